@@ -1,0 +1,159 @@
+"""What a batch system's module must offer: pure functions, strings in and values out; it never runs anything.
+
+A module of this protocol is registered under the entry point `koalapy.batch_systems`, imports the standard library and
+`koalapy_adapters` only, and runs on Python 3.6, because it is packed into the pushed file.
+"""
+
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from koalapy_adapters.errors import Result
+
+Argv = List[str]
+
+# What `JobStatus.state` may say. A job that the batch system does not list is in no table: it is unknown, not ended.
+QUEUED, HELD, RUNNING, SUSPENDED, ENDED = "queued", "held", "running", "suspended", "ended"
+
+# What `JobStatus.ending` may say of a job that ended.
+EXITED, KILLED, LOST, WALLTIME, MEMORY, CANCELLED = (
+    "exited",
+    "killed",
+    "lost",
+    "walltime",
+    "memory",
+    "cancelled",
+)
+
+
+class Site(NamedTuple):
+    """What the grid file says of the cluster, as far as a dialect needs it. `user` is the login's own name."""
+
+    user: str
+    queue: Optional[str] = None
+    account: Optional[str] = None
+    qos: Optional[str] = None
+    reservation: Optional[str] = None
+    constraint: Optional[str] = None
+    parallel_environment: Optional[str] = None
+    processors_per_node: Optional[int] = None
+    exclusive: bool = False
+    native: List[str] = []
+    slots: Optional[int] = None  # local only
+    directory: str = ""  # the shared directory
+    command: List[str] = []  # argv that starts the pushed file on the head node
+
+
+class BatchJob(NamedTuple):
+    """One attempt as a batch job: the grid file's and the component's wishes, merged."""
+
+    tag: str
+    directory: str  # absolute, the attempt's own, in the shared directory
+    command: List[str]  # the wrapper's argv
+    processors: int
+    walltime_s: int
+    processors_per_node: Optional[int] = None
+    memory_per_processor: Optional[int] = None  # bytes
+    gpus: int = 0
+    exclusive: bool = False
+    queue: Optional[str] = None
+    account: Optional[str] = None
+    qos: Optional[str] = None
+    reservation: Optional[str] = None
+    constraint: Optional[str] = None
+    parallel_environment: Optional[str] = None
+    native: List[str] = []
+
+    @property
+    def output(self) -> str:
+        """Where the batch system writes what the wrapper itself says."""
+        return self.directory + "/batch.out"
+
+
+class JobStatus(NamedTuple):
+    """What the batch system says of one job. `stuck` is the code of a pending reason that cannot clear."""
+
+    batch_id: str
+    name: str
+    state: str
+    reason: str = ""
+    stuck: str = ""
+    exit_status: Optional[int] = None  # 128 + N for signal N
+    ending: str = ""
+    restarts: int = 0
+
+
+class Description(NamedTuple):
+    """The batch system of itself."""
+
+    version: str
+    features: List[str] = []
+
+
+class Capacity(NamedTuple):
+    """In processors, each counted once. See koalapy.model.cluster.ClusterState for each field."""
+
+    total: int
+    idle: int
+    ours: int
+    others: int
+    waiting_local: int
+    allocated: List[str]  # tags of ours that hold processors
+    pending: List[str]  # tags of ours that wait
+    free_nodes: List[List[int]]  # [free processors, how many such nodes]
+    statuses: Dict[str, JobStatus]  # of every job of this user that bears a tag, by batch id
+    unit: str = "core"
+
+
+class Host(NamedTuple):
+    """A node of an allocation, by the name that the batch system's launcher knows, and its processors."""
+
+    name: str
+    processors: int
+
+
+class Launch(NamedTuple):
+    """One command that starts the node agent once on each of these hosts; their stdin is the command's."""
+
+    argv: Argv
+    hosts: List[str]
+
+
+class Dialect:
+    """The protocol, for type checkers: a dialect is a module with these functions (never a subclass).
+
+    Every `parse_*` raises a BatchError when the command failed or its answer cannot be read.
+    """
+
+    NAME: str
+
+    describe_argv: Callable[[Site], Argv]
+    parse_describe: Callable[[Result], Description]
+
+    script: Callable[[BatchJob], str]  # the whole batch script, options as directives
+    submit_argv: Callable[[BatchJob, str], Argv]  # job, path of its script
+    parse_submit: Callable[[Result], str]  # the batch id
+
+    status_argv: Callable[[Sequence[str]], Argv]  # of these batch ids, in one call
+    parse_status: Callable[[Result], Dict[str, JobStatus]]  # without those no longer listed
+
+    find_argv: Callable[[Site, str], Argv]  # by tag
+    parse_find: Callable[[Result, str], Optional[JobStatus]]  # None: the queue does not list it
+
+    history_argv: Callable[
+        [Site, str, str], Optional[Argv]
+    ]  # tag, batch id ("" if unknown); None: no accounting
+    parse_history: Callable[
+        [Result, str], Optional[JobStatus]
+    ]  # tag; None: the accounting does not know it (yet)
+
+    cancel_argv: Callable[[Sequence[str]], Argv]
+    parse_cancel: Callable[[Result], None]  # an unknown or ended job is no error
+
+    capacity_argvs: Callable[[Site], List[Argv]]
+    parse_capacity: Callable[[Site, List[Result]], Capacity]
+
+    batch_id: Callable[[Mapping[str, str]], str]  # inside a job, from its environment
+    restarts: Callable[[Mapping[str, str]], int]  # inside a job: how often the batch system started it before
+    hosts: Callable[[Mapping[str, str], Callable[[str], str]], List[Host]]  # environment, reader of a file
+    launch: Callable[
+        [Mapping[str, str], Sequence[str], Argv], List[Launch]
+    ]  # environment, hosts, the agent's argv

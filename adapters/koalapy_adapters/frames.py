@@ -1,0 +1,94 @@
+"""Length-prefixed frames: JSON for control, raw numbered chunks for bulk, so that a flood never delays control.
+
+A frame is a 5-byte header (kind, length of the payload, big endian) and the payload. A control frame holds one JSON
+object of at most 1 MiB; a chunk holds its stream's id and its number in it (8 bytes each) and at most 64 KiB; a credit
+frame grants a stream so many chunks more.
+"""
+
+import json
+import struct
+from typing import Any, List, NamedTuple, Union
+
+MAX_CONTROL = 1 << 20
+MAX_CHUNK = 1 << 16
+INITIAL_CREDIT = 16  # chunks that a sender may have on the way before it is granted more
+
+_HEADER = struct.Struct(">cI")
+_CHUNK = struct.Struct(">QQ")
+
+
+class FrameError(ValueError):
+    """The other side does not speak frames: the connection is of no use any more."""
+
+
+class Control(NamedTuple):
+    """One JSON object."""
+
+    data: Any
+
+
+class Chunk(NamedTuple):
+    """Part `number` (from 0) of the stream `stream`; an empty one ends it."""
+
+    stream: int
+    number: int
+    data: bytes
+
+
+class Credit(NamedTuple):
+    """So many more chunks of this stream may be sent."""
+
+    stream: int
+    chunks: int
+
+
+Frame = Union[Control, Chunk, Credit]
+
+
+def encode(frame: Frame) -> bytes:
+    """The frame's bytes. Raises FrameError if it is too large."""
+    if isinstance(frame, Control):
+        kind, payload, limit = b"J", json.dumps(frame.data, separators=(",", ":")).encode(), MAX_CONTROL
+    elif isinstance(frame, Chunk):
+        kind, payload, limit = (
+            b"C",
+            _CHUNK.pack(frame.stream, frame.number) + frame.data,
+            MAX_CHUNK + _CHUNK.size,
+        )
+    else:
+        kind, payload, limit = b"G", _CHUNK.pack(frame.stream, frame.chunks), _CHUNK.size
+    if len(payload) > limit:
+        raise FrameError("a frame of %d bytes is larger than the limit of %d" % (len(payload), limit))
+    return _HEADER.pack(kind, len(payload)) + payload
+
+
+class Decoder:
+    """Bytes in, whole frames out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> List[Frame]:
+        """The frames that these bytes complete. Raises FrameError for whatever is none."""
+        self._buffer += data
+        frames = []  # type: List[Frame]
+        while len(self._buffer) >= _HEADER.size:
+            kind, length = _HEADER.unpack_from(self._buffer)
+            if kind not in b"JCG" or length > MAX_CONTROL:
+                raise FrameError("not a frame: %r" % bytes(self._buffer[:40]))
+            end = _HEADER.size + length
+            if len(self._buffer) < end:
+                break
+            frames.append(_decode(kind, bytes(self._buffer[_HEADER.size : end])))
+            del self._buffer[:end]
+        return frames
+
+
+def _decode(kind: bytes, payload: bytes) -> Frame:
+    try:
+        if kind == b"J":
+            return Control(json.loads(payload.decode()))
+        first, second = _CHUNK.unpack_from(payload)
+    except (ValueError, struct.error) as error:
+        raise FrameError("a broken frame: %s" % error) from error
+    return Chunk(first, second, payload[_CHUNK.size :]) if kind == b"C" else Credit(first, second)

@@ -1,0 +1,1 @@
+"""What every room speaks of: jobs, requests, clusters, their states, events and commands. No I/O."""

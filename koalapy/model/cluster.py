@@ -1,0 +1,62 @@
+"""What is known of a cluster: its settings as the engine reads them, and measurements of its batch system."""
+
+from dataclasses import dataclass, field
+
+from koalapy.model.identity import Tag
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+
+DEFAULT_NETWORK = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """The part of the grid file's cluster that decisions depend on. `backlog` None: the cluster's size."""
+
+    name: str
+    batch: str
+    network: str = DEFAULT_NETWORK
+    processors_per_node: int | None = None
+    exclusive: bool = False
+    max_age: Duration = MINUTE
+    poll: Duration = Duration(10 * SECOND)
+    backlog: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterState:
+    """One measurement of a cluster, in processors, each counted once.
+
+    `total` counts every processor of the configured queue, down ones too; `idle` is what this user could start now.
+    `waiting_local` counts others' jobs that wait for resources. `allocated` and `pending` are the tags of ours that the
+    batch system showed when it was asked. `free_nodes` says how many nodes have how many free processors, for
+    requests of so many processors a node: ((free processors, nodes), ...).
+    """
+
+    measured_at: Instant
+    total: int
+    idle: int
+    ours: int
+    others: int
+    waiting_local: int
+    scavenged: int = 0
+    allocated: tuple[Tag, ...] = ()
+    pending: tuple[Tag, ...] = ()
+    free_nodes: tuple[tuple[int, int], ...] = ()
+    unit: str = "core"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of an allocation: its name, the address its peers reach it by, and how many processes run there."""
+
+    name: str
+    address: str
+    processes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterLimits:
+    """What the batch system says of itself."""
+
+    version: str = ""
+    features: tuple[str, ...] = field(default=())

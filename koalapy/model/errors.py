@@ -1,0 +1,62 @@
+"""Errors that say whose move it is.
+
+KoalaError                     code, whose, message, advice
+├── TransientError             try again (whose: transient)
+├── SiteError                  leave this cluster out (whose: site)
+├── RequestError               the user's mistake (whose: request)
+└── OurError                   koalapy's own (whose: ours)
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Whose = Literal["transient", "site", "request", "ours"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something failed or waits: one sentence of what is wrong and one of what to do.
+
+    `command`, `exit_status` and `words` are those of the batch system, where it had a say.
+    """
+
+    code: str
+    whose: Whose
+    message: str
+    advice: str = ""
+    command: str = ""
+    exit_status: int | None = None
+    words: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.advice}".strip()
+
+    def on(self, cluster: str) -> "Reason":
+        """The same, said of one cluster."""
+        return replace(self, message=f"{cluster}: {self.message}")
+
+
+class KoalaError(Exception):
+    """Whatever koalapy refuses or could not do. `reason` says what and what to do."""
+
+    whose: Whose = "ours"
+
+    def __init__(self, code: str, message: str, advice: str = "") -> None:
+        super().__init__(f"{message} {advice}".strip())
+        self.reason = Reason(code, self.whose, message, advice)
+
+
+class TransientError(KoalaError):
+    whose: Whose = "transient"
+
+
+class SiteError(KoalaError):
+    whose: Whose = "site"
+
+
+class RequestError(KoalaError):
+    whose: Whose = "request"
+
+
+class OurError(KoalaError):
+    whose: Whose = "ours"

@@ -1,0 +1,57 @@
+"""Names of jobs, their attempts, and the tag by which a batch system shows an attempt of ours."""
+
+import re
+from typing import NamedTuple, NewType
+
+JobId = NewType("JobId", int)
+Tag = NewType("Tag", str)
+InstanceId = NewType("InstanceId", str)
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter that reads like a digit
+_JOB_BITS, _COMPONENT_BITS, _NUMBER_BITS = 24, 10, 11
+MAX_JOBS, MAX_COMPONENTS, MAX_ATTEMPTS = 1 << _JOB_BITS, 1 << _COMPONENT_BITS, 1 << _NUMBER_BITS
+INSTANCE_LENGTH, _ATTEMPT_LENGTH = 5, 9
+_TAG = re.compile(f"k[{_ALPHABET}]{{{INSTANCE_LENGTH + _ATTEMPT_LENGTH}}}")
+
+
+class AttemptId(NamedTuple):
+    """One try of one component: `7.0.2` is the second try of component 0 of job 7."""
+
+    job: JobId
+    component: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.job}.{self.component}.{self.number}"
+
+
+def instance_id(entropy: bytes) -> InstanceId:
+    """A store's name: five base-32 characters of the given bytes (at least four of them, made by the caller)."""
+    return InstanceId(_base32(int.from_bytes(entropy, "big") % (1 << 5 * INSTANCE_LENGTH), INSTANCE_LENGTH))
+
+
+def tag_of(instance: InstanceId, attempt: AttemptId) -> Tag:
+    """The batch job's name: `k`, 5 characters of the store, 9 of the attempt: fits Torque's 15 and Grid Engine's rules."""
+    packed = (attempt.job << _COMPONENT_BITS | attempt.component) << _NUMBER_BITS | attempt.number
+    return Tag(f"k{instance}{_base32(packed, _ATTEMPT_LENGTH)}")
+
+
+def is_tag(name: str) -> bool:
+    """Whether a batch job of this name could be one of koalapy's, of whichever store."""
+    return _TAG.fullmatch(name) is not None
+
+
+def attempt_of(tag: Tag) -> tuple[InstanceId, AttemptId]:
+    """The store and the attempt that a tag names. Raises ValueError for any other text."""
+    if not is_tag(tag):
+        raise ValueError(f"{tag!r} is not a tag of koalapy")
+    packed = 0
+    for character in tag[1 + INSTANCE_LENGTH :]:
+        packed = packed << 5 | _ALPHABET.index(character)
+    packed, number = divmod(packed, MAX_ATTEMPTS)
+    job, component = divmod(packed, MAX_COMPONENTS)
+    return InstanceId(tag[1 : 1 + INSTANCE_LENGTH]), AttemptId(JobId(job), component, number)
+
+
+def _base32(number: int, length: int) -> str:
+    return "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(length)))

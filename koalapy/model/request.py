@@ -1,0 +1,92 @@
+"""What a user asks for: a request of several components, as every job language carries it (DESIGN: job files)."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koalapy.model.units import HOUR, Duration
+
+MAX_PROCESSORS = 1_000_000
+LOWEST_PRIORITY = 20
+DEFAULT_PRIORITY = 10
+
+
+class Launch(StrEnum):
+    """How many processes a component starts."""
+
+    PER_PROCESSOR = "per-processor"
+    PER_NODE = "per-node"
+    ONCE = "once"
+
+
+class WhenBusy(StrEnum):
+    """What a job does that does not fit: wait for idle processors, or go into a batch queue."""
+
+    WAIT = "wait"
+    QUEUE = "queue"
+
+
+class RetryOn(StrEnum):
+    """What counts as a completion failure."""
+
+    LOST = "lost"
+    KILLED = "killed"
+    EXIT = "exit"
+
+
+class RequestType(StrEnum):
+    """DCS, section 2.3: ordered names every cluster, unordered none."""
+
+    ORDERED = "ordered"
+    UNORDERED = "unordered"
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentRequest:
+    """Processors of one cluster and the program on them."""
+
+    processors: int
+    executable: str
+    arguments: tuple[str, ...] = ()
+    cluster: str | None = None
+    walltime: Duration = HOUR
+    launch: Launch = Launch.PER_PROCESSOR
+    processors_per_node: int | None = None
+    threads_per_process: int = 1
+    memory_per_processor: int | None = None  # bytes
+    gpus: int = 0
+    exclusive: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
+    setup: tuple[str, ...] = ()
+    account: str | None = None
+    queue: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    native: tuple[str, ...] = ()
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A job as its user wrote it. `directory` is absolute: the paths of the job are relative to it."""
+
+    name: str
+    components: tuple[ComponentRequest, ...]
+    priority: int = DEFAULT_PRIORITY
+    when_busy: WhenBusy = WhenBusy.WAIT
+    retry_on: tuple[RetryOn, ...] = (RetryOn.LOST, RetryOn.KILLED)
+    communication: bool = True
+    stage_in: tuple[str, ...] = ()
+    stage_out: tuple[str, ...] = ()
+    directory: str = "/"
+
+    @property
+    def type(self) -> RequestType:
+        named = sum(component.cluster is not None for component in self.components)
+        if named == len(self.components):
+            return RequestType.ORDERED
+        return RequestType.MIXED if named else RequestType.UNORDERED
+
+    @property
+    def processors(self) -> int:
+        return sum(component.processors for component in self.components)
