@@ -1,0 +1,75 @@
+"""Where things lie in a cluster's shared directory: one module that KCM, wrapper and node agent agree on.
+
+    SHARED/                         `shared` of the grid file, else ~/.koala
+      bin/HASH.pyz                  what was pushed
+      INSTANCE/                     one store's
+        relay.json                  where the newest KCM listens
+        stage/DIGEST                staged files by content
+        TAG/                        one attempt
+          component.json            what to run (mode 0600)
+          token                     the relay's secret (mode 0600)
+          script, batch.out         the batch script, and what the wrapper itself says
+          claim                     who won the attempt: its wrapper, or a revocation
+          heartbeat                 touched while the wrapper lives
+          record.json               how it ended
+          hosts, rendezvous         KOALA_HOSTS, KOALA_RENDEZVOUS
+          output/RANK.out, RANK.err
+          work/                     the program's working directory, with the staged files
+"""
+
+import json
+import os
+from typing import Any, Optional
+
+
+def instance_directory(shared: str, instance: str) -> str:
+    return os.path.join(shared, instance)
+
+
+def attempt_directory(shared: str, instance: str, tag: str) -> str:
+    return os.path.join(shared, instance, tag)
+
+
+def relay_file(shared: str, instance: str) -> str:
+    return os.path.join(shared, instance, "relay.json")
+
+
+def staged_file(shared: str, instance: str, digest: str) -> str:
+    return os.path.join(shared, instance, "stage", digest)
+
+
+def inside(attempt: str, name: str) -> str:
+    """A file of the attempt: component.json, token, script, claim, heartbeat, record.json, hosts, ..."""
+    return os.path.join(attempt, name)
+
+
+def output_file(attempt: str, rank: int, kind: str = "out") -> str:
+    return os.path.join(attempt, "output", "%d.%s" % (rank, kind))
+
+
+def write_whole(path: str, data: bytes, mode: int = 0o600) -> None:
+    """Write a file so that a reader sees all of it or nothing, and that it survives a crash of this node."""
+    temporary = "%s.%s.%d" % (path, os.uname().nodename, os.getpid())
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def write_json(path: str, data: Any) -> None:
+    write_whole(path, json.dumps(data, sort_keys=True).encode())
+
+
+def read_json(path: str) -> Optional[Any]:
+    """None where there is no such file. Raises ValueError for one that cannot be read as JSON."""
+    try:
+        with open(path, "rb") as file:
+            return json.loads(file.read().decode())
+    except FileNotFoundError:
+        return None
