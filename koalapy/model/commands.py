@@ -1,0 +1,79 @@
+"""What the engine wants done, each in the imperative. Every command is idempotent and known by attempt or job.
+
+A command is committed to the outbox before it is sent, and stays there until its cluster has confirmed it.
+"""
+
+from dataclasses import dataclass
+
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.request import ComponentRequest
+from koalapy.model.units import Duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitComponent:
+    """Stage the files in, then put the attempt into the batch system.
+
+    Answered by ComponentSubmitted or SubmissionFailed. `walltime` is the batch job's (program, barrier and margin).
+    """
+
+    cluster: str
+    attempt: AttemptId
+    components: int
+    request: ComponentRequest
+    walltime: Duration
+    barrier_timeout: Duration
+    stage_in: tuple[str, ...]
+    directory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseComponent:
+    """Let it out of its barrier. `hosts`: (component, address) of every rank of the job, in order of ranks."""
+
+    cluster: str
+    attempt: AttemptId
+    first_rank: int
+    hosts: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelComponent:
+    """Revoke and end it. Confirmed by ComponentGone, and by nothing before. Supersedes what was to be sent before it."""
+
+    cluster: str
+    attempt: AttemptId
+    batch_id: str
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetComponent:
+    """Its end is recorded; its directory may go."""
+
+    cluster: str
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectOutput:
+    """Bring these files from the components' working directories, first component that has one wins.
+
+    `sources`: (cluster, attempt) in order. Answered by OutputCollected.
+    """
+
+    job: JobId
+    sources: tuple[tuple[str, AttemptId], ...]
+    paths: tuple[str, ...]
+    directory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchCluster:
+    """Whether something waits on this cluster's numbers. Not kept in the outbox: said again on every change."""
+
+    cluster: str
+    urgent: bool
+
+
+Command = SubmitComponent | ReleaseComponent | CancelComponent | ForgetComponent | CollectOutput | WatchCluster

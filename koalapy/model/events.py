@@ -1,0 +1,155 @@
+"""What the engine is told, each named in the past tense. All instants are koalad's clock."""
+
+from dataclasses import dataclass
+
+from koalapy.model.cluster import ClusterState, Node
+from koalapy.model.errors import Reason
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.request import Request
+from koalapy.model.units import Instant
+
+# ---- from users
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSubmitted:
+    """`key` is the client's own; a job of that key that exists already is not made again."""
+
+    request: Request
+    owner: str
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """`force`: do not wait for a cluster out of reach; what may be left there becomes a debt."""
+
+    job: JobId
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRequested:
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequested:
+    job: JobId
+
+
+# ---- from links to clusters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConnected:
+    cluster: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterLost:
+    """The connection is gone, or could not be made; `reason` says why in one sentence."""
+
+    cluster: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMeasured:
+    cluster: str
+    state: ClusterState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementFailed:
+    """The connection stands, but the batch system did not answer."""
+
+    cluster: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentSubmitted:
+    attempt: AttemptId
+    batch_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionFailed:
+    """No batch job of this attempt exists, and none will."""
+
+    attempt: AttemptId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentSeen:
+    """The batch system's own view: queued, held, running, suspended, ended or missing (no longer listed).
+
+    `stuck`: the code of a pending reason that cannot clear. `ending`, once ended: exited, killed, lost, walltime,
+    memory, cancelled or "" where the batch system does not tell.
+    """
+
+    attempt: AttemptId
+    batch_id: str
+    at: Instant
+    state: str
+    words: str = ""
+    stuck: str = ""
+    exit_status: int | None = None
+    ending: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentReported:
+    """All that the wrapper knows of its attempt; the same may be told again, and steps may be skipped.
+
+    `phase`: started (the batch job runs), at_barrier, released, running, ended. `ending`, once ended: exited, killed,
+    walltime, left_barrier, revoked, restarted, cancelled, or failed (could not start; `reason` says why).
+    """
+
+    attempt: AttemptId
+    batch_id: str
+    phase: str
+    nodes: tuple[Node, ...] = ()
+    at_barrier_at: Instant | None = None
+    released_at: Instant | None = None
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    exit_status: int | None = None
+    ending: str = ""
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentGone:
+    """After a cancel: no batch job of this attempt is left, and none that comes late can run its program."""
+
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputCollected:
+    """The job's staged-out files are where its user wanted them; `reason` if not all of them are."""
+
+    job: JobId
+    reason: Reason | None = None
+
+
+Event = (
+    JobSubmitted
+    | CancelRequested
+    | HoldRequested
+    | ReleaseRequested
+    | ClusterConnected
+    | ClusterLost
+    | ClusterMeasured
+    | MeasurementFailed
+    | ComponentSubmitted
+    | SubmissionFailed
+    | ComponentSeen
+    | ComponentReported
+    | ComponentGone
+    | OutputCollected
+)

@@ -1,0 +1,148 @@
+"""A job as koalapy keeps it: the request, where it stands in the wait queue, and its run list of components."""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from koalapy.model.cluster import Node
+from koalapy.model.errors import Reason
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import JOB_TRANSITIONS, ComponentState, JobState
+from koalapy.model.units import Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One element of a run list: the state of a component's last attempt (DCS, section 3.5).
+
+    `attempt` counts from 1; 0 before the first. All instants are koalad's clock. `gone`: nothing of this attempt is
+    left in its cluster's batch system, or a debt says that something may be.
+    """
+
+    index: int
+    request: ComponentRequest
+    state: ComponentState = ComponentState.WAITING
+    cluster: str | None = None
+    attempt: int = 0
+    batch_id: str = ""
+    nodes: tuple[Node, ...] = ()
+    exit_status: int | None = None
+    queued_at: Instant | None = None
+    allocated_at: Instant | None = None
+    at_barrier_at: Instant | None = None
+    released_at: Instant | None = None
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    pending_reason: str = ""
+    reason: Reason | None = None
+    gone: bool = True
+
+    @property
+    def processors(self) -> int:
+        return self.request.processors
+
+    @property
+    def missing(self) -> bool:
+        """Left out of this try: an optional component that did not fit or did not come."""
+        return self.request.optional and self.state is ComponentState.CANCELLED
+
+
+class Outcome(StrEnum):
+    """What becomes of a stopping job once nothing of it is left (DCS, sections 3.2 and 3.5)."""
+
+    SUBMISSION_FAILURE = "submission_failure"  # counted, to the tail
+    COMPLETION_FAILURE = "completion_failure"  # counted, submission count back to zero, to the tail
+    GIVE_BACK = "give_back"  # uncounted: the guard broke a cycle, or only one cluster is at fault
+    HOLD = "hold"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ends(self) -> bool:
+        """Whether the job is over with it, unless a bound says so too."""
+        return self in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job. `place` orders the wait queue within a priority; a job sent to the tail gets a new one.
+
+    `held` is in processor-microseconds: allocated, but waiting at a barrier. `excluded` says until when a cluster is
+    left out for this job. `collecting`: components are over, staged-out files are on their way.
+    """
+
+    id: JobId
+    owner: str
+    request: Request
+    state: JobState
+    place: int
+    submitted_at: Instant
+    components: tuple[Component, ...]
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    claimed_at: Instant | None = None
+    waiting_since: Instant | None = None
+    submission_failures: int = 0
+    completion_failures: int = 0
+    overtaken: int = 0
+    held: int = 0
+    reason: Reason | None = None
+    outcome: Outcome | None = None
+    excluded: tuple[tuple[str, Instant], ...] = ()
+    collecting: bool = False
+    key: str = ""
+
+    def to(self, state: JobState, **changes: Any) -> "Job":
+        """The job in another state. Raises ValueError for a transition that the table does not have."""
+        if state not in JOB_TRANSITIONS[self.state]:
+            raise ValueError(f"job {self.id} cannot go from {self.state} to {state}")
+        return replace(self, state=state, **changes)
+
+    def with_component(self, index: int, **changes: Any) -> "Job":
+        components = list(self.components)
+        components[index] = replace(components[index], **changes)
+        return replace(self, components=tuple(components))
+
+    def attempt_of(self, component: Component) -> AttemptId:
+        return AttemptId(self.id, component.index, component.attempt)
+
+    @property
+    def present(self) -> tuple[Component, ...]:
+        """The components of this try: all but the optional ones that are missing."""
+        return tuple(component for component in self.components if not component.missing)
+
+    @property
+    def live(self) -> tuple[Component, ...]:
+        return tuple(component for component in self.components if not component.gone)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Debt:
+    """A batch job that could not be ended because its cluster is out of reach; it will be when it can be."""
+
+    attempt: AttemptId
+    cluster: str
+    batch_id: str
+    since: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """One line of a job's story, as `koala show` tells it."""
+
+    job: JobId
+    at: Instant
+    kind: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What the engine counts: the next job's id and the next place in the wait queue."""
+
+    next_job: int = 1
+    next_place: int = 1
+
+
