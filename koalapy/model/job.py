@@ -144,5 +144,3 @@ class Counters:
 
     next_job: int = 1
     next_place: int = 1
-
-

@@ -1,0 +1,53 @@
+"""What is committed: one batch's changes in one transaction, and what a store gives back after a restart."""
+
+from dataclasses import dataclass
+
+from koalapy.model.commands import Command
+from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.job import Counters, Debt, History, Job
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxEntry:
+    """A command not yet confirmed. Numbers grow and are never used again."""
+
+    number: int
+    command: Command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """All that one batch of events changed. Committed whole or not at all, and durable before anything is done."""
+
+    jobs: tuple[Job, ...] = ()
+    debts: tuple[Debt, ...] = ()
+    settled: tuple[AttemptId, ...] = ()  # debts that are no more
+    counters: Counters | None = None
+    sent: tuple[OutboxEntry, ...] = ()
+    confirmed: tuple[int, ...] = ()  # numbers of outbox entries that are no more
+    history: tuple[History, ...] = ()
+    removed: tuple[JobId, ...] = ()  # pruned jobs, their history with them
+
+    @property
+    def empty(self) -> bool:
+        return not (
+            self.jobs
+            or self.debts
+            or self.settled
+            or self.sent
+            or self.confirmed
+            or self.history
+            or self.removed
+            or self.counters
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A store's contents as the engine and the driver need them: jobs that are not over, debts, counters, outbox."""
+
+    instance: InstanceId
+    counters: Counters = Counters()
+    jobs: tuple[Job, ...] = ()
+    debts: tuple[Debt, ...] = ()
+    outbox: tuple[OutboxEntry, ...] = ()
