@@ -1,4 +1,4 @@
-"""The settings that the engine decides by, as the grid file gives them."""
+"""The settings that the engine decides by, as the grid file gives them, and their defaults."""
 
 from dataclasses import dataclass
 
@@ -7,6 +7,13 @@ from koalapy.model.units import MINUTE, SECOND, Duration
 
 DEFAULT_QUEUE = "fpfs"
 DEFAULT_PLACEMENT = "worst-fit"
+DEFAULT_MAX_OVERTAKES = 20
+DEFAULT_MAX_FAILURES = 3
+CLAIM_TIMEOUT = Duration(2 * MINUTE)
+BARRIER_TIMEOUT = Duration(5 * MINUTE)
+QUEUE_AFTER = Duration(5 * MINUTE)
+ORPHAN_TIMEOUT = Duration(10 * MINUTE)
+GRACE = Duration(5 * SECOND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +28,11 @@ class Settings:
     clusters: tuple[ClusterSettings, ...]
     queue: str = DEFAULT_QUEUE
     placement: str = DEFAULT_PLACEMENT
-    max_overtakes: int = 20
-    claim_timeout: Duration = Duration(2 * MINUTE)
-    barrier_timeout: Duration = Duration(5 * MINUTE)
-    max_submission_failures: int = 3
-    max_completion_failures: int = 3
-    queue_after: Duration = Duration(5 * MINUTE)
-    orphan_timeout: Duration = Duration(10 * MINUTE)
-    grace: Duration = Duration(10 * SECOND)
+    max_overtakes: int = DEFAULT_MAX_OVERTAKES
+    claim_timeout: Duration = CLAIM_TIMEOUT
+    barrier_timeout: Duration = BARRIER_TIMEOUT
+    max_submission_failures: int = DEFAULT_MAX_FAILURES
+    max_completion_failures: int = DEFAULT_MAX_FAILURES
+    queue_after: Duration = QUEUE_AFTER
+    orphan_timeout: Duration = ORPHAN_TIMEOUT
+    grace: Duration = GRACE
