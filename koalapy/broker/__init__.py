@@ -1,1 +1,1 @@
-"""TODO."""
+"""The resource broker: requests against what is known of the clusters."""

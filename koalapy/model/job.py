@@ -35,6 +35,7 @@ class Component:
     started_at: Instant | None = None
     ended_at: Instant | None = None
     pending_reason: str = ""
+    unknown_since: Instant | None = None
     reason: Reason | None = None
     gone: bool = True
 
@@ -70,7 +71,8 @@ class Job:
     """One job. `place` orders the wait queue within a priority; a job sent to the tail gets a new one.
 
     `held` is in processor-microseconds: allocated, but waiting at a barrier. `excluded` says until when a cluster is
-    left out for this job. `collecting`: components are over, staged-out files are on their way.
+    left out for this job. `collecting`: components are over, staged-out files are on their way. `patient`: it went
+    into batch queues and has no claim time-out. `forced`: its user does not want to wait for clusters out of reach.
     """
 
     id: JobId
@@ -92,6 +94,8 @@ class Job:
     outcome: Outcome | None = None
     excluded: tuple[tuple[str, Instant], ...] = ()
     collecting: bool = False
+    patient: bool = False
+    forced: bool = False
     key: str = ""
 
     def to(self, state: JobState, **changes: Any) -> "Job":

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The wait queue and the scheduling pass."""

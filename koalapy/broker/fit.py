@@ -1,0 +1,79 @@
+"""Which cluster can take which component, and why not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from koalapy.information.kis import View
+from koalapy.model.errors import Reason
+from koalapy.model.request import ComponentRequest
+from koalapy.policies.placement import Wish
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What a cluster lacks for a component."""
+
+    cluster: str
+    component: int
+    reason: Reason
+
+
+
+
+def wish(index: int, component: ComponentRequest, views: Sequence[View]) -> Wish:
+    """The component as a placement policy sees it, over the clusters that could take it at all."""
+    demand = {view.name: processors_taken(component, view) for view in views if lack(component, view, now=False) is None}
+    return Wish(index, component.processors, demand)
+
+
+def processors_taken(component: ComponentRequest, view: View) -> int:
+    """Processors that the component takes there: whole nodes where allocation is exclusive."""
+    size = view.settings.processors_per_node
+    if not size or not (component.exclusive or view.settings.exclusive):
+        return component.processors
+    per_node = min(component.processors_per_node or size, size)
+    return -(-component.processors // per_node) * size
+
+
+def lack(component: ComponentRequest, view: View, *, now: bool = True) -> Reason | None:
+    """Why the component does not go there; with `now` False, regardless of how many processors are idle."""
+    if component.cluster not in (None, view.name):
+        return Reason("elsewhere", "request", f"its component names {component.cluster}.")
+    if view.trouble:
+        return view.trouble
+    needed = processors_taken(component, view)
+    if needed > view.total:
+        return Reason(
+            "too_large", "request", f"has {view.total} processors in all, {needed} are asked.", "Ask for fewer."
+        )
+    if now and needed > view.idle:
+        return Reason("busy", "transient", _busy(view, needed), "It waits until they are idle.")
+    return _shape(component, view) if now else None
+
+
+def _busy(view: View, needed: int) -> str:
+    promised = f" ({view.promised} more are promised to other jobs)" if view.promised else ""
+    return f"{view.idle} of {view.total} processors are idle{promised}, {needed} are asked."
+
+
+def _shape(component: ComponentRequest, view: View) -> Reason | None:
+    """So many processors a node need nodes with so many free."""
+    per_node = component.processors_per_node
+    if per_node is None or view.state is None or not view.state.free_nodes:
+        return None
+    nodes = sum(count for free, count in view.state.free_nodes if free >= per_node)
+    wanted = -(-component.processors // per_node)
+    if nodes >= wanted:
+        return None
+    return Reason("busy", "transient", f"{nodes} nodes have {per_node} processors free, {wanted} such nodes are asked.")
+
+
+def lacks(components: Mapping[int, ComponentRequest], views: Sequence[View]) -> list[Lack]:
+    """For `koala explain`: of every component, what each cluster that it may go to lacks."""
+    found = []
+    for index, component in components.items():
+        for view in views:
+            reason = lack(component, view)
+            if reason is not None and reason.code != "elsewhere":
+                found.append(Lack(view.name, index, reason))
+    return found

@@ -1,0 +1,106 @@
+"""The engine's memory: jobs that are not over, debts and counters, with a note of all that one step changes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from koalapy.model.change import Snapshot
+from koalapy.model.commands import Command
+from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.job import Component, Counters, Debt, History, Job
+from koalapy.model.units import Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one batch of events led to: commands to be done once the rest is committed."""
+
+    commands: tuple[Command, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    debts: tuple[Debt, ...] = ()
+    settled: tuple[AttemptId, ...] = ()
+    counters: Counters | None = None
+    history: tuple[History, ...] = ()
+
+
+class Records:
+    """Jobs, debts and counters. `take` gives what has changed since it was last called, and forgets jobs that are over."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.instance: InstanceId = snapshot.instance
+        self.counters = snapshot.counters
+        self.jobs: dict[JobId, Job] = {job.id: job for job in snapshot.jobs}
+        self.debts: dict[AttemptId, Debt] = {debt.attempt: debt for debt in snapshot.debts}
+        self._clear()
+
+    def put(self, job: Job) -> Job:
+        self.jobs[job.id] = job
+        self._changed[job.id] = job
+        return job
+
+    def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
+        self._history.append(History(job=job, at=now, kind=kind, details=details))
+
+    def command(self, command: Command) -> None:
+        self._commands.append(command)
+
+    def owe(self, debt: Debt) -> None:
+        self.debts[debt.attempt] = debt
+        self._debts[debt.attempt] = debt
+
+    def settle(self, attempt: AttemptId) -> None:
+        """The debt is no more. Nothing happens if there was none."""
+        if self.debts.pop(attempt, None) is not None:
+            self._settled.append(attempt)
+            self._debts.pop(attempt, None)
+
+    def new_job_id(self) -> JobId:
+        number = self.counters.next_job
+        self.counters = replace(self.counters, next_job=number + 1)
+        self._counted = True
+        return JobId(number)
+
+    def tail(self) -> int:
+        """The next place at the tail of the wait queue."""
+        place = self.counters.next_place
+        self.counters = replace(self.counters, next_place=place + 1)
+        self._counted = True
+        return place
+
+    def component(self, attempt: AttemptId) -> tuple[Job, Component] | None:
+        """The job and component whose present attempt this is; None for an attempt of the past."""
+        job = self.jobs.get(attempt.job)
+        if job is None or not attempt.component < len(job.components):
+            return None
+        component = job.components[attempt.component]
+        return (job, component) if component.attempt == attempt.number else None
+
+    def live(self, cluster: str) -> Iterator[tuple[Job, Component]]:
+        """Every attempt that may have a batch job on the cluster, debts left out."""
+        for job in self.jobs.values():
+            for component in job.components:
+                if component.cluster == cluster and not component.gone:
+                    yield job, component
+
+    def take(self) -> Step:
+        step = Step(
+            commands=tuple(self._commands),
+            jobs=tuple(self._changed.values()),
+            debts=tuple(self._debts.values()),
+            settled=tuple(self._settled),
+            counters=self.counters if self._counted else None,
+            history=tuple(self._history),
+        )
+        for job in step.jobs:
+            if job.state.final:
+                del self.jobs[job.id]
+        self._clear()
+        return step
+
+    def _clear(self) -> None:
+        self._changed: dict[JobId, Job] = {}
+        self._commands: list[Command] = []
+        self._history: list[History] = []
+        self._debts: dict[AttemptId, Debt] = {}
+        self._settled: list[AttemptId] = []
+        self._counted = False

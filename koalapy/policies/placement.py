@@ -1,0 +1,90 @@
+"""Which cluster each component of a job goes to. A policy sees only the components whose user named no cluster.
+
+A placement policy is `(wishes, offers) -> {component index: cluster} | None`; None: the job does not fit.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A component to place. `demand`: processors it takes on each cluster where it may go (whole nodes count whole)."""
+
+    index: int
+    processors: int
+    demand: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A cluster's idle processors, what is promised already off. `used`: a component of this job is there."""
+
+    cluster: str
+    idle: int
+    used: bool = False
+
+
+Placement = Mapping[int, str]
+PlacementPolicy = Callable[[Sequence[Wish], Sequence[Offer]], Placement | None]
+
+
+def worst_fit(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | None:
+    """DCS, section 2.4: balance the load, and avoid reusing clusters as far as possible.
+
+    Components by decreasing size; each goes to the head of N (clusters without a component of this job, by decreasing
+    idle processors), else to the head of Y (those with one), else the job cannot be placed.
+    """
+
+    def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Sequence[str]]:
+        by_idle = sorted(idle, key=lambda cluster: -idle[cluster])
+        yield [cluster for cluster in by_idle if cluster not in used]
+        yield [cluster for cluster in by_idle if cluster in used]
+
+    return _greedily(wishes, offers, candidates)
+
+
+def cluster_minimisation(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | None:
+    """As few clusters as possible: a component joins its siblings where it fits, else takes the emptiest cluster."""
+
+    def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Sequence[str]]:
+        by_idle = sorted(idle, key=lambda cluster: -idle[cluster])
+        yield from ([cluster] for cluster in by_idle if cluster in used)
+        yield from ([cluster] for cluster in by_idle if cluster not in used)
+
+    return _greedily(wishes, offers, candidates)
+
+
+def best_fit(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | None:
+    """Leave as little as possible idle where a component goes, and the large holes to large components."""
+
+    def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Sequence[str]]:
+        yield from ([cluster] for cluster in sorted(idle, key=lambda cluster: idle[cluster]))
+
+    return _greedily(wishes, offers, candidates)
+
+
+Candidates = Callable[[Mapping[str, int], set[str]], Iterable[Sequence[str]]]
+
+
+def _greedily(wishes: Sequence[Wish], offers: Sequence[Offer], candidates: Candidates) -> Placement | None:
+    """Components by decreasing size, each on the first head of a list where it fits. Ties go by the file's order."""
+    idle = {offer.cluster: offer.idle for offer in offers}
+    used = {offer.cluster for offer in offers if offer.used}
+    placement: dict[int, str] = {}
+    for wish in sorted(wishes, key=lambda wish: (-wish.processors, wish.index)):
+        chosen = _first_head_that_fits(wish, idle, candidates(idle, used))
+        if chosen is None:
+            return None
+        placement[wish.index] = chosen
+        idle[chosen] -= wish.demand[chosen]
+        used.add(chosen)
+    return placement
+
+
+def _first_head_that_fits(wish: Wish, idle: Mapping[str, int], lists: Iterable[Sequence[str]]) -> str | None:
+    for clusters in lists:
+        head = next((cluster for cluster in clusters if cluster in wish.demand), None)
+        if head is not None and wish.demand[head] <= idle[head]:
+            return head
+    return None
