@@ -78,7 +78,9 @@ def take(allocation: Allocation, request: Request, views: Iterable[View]) -> lis
         if cluster is not None:
             taken[cluster] = taken.get(cluster, 0) + processors_taken(component, by_name[cluster])
     return [
-        replace(view, idle=max(0, view.idle - taken.get(view.name, 0)), promised=view.promised + taken.get(view.name, 0))
+        replace(
+            view, idle=max(0, view.idle - taken.get(view.name, 0)), promised=view.promised + taken.get(view.name, 0)
+        )
         for view in by_name.values()
     ]
 
@@ -128,7 +130,7 @@ def _problem(answer: Placement, wishes: Sequence[Wish], offers: Sequence[Offer])
     idle = {offer.cluster: offer.idle for offer in offers}
     for each in wishes:
         cluster = answer.get(each.index)
-        if cluster not in each.demand:
+        if cluster is None or cluster not in each.demand:
             return f"component {each.index} cannot go to {cluster}"
         idle[cluster] -= each.demand[cluster]
     overfull = [cluster for cluster, left in idle.items() if left < 0]

@@ -18,11 +18,11 @@ class Lack:
     reason: Reason
 
 
-
-
 def wish(index: int, component: ComponentRequest, views: Sequence[View]) -> Wish:
     """The component as a placement policy sees it, over the clusters that could take it at all."""
-    demand = {view.name: processors_taken(component, view) for view in views if lack(component, view, now=False) is None}
+    demand = {
+        view.name: processors_taken(component, view) for view in views if lack(component, view, now=False) is None
+    }
     return Wish(index, component.processors, demand)
 
 

@@ -16,8 +16,8 @@ from koalapy.model.units import Instant
 class Component:
     """One element of a run list: the state of a component's last attempt (DCS, section 3.5).
 
-    `attempt` counts from 1; 0 before the first. All instants are koalad's clock. `gone`: nothing of this attempt is
-    left in its cluster's batch system, or a debt says that something may be.
+    `attempt` counts from 1; 0 before the first. All instants are koalad's clock. `ending`: its cluster was told to
+    end it. `gone`: nothing of this attempt is left in its cluster's batch system, or a debt says that something may be.
     """
 
     index: int
@@ -37,6 +37,7 @@ class Component:
     pending_reason: str = ""
     unknown_since: Instant | None = None
     reason: Reason | None = None
+    ending: bool = False
     gone: bool = True
 
     @property

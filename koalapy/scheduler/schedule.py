@@ -98,7 +98,8 @@ def _decide(now: Instant, job: Job, views: Sequence[View], settings: Settings, p
         return Claim(job.id, allocation)
     if never_fits(job.request, views, policies.placement):
         return Reject(job.id, _too_large(job, views))
-    if queues_since(job, settings) is not None and now >= (queues_since(job, settings) or now):
+    since = queues_since(job, settings)
+    if since is not None and now >= since:
         allocation = shortest_queue(job.request, views, without)
         return Claim(job.id, allocation, patient=True) if allocation is not None else None
     return None

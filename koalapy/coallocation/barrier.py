@@ -1,0 +1,104 @@
+"""The barrier: nobody starts before everybody has come, and nobody waits for ever (DCS, section 3.5)."""
+
+from koalapy.coallocation.stopping import account_held, end, stop
+from koalapy.model.commands import ReleaseComponent
+from koalapy.model.errors import Reason
+from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.records import Records
+from koalapy.model.settings import Settings
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import Duration, Instant, format_duration
+
+
+def release_if_whole(records: Records, now: Instant, job: Job, reachable: frozenset[str]) -> None:
+    """Release the job once every component of this try is at its barrier and can be told so."""
+    present = job.present
+    whole = all(component.state is ComponentState.AT_BARRIER for component in present)
+    if job.state is JobState.CLAIMING and present and whole and all(each.cluster in reachable for each in present):
+        _release(records, now, job)
+
+
+def _release(records: Records, now: Instant, job: Job) -> None:
+    hosts = tuple(
+        (component.index, node.address)
+        for component in job.present
+        for node in component.nodes
+        for _ in range(node.processes)
+    )
+    job = account_held(job, now).to(JobState.RUNNING)
+    first_rank = 0
+    for component in job.present:
+        assert component.cluster is not None
+        records.command(
+            ReleaseComponent(
+                cluster=component.cluster, attempt=job.attempt_of(component), first_rank=first_rank, hosts=hosts
+            )
+        )
+        first_rank += sum(node.processes for node in component.nodes)
+        job = job.with_component(component.index, state=ComponentState.RELEASED)
+    records.put(job)
+    records.note(now, job.id, "job_released", processes=len(hosts))
+
+
+def deadline(job: Job, settings: Settings) -> Instant | None:
+    """When the job's claim or barrier runs out; None where neither is running.
+
+    The claim's time counts until the last batch job has started, the barrier's from the first component at it. The
+    jitter keeps several koalad from claiming and giving back in step.
+    """
+    if job.state is not JobState.CLAIMING:
+        return None
+    ends = []
+    if _missing(job) and job.claimed_at is not None and not job.patient:
+        ends.append(job.claimed_at + settings.claim_timeout + _jitter(job, settings.claim_timeout))
+    came = [component.at_barrier_at for component in job.components if component.at_barrier_at is not None]
+    if came:
+        ends.append(min(came) + settings.barrier_timeout + _jitter(job, settings.barrier_timeout))
+    return Instant(min(ends)) if ends else None
+
+
+def time_out(records: Records, settings: Settings, now: Instant, job: Job) -> None:
+    """The time is up: go without the optional components if only they are late, else give everything back."""
+    late = [component for component in job.present if component.state is not ComponentState.AT_BARRIER]
+    if late and len(late) < len(job.present) and all(component.request.optional for component in late):
+        return _go_without(records, now, job, late)
+    missing = _missing(job)
+    code, limit = (
+        ("claim_timeout", settings.claim_timeout) if missing else ("barrier_timeout", settings.barrier_timeout)
+    )
+    stop(records, now, job, Outcome.SUBMISSION_FAILURE, _too_late(code, missing or late, limit))
+
+
+def _go_without(records: Records, now: Instant, job: Job, late: list[Component]) -> None:
+    for component in late:
+        job = end(records, job, component)
+        reason = _too_late("left_out", [component], Duration(now - (job.claimed_at or now)))
+        job = job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason)
+        records.note(now, job.id, "component_left_out", component=component.index, cluster=component.cluster)
+    records.put(job)
+
+
+def _missing(job: Job) -> list[Component]:
+    """Components whose batch job has not started."""
+    return [component for component in job.present if component.allocated_at is None and not component.state.final]
+
+
+def _too_late(code: str, late: list[Component], limit: Duration) -> Reason:
+    where = ", ".join(
+        f"component {component.index} on {component.cluster}"
+        + (f" ({component.pending_reason})" if component.pending_reason else "")
+        for component in late
+    )
+    what = "had not started" if code == "claim_timeout" else "was not at its barrier"
+    return Reason(
+        code,
+        "transient",
+        f"After {format_duration(limit)} {where or 'a component'} {what}.",
+        "It is tried again; `claim` and `barrier` in the grid file say how long is waited.",
+    )
+
+
+def _jitter(job: Job, limit: Duration) -> int:
+    """Up to a tenth of the limit, another for every job and try, the same whenever it is asked."""
+    attempts = sum(component.attempt for component in job.components)
+    return (job.id * 2_654_435_761 + attempts * 40_503) % 1_000 * limit // 10_000

@@ -1,0 +1,140 @@
+"""Claiming: every component of a job goes to its cluster's batch system (DCS, section 3.5)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from koalapy.coallocation.stopping import stop
+from koalapy.model.commands import SubmitComponent
+from koalapy.model.errors import Reason
+from koalapy.model.events import ComponentSubmitted, SubmissionFailed
+from koalapy.model.identity import MAX_ATTEMPTS
+from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.records import Records
+from koalapy.model.settings import Settings
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import MINUTE, Duration, Instant
+
+WALLTIME_MARGIN = MINUTE
+EXCLUSION = Duration(10 * MINUTE)
+
+NOT_PLACED = Reason("left_out", "transient", "It is optional and did not fit.", "")
+
+
+def claim(
+    records: Records, settings: Settings, now: Instant, job: Job, allocation: Sequence[str | None], patient: bool
+) -> None:
+    """Submit every placed component. Optional ones without a cluster are left out of this try."""
+    if any(component.attempt + 1 >= MAX_ATTEMPTS for component in job.components):
+        reason = Reason("too_many_attempts", "ours", f"A component was tried {MAX_ATTEMPTS} times.", "Submit it anew.")
+        records.put(job.to(JobState.FAILED, reason=reason, finished_at=now))
+        return records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
+    components = tuple(
+        _fresh(component, cluster) for component, cluster in zip(job.components, allocation, strict=True)
+    )
+    job = job.to(JobState.CLAIMING, claimed_at=now, components=components, reason=None, outcome=None, patient=patient)
+    records.put(job)
+    placed = {str(component.index): component.cluster for component in components if component.cluster}
+    records.note(now, job.id, "job_claimed", clusters=placed)
+    for component in job.live:
+        records.command(_submission(job, component, settings))
+    return None
+
+
+def _fresh(component: Component, cluster: str | None) -> Component:
+    if cluster is None:
+        return Component(
+            index=component.index,
+            request=component.request,
+            attempt=component.attempt,
+            state=ComponentState.CANCELLED,
+            reason=NOT_PLACED,
+        )
+    return Component(
+        index=component.index,
+        request=component.request,
+        attempt=component.attempt + 1,
+        state=ComponentState.SUBMITTING,
+        cluster=cluster,
+        gone=False,
+    )
+
+
+def _submission(job: Job, component: Component, settings: Settings) -> SubmitComponent:
+    """The batch system is asked for the program's walltime, the time at the barrier, and a margin (DESIGN, promise 2)."""
+    assert component.cluster is not None
+    return SubmitComponent(
+        cluster=component.cluster,
+        attempt=job.attempt_of(component),
+        components=len(job.components),
+        request=component.request,
+        walltime=Duration(component.request.walltime + settings.barrier_timeout + WALLTIME_MARGIN),
+        barrier_timeout=Duration(settings.barrier_timeout + WALLTIME_MARGIN // 2),
+        stage_in=job.request.stage_in,
+        directory=job.request.directory,
+    )
+
+
+def submitted(records: Records, now: Instant, event: ComponentSubmitted) -> None:
+    found = records.component(event.attempt)
+    if found is None:
+        return
+    job, component = found
+    changes: dict[str, object] = {"batch_id": event.batch_id}
+    if component.state is ComponentState.SUBMITTING:
+        changes |= {"state": ComponentState.QUEUED, "queued_at": now}
+    records.put(job.with_component(component.index, **changes))
+    records.note(now, job.id, "component_submitted", component=component.index, batch_id=event.batch_id)
+
+
+def submission_failed(
+    records: Records, settings: Settings, now: Instant, event: SubmissionFailed, healthy: Sequence[str]
+) -> None:
+    """`healthy`: the clusters that could be the next choice."""
+    found = records.component(event.attempt)
+    if found is None or found[1].gone:
+        return
+    job, component = found
+    job = records.put(
+        job.with_component(component.index, state=ComponentState.FAILED, gone=True, reason=event.reason, ended_at=now)
+    )
+    records.note(now, job.id, "submission_failed", component=component.index, **told(event.reason, component))
+    give_up(records, now, job, job.components[component.index], event.reason, healthy)
+
+
+def told(reason: Reason, component: Component) -> dict[str, object]:
+    """A reason as history keeps it."""
+    return {"cluster": component.cluster, "code": reason.code, "message": str(reason), "words": reason.words}
+
+
+def give_up(
+    records: Records, now: Instant, job: Job, component: Component, reason: Reason, healthy: Sequence[str]
+) -> None:
+    """A component cannot be claimed where it was sent: leave it out, try elsewhere, try again, or fail the job.
+
+    Where only that cluster is at fault it is left out for this job (DESIGN, promise 3); an unordered component then
+    tries its next choice uncounted, which is bounded by the number of clusters.
+    """
+    if component.request.optional:
+        records.put(job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason))
+        return None
+    if job.state is JobState.STOPPING:
+        return None
+    named = component.request.cluster is not None
+    refused_there = reason.whose == "site" or (reason.whose == "request" and bool(reason.command))
+    said = reason.on(component.cluster or "")
+    if not refused_there:
+        outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
+        return stop(records, now, job, outcome, said)
+    if named and reason.whose == "request":
+        return stop(records, now, job, Outcome.FAILED, said)
+    job = records.put(_exclude(job, component, now))
+    others = [name for name in healthy if name not in dict(job.excluded)]
+    if not named and others:
+        return stop(records, now, job, Outcome.GIVE_BACK, said)
+    outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
+    return stop(records, now, job, outcome, said)
+
+
+def _exclude(job: Job, component: Component, now: Instant) -> Job:
+    kept = {cluster: until for cluster, until in job.excluded if until > now}
+    return replace(job, excluded=(*(kept | {component.cluster or "": Instant(now + EXCLUSION)}).items(),))

@@ -1,0 +1,66 @@
+"""The guard against holding in a circle (DESIGN, promise 2): two jobs never each hold what the other waits for."""
+
+from collections.abc import Iterable, Mapping
+
+from koalapy.information.kis import Known
+from koalapy.model.errors import Reason
+from koalapy.model.identity import JobId, tag_of
+from koalapy.model.job import Component, Job
+from koalapy.model.records import Records
+from koalapy.model.states import JobState
+
+GIVEN_BACK = Reason(
+    "circular_wait",
+    "transient",
+    "It held what an older job waited for, and waited for what that job held; the younger gives back.",
+    "It is tried again; nothing is counted.",
+)
+
+
+def job_to_give_back(records: Records, clusters: Mapping[str, Known]) -> Job | None:
+    """The youngest job of a cycle of holding and waiting, None where there is none."""
+    claiming = [job for job in records.jobs.values() if job.state is JobState.CLAIMING]
+    waits = {job.id: set(_waits_on(records, job, clusters)) for job in claiming}
+    holds = {job.id: {each.cluster for each in job.live if each.allocated_at is not None} for job in claiming}
+    follows = {
+        job.id: [other.id for other in claiming if other.id != job.id and waits[job.id] & holds[other.id]]
+        for job in claiming
+        if holds[job.id]
+    }
+    cycle = _cycle(follows)
+    return records.jobs[max(cycle)] if cycle else None
+
+
+def _waits_on(records: Records, job: Job, clusters: Mapping[str, Known]) -> Iterable[str]:
+    """Clusters whose batch system was seen to have the job wait for processors that it does not have idle."""
+    for component in job.live:
+        known = clusters.get(component.cluster or "")
+        if component.allocated_at is None and known is not None and _seen_to_wait(records, job, component, known):
+            yield known.settings.name
+
+
+def _seen_to_wait(records: Records, job: Job, component: Component, known: Known) -> bool:
+    """A batch job that was just submitted is also pending for a moment: it only waits if it does not fit."""
+    state = known.state
+    if state is None or component.queued_at is None or state.measured_at <= component.queued_at:
+        return False
+    return tag_of(records.instance, job.attempt_of(component)) in state.pending and state.idle < component.processors
+
+
+def _cycle(follows: Mapping[JobId, list[JobId]]) -> list[JobId]:
+    """Some cycle of the graph, empty if there is none."""
+    done: set[JobId] = set()
+    path: list[JobId] = []
+
+    def visit(job: JobId) -> list[JobId]:
+        if job in path:
+            return path[path.index(job) :]
+        if job in done or job not in follows:
+            return []
+        path.append(job)
+        found = next((cycle for cycle in map(visit, follows[job]) if cycle), [])
+        path.pop()
+        done.add(job)
+        return list(found)
+
+    return next((cycle for cycle in map(visit, sorted(follows)) if cycle), [])

@@ -1,0 +1,259 @@
+"""The run list: what wrappers and batch systems tell of every component, and what it means for its job."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from koalapy.coallocation.claim import give_up, told
+from koalapy.coallocation.stopping import end, stop
+from koalapy.model.commands import CollectOutput
+from koalapy.model.errors import Reason
+from koalapy.model.events import ComponentReported, ComponentSeen, OutputCollected
+from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.records import Records
+from koalapy.model.request import RetryOn
+from koalapy.model.settings import Settings
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import Instant
+
+_S = ComponentState
+_BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED)
+
+
+def reported(records: Records, now: Instant, event: ComponentReported, healthy: Sequence[str]) -> None:
+    """The wrapper's word. It may tell again what it told before, and skip steps that it told nobody."""
+    found = records.component(event.attempt)
+    if found is None or found[1].gone or found[1].state.final:
+        return None
+    job, component = found
+    if event.phase == "ended":
+        return _ended(records, now, job, component, event, healthy)
+    changes = _progress(now, component, event)
+    if job.state is JobState.STOPPING:
+        changes.pop("state", None)
+    job = _update(records, now, job, component, changes)
+    _note_start(records, job)
+
+
+def _progress(now: Instant, component: Component, event: ComponentReported) -> dict[str, Any]:
+    changes: dict[str, Any] = {
+        "allocated_at": component.allocated_at or now,
+        "batch_id": event.batch_id or component.batch_id,
+        "pending_reason": "",
+        "unknown_since": None,
+    }
+    if component.queued_at is None:
+        changes["queued_at"] = now
+    if event.nodes:
+        changes["nodes"] = event.nodes
+    for name in ("at_barrier_at", "released_at", "started_at"):
+        if getattr(event, name) is not None:
+            changes[name] = getattr(event, name)
+    state = _state_after(component.state, event.phase)
+    return changes | ({"state": state} if state else {})
+
+
+def _state_after(state: ComponentState, phase: str) -> ComponentState | None:
+    """None: the report changes nothing, or comes before what is known already."""
+    if phase == "running":
+        return _S.RUNNING if state in (_S.RELEASED, _S.UNKNOWN) else None
+    if phase == "released":
+        return _S.RELEASED if state is _S.UNKNOWN else None
+    if phase == "at_barrier":
+        return _S.AT_BARRIER if state in _BEFORE_BARRIER else _S.RELEASED if state is _S.UNKNOWN else None
+    return _S.QUEUED if state is _S.SUBMITTING else None
+
+
+def _update(records: Records, now: Instant, job: Job, component: Component, changes: dict[str, Any]) -> Job:
+    """Put what differs, and tell a change of state."""
+    different = {name: value for name, value in changes.items() if getattr(component, name) != value}
+    if not different:
+        return job
+    job = records.put(job.with_component(component.index, **different))
+    state = different.get("state")
+    if state is not None:
+        records.note(now, job.id, f"component_{state}", component=component.index, cluster=component.cluster)
+    return job
+
+
+def _note_start(records: Records, job: Job) -> Job:
+    """The job has started when its last component has."""
+    starts = [component.started_at for component in job.present]
+    if job.started_at is None and job.state is JobState.RUNNING and all(start is not None for start in starts):
+        return records.put(replace(job, started_at=max(start for start in starts if start is not None)))
+    return job
+
+
+def _ended(
+    records: Records, now: Instant, job: Job, component: Component, event: ComponentReported, healthy: Sequence[str]
+) -> None:
+    changes = _progress(now, component, event) | {"ended_at": event.ended_at or now, "exit_status": event.exit_status}
+    reason = None if event.ending == "exited" and event.exit_status == 0 else _failure(component, event)
+    over(records, now, job, component, changes, reason, healthy)
+
+
+def over(
+    records: Records,
+    now: Instant,
+    job: Job,
+    component: Component,
+    changes: dict[str, Any],
+    reason: Reason | None,
+    healthy: Sequence[str],
+) -> None:
+    """An attempt is over: `reason` None means that its program ended well."""
+    released = component.state.facts.released
+    changes |= {"state": _S.FAILED if reason else _S.DONE, "reason": reason}
+    if job.state is JobState.STOPPING and reason is not None and reason.code in ("cancelled", "revoked", "killed"):
+        changes |= {"state": _S.CANCELLED, "reason": None}
+    job = records.put(job.with_component(component.index, **changes))
+    component = job.components[component.index]
+    records.note(
+        now, job.id, "component_ended", component=component.index, exit_status=component.exit_status,
+        **(told(reason, component) if reason else {}),
+    )  # fmt: skip
+    job = end(records, _note_start(records, job), component)
+    if reason is None or job.state is JobState.STOPPING:
+        return None
+    if job.state is JobState.CLAIMING or not released:
+        return give_up(records, now, job, component, reason, healthy)
+    if not component.request.optional:
+        stop(records, now, job, _outcome(job, reason), reason.on(component.cluster or ""))
+
+
+def _failure(component: Component, event: ComponentReported) -> Reason:
+    index, status = component.index, event.exit_status
+    if event.reason is not None:
+        return event.reason
+    if event.ending == "exited":
+        return Reason("exit_status", "request", f"component {index} ended with exit status {status}.", _LOOK)
+    if event.ending == "walltime":
+        return Reason(
+            "walltime_exceeded", "request", f"component {index} ran longer than its walltime.", "Ask for more walltime."
+        )
+    if event.ending == "killed":
+        return Reason("killed", "transient", f"component {index} was killed (exit status {status}).", _LOOK)
+    told = {
+        "left_barrier": "left its barrier: nobody released it in time.",
+        "revoked": "came too late and was turned away.",
+        "restarted": "was restarted by the batch system; its program was not run again.",
+        "cancelled": "was cancelled.",
+    }
+    return Reason(event.ending or "lost", "transient", f"component {index} {told.get(event.ending, 'was lost.')}", "")
+
+
+_LOOK = "Look at its output with `koala logs`."
+
+
+def _outcome(job: Job, reason: Reason) -> Outcome:
+    """What counts as a completion failure is the job's `retry_on`; all else is the program's answer and final."""
+    kind = {"exit_status": RetryOn.EXIT, "killed": RetryOn.KILLED}.get(reason.code)
+    if kind is None:
+        kind = RetryOn.LOST if reason.whose == "transient" else None
+    return Outcome.COMPLETION_FAILURE if kind in job.request.retry_on else Outcome.FAILED
+
+
+def seen(records: Records, now: Instant, event: ComponentSeen, healthy: Sequence[str]) -> None:
+    """The batch system's word, for what the wrapper cannot tell: waiting, stuck, suspended, killed, vanished."""
+    found = records.component(event.attempt)
+    if found is None or found[1].gone or found[1].state.final:
+        return None
+    job, component = found
+    if event.state == "ended":
+        return _ended_unheard(records, now, job, component, event, healthy)
+    changes: dict[str, Any] = {"batch_id": event.batch_id or component.batch_id}
+    changes |= _SEEN.get(event.state, _nothing)(now, component, event)
+    if job.state is JobState.STOPPING:
+        changes.pop("state", None)
+    job = _update(records, now, job, component, changes)
+    if event.stuck and job.state is JobState.CLAIMING:
+        give_up(records, now, job, component, _stuck(event), healthy)
+
+
+def _pending(now: Instant, component: Component, event: ComponentSeen) -> dict[str, Any]:
+    return {"pending_reason": event.words}
+
+
+def _running(now: Instant, component: Component, event: ComponentSeen) -> dict[str, Any]:
+    changes: dict[str, Any] = {"allocated_at": component.allocated_at or now, "pending_reason": ""}
+    return changes | ({"state": _S.RUNNING} if component.state is _S.SUSPENDED else {})
+
+
+def _suspended(now: Instant, component: Component, event: ComponentSeen) -> dict[str, Any]:
+    return {"state": _S.SUSPENDED} if component.state in (_S.RUNNING, _S.RELEASED) else {}
+
+
+def _missing(now: Instant, component: Component, event: ComponentSeen) -> dict[str, Any]:
+    """Forgotten is not finished: unknown until a record, the accounting or `orphan_timeout` says more."""
+    changes: dict[str, Any] = {"unknown_since": component.unknown_since or now}
+    return changes | ({"state": _S.UNKNOWN} if component.state.facts.released else {})
+
+
+def _nothing(now: Instant, component: Component, event: ComponentSeen) -> dict[str, Any]:
+    return {}
+
+
+_SEEN = {"queued": _pending, "held": _pending, "running": _running, "suspended": _suspended, "missing": _missing}
+
+
+def _stuck(event: ComponentSeen) -> Reason:
+    return Reason(
+        event.stuck,
+        "request",
+        f"The batch system will never start it: {event.words or event.stuck}.",
+        "Change what the component asks for, or the cluster's queue or account in the grid file.",
+        command="status",
+        words=event.words,
+    )
+
+
+def _ended_unheard(
+    records: Records, now: Instant, job: Job, component: Component, event: ComponentSeen, healthy: Sequence[str]
+) -> None:
+    """The batch job is over and its wrapper left no record: what the accounting says, else it was lost."""
+    told = {
+        "walltime": Reason(
+            "walltime_exceeded", "request", "The batch system ended it at its walltime.", "Ask for more."
+        ),
+        "memory": Reason(
+            "memory_exceeded", "request", "It used more memory than it asked for.", "Ask for more memory."
+        ),
+        "killed": Reason("killed", "transient", "It was killed.", _LOOK),
+        "cancelled": Reason("killed", "transient", "It was cancelled in the batch system by somebody else.", ""),
+    }
+    lost = Reason("lost", "transient", "It was lost: its batch job ended and left no record.", "")
+    reason = told.get(event.ending, lost)
+    changes = {"ended_at": now, "exit_status": event.exit_status, "batch_id": event.batch_id or component.batch_id}
+    over(records, now, job, component, changes, reason, healthy)
+
+
+def lost(records: Records, settings: Settings, now: Instant, job: Job, healthy: Sequence[str]) -> None:
+    """Attempts unknown for so long that they are over (DESIGN, promise 1)."""
+    for component in job.live:
+        since = component.unknown_since
+        if since is not None and now >= since + settings.orphan_timeout + settings.grace and not component.state.final:
+            reason = Reason("lost", "transient", "It was lost: no sign of it was found any more.", "")
+            over(records, now, records.jobs[job.id], component, {"ended_at": now}, reason, healthy)
+
+
+def finish_if_over(records: Records, now: Instant, job: Job) -> None:
+    """All components ended well: bring the output, then the job is done."""
+    present = job.present
+    if job.state is not JobState.RUNNING or job.collecting or not all(each.state.final for each in present):
+        return None
+    if not job.request.stage_out:
+        return stop(records, now, job, Outcome.DONE)
+    job = records.put(replace(job, collecting=True))
+    sources = tuple((each.cluster, job.attempt_of(each)) for each in present if each.cluster is not None)
+    records.command(
+        CollectOutput(job=job.id, sources=sources, paths=job.request.stage_out, directory=job.request.directory)
+    )
+    return None
+
+
+def collected(records: Records, now: Instant, event: OutputCollected) -> None:
+    job = records.jobs.get(event.job)
+    if job is None or not job.collecting or job.state is not JobState.RUNNING:
+        return
+    records.note(now, job.id, "output_collected", **({"message": str(event.reason)} if event.reason else {}))
+    stop(records, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)

@@ -1,0 +1,141 @@
+"""What becomes of a job that stops: everything of it is ended first, then its outcome is settled."""
+
+from dataclasses import replace
+
+from koalapy.model.commands import CancelComponent, ForgetComponent
+from koalapy.model.errors import Reason
+from koalapy.model.events import ComponentGone
+from koalapy.model.job import Component, Debt, Job, Outcome
+from koalapy.model.records import Records
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import Instant
+
+
+def stop(
+    records: Records, now: Instant, job: Job, outcome: Outcome | None = None, reason: Reason | None = None
+) -> None:
+    """End whatever of the job is left. The first outcome counts, but a user's cancel overrides one that is no end."""
+    if job.state is not JobState.STOPPING:
+        job = account_held(job, now).to(JobState.STOPPING, outcome=outcome, reason=reason)
+        records.note(now, job.id, "job_stopping", outcome=str(outcome), **_because(reason))
+    elif outcome is Outcome.CANCELLED and not (job.outcome and job.outcome.ends):
+        job = replace(job, outcome=outcome, reason=reason)
+    records.put(job)
+    for component in job.live:
+        job = end(records, job, component)
+
+
+def end(records: Records, job: Job, component: Component) -> Job:
+    """Revoke and cancel one attempt, once (twice if forced); ComponentGone says when nothing of it is left."""
+    assert component.cluster is not None
+    if component.gone or (component.ending and not job.forced):
+        return job
+    records.command(
+        CancelComponent(
+            cluster=component.cluster,
+            attempt=job.attempt_of(component),
+            batch_id=component.batch_id,
+            force=job.forced,
+        )
+    )
+    return records.put(job.with_component(component.index, ending=True))
+
+
+def gone(records: Records, now: Instant, event: ComponentGone) -> None:
+    records.settle(event.attempt)
+    found = records.component(event.attempt)
+    if found is None or found[1].gone:
+        return
+    job, component = found
+    changes: dict[str, object] = {"gone": True}
+    if not component.state.final:
+        changes |= {"state": ComponentState.CANCELLED, "ended_at": component.ended_at or now}
+    records.put(job.with_component(component.index, **changes))
+    records.note(now, job.id, "component_gone", component=component.index, cluster=component.cluster)
+
+
+def owe_what_is_out_of_reach(records: Records, now: Instant, job: Job, reachable: frozenset[str]) -> Job:
+    """Batch jobs that cannot be ended become debts, so that the job need not wait for their clusters.
+
+    Not where a program may run: then the next try waits (promises 1 and 2), unless there is none, or its user said so.
+    """
+    over = job.outcome is Outcome.FAILED or job.forced
+    for component in job.live:
+        if component.cluster in reachable or component.cluster is None:
+            continue
+        if component.state.facts.released and not over:
+            continue
+        attempt = job.attempt_of(component)
+        records.owe(Debt(attempt=attempt, cluster=component.cluster, batch_id=component.batch_id, since=now))
+        records.note(now, job.id, "debt_recorded", component=component.index, cluster=component.cluster)
+        state = component.state if component.state.final else ComponentState.CANCELLED
+        job = job.with_component(component.index, gone=True, state=state, ended_at=component.ended_at or now)
+    return records.put(job)
+
+
+def settle(records: Records, now: Instant, job: Job, max_submissions: int, max_completions: int) -> None:
+    """Nothing of the job is left: back into the wait queue, or over (DCS, sections 3.2 and 3.5).
+
+    A submission failure is counted, and at the maximum the job is removed. A completion failure is counted, sets the
+    submission count back to zero, and the job is resubmitted while its count does not exceed the maximum.
+    """
+    outcome = job.outcome
+    if outcome is Outcome.SUBMISSION_FAILURE:
+        failures = job.submission_failures + 1
+        job = replace(job, submission_failures=failures)
+        return _again(records, now, job) if failures < max_submissions else _over(records, now, job, JobState.FAILED)
+    if outcome is Outcome.COMPLETION_FAILURE:
+        failures = job.completion_failures + 1
+        job = replace(job, completion_failures=failures, submission_failures=0)
+        return _again(records, now, job) if failures <= max_completions else _over(records, now, job, JobState.FAILED)
+    if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):
+        return _back(records, now, job, job.place, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
+    return _over(records, now, job, JobState(str(outcome)))
+
+
+def _again(records: Records, now: Instant, job: Job) -> None:
+    _back(records, now, job, records.tail(), JobState.WAITING)
+
+
+def _back(records: Records, now: Instant, job: Job, place: int, state: JobState) -> None:
+    for component in job.components:
+        attempt = job.attempt_of(component)
+        if component.cluster is not None and attempt not in records.debts:
+            records.command(ForgetComponent(cluster=component.cluster, attempt=attempt))
+    job = job.to(
+        state,
+        place=place,
+        overtaken=0 if place != job.place else job.overtaken,
+        waiting_since=now,
+        claimed_at=None,
+        started_at=None,
+        outcome=None,
+        collecting=False,
+        components=tuple(_waiting(component) for component in job.components),
+    )
+    records.put(job)
+    counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}
+    records.note(now, job.id, "job_requeued", **counted, **_because(job.reason))
+
+
+def _waiting(component: Component) -> Component:
+    return Component(index=component.index, request=component.request, attempt=component.attempt)
+
+
+def _over(records: Records, now: Instant, job: Job, state: JobState) -> None:
+    job = records.put(job.to(state, finished_at=now))
+    records.note(now, job.id, f"job_{state}", **_because(job.reason))
+
+
+def account_held(job: Job, now: Instant) -> Job:
+    """Add what its components held at their barriers until now, in processor-microseconds."""
+    held = sum(
+        component.processors * max(0, now - component.at_barrier_at)
+        for component in job.components
+        if component.state is ComponentState.AT_BARRIER and component.at_barrier_at is not None
+    )
+    return replace(job, held=job.held + held)
+
+
+def _because(reason: Reason | None) -> dict[str, str]:
+    return {"code": reason.code, "message": str(reason)} if reason else {}

@@ -1,0 +1,312 @@
+"""The pieces as one machine: events in, commands out. It never blocks, reads no clock, draws no random number."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from koalapy.broker.fit import Lack, lacks
+from koalapy.coallocation import barrier, claim, guard, running, stopping
+from koalapy.information.kis import Information, View
+from koalapy.model.change import Snapshot
+from koalapy.model.commands import WatchCluster
+from koalapy.model.errors import Reason
+from koalapy.model.events import (
+    CancelRequested,
+    ClusterConnected,
+    ClusterLost,
+    ClusterMeasured,
+    ComponentGone,
+    ComponentReported,
+    ComponentSeen,
+    ComponentSubmitted,
+    Event,
+    HoldRequested,
+    JobSubmitted,
+    MeasurementFailed,
+    OutputCollected,
+    ReleaseRequested,
+    SubmissionFailed,
+)
+from koalapy.model.identity import JobId
+from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.records import Records, Step
+from koalapy.model.settings import Settings
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import Instant
+from koalapy.scheduler.queue import in_order
+from koalapy.scheduler.schedule import Claim, Overtaken, Policies, Reject, queues_since, schedule
+
+
+class Engine:
+    """koalapy's decisions over one store's jobs and one grid's clusters (DESIGN, section 4).
+
+    After `handle` the caller commits the step's records before it does any of the step's commands. After a restart a
+    new engine is made of the store's snapshot; the links then tell it what is true on the clusters.
+    """
+
+    def __init__(self, settings: Settings, policies: Policies, snapshot: Snapshot) -> None:
+        self._settings = settings
+        self._policies = policies
+        self._records = Records(snapshot)
+        self._information = Information(settings.clusters)
+        self._watched: dict[str, bool] = {}
+        self._dirty = True
+
+    # ---- what the driver calls
+
+    def handle(self, now: Instant, events: Sequence[Event]) -> Step:
+        """Take a batch of events; with none, whatever time has brought about."""
+        for event in events:
+            self._dirty |= bool(self._handlers[type(event)](self, now, event))
+        self._follow_up(now)
+        if self._dirty or self._due(now):
+            self._dirty = False
+            self._schedule(now)
+        self._watch()
+        return self._records.take()
+
+    def next_wakeup(self) -> Instant | None:
+        """When time alone changes something; None: never."""
+        times = [barrier.deadline(job, self._settings) for job in self._records.jobs.values()]
+        times += [self._lost_at(component) for job in self._records.jobs.values() for component in job.live]
+        times += [moment for job in self._waiting() for moment in self._waits_for(job)]
+        return min((time for time in times if time is not None), default=None)
+
+    # ---- what the API asks; answers are of this instant, and nothing is changed
+
+    def views(self, now: Instant) -> list[View]:
+        return self._information.views(now, self._records)
+
+    def explain(self, now: Instant, job: JobId) -> list[Lack]:
+        """What each cluster lacks for each component of a waiting job."""
+        found = self._records.jobs.get(job)
+        if found is None:
+            return []
+        return lacks(dict(enumerate(found.request.components)), self.views(now))
+
+    def job(self, job: JobId) -> Job | None:
+        return self._records.jobs.get(job)
+
+    @property
+    def known(self) -> Information:
+        return self._information
+
+    @property
+    def records(self) -> Records:
+        return self._records
+
+    # ---- events from users; each handler says whether the scheduling pass must look again
+
+    def _on_submitted(self, now: Instant, event: JobSubmitted) -> bool:
+        if event.key and any(job.key == event.key and job.owner == event.owner for job in self._records.jobs.values()):
+            return False
+        job = Job(
+            id=self._records.new_job_id(),
+            owner=event.owner,
+            request=event.request,
+            state=JobState.WAITING,
+            place=self._records.tail(),
+            submitted_at=now,
+            waiting_since=now,
+            components=tuple(Component(index=i, request=each) for i, each in enumerate(event.request.components)),
+            key=event.key,
+        )
+        self._records.put(job)
+        self._records.note(now, job.id, "job_submitted", owner=job.owner, type=str(job.request.type))
+        return True
+
+    def _on_cancel(self, now: Instant, event: CancelRequested) -> bool:
+        job = self._records.jobs.get(event.job)
+        if job is None:
+            return False
+        if not job.state.active:
+            self._records.put(job.to(JobState.CANCELLED, finished_at=now, reason=CANCELLED))
+            self._records.note(now, job.id, "job_cancelled")
+            return True
+        job = self._records.put(replace(job, forced=job.forced or event.force))
+        stopping.stop(self._records, now, job, Outcome.CANCELLED, CANCELLED)
+        return True
+
+    def _on_hold(self, now: Instant, event: HoldRequested) -> bool:
+        """A job that claims gives back and is held; one that runs is left alone."""
+        job = self._records.jobs.get(event.job)
+        if job is not None and job.state.queued:
+            self._records.put(job.to(JobState.HELD))
+            self._records.note(now, job.id, "job_held")
+        elif job is not None and job.state is JobState.CLAIMING:
+            stopping.stop(self._records, now, job, Outcome.HOLD)
+        return job is not None
+
+    def _on_release(self, now: Instant, event: ReleaseRequested) -> bool:
+        job = self._records.jobs.get(event.job)
+        if job is None or job.state is not JobState.HELD:
+            return False
+        self._records.put(job.to(JobState.WAITING, waiting_since=now))
+        self._records.note(now, job.id, "job_unheld")
+        return True
+
+    # ---- events from clusters
+
+    def _on_connected(self, now: Instant, event: ClusterConnected) -> bool:
+        self._information.connected(event.cluster, event.version)
+        self._watched.pop(event.cluster, None)
+        return False
+
+    def _on_lost(self, now: Instant, event: ClusterLost) -> bool:
+        self._information.lost(event.cluster, event.reason)
+        for job, component in list(self._records.live(event.cluster)):
+            state = component.state
+            if job.state is JobState.RUNNING and state.facts.released and not state.final:
+                changed = job.with_component(component.index, state=ComponentState.UNKNOWN, unknown_since=None)
+                self._records.put(changed)
+                self._records.note(now, job.id, "component_unknown", component=component.index, cluster=event.cluster)
+        return True
+
+    def _on_measured(self, now: Instant, event: ClusterMeasured) -> bool:
+        self._information.measured(event.cluster, event.state)
+        return True
+
+    def _on_measurement_failed(self, now: Instant, event: MeasurementFailed) -> bool:
+        self._information.measurement_failed(event.cluster, event.reason)
+        return False
+
+    def _on_component_submitted(self, now: Instant, event: ComponentSubmitted) -> bool:
+        claim.submitted(self._records, now, event)
+        return False
+
+    def _on_submission_failed(self, now: Instant, event: SubmissionFailed) -> bool:
+        claim.submission_failed(self._records, self._settings, now, event, self._healthy())
+        return True
+
+    def _on_seen(self, now: Instant, event: ComponentSeen) -> bool:
+        running.seen(self._records, now, event, self._healthy())
+        return False
+
+    def _on_reported(self, now: Instant, event: ComponentReported) -> bool:
+        running.reported(self._records, now, event, self._healthy())
+        return event.phase == "ended"
+
+    def _on_gone(self, now: Instant, event: ComponentGone) -> bool:
+        stopping.gone(self._records, now, event)
+        return True
+
+    def _on_collected(self, now: Instant, event: OutputCollected) -> bool:
+        running.collected(self._records, now, event)
+        return False
+
+    _handlers: ClassVar[dict[type, Callable[..., bool]]] = {
+        JobSubmitted: _on_submitted,
+        CancelRequested: _on_cancel,
+        HoldRequested: _on_hold,
+        ReleaseRequested: _on_release,
+        ClusterConnected: _on_connected,
+        ClusterLost: _on_lost,
+        ClusterMeasured: _on_measured,
+        MeasurementFailed: _on_measurement_failed,
+        ComponentSubmitted: _on_component_submitted,
+        SubmissionFailed: _on_submission_failed,
+        ComponentSeen: _on_seen,
+        ComponentReported: _on_reported,
+        ComponentGone: _on_gone,
+        OutputCollected: _on_collected,
+    }
+
+    # ---- what follows from events and from time
+
+    def _follow_up(self, now: Instant) -> None:
+        reachable = self._reachable()
+        for identity in [job.id for job in self._records.jobs.values() if job.state.active]:
+            self._follow_up_job(now, identity, reachable)
+        self._break_circles(now, reachable)
+
+    def _follow_up_job(self, now: Instant, identity: JobId, reachable: frozenset[str]) -> None:
+        records, settings = self._records, self._settings
+        barrier.release_if_whole(records, now, records.jobs[identity], reachable)
+        deadline = barrier.deadline(records.jobs[identity], settings)
+        if deadline is not None and now >= deadline:
+            barrier.time_out(records, settings, now, records.jobs[identity])
+            barrier.release_if_whole(records, now, records.jobs[identity], reachable)
+        running.lost(records, settings, now, records.jobs[identity], self._healthy())
+        running.finish_if_over(records, now, records.jobs[identity])
+        self._settle(now, identity, reachable)
+
+    def _settle(self, now: Instant, identity: JobId, reachable: frozenset[str]) -> None:
+        job = self._records.jobs[identity]
+        if job.state is not JobState.STOPPING:
+            return
+        if any(component.cluster not in reachable for component in job.live):
+            job = stopping.owe_what_is_out_of_reach(self._records, now, job, reachable)
+        if not job.live:
+            limits = self._settings.max_submission_failures, self._settings.max_completion_failures
+            stopping.settle(self._records, now, job, *limits)
+            self._dirty = True
+
+    def _break_circles(self, now: Instant, reachable: frozenset[str]) -> None:
+        younger = guard.job_to_give_back(self._records, self._information.clusters)
+        if younger is not None:
+            stopping.stop(self._records, now, younger, Outcome.GIVE_BACK, guard.GIVEN_BACK)
+            self._settle(now, younger.id, reachable)
+
+    def _schedule(self, now: Instant) -> None:
+        waiting = self._waiting()
+        if not waiting:
+            return
+        views = self.views(now)
+        for decision in schedule(now, waiting, views, self._settings, self._policies):
+            self._carry_out(now, decision)
+
+    def _carry_out(self, now: Instant, decision: Claim | Reject | Overtaken) -> None:
+        job = self._records.jobs[decision.job]
+        match decision:
+            case Claim(_, allocation, patient):
+                claim.claim(self._records, self._settings, now, job, allocation, patient)
+            case Reject(_, reason):
+                self._records.put(job.to(JobState.FAILED, reason=reason, finished_at=now))
+                self._records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
+            case Overtaken(_, times):
+                self._records.put(replace(job, overtaken=job.overtaken + times))
+
+    def _watch(self) -> None:
+        """Clusters whose numbers something waits for are asked more often."""
+        waiting = bool(self._waiting())
+        claimed = {
+            component.cluster
+            for job in self._records.jobs.values()
+            if job.state is JobState.CLAIMING
+            for component in job.live
+        }
+        for name in self._reachable_in_order():
+            urgent = waiting or name in claimed
+            if self._watched.get(name) != urgent:
+                self._watched[name] = urgent
+                self._records.command(WatchCluster(cluster=name, urgent=urgent))
+
+    # ---- small questions
+
+    def _waiting(self) -> list[Job]:
+        return in_order(self._records.jobs.values())
+
+    def _healthy(self) -> list[str]:
+        """Clusters that could be a next choice."""
+        return [name for name, known in self._information.clusters.items() if known.connected and known.state]
+
+    def _reachable_in_order(self) -> list[str]:
+        return [name for name, known in self._information.clusters.items() if known.connected]
+
+    def _reachable(self) -> frozenset[str]:
+        return frozenset(self._reachable_in_order())
+
+    def _due(self, now: Instant) -> bool:
+        return any(moment <= now for job in self._waiting() for moment in self._waits_for(job))
+
+    def _waits_for(self, job: Job) -> list[Instant]:
+        since = queues_since(job, self._settings)
+        return [until for _, until in job.excluded] + ([since] if since is not None else [])
+
+    def _lost_at(self, component: Component) -> Instant | None:
+        if component.unknown_since is None or component.state.final:
+            return None
+        return Instant(component.unknown_since + self._settings.orphan_timeout + self._settings.grace)
+
+
+CANCELLED = Reason("cancelled", "request", "It was cancelled by its user.", "")
