@@ -50,6 +50,7 @@ class Engine:
         self._records = Records(snapshot)
         self._information = Information(settings.clusters)
         self._watched: dict[str, bool] = {}
+        self._handled_at = Instant(0)
         self._dirty = True
 
     # ---- what the driver calls
@@ -62,6 +63,7 @@ class Engine:
         if self._dirty or self._due(now):
             self._dirty = False
             self._schedule(now)
+        self._handled_at = now
         self._watch()
         return self._records.take()
 
@@ -69,7 +71,7 @@ class Engine:
         """When time alone changes something; None: never."""
         times = [barrier.deadline(job, self._settings) for job in self._records.jobs.values()]
         times += [self._lost_at(component) for job in self._records.jobs.values() for component in job.live]
-        times += [moment for job in self._waiting() for moment in self._waits_for(job)]
+        times += [moment for job in self._waiting() for moment in self._waits_for(job) if moment > self._handled_at]
         return min((time for time in times if time is not None), default=None)
 
     # ---- what the API asks; answers are of this instant, and nothing is changed
@@ -297,7 +299,10 @@ class Engine:
         return frozenset(self._reachable_in_order())
 
     def _due(self, now: Instant) -> bool:
-        return any(moment <= now for job in self._waiting() for moment in self._waits_for(job))
+        """Whether a moment that a waiting job waits for has come since the last batch."""
+        return any(
+            self._handled_at < moment <= now for job in self._waiting() for moment in self._waits_for(job)
+        )
 
     def _waits_for(self, job: Job) -> list[Instant]:
         since = queues_since(job, self._settings)

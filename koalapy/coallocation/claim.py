@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from koalapy.coallocation.stopping import stop
+from koalapy.coallocation.stopping import end, stop
 from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import Reason
 from koalapy.model.events import ComponentSubmitted, SubmissionFailed
@@ -60,7 +60,7 @@ def _fresh(component: Component, cluster: str | None) -> Component:
 
 
 def _submission(job: Job, component: Component, settings: Settings) -> SubmitComponent:
-    """The batch system is asked for the program's walltime, the time at the barrier, and a margin (DESIGN, promise 2)."""
+    """Asked of the batch system: the program's walltime, the time at the barrier, and a margin (DESIGN, promise 2)."""
     assert component.cluster is not None
     return SubmitComponent(
         cluster=component.cluster,
@@ -114,11 +114,12 @@ def give_up(
     Where only that cluster is at fault it is left out for this job (DESIGN, promise 3); an unordered component then
     tries its next choice uncounted, which is bounded by the number of clusters.
     """
-    if component.request.optional:
-        records.put(job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason))
-        return None
     if job.state is JobState.STOPPING:
-        return None
+        return
+    if component.request.optional:
+        job = end(records, job, component)
+        records.put(job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason))
+        return
     named = component.request.cluster is not None
     refused_there = reason.whose == "site" or (reason.whose == "request" and bool(reason.command))
     said = reason.on(component.cluster or "")
