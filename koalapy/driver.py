@@ -1,0 +1,167 @@
+"""The loop that both worlds run: take events, handle, commit, act, wake up.
+
+It knows clock, store and links as protocols only. What it promises: nothing is done before it is committed; a command
+stays in the outbox until its cluster has confirmed it, and is sent again, in doubt, whenever the cluster is connected
+anew; an event is acknowledged only after it was committed.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from koalapy.engine import Engine
+from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.commands import (
+    CancelComponent,
+    CollectOutput,
+    Command,
+    ForgetComponent,
+    ReleaseComponent,
+    SubmitComponent,
+    WatchCluster,
+)
+from koalapy.model.events import ClusterConnected, Event
+from koalapy.model.records import Step
+from koalapy.model.units import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What the driver is handed: events, and the outbox entries that are confirmed with them.
+
+    `acknowledge`: (cluster, epoch, number) of the KCM's newest event in it. `after` is called with the step once it
+    is committed.
+    """
+
+    events: tuple[Event, ...] = ()
+    confirmed: tuple[int, ...] = ()
+    acknowledge: tuple[str, int, int] | None = None
+    after: Callable[[Step], None] | None = None
+
+
+class Clock(Protocol):
+    def now(self) -> Instant:
+        """UTC; never runs backwards."""
+        ...
+
+
+class Store(Protocol):
+    def commit(self, change: Change) -> None:
+        """Durable on return. Raises KoalaError, and then nothing of the change was applied."""
+        ...
+
+
+class Links(Protocol):
+    """The ways to the clusters. No call blocks; what is lost on the way is sent again after the next connect."""
+
+    def send(self, entry: OutboxEntry, doubt: bool) -> None: ...
+
+    def watch(self, command: WatchCluster) -> None: ...
+
+    def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
+
+
+class Driver:
+    """Drives one engine. Everything but the constructor is called from one thread."""
+
+    def __init__(
+        self, engine: Engine, store: Store, links: Links, clock: Clock, outbox: Iterable[OutboxEntry], next_number: int
+    ) -> None:
+        self.engine = engine
+        self._store = store
+        self._links = links
+        self._clock = clock
+        self._outbox = {entry.number: entry.command for entry in outbox}
+        self._next_number = max([next_number, *(number + 1 for number in self._outbox)])
+        self._uncommitted: tuple[Change, Sequence[Delivery], Step] | None = None
+
+    def start(self) -> None:
+        """What is bound to no cluster, and was under way when the last koalad ended, is done again."""
+        for number, command in self._outbox.items():
+            if isinstance(command, CollectOutput):
+                self._links.send(OutboxEntry(number, command), True)
+
+    def step(self, deliveries: Sequence[Delivery]) -> None:
+        """Handle one batch, commit, act. Raises KoalaError if the commit fails: then call `retry` until it does not."""
+        events = [event for delivery in deliveries for event in delivery.events]
+        step = self.engine.handle(self._clock.now(), events)
+        confirmed = [number for delivery in deliveries for number in delivery.confirmed if number in self._outbox]
+        self._uncommitted = self._change(step, confirmed), deliveries, step
+        self.retry()
+
+    def retry(self) -> None:
+        """Commit what could not be committed, and act. Nothing happens where everything is."""
+        if self._uncommitted is None:
+            return
+        change, deliveries, step = self._uncommitted
+        if not change.empty:
+            self._store.commit(change)
+        self._uncommitted = None
+        self._act(change, deliveries, step)
+
+    def next_wakeup(self) -> Instant | None:
+        return self.engine.next_wakeup()
+
+    def _change(self, step: Step, confirmed: list[int]) -> Change:
+        sent = tuple(self._numbered(command) for command in step.commands if not isinstance(command, WatchCluster))
+        superseded = [number for entry in sent for number in self._superseded_by(entry)]
+        return Change(
+            jobs=step.jobs,
+            debts=step.debts,
+            settled=step.settled,
+            counters=step.counters,
+            history=step.history,
+            sent=sent,
+            confirmed=tuple(dict.fromkeys([*confirmed, *superseded])),
+        )
+
+    def _numbered(self, command: Command) -> OutboxEntry:
+        self._next_number += 1
+        return OutboxEntry(self._next_number - 1, command)
+
+    def _superseded_by(self, entry: OutboxEntry) -> list[int]:
+        """A cancel supersedes whatever was to be sent to its attempt before it."""
+        if not isinstance(entry.command, CancelComponent):
+            return []
+        attempt = entry.command.attempt
+        return [
+            number
+            for number, command in self._outbox.items()
+            if isinstance(command, SubmitComponent | ReleaseComponent | CancelComponent) and command.attempt == attempt
+        ]
+
+    def _act(self, change: Change, deliveries: Sequence[Delivery], step: Step) -> None:
+        for number in change.confirmed:
+            self._outbox.pop(number, None)
+        again = self._outbox_of(
+            {event.cluster for each in deliveries for event in each.events if isinstance(event, ClusterConnected)}
+        )
+        self._outbox |= {entry.number: entry.command for entry in change.sent}
+        for delivery in deliveries:
+            if delivery.acknowledge is not None:
+                self._links.acknowledge(*delivery.acknowledge)
+        for entry in again:
+            self._links.send(entry, True)
+        for entry in change.sent:
+            self._links.send(entry, False)
+        for command in step.commands:
+            if isinstance(command, WatchCluster):
+                self._links.watch(command)
+        for delivery in deliveries:
+            if delivery.after is not None:
+                delivery.after(step)
+
+    def _outbox_of(self, clusters: set[str]) -> list[OutboxEntry]:
+        """What these clusters have not confirmed, oldest first."""
+        return [
+            OutboxEntry(number, command)
+            for number, command in sorted(self._outbox.items(), key=lambda item: item[0])
+            if cluster_of(command) in clusters
+        ]
+
+
+def cluster_of(command: Command) -> str | None:
+    """The cluster that a command goes to, None for one that goes to several."""
+    if isinstance(command, SubmitComponent | ReleaseComponent | CancelComponent | ForgetComponent | WatchCluster):
+        return command.cluster
+    return None
