@@ -1,1 +1,1 @@
-"""TODO."""
+"""The real world: koalad's threads, its clock, its links to the clusters."""
