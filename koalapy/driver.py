@@ -65,14 +65,23 @@ class Driver:
     """Drives one engine. Everything but the constructor is called from one thread."""
 
     def __init__(
-        self, engine: Engine, store: Store, links: Links, clock: Clock, outbox: Iterable[OutboxEntry], next_number: int
+        self,
+        engine: Engine,
+        store: Store,
+        links: Links,
+        clock: Clock,
+        outbox: Iterable[OutboxEntry] = (),
+        next_number: int = 1,
+        committed: Callable[[Step], None] = lambda step: None,
     ) -> None:
+        """`outbox`: the snapshot's; `next_number`: above every number used before; `committed` hears of every step."""
         self.engine = engine
         self._store = store
         self._links = links
         self._clock = clock
         self._outbox = {entry.number: entry.command for entry in outbox}
         self._next_number = max([next_number, *(number + 1 for number in self._outbox)])
+        self._committed = committed
         self._uncommitted: tuple[Change, Sequence[Delivery], Step] | None = None
 
     def start(self) -> None:
@@ -150,6 +159,7 @@ class Driver:
         for delivery in deliveries:
             if delivery.after is not None:
                 delivery.after(step)
+        self._committed(step)
 
     def _outbox_of(self, clusters: set[str]) -> list[OutboxEntry]:
         """What these clusters have not confirmed, oldest first."""
