@@ -12,11 +12,11 @@ from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Debt, History, Job
+from koalapy.model.job import Component, Debt, History, Job
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.model.units import Instant
+from koalapy.model.units import SECOND, Instant
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.loop import DriverLoop
 from koalapy.store.contract import Store
@@ -91,7 +91,13 @@ class Service:
         return list(self._store.debts())
 
     def trouble(self) -> str | None:
+        """Why nothing new is taken up; None while all is well."""
         return str(self._loop.trouble) if self._loop.trouble else None
+
+    def troubles(self) -> list[str]:
+        """What an operator should know, a sentence each: the store, and clusters that cannot be used."""
+        store = [f"Nothing new is taken up: {self.trouble()}"] if self.trouble() else []
+        return store + [f"{each.view.name}: {each.view.trouble}" for each in self.clusters() if each.view.trouble]
 
     def clusters(self) -> list[ClusterReport]:
         now = self._clock.now()
@@ -109,20 +115,29 @@ class Service:
     def now(self) -> Instant:
         return self._clock.now()
 
-    def wait(self, job: JobId, timeout_s: float) -> Job:
-        """The job once it is over, or as it is after `timeout_s`."""
-        deadline = self._clock.now() + round(timeout_s * 1_000_000)
+    def wait(self, jobs: Sequence[JobId], timeout_s: float) -> list[Job]:
+        """The jobs once all of them are over, or as they are after `timeout_s`."""
+        deadline = self._clock.now() + round(timeout_s * SECOND)
         with self._changed:
-            while not (found := self.job(job)).state.final and self._clock.now() < deadline:
-                self._changed.wait(min(1.0, (deadline - self._clock.now()) / 1_000_000))
-        return found
+            while True:
+                found = [self.job(job) for job in jobs]
+                left = deadline - self._clock.now()
+                if left <= 0 or all(job.state.final for job in found):
+                    return found
+                self._changed.wait(min(1.0, left / SECOND))
 
-    def output(self, job: JobId, stream: str, follow: bool) -> Iterator[bytes]:
-        """The output of all processes of the last attempt, components in order."""
+    def output(self, job: JobId, stream: str, component: int | None, follow: bool) -> Iterator[bytes]:
+        """What the processes of the last attempt wrote, components in order; of one component if it is named."""
         found = self.job(job)
-        for component in found.components:
-            if component.cluster is not None and component.attempt:
-                yield from self._read(component.cluster, found.attempt_of(component), stream, follow)
+        if component is not None and not 0 <= component < len(found.components):
+            raise RequestError("no_such_component", f"Job {job} has no component {component}.", "")
+        chosen = found.components if component is None else (found.components[component],)
+        return self._read_all(found, chosen, stream, follow)
+
+    def _read_all(self, job: Job, components: Sequence[Component], stream: str, follow: bool) -> Iterator[bytes]:
+        for each in components:
+            if each.cluster is not None and each.attempt:
+                yield from self._read(each.cluster, job.attempt_of(each), stream, follow)
 
     def notify(self) -> None:
         """Something was committed: whoever waits looks again."""

@@ -1,0 +1,179 @@
+"""The JSON documents: versioned schemas, stable field names, instants as RFC 3339 with microseconds."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from koalapy import __version__
+from koalapy.broker.fit import Lack
+from koalapy.model.cluster import ClusterState
+from koalapy.model.errors import Reason
+from koalapy.model.job import Component, Debt, History, Job
+from koalapy.model.states import JobState
+from koalapy.model.units import SECOND, Instant, format_instant
+from koalapy.runtime.service import ClusterReport
+
+Document = dict[str, Any]
+
+
+def job(job: Job) -> Document:
+    return {
+        "id": job.id,
+        "name": job.request.name,
+        "owner": job.owner,
+        "state": str(job.state),
+        "priority": job.request.priority,
+        "type": str(job.request.type),
+        "submitted_at": format_instant(job.submitted_at),
+        "started_at": _instant(job.started_at),
+        "finished_at": _instant(job.finished_at),
+        "submission_failures": job.submission_failures,
+        "completion_failures": job.completion_failures,
+        "held_processor_seconds": round(job.held / SECOND, 6),
+        "reason": str(job.reason) if job.reason else None,
+        "reason_code": job.reason.code if job.reason else None,
+        "components": [component(each) for each in job.components],
+    }
+
+
+def component(component: Component) -> Document:
+    return {
+        "index": component.index,
+        "cluster": component.cluster,
+        "processors": component.processors,
+        "state": str(component.state),
+        "attempt": component.attempt,
+        "batch_id": component.batch_id or None,
+        "hosts": list(dict.fromkeys(node.name for node in component.nodes)),
+        "exit_status": component.exit_status,
+        "queued_at": _instant(component.queued_at),
+        "at_barrier_at": _instant(component.at_barrier_at),
+        "released_at": _instant(component.released_at),
+        "started_at": _instant(component.started_at),
+        "ended_at": _instant(component.ended_at),
+        "reason": str(component.reason) if component.reason else component.pending_reason or None,
+    }
+
+
+def jobs(found: Iterable[Job]) -> Document:
+    return {"schema": "koala.jobs/1", "jobs": [job(each) for each in found]}
+
+
+def job_with_events(found: Job, history: Iterable[History]) -> Document:
+    return {"schema": "koala.job/1", "job": job(found), "events": [event(each) for each in history]}
+
+
+def event(line: History) -> Document:
+    return {"at": format_instant(line.at), "kind": line.kind, **line.details}
+
+
+def submitted(job_id: int) -> Document:
+    return {"schema": "koala.submit/1", "id": job_id}
+
+
+def clusters(reports: Iterable[ClusterReport]) -> Document:
+    return {"schema": "koala.clusters/1", "clusters": [cluster(each) for each in reports]}
+
+
+def cluster(report: ClusterReport) -> Document:
+    """`connection` is up, down or connecting; `reason` says in one sentence why nothing is placed there."""
+    known, view, state = report.known, report.view, report.view.state
+    numbers = {name: _number(state, name) for name in ("total", "ours", "scavenged", "others", "waiting_local")}
+    return {
+        "name": view.name,
+        "batch": known.settings.batch,
+        "version": known.version or None,
+        "connection": _connection(report),
+        **numbers,
+        "idle": view.idle if state else None,
+        "promised": view.promised,
+        "unit": state.unit if state else None,
+        "age_s": None if report.age is None else round(report.age / SECOND, 3),
+        "reason": str(view.trouble) if view.trouble else None,
+    }
+
+
+def _connection(report: ClusterReport) -> str:
+    if report.known.connected:
+        return "up"
+    trouble = report.known.trouble
+    return "connecting" if trouble and trouble.code == "connecting" else "down"
+
+
+def _number(state: ClusterState | None, name: str) -> int | None:
+    return None if state is None else getattr(state, name)
+
+
+def status(pid: int, grid: str, state: str, debts: Iterable[Debt], trouble: Iterable[str]) -> Document:
+    return {
+        "schema": "koala.status/1",
+        "pid": pid,
+        "version": __version__,
+        "grid": grid,
+        "state": state,
+        "debts": [debt(each) for each in debts],
+        "troubles": list(trouble),
+    }
+
+
+def debt(debt: Debt) -> Document:
+    """A batch job that is to be cancelled when its cluster can be reached."""
+    return {
+        "attempt": str(debt.attempt),
+        "cluster": debt.cluster,
+        "batch_id": debt.batch_id or None,
+        "since": format_instant(debt.since),
+    }
+
+
+def explanation(found: Job, lacks: Iterable[Lack]) -> Document:
+    """Why the job waits or why it failed: a sentence of its own, and what each cluster lacks for each component."""
+    return {
+        "schema": "koala.explain/1",
+        "id": found.id,
+        "state": str(found.state),
+        "summary": _summary(found, lacks := list(lacks)),
+        "reason": reason(found.reason) if found.reason else None,
+        "lacks": [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in lacks],
+    }
+
+
+def _summary(found: Job, lacks: list[Lack]) -> str:
+    match found.state:
+        case JobState.WAITING if lacks:
+            return "It waits: no placement has room for all its components now."
+        case JobState.WAITING:
+            return "It waits for its turn: jobs before it in the queue come first."
+        case JobState.HELD:
+            return f"It is held; `koala release {found.id}` lets it go."
+        case JobState.CLAIMING:
+            late = [each for each in found.present if each.at_barrier_at is None]
+            return "It waits for " + (", ".join(_late(each) for each in late) or "its release") + "."
+        case JobState.FAILED | JobState.CANCELLED if found.reason:
+            return f"It {found.state}: {found.reason}" if found.state is JobState.FAILED else str(found.reason)
+        case state:
+            return f"It is {state}."
+
+
+def _late(component: Component) -> str:
+    why = f" ({component.pending_reason})" if component.pending_reason else ""
+    return f"component {component.index} on {component.cluster}, which is {component.state}{why}"
+
+
+def reason(reason: Reason) -> Document:
+    return {
+        "code": reason.code,
+        "whose": reason.whose,
+        "message": reason.message,
+        "advice": reason.advice,
+        "command": reason.command or None,
+        "exit_status": reason.exit_status,
+        "words": reason.words or None,
+    }
+
+
+def error(reason_: Reason) -> Document:
+    return {"schema": "koala.error/1", "error": reason(reason_)}
+
+
+def _instant(instant: Instant | None) -> str | None:
+    return None if instant is None else format_instant(instant)

@@ -1,0 +1,73 @@
+"""Serves the API on a Unix socket; a connection of any other user than koalad's own is closed at once."""
+
+import asyncio
+import os
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import anyio.to_thread
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from koalapy.model.errors import OurError
+
+_LOG = structlog.get_logger()
+_CREDENTIALS = struct.Struct("3i")
+_THREADS = 200  # calls that may wait at one time
+_LONGEST_PATH = 107  # of a Unix socket's address, unix(7)
+
+
+class OwnersSocket(socket.socket):
+    """A listening socket that accepts its owner's connections only (SO_PEERCRED, unix(7))."""
+
+    def accept(self) -> tuple[socket.socket, object]:
+        connection, address = super().accept()
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _, uid, _ = _CREDENTIALS.unpack(data)
+        if uid not in (os.getuid(), 0):
+            _LOG.warning("connection_refused", uid=uid)
+            connection.close()
+            raise BlockingIOError("not our owner")
+        return connection, address
+
+
+def bind(path: Path) -> OwnersSocket:
+    """A listening socket of mode 0600. Raises OurError where the path is too long for one."""
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise OurError(
+            "path_too_long", f"{path} is too long for a Unix socket.", "Set XDG_RUNTIME_DIR to a shorter one."
+        )
+    path.unlink(missing_ok=True)
+    listening = OwnersSocket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listening.bind(str(path))
+    finally:
+        os.umask(mask)
+    listening.listen(128)
+    listening.setblocking(False)
+    return listening
+
+
+class Server:
+    """Runs the app on a thread of its own until `stop`."""
+
+    def __init__(self, app: FastAPI, listening: OwnersSocket) -> None:
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+        self._server = uvicorn.Server(config)
+        self._listening = listening
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="api", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(timeout=10)
+
+    async def _serve(self) -> None:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        await self._server.serve(sockets=[self._listening])
