@@ -4,13 +4,14 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 
 from koalapy.locations import Locations
-from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, SiteError, TransientError
+from koalapy.model.errors import KoalaError, OurError, RequestError, SiteError, TransientError
 
 Document = dict[str, Any]
 
@@ -153,7 +154,12 @@ def _error(answer: httpx.Response) -> KoalaError:
     except (ValueError, KeyError, TypeError):
         return OurError("bad_answer", f"koalad answered {answer.status_code}: {answer.text[:200]}", "Look at its log.")
     error = _KINDS.get(fields["whose"], OurError)(fields["code"], fields["message"], fields["advice"])
-    error.reason = Reason(**{name: fields[name] or Reason.__dataclass_fields__[name].default for name in fields})
+    error.reason = replace(
+        error.reason,
+        command=fields["command"] or "",
+        exit_status=fields["exit_status"],
+        words=fields["words"] or "",
+    )
     return error
 
 

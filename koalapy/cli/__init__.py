@@ -1,1 +1,1 @@
-"""TODO."""
+"""The commands `koala`, a thin client of koalad, and `koalad` itself."""

@@ -1,0 +1,88 @@
+"""How the commands speak: one JSON document on stdout, or tables for people; messages and errors on stderr."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from koalapy.client import NotReachable
+from koalapy.model.errors import KoalaError
+
+DONE, FAILED, BAD_INPUT, NOT_REACHABLE = 0, 1, 2, 3
+_ABOUT_THE_STATE = frozenset({"no_such_job", "wrong_state", "too_large"})
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def say(message: str) -> None:
+    """A message for a person, on stderr."""
+    errors.print(message, markup=False)
+
+
+def fail(error: KoalaError) -> NoReturn:
+    """End with the error's two sentences and its exit status."""
+    say(f"koala: {error.reason.message}")
+    if error.reason.advice:
+        say(error.reason.advice)
+    raise typer.Exit(exit_status(error))
+
+
+def exit_status(error: KoalaError) -> int:
+    if isinstance(error, NotReachable):
+        return NOT_REACHABLE
+    bad_input = error.reason.whose == "request" and error.reason.code not in _ABOUT_THE_STATE
+    return BAD_INPUT if bad_input else FAILED
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Errors end the command in words; a traceback is a bug."""
+    try:
+        yield
+    except KoalaError as error:
+        fail(error)
+    except KeyboardInterrupt:
+        say("koala: interrupted.")
+        raise typer.Exit(130) from None
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table on a terminal, aligned plain lines when piped."""
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    if not out.is_terminal:
+        return _plain(columns, texts)
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    for row in texts:
+        shown.add_row(*row)
+    out.print(shown, markup=False)
+    return None
+
+
+def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]
+    for line in [columns, *rows]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def ago(instant: str | None) -> str | None:
+    """How long ago an RFC 3339 instant was, as a person says it."""
+    if instant is None:
+        return None
+    seconds = int((datetime.now(UTC) - datetime.fromisoformat(instant)).total_seconds())
+    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= length:
+            return f"{seconds // length}{unit} ago"
+    return f"{max(0, seconds)}s ago"
