@@ -1,0 +1,139 @@
+"""Commands about koalad and its clusters: up, down, status, clusters, config."""
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from koalapy.cli import options
+from koalapy.cli.daemon import start
+from koalapy.cli.output import FAILED, out, print_json, say, table, told
+from koalapy.client import Grid, NotReachable
+from koalapy.locations import Locations
+from koalapy.model.errors import RequestError, TransientError
+
+app = typer.Typer()
+config_app = typer.Typer(help="About the grid file.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+
+_DOWN_S = 30.0
+_CANCEL_S = 600.0
+
+
+@app.command()
+def up(grid: options.Grid = None, json: options.Json = False) -> None:
+    """Start koalad, detached; return when it is ready."""
+    with told():
+        locations = Locations.of(grid)
+        if locations.grid_file is None:
+            advice = "Give the path of its grid file with --grid."
+            raise RequestError("no_grid_file", f"{locations.grid} is a name, not a grid file.", advice)
+        started = start(locations)
+        with Grid(locations.grid_file) as koalad:
+            document = koalad.status()
+    if json:
+        return print_json(document)
+    what = "is up" if started else "was up already"
+    out.print(f"koalad of grid {document['grid']} {what} (pid {document['pid']})", markup=False)
+    return None
+
+
+@app.command()
+def down(
+    cancel: Annotated[bool, typer.Option("--cancel", help="End all jobs first.")] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Stop koalad. Jobs run on, unless --cancel."""
+    with told(), Grid(grid) as koalad:
+        name = koalad.locations.grid
+        koalad.shutdown(cancel=cancel)
+        _wait_until_down(koalad, _CANCEL_S if cancel else _DOWN_S)
+    if json:
+        return print_json({"schema": "koala.down/1", "grid": name, "cancelled": cancel})
+    out.print(f"koalad of grid {name} is down" + ("" if cancel else "; its jobs run on"), markup=False)
+    return None
+
+
+def _wait_until_down(koalad: Grid, patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        try:
+            koalad.status()
+        except NotReachable:
+            return
+        time.sleep(0.05)
+    raise TransientError(
+        "still_up", f"koalad is still up after {patience_s:.0f} s.", "`koala status` says what it does."
+    )
+
+
+@app.command()
+def status(grid: options.Grid = None, json: options.Json = False) -> None:
+    """Whether koalad runs, what troubles it, and what it owes to clusters out of reach."""
+    with told(), Grid(grid) as koalad:
+        document = koalad.status()
+    if json:
+        return print_json(document)
+    out.print(
+        f"koalad {document['version']} of grid {document['grid']}: {document['state']} (pid {document['pid']})",
+        markup=False,
+    )
+    for trouble in document["troubles"]:
+        out.print(f"  {trouble}", markup=False)
+    for debt in document["debts"]:
+        where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
+        out.print(f"  owed: {where} of attempt {debt['attempt']} on {debt['cluster']} is still to be cancelled",
+                  markup=False)  # fmt: skip
+    return None
+
+
+@app.command()
+def clusters(grid: options.Grid = None, json: options.Json = False) -> None:
+    """What is known of each cluster, in processors, and how old that is."""
+    with told(), Grid(grid) as koalad:
+        found = koalad.clusters()
+    if json:
+        return print_json({"schema": "koala.clusters/1", "clusters": found})
+    columns = ("total", "idle", "ours", "scavenged", "others", "waiting_local")
+    table(
+        ("CLUSTER", "BATCH", "CONNECTION", "TOTAL", "IDLE", "OURS", "SCAVENGED", "OTHERS", "WAITING", "AGE"),
+        [
+            (each["name"], _batch(each), each["connection"], *(each[name] for name in columns), _age(each))
+            for each in found
+        ],
+    )
+    for each in found:
+        if each["reason"]:
+            say(f"{each['name']}: {each['reason']}")
+    return None
+
+
+@config_app.command("schema")
+def schema() -> None:
+    """The JSON Schema of the grid file."""
+    from koalapy.config import json_schema
+
+    print_json(json_schema())
+
+
+@config_app.command("check")
+def check(grid: options.Grid = None) -> None:
+    """Read the grid file as koalad would, and say what is wrong with it."""
+    from koalapy.cli.koalad import read_grid_file
+
+    with told():
+        locations = Locations.of(grid)
+        if locations.grid_file is None:
+            say(f"koala: {locations.grid} is a name, not a grid file. Give a path.")
+            raise typer.Exit(FAILED)
+        found = read_grid_file(locations.grid_file)
+    out.print(f"{locations.grid_file} is fine: grid {found.grid}, {len(found.clusters)} clusters", markup=False)
+
+
+def _batch(cluster: dict[str, Any]) -> str:
+    return f"{cluster['batch']} {cluster['version']}" if cluster["version"] else cluster["batch"]
+
+
+def _age(cluster: dict[str, Any]) -> str | None:
+    return None if cluster["age_s"] is None else f"{cluster['age_s']:.0f}s"
