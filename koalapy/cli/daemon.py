@@ -15,7 +15,7 @@ _READY_S = 60.0
 
 
 def start(locations: Locations) -> bool:
-    """Start koalad of this grid file; False if it runs already. Raises KoalaError with koalad's own words if it fails."""
+    """Start koalad of this grid file; False if it runs already. Raises KoalaError with koalad's own words."""
     if is_up(locations):
         return False
     locations.state.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -63,7 +63,5 @@ def _read_answer(reader: int) -> dict[str, str]:
             break
         data += piece
     if not data.endswith(b"\n"):
-        raise OurError(
-            "not_started", "koalad ended before it was ready.", "Its log, koalad.log in the state directory, says why."
-        )
+        raise OurError("not_started", "koalad ended before it was ready.", "The end of its koalad.log says why.")
     return dict(json.loads(data))
