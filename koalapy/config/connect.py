@@ -1,0 +1,110 @@
+"""The connections that a grid file can name: `ssh://`, `local:`, `docker://` and `command:`."""
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+_FORMS = "Write ssh://[user@]host[:port], local:, docker://[user@]container or command:PROGRAM ARG…."
+_USER = r"(?:(?P<user>[A-Za-z0-9_][^@/:\s]*)@)?"
+_SSH = re.compile(
+    rf"ssh://{_USER}(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\])(?::(?P<port>[0-9]{{1,5}}))?/?"
+)
+_DOCKER = re.compile(rf"docker://{_USER}(?P<container>[A-Za-z0-9][A-Za-z0-9_.-]*)/?")
+
+
+class ConnectError(ValueError):
+    """A text that names no connection: what is wrong, and what to do."""
+
+    def __init__(self, what: str, advice: str = _FORMS) -> None:
+        super().__init__(what)
+        self.what, self.advice = what, advice
+
+
+@dataclass(frozen=True, slots=True)
+class Ssh:
+    """koalapy's own SSH. User and port None: what the person's ssh configuration says."""
+
+    kind: ClassVar[str] = "ssh"
+    host: str
+    user: str | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """This machine."""
+
+    kind: ClassVar[str] = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Docker:
+    """A container of this machine's engine. User None: the image's own."""
+
+    kind: ClassVar[str] = "docker"
+    container: str
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Any pipe to the head node: a program whose standard input and output are the login's shell."""
+
+    kind: ClassVar[str] = "command"
+    argv: tuple[str, ...]
+
+
+Connection = Ssh | Local | Docker | Command
+
+
+def parse_connect(text: str) -> Connection:
+    """The connection that a text names. Raises ConnectError."""
+    scheme = text.partition(":")[0]
+    if ":" not in text or scheme not in _PARSERS:
+        raise ConnectError("is no connection")
+    return _PARSERS[scheme](text)
+
+
+def _ssh(text: str) -> Ssh:
+    match = _SSH.fullmatch(text)
+    if match is None:
+        if re.match(r"ssh://[^@/:\s]+:[^@/]*@", text):
+            raise ConnectError("holds a password", "Remove it; koalapy logs in by key, or by agent.")
+        raise ConnectError("is no host to reach by SSH", "Write ssh://[user@]host[:port].")
+    port = int(match["port"]) if match["port"] else None
+    if port is not None and not 1 <= port <= 65_535:
+        raise ConnectError(f"names port {port}", "Write a port from 1 to 65535.")
+    return Ssh(match["host"].strip("[]"), match["user"], port)
+
+
+def _local(text: str) -> Local:
+    if text != "local:":
+        raise ConnectError("says more than local:", "Write local: alone.")
+    return Local()
+
+
+def _docker(text: str) -> Docker:
+    match = _DOCKER.fullmatch(text)
+    if match is None:
+        raise ConnectError("is no container", "Write docker://[user@]container.")
+    return Docker(match["container"], match["user"])
+
+
+def _command(text: str) -> Command:
+    try:
+        argv = tuple(shlex.split(text.partition(":")[2]))
+    except ValueError as error:
+        raise ConnectError("has a quote that is not closed", "Close it.") from error
+    if not argv or not argv[0]:
+        raise ConnectError("names no program", "Write command:PROGRAM ARG…, such as command:ssh -T fs0.")
+    return Command(argv)
+
+
+_PARSERS: dict[str, Callable[[str], Connection]] = {
+    "ssh": _ssh,
+    "local": _local,
+    "docker": _docker,
+    "command": _command,
+}

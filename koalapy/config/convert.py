@@ -1,0 +1,77 @@
+"""What other rooms read of a grid file: the engine's settings, and a cluster as its KCM is told of it."""
+
+from typing import Any
+
+from koalapy.config.schema import Cluster, GridFile
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.settings import GRACE, Settings
+from koalapy.model.units import SECOND, Duration
+
+# Keys of the grid file's cluster that the cluster side needs as they are.
+_SAME = (
+    "batch",
+    "queue",
+    "account",
+    "qos",
+    "reservation",
+    "constraint",
+    "parallel_environment",
+    "processors_per_node",
+    "exclusive",
+    "slots",
+    "shared",
+    "python",
+    "drmaa",
+)
+
+
+def engine_settings(grid: GridFile) -> Settings:
+    """What the engine decides by."""
+    return Settings(
+        clusters=tuple(_cluster_settings(name, cluster) for name, cluster in grid.clusters.items()),
+        queue=grid.scheduling.queue,
+        placement=grid.scheduling.placement,
+        max_overtakes=grid.scheduling.max_overtakes,
+        claim_timeout=grid.claim.timeout,
+        barrier_timeout=grid.barrier.timeout,
+        max_submission_failures=grid.retries.submission,
+        max_completion_failures=grid.retries.completion,
+        queue_after=grid.queue_after,
+        orphan_timeout=grid.orphan_timeout,
+    )
+
+
+def cluster_config(grid: GridFile, name: str) -> dict[str, Any]:
+    """The fields of the message that tells a KCM of its cluster: plain values, durations in seconds.
+
+    Raises KeyError for a name that the grid does not have.
+    """
+    cluster = grid.clusters[name]
+    return {
+        "name": name,
+        **{key: getattr(cluster, key) for key in _SAME},
+        "native": list(cluster.native),
+        "setup": list(cluster.setup),
+        "relay": str(cluster.relay),
+        "poll": _seconds(cluster.poll),
+        "orphan_timeout": _seconds(grid.orphan_timeout),
+        "barrier_timeout": _seconds(grid.barrier.timeout),
+        "grace": _seconds(GRACE),
+    }
+
+
+def _cluster_settings(name: str, cluster: Cluster) -> ClusterSettings:
+    return ClusterSettings(
+        name=name,
+        batch=cluster.batch,
+        network=cluster.network,
+        processors_per_node=cluster.processors_per_node,
+        exclusive=cluster.exclusive,
+        max_age=cluster.oldest,
+        poll=cluster.poll,
+        backlog=cluster.backlog,
+    )
+
+
+def _seconds(duration: Duration) -> float:
+    return duration / SECOND

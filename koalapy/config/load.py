@@ -1,0 +1,30 @@
+"""From the text of a grid file to its values."""
+
+from collections.abc import Collection
+from typing import Any
+
+from koalapy.config.schema import GridFile
+from koalapy.model.textfile.document import read_document
+from koalapy.model.textfile.validation import validate
+
+
+def read_grid(
+    text: str | bytes,
+    source: str,
+    batch_systems: Collection[str],
+    *,
+    queueing: Collection[str] | None = None,
+    placement: Collection[str] | None = None,
+) -> GridFile:
+    """The grid file's values. Raises RequestError, which names file, line and key.
+
+    `source` is the file's name as its owner knows it. The other arguments are the registered names; policies are not
+    checked where None is given.
+    """
+    context = {"batch_systems": batch_systems, "queueing": queueing, "placement": placement}
+    return validate(GridFile, read_document(text, source), context)
+
+
+def json_schema() -> dict[str, Any]:
+    """The grid file's JSON Schema, for editors; what only koalapy can check is not in it."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **GridFile.model_json_schema()}

@@ -1,0 +1,44 @@
+"""Names of grids, clusters and networks: one spelling each, whatever the case of its letters."""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from koalapy.model.textfile.fields import as_line, wrong
+from koalapy.model.textfile.words import shown
+
+LONGEST_NAME = 32
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
+
+
+def as_name(value: object) -> str:
+    """A name that can stand in a path, a host name and a table."""
+    text = as_line(value)
+    if not _NAME.fullmatch(text):
+        advice = "Use letters, digits, - and _, and begin with a letter or digit."
+        raise wrong(f"is {shown(text)}, which is no name", advice, "bad_name")
+    if len(text) > LONGEST_NAME:
+        raise wrong(f"has a name of {len(text)} characters", f"Use {LONGEST_NAME} or fewer.", "bad_name")
+    return text
+
+
+def check_names_differ(names: Iterable[str]) -> None:
+    """Raises for two names that differ in the case of their letters only."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            raise wrong(
+                f"differs from {other} in its capitals only", "Rename one of the two.", "duplicate_key", key=name
+            )
+
+
+GridName = Annotated[
+    str,
+    BeforeValidator(as_name),
+    WithJsonSchema(
+        {"type": ["string", "integer"], "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]*$", "maxLength": LONGEST_NAME}
+    ),
+]

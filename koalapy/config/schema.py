@@ -1,0 +1,178 @@
+"""The schema of the grid file (docs/grid-file.md): its sections, keys and defaults."""
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from koalapy.config.connect import Command, Connection, Ssh, parse_connect
+from koalapy.config.names import GridName, check_names_differ
+from koalapy.config.values import (
+    BatchSystem,
+    Connect,
+    Directory,
+    Drmaa,
+    File,
+    Later,
+    Lines,
+    Placement,
+    Python,
+    Queueing,
+    Relay,
+    RelayKind,
+    ScavengingPolicy,
+    Sharing,
+    StoreUrl,
+    Version,
+)
+from koalapy.model import settings
+from koalapy.model.cluster import DEFAULT_NETWORK
+from koalapy.model.textfile.fields import Count, Flag, Positive, Section, Span, Word, as_mapping, lasting, wrong
+from koalapy.model.units import MILLISECOND, SECOND, Duration
+
+# A poll may be put off by its own cost (100 × its CPU time), and one may fail: six polls outlast both.
+MAX_AGE_IN_POLLS = 6
+_NO_TIME = Duration(0)
+_POLL = Duration(10 * SECOND)
+_SHORTEST_POLL = Duration(100 * MILLISECOND)
+_LACKED = {"slots": ("slurm", "sge", "pbs"), "parallel_environment": ("slurm", "pbs", "local")}
+
+
+class Cluster(Section):
+    """One cluster of the grid: where it is, what runs there, and what of it the person uses."""
+
+    batch: BatchSystem = Field(description="its batch system: slurm, sge, pbs, local, or one that was installed")
+    connect: Connect = Field(description="how its head node is reached")
+    queue: Word | None = Field(default=None, description="queue or partition; the batch system's default if not said")
+    account: Word | None = Field(default=None, description="account or project that pays")
+    qos: Word | None = Field(default=None, description="quality of service")
+    reservation: Word | None = Field(default=None, description="reservation to run in")
+    constraint: Word | None = Field(default=None, description="features that the nodes must have")
+    parallel_environment: Word | None = Field(default=None, description="Grid Engine's parallel environment")
+    processors_per_node: Positive | None = Field(default=None, description="processors to take of each node")
+    exclusive: Flag = Field(default=False, description="whole nodes only")
+    setup: Lines = Field(default=(), description="lines for a shell on each node, once, before the program")
+    native: Lines = Field(default=(), description="further options of the batch system's submit command")
+    relay: RelayKind = Field(default=Relay.TCP, description="how compute nodes reach their head node")
+    network: GridName = Field(default=DEFAULT_NETWORK, description="components co-allocate within one network")
+    poll: Annotated[Span, lasting(_SHORTEST_POLL)] = Field(
+        default=_POLL, description="shortest time between two looks at the batch system"
+    )
+    max_age: Span | None = Field(
+        default=None, description="older than this, a measurement means nothing idle; 6 × poll"
+    )
+    backlog: Count | None = Field(default=None, description="processors of ours that may wait in its queue; its size")
+    drmaa: Drmaa = Field(default="off", description="off, auto, or the path of a libdrmaa")
+    identity: File | None = Field(default=None, description="private key for ssh://")
+    known_hosts: File | None = Field(default=None, description="host keys for ssh://")
+    slots: Positive | None = Field(default=None, description="processors of batch: local; as many as the machine has")
+    shared: Directory | None = Field(default=None, description="directory that head and nodes share; ~/.koala")
+    python: Python = Field(default="python3", description="Python of head and nodes, 3.6 or later")
+
+    @property
+    def connection(self) -> Connection:
+        """`connect`, taken apart."""
+        return parse_connect(self.connect)
+
+    @property
+    def oldest(self) -> Duration:
+        """`max_age` or its default."""
+        return self.max_age or Duration(MAX_AGE_IN_POLLS * self.poll)
+
+    @model_validator(mode="after")
+    def _check_age(self) -> Self:
+        if self.max_age is not None and self.max_age <= self.poll:
+            raise wrong(
+                "is no longer than poll, so nothing would ever be idle", "Write a few times poll.", key="max_age"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_of_use(self) -> Self:
+        """A key that nothing reads is a mistake that nobody would notice."""
+        for key, systems in _LACKED.items():
+            if getattr(self, key) is not None and self.batch in systems:
+                raise wrong(f"is nothing that {self.batch} has", "Remove it.", key=key)
+        for key in ("identity", "known_hosts"):
+            if getattr(self, key) is not None and not isinstance(self.connection, Ssh):
+                advice = "Give ssh its options there." if isinstance(self.connection, Command) else "Remove it."
+                raise wrong(f"is for ssh:// only, not for {self.connection.kind}:", advice, key=key)
+        return self
+
+
+class Scheduling(Section):
+    """Whose turn it is, and where a job goes."""
+
+    queue: Queueing = Field(default=settings.DEFAULT_QUEUE, description="queueing policy")
+    placement: Placement = Field(default=settings.DEFAULT_PLACEMENT, description="placement policy")
+    max_overtakes: Count = Field(
+        default=settings.DEFAULT_MAX_OVERTAKES, description="how often the first waiting job may be overtaken"
+    )
+
+
+class Claim(Section):
+    """Getting the processors of all components."""
+
+    timeout: Annotated[Span, lasting(SECOND)] = Field(
+        default=settings.CLAIM_TIMEOUT, description="from the claim until its last batch job has started"
+    )
+
+
+class Barrier(Section):
+    """Starting all components together."""
+
+    timeout: Annotated[Span, lasting(SECOND)] = Field(
+        default=settings.BARRIER_TIMEOUT, description="from the first component at its barrier until release"
+    )
+
+
+class Retries(Section):
+    """How many failures are mended by trying again."""
+
+    submission: Count = Field(
+        default=settings.DEFAULT_MAX_FAILURES, description="submission failures, after which a job is removed"
+    )
+    completion: Count = Field(
+        default=settings.DEFAULT_MAX_FAILURES, description="completion failures that are tried again"
+    )
+
+
+class Scavenging(Section):
+    """How sweeps share what is idle. Read and checked; nothing scavenges in this version."""
+
+    policy: Sharing = Field(default=ScavengingPolicy.PER_SITE, description="how idle processors are shared")
+    grace: Annotated[Span, lasting(_NO_TIME)] = Field(
+        default=settings.GRACE, description="between being asked to go and being ended"
+    )
+
+
+def _clusters(clusters: Mapping[str, Cluster]) -> Mapping[str, Cluster]:
+    if not clusters:
+        raise wrong("names no cluster", "Describe at least one: `NAME: {batch: …, connect: …}`.")
+    check_names_differ(clusters)
+    return clusters
+
+
+class GridFile(Section):
+    """A person's grid."""
+
+    koala: Version = Field(default=1, description="version of this file's format")
+    grid: GridName = Field(description="the grid's name")
+    clusters: Annotated[dict[GridName, Cluster], BeforeValidator(as_mapping), AfterValidator(_clusters)] = Field(
+        description="the clusters, by name"
+    )
+    scheduling: Scheduling = Scheduling()
+    claim: Claim = Claim()
+    barrier: Barrier = Barrier()
+    retries: Retries = Retries()
+    queue_after: Span = Field(
+        default=settings.QUEUE_AFTER,
+        description="how long a job of one component waits before it goes into a batch queue",
+    )
+    orphan_timeout: Annotated[Span, lasting(SECOND)] = Field(
+        default=settings.ORPHAN_TIMEOUT, description="after which a wrapper that reaches nobody ends its program"
+    )
+    scavenging: Scavenging = Scavenging()
+    store: StoreUrl = Field(default="sqlite", description="sqlite, or a database's URL")
+    maintenance: Later = Field(default=None, description="not in this version yet")
+    site: Later = Field(default=None, description="not in this version yet")

@@ -1,0 +1,115 @@
+"""The grid file's own types of values: names of batch systems and policies, connections, paths, the store."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
+
+from koalapy.config.connect import ConnectError, parse_connect
+from koalapy.model.textfile.fields import Line, Number, as_line, as_list, one_of, wrong
+from koalapy.model.textfile.words import shown, use_known
+
+
+class Relay(StrEnum):
+    """How compute nodes reach their head node."""
+
+    TCP = "tcp"
+    FILES = "files"
+
+
+class ScavengingPolicy(StrEnum):
+    """CCGrid 2009: equal shares over all clusters, or within each."""
+
+    ALL = "equipartition-all"
+    PER_SITE = "equipartition-persite"
+
+
+def _known_word(value: object, known: Any, what: str) -> str:
+    text = as_line(value)
+    if known is not None and text not in known:
+        raise wrong(f"is {shown(text)}, no {what}", use_known(text, sorted(known)), f"unknown_{what.replace(' ', '_')}")
+    return text
+
+
+def _batch_system(value: object, info: ValidationInfo) -> str:
+    return _known_word(value, info.context and info.context.get("batch_systems"), "batch system")
+
+
+def _queueing(value: object, info: ValidationInfo) -> str:
+    return _known_word(value, info.context and info.context.get("queueing"), "queueing policy")
+
+
+def _placement(value: object, info: ValidationInfo) -> str:
+    return _known_word(value, info.context and info.context.get("placement"), "placement policy")
+
+
+def _connect(value: object) -> str:
+    text = as_line(value)
+    try:
+        parse_connect(text)
+    except ConnectError as error:
+        quoted = "" if "password" in error.what else f" ({shown(text, quote='')})"
+        raise wrong(f"{error.what}{quoted}", error.advice, "bad_connection") from error
+    return text
+
+
+def _path(text: str) -> str:
+    if not text.startswith(("/", "~/")) or text.endswith("/"):
+        raise wrong(f"is {shown(text)}, no absolute path of a file", "Begin it with / or ~/.")
+    return text
+
+
+def _directory(text: str) -> str:
+    if not text.startswith("/") or text.rstrip("/") == "":
+        raise wrong(f"is {shown(text)}, no absolute path", "Write the directory's path on the cluster, from / on.")
+    return text.rstrip("/")
+
+
+def _python(text: str) -> str:
+    if "/" in text and not text.startswith("/"):
+        raise wrong(f"is {shown(text)}, a relative path", "Write a name to look up on the PATH, or an absolute path.")
+    return text
+
+
+def _drmaa(text: str) -> str:
+    if text in ("off", "auto") or text.startswith("/"):
+        return text
+    raise wrong(f"is {shown(text)}", "Write off, auto, or the absolute path of a libdrmaa.")
+
+
+def _store(text: str) -> str:
+    scheme, separator, rest = text.partition("://")
+    if text == "sqlite" or (separator and rest and scheme.partition("+")[0] in ("sqlite", "postgresql")):
+        return text
+    raise wrong("is no store", "Write sqlite, or a URL that begins with sqlite:// or postgresql://.")
+
+
+def _version(number: int) -> int:
+    if number != 1:
+        advice = "Write koala: 1, or use the koalapy that wrote this file."
+        raise wrong(f"is {number}, and this version reads 1 only", advice, "other_version")
+    return number
+
+
+def _later(value: object) -> None:
+    raise wrong("is not in this version of koalapy yet", "Remove it for now.", "not_yet")
+
+
+Version = Annotated[Number, AfterValidator(_version), WithJsonSchema({"const": 1})]
+Lines = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
+RelayKind = Annotated[Relay, one_of(Relay)]
+Sharing = Annotated[ScavengingPolicy, one_of(ScavengingPolicy)]
+Drmaa = Annotated[Line, AfterValidator(_drmaa)]
+StoreUrl = Annotated[Line, AfterValidator(_store)]
+Queueing = Annotated[str, BeforeValidator(_queueing), WithJsonSchema({"type": "string"})]
+Placement = Annotated[str, BeforeValidator(_placement), WithJsonSchema({"type": "string"})]
+BatchSystem = Annotated[str, BeforeValidator(_batch_system), WithJsonSchema({"type": "string"})]
+Connect = Annotated[
+    str,
+    BeforeValidator(_connect),
+    WithJsonSchema({"type": "string", "pattern": r"^(ssh://|local:$|docker://|command:)"}),
+]
+File = Annotated[Line, AfterValidator(_path)]
+Directory = Annotated[Line, AfterValidator(_directory)]
+Python = Annotated[Line, AfterValidator(_python)]
+Later = Annotated[None, BeforeValidator(_later)]

@@ -1,0 +1,224 @@
+"""Reads the text of a YAML file into plain values, and remembers on which line each of them stands.
+
+What a scalar means is decided by the schema, not by YAML: whatever stands without quotes is `Plain` text, so that an
+account 007, a time 1:30 or the word `no` arrive as they were written. Aliases, tags and several documents are refused.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import yaml
+
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.syntax import syntax_error
+from koalapy.model.textfile.words import shown
+
+MAX_BYTES = 10_000_000
+MAX_VALUES = 250_000
+MAX_DEPTH = 20
+
+Path = tuple[str | int, ...]
+
+# libyaml where PyYAML was built with it: it is fifty times as fast, and the limit above is a large file.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+class Plain(str):
+    """A scalar that was written without quotes: a number, a truth value or text, as its place has it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The values of a file. `data` holds dict, list, str, Plain and None; `origins` names what did not come from it."""
+
+    source: str
+    data: Any
+    lines: Mapping[Path, int] = field(default_factory=dict)
+    origins: Mapping[Path, str] = field(default_factory=dict)
+
+    def line(self, path: Path) -> int:
+        """The line of the value or of what holds it, from 1; 0 if the values come from no file."""
+        return next((self.lines[start] for start in _prefixes(path) if start in self.lines), 0)
+
+    def where(self, path: Path) -> str:
+        """`grid.yaml:12`, or what else the value comes from."""
+        for start in _prefixes(path):
+            if start in self.origins:
+                return self.origins[start]
+        line = self.line(path)
+        return f"{self.source}:{line}" if line else self.source
+
+    def with_value(self, path: Path, value: Any, origin: str) -> "Document":
+        """The same with another value. Raises KeyError, IndexError or TypeError where `path` has no place."""
+        return replace(self, data=_with(self.data, path, value), origins={**self.origins, path: origin})
+
+
+def read_document(text: str | bytes, source: str) -> Document:
+    """The values of a YAML text whose top is a mapping. Raises RequestError for whatever else it is."""
+    decoded = _decode(text, source)
+    reader = _Reader(decoded, source)
+    data = reader.document()
+    if data is None:
+        raise RequestError("empty_file", f"{source} is empty.", "Write at least its required keys.")
+    if not isinstance(data, dict):
+        message = f"{source}:1: the file holds {kind_of(data)} where keys and values belong."
+        raise RequestError("not_a_mapping", message, "Write lines such as `key: value`.")
+    return Document(source, data, reader.lines)
+
+
+def read_value(text: str, source: str) -> Any:
+    """One value as it would stand in a file: a list, a mapping or quoted text is YAML, all else is as written."""
+    if text.lstrip().startswith(("[", "{", '"', "'")):
+        return _Reader(_decode(text, source), source).document()
+    return None if text in _NULLS else Plain(text)
+
+
+def kind_of(value: object) -> str:
+    """What a value is, in a reader's words."""
+    names = {
+        dict: "a mapping",
+        list: "a list",
+        tuple: "a list",
+        str: "text",
+        bool: "a truth value",
+        type(None): "nothing",
+    }
+    return names.get(type(value), shown(value))
+
+
+class _Reader:
+    """Builds the values of one document from the parser's events; raises RequestError."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self.lines: dict[Path, int] = {}
+        self._source = source
+        self._events = _events(text, source)
+        self._values = 0
+
+    def document(self) -> Any:
+        """None for a text without any document."""
+        next(self._events)  # the stream's start
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return None
+        data = self._value(next(self._events), ())
+        next(self._events)  # the document's end
+        after = next(self._events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            raise self._refusal("two_documents", after, "a second document begins", "Keep one document in a file.")
+        return data
+
+    def _value(self, event: Any, path: Path) -> Any:
+        self._check(event, path)
+        self.lines.setdefault(path, _line(event))
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(path)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return [self._value(item, (*path, index)) for index, item in enumerate(self._until(yaml.SequenceEndEvent))]
+        if event.style:
+            return event.value
+        return None if event.value in _NULLS else Plain(event.value)
+
+    def _mapping(self, path: Path) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for event in self._until(yaml.MappingEndEvent):
+            key = self._key(event, path)
+            if key in mapping:
+                raise self._twice(event, (*path, key))
+            self.lines[*path, key] = _line(event)
+            mapping[key] = self._value(next(self._events), (*path, key))
+        return mapping
+
+    def _key(self, event: Any, path: Path) -> str:
+        self._check(event, path)
+        if not isinstance(event, yaml.ScalarEvent):
+            raise self._refusal(
+                "bad_key", event, "a list or mapping stands where a key belongs", "Write a word as the key."
+            )
+        if not event.style and event.value in _NULLS:
+            raise self._refusal(
+                "bad_key", event, "a key is missing before the colon", "Write the key, or quote the text."
+            )
+        return str(event.value)
+
+    def _until(self, end: type) -> Iterator[Any]:
+        while not isinstance(event := next(self._events), end):
+            yield event
+
+    def _check(self, event: Any, path: Path) -> None:
+        self._values += 1
+        if isinstance(event, yaml.AliasEvent):
+            raise self._refusal(
+                "alias", event, f"*{event.anchor} is an alias", "Write the value out; aliases are not read."
+            )
+        if event.tag is not None:
+            raise self._refusal("tag", event, f"{shown(event.tag)} is a tag", "Remove it; tags are not read.")
+        if len(path) >= MAX_DEPTH:
+            raise self._refusal("too_deep", event, f"more than {MAX_DEPTH} levels are nested", "Write a flatter file.")
+        if self._values > MAX_VALUES:
+            raise self._refusal("too_large", event, f"the file holds over {MAX_VALUES} values", "Write a shorter file.")
+
+    def _twice(self, event: Any, path: Path) -> RequestError:
+        what = f"{dotted(path)} stands here a second time, after line {self.lines[path]}"
+        return self._refusal("duplicate_key", event, what, "Remove one of the two.")
+
+    def _refusal(self, code: str, event: Any, what: str, advice: str) -> RequestError:
+        return RequestError(code, f"{self._source}:{_line(event)}: {what}.", advice)
+
+
+def dotted(path: Path) -> str:
+    """`clusters.vu.queue`, `components.0.processors`."""
+    return ".".join(shown(step, quote="") for step in path)
+
+
+def _events(text: str, source: str) -> Iterator[Any]:
+    """The parser's events. ValueError is what PyYAML's own parser raises for an impossible escape or version."""
+    try:
+        yield from yaml.parse(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise syntax_error(error, text, source) from error
+
+
+def _decode(text: str | bytes, source: str) -> str:
+    try:
+        raw = text.encode() if isinstance(text, str) else text
+        if len(raw) > MAX_BYTES:
+            message = f"{source} has {len(raw):,} bytes, more than the {MAX_BYTES:,} that are read."
+            raise RequestError("too_large", message, "Give the right file, or shorten it.")
+        decoded = raw.decode("utf-8-sig")
+    except UnicodeError as error:
+        raise _not_text(source) from error
+    if "\0" in decoded:
+        raise _not_text(source)
+    return decoded
+
+
+def _not_text(source: str) -> RequestError:
+    message = f"{source} is not text but binary data, or not in UTF-8."
+    return RequestError("not_text", message, "Give a YAML file, saved as UTF-8.")
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
+
+
+def _prefixes(path: Path) -> Iterator[Path]:
+    return (path[:length] for length in range(len(path), -1, -1))
+
+
+def _with(data: Any, path: Path, value: Any) -> Any:
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if isinstance(data, dict):
+        return {**data, step: _with(data[step] if rest else None, rest, value)}
+    copy = list(data) if isinstance(data, list) else _no_place()
+    copy[step] = _with(copy[step], rest, value)  # type: ignore[index]
+    return copy
+
+
+def _no_place() -> list[Any]:
+    raise TypeError("a scalar has no parts")

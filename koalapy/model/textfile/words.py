@@ -1,0 +1,42 @@
+"""How values and names are spoken of in errors: shortened, harmless to a terminal, and with the nearest known word."""
+
+import difflib
+from collections.abc import Collection, Iterable
+
+_SHOWN = 60
+
+
+def shown(value: object, quote: str = "'") -> str:
+    """The value in one short line of printable characters."""
+    text = "".join(
+        character if character.isprintable() else _escaped(character) for character in str(value)[: _SHOWN + 1]
+    )
+    cut = f"{text[: _SHOWN - 1]}…" if len(text) > _SHOWN else text
+    return f"{quote}{cut}{quote}" if isinstance(value, str) else cut
+
+
+def nearest(word: str, known: Collection[str]) -> str | None:
+    """The known word that was probably meant."""
+    folded = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(word[:_SHOWN].casefold(), folded, n=1, cutoff=0.6)
+    return folded[close[0]] if close else None
+
+
+def listed(words: Iterable[str], joint: str = "or", most: int = 12) -> str:
+    """`a, b or c`; of very many, the first ones."""
+    names = [shown(word, quote="") for word in words]
+    if len(names) > most:
+        return f"{', '.join(names[:most])}, …"
+    return f" {joint} ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+def use_known(word: str, known: Collection[str], nothing: str = "Remove it.") -> str:
+    """The advice for a word that is not among the known ones."""
+    meant = nearest(word, known)
+    if meant is not None:
+        return f"Did you mean {meant}? Known: {listed(known)}." if len(known) > 1 else f"Did you mean {meant}?"
+    return f"Write one of {listed(known)}." if known else nothing
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "backslashreplace").decode()
