@@ -1,1 +1,19 @@
-"""TODO."""
+"""The dockerised mini-multicluster: real Slurm and Grid Engine clusters in containers, to try and to test on."""
+
+from koalapy.testgrid.containers import Containers, Executed
+from koalapy.testgrid.errors import ContainersError
+from koalapy.testgrid.lifecycle import Running, Status, down, reset, status, up
+from koalapy.testgrid.state import reserved
+
+__all__ = [
+    "Containers",
+    "ContainersError",
+    "Executed",
+    "Running",
+    "Status",
+    "down",
+    "reserved",
+    "reset",
+    "status",
+    "up",
+]

@@ -1,0 +1,121 @@
+"""`koala testgrid`: the dockerised mini-multicluster, from the command line."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from koalapy import testgrid
+from koalapy.model.errors import KoalaError
+from koalapy.testgrid.lifecycle import Say
+
+app = typer.Typer(
+    name="testgrid",
+    help="The dockerised mini-multicluster: Slurm and Grid Engine in containers.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON document on stdout.")]
+Images = Annotated[bool, typer.Option("--images", help="Remove the images as well.")]
+
+
+@app.command("up")
+def up(as_json: Json = False) -> None:
+    """Build and start the test grid, wait until it runs jobs, and print its grid file."""
+    with _reporting() as say:
+        running = testgrid.up(say)
+    if as_json:
+        _print_json(
+            {"schema": "koala.testgrid/1", "grid": str(running.grid_file), "clusters": list(running.clusters)}
+        )
+    else:
+        _note(f"The grid file is {running.grid_file}:")
+        sys.stdout.write(running.grid_file.read_text())
+
+
+@app.command("down")
+def down(images: Images = False, as_json: Json = False) -> None:
+    """Remove its containers, networks and volumes."""
+    with _reporting() as say:
+        say("Removing the containers…")
+        testgrid.down(images)
+    if as_json:
+        _print_json({"schema": "koala.testgrid-down/1", "images_removed": images})
+    else:
+        _note("The test grid is down.")
+
+
+@app.command("status")
+def status(as_json: Json = False) -> None:
+    """Say which containers run. Exit status 0 if the grid is up, else 1."""
+    with _reporting():
+        found = testgrid.status()
+    if as_json:
+        grid = str(found.grid_file) if found.grid_file else None
+        _print_json(
+            {
+                "schema": "koala.testgrid-status/1",
+                "up": found.up,
+                "grid": grid,
+                "addresses": found.addresses,
+                "hosts": found.hosts,
+            }
+        )
+    else:
+        _print_status(found)
+    if not found.up:
+        raise typer.Exit(1)
+
+
+@app.command("reset")
+def reset(as_json: Json = False) -> None:
+    """Mend what is broken, cancel all jobs, remove what they left; the containers stay."""
+    with _reporting() as say:
+        say("Resetting…")
+        testgrid.reset()
+    if as_json:
+        _print_json({"schema": "koala.testgrid-reset/1", "idle": True})
+    else:
+        _note("All nodes are idle.")
+
+
+@contextmanager
+def _reporting() -> Iterator[Say]:
+    """Progress on stderr: a spinner on a terminal, else plain lines. An error ends the command in one sentence."""
+    console = Console(stderr=True, highlight=False)
+    try:
+        if console.is_terminal:
+            with console.status("…") as spinner:
+                yield spinner.update
+        else:
+            yield _note
+    except KoalaError as error:
+        _note(str(error.reason))
+        raise typer.Exit(1) from error
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    print(json.dumps(document, indent=2))
+
+
+def _print_status(found: testgrid.Status) -> None:
+    table = Table("host", "container", "address")
+    for host, container in found.hosts.items():
+        table.add_row(host, container, found.addresses.get(host, ""))
+    Console(highlight=False).print(table)
+    _note(f"The grid file is {found.grid_file}." if found.up else "The test grid is not up.")
+
+
+if __name__ == "__main__":
+    app()

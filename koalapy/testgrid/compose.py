@@ -1,0 +1,98 @@
+"""Runs the compose file: builds the images, creates and removes the containers."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from koalapy.testgrid import layout
+from koalapy.testgrid.errors import ContainersError
+
+TAIL_LINES = 15
+BUILD_TIMEOUT_S = 1800
+UP_TIMEOUT_S = 300
+
+Say = Callable[[str], None]
+
+
+def build(environment: Mapping[str, str], say: Say) -> None:
+    """Makes the base image, if it is missing, and then ours."""
+    say("Looking for the base image…")
+    _run(["bash", str(layout.directory() / "base" / "make-base")], {}, BUILD_TIMEOUT_S, "base_failed")
+    say("Building the images…")
+    _compose(["build"], environment, BUILD_TIMEOUT_S, "build_failed")
+
+
+def up(environment: Mapping[str, str]) -> None:
+    """Creates what is missing or out of date, and starts what does not run."""
+    _compose(["up", "--detach", "--no-build", "--remove-orphans"], environment, UP_TIMEOUT_S, "up_failed")
+
+
+def down(environment: Mapping[str, str]) -> None:
+    """Removes containers, networks and volumes; the images stay."""
+    _compose(["down", "--volumes", "--remove-orphans"], environment, UP_TIMEOUT_S, "down_failed")
+
+
+def environment(tag: str, prefixes: Mapping[str, str]) -> dict[str, str]:
+    """What the compose file takes from its environment."""
+    return {
+        "KOALA_TESTGRID_TAG": tag,
+        "KOALA_TESTGRID_CLUSTER": prefixes["cluster"],
+        "KOALA_TESTGRID_ACCESS": prefixes["access"],
+    }
+
+
+def tag(directory: Path) -> str:
+    """A name for the content of the build context: other content, another image."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(directory)}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()[:12]
+
+
+def command() -> list[str]:
+    """`docker compose` (version 2), else `docker-compose` (version 1)."""
+    if shutil.which("docker") and _succeeds(["docker", "compose", "version"]):
+        return ["docker", "compose"]
+    if shutil.which("docker-compose"):
+        return ["docker-compose"]
+    raise ContainersError(
+        "no_compose",
+        "Neither 'docker compose' nor 'docker-compose' is installed.",
+        "Install one of them (Debian's package is docker-compose).",
+    )
+
+
+def _compose(arguments: Sequence[str], environment: Mapping[str, str], timeout_s: int, code: str) -> None:
+    compose_file = str(layout.directory() / "compose.yml")
+    argv = [*command(), "--project-name", layout.PROJECT, "--file", compose_file, *arguments]
+    _run(argv, environment, timeout_s, code)
+
+
+def _run(argv: Sequence[str], environment: Mapping[str, str], timeout_s: int, code: str) -> None:
+    shown = " ".join(argv)
+    try:
+        done = subprocess.run(
+            argv,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ContainersError(
+            code, f"'{shown}' did not end within {timeout_s} s.", "Is the engine busy? Try again."
+        ) from error
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.decode(errors="replace").splitlines()[-TAIL_LINES:])
+        raise ContainersError(code, f"'{shown}' ended with {done.returncode}.", f"Its last lines were:\n{tail}")
+
+
+def _succeeds(argv: Sequence[str]) -> bool:
+    return subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, check=False).returncode == 0

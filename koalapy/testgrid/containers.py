@@ -1,0 +1,145 @@
+"""The running containers: commands in them, and the faults that tests inject."""
+
+import signal
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import docker
+from docker.errors import DockerException, NotFound
+from docker.models.containers import Container
+from docker.models.networks import Network as EngineNetwork
+
+from koalapy.testgrid import layout
+from koalapy.testgrid.errors import ContainersError
+from koalapy.testgrid.layout import Network
+
+
+class Executed(NamedTuple):
+    exit_status: int
+    output: str  # standard output and error, as they came
+
+
+class Containers:
+    """The test grid's containers, by host name (`alpha`, `alpha-c1`, …), through the engine's API."""
+
+    def __init__(self, client: docker.DockerClient | None = None) -> None:
+        self.client = client or connect()
+
+    def exec(self, host: str, argv: Sequence[str], user: str = "root", login: bool = False) -> Executed:
+        """Runs a command and waits for its end. With `login`, in the user's login environment and home."""
+        if login:
+            argv = ["bash", "-lc", 'cd; exec "$0" "$@"', *argv]
+        environment = {"HOME": "/root" if user == "root" else f"/home/{user}", "USER": user}
+        code, output = self._container(host).exec_run(list(argv), user=user, environment=environment)
+        assert code is not None and isinstance(output, bytes), "not a stream"
+        return Executed(code, output.decode(errors="replace"))
+
+    def check(self, host: str, argv: Sequence[str], user: str = "root", login: bool = False) -> str:
+        """The output of a command that must succeed."""
+        status, output = self.exec(host, argv, user, login)
+        if status != 0:
+            raise ContainersError(
+                "command_failed",
+                f"'{' '.join(argv)}' on {host} ended with {status}: {_last_line(output)}",
+                f"Look at 'docker logs {layout.container_name(host)}'.",
+            )
+        return output
+
+    def pause(self, host: str) -> None:
+        """Freezes every process, as a machine that hangs: connections stay, nothing answers."""
+        self._container(host).pause()
+
+    def unpause(self, host: str) -> None:
+        self._container(host).unpause()
+
+    def stop(self, host: str) -> None:
+        """Ends the container within its grace of two seconds, as a machine that is shut down."""
+        self._container(host).stop()
+
+    def kill(self, host: str) -> None:
+        """Ends the container at once, as a machine that loses its power."""
+        self._container(host).kill()
+
+    def start(self, host: str) -> None:
+        self._container(host).start()
+
+    def kill_process(self, host: str, name: str, signum: int = signal.SIGKILL, user: str | None = None) -> None:
+        """Sends a signal to every process of that name, of one user or of all; there must be one."""
+        by_user = ["--uid", user] if user else []
+        self.check(host, ["pkill", f"-{int(signum)}", "--exact", *by_user, name])
+
+    def disconnect(self, host: str, network: Network = "cluster") -> None:
+        """Pulls the plug out of a network; what was connected over it is not told."""
+        self._network(network).disconnect(layout.container_name(host), force=True)
+
+    def connect(self, host: str, network: Network = "cluster") -> None:
+        """Puts the plug in again; the address is the one before."""
+        address = self.expected_address(host, network)
+        self._network(network).connect(layout.container_name(host), ipv4_address=address, aliases=[host])
+
+    def address(self, host: str, network: Network = "access") -> str:
+        """The address the host has; raises if it is not connected."""
+        addresses = addresses_of(self._container(host))
+        if network not in addresses:
+            raise ContainersError(
+                "not_connected", f"{host} is not connected to the network {network}.", "Run 'koala testgrid reset'."
+            )
+        return addresses[network]
+
+    def expected_address(self, host: str, network: Network) -> str:
+        """The address the compose file gives to the host, connected or not."""
+        return f"{self.prefix(network)}.{layout.networks_of(host)[network]}"
+
+    def prefix(self, network: Network) -> str:
+        """The first three numbers of the network's addresses."""
+        subnet: str = self._network(network).attrs["IPAM"]["Config"][0]["Subnet"]
+        return subnet.rpartition(".")[0]
+
+    def all(self) -> dict[str, Container]:
+        """The containers there are, running or not, by host."""
+        label = f"com.docker.compose.project={layout.PROJECT}"
+        found = self.client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+        return {each.labels["com.docker.compose.service"]: each for each in found}
+
+    def _container(self, host: str) -> Container:
+        try:
+            return self.client.containers.get(layout.container_name(host))
+        except NotFound:
+            raise ContainersError(
+                "no_container", f"The test grid has no container '{host}'.", "Run 'koala testgrid up'."
+            ) from None
+
+    def _network(self, network: Network) -> EngineNetwork:
+        try:
+            return self.client.networks.get(layout.network_name(network))
+        except NotFound:
+            raise ContainersError(
+                "no_network", f"The test grid has no network '{network}'.", "Run 'koala testgrid up'."
+            ) from None
+
+
+def connect() -> docker.DockerClient:
+    """The engine that the environment names (`DOCKER_HOST`), else the one of this machine."""
+    try:
+        client = docker.from_env(timeout=120)
+        client.ping()
+    except DockerException as error:
+        raise ContainersError(
+            "no_engine",
+            "No Docker engine can be reached.",
+            f"Install and start one ('sh {layout.directory() / 'install-engine'}' on Debian), or join its group.",
+        ) from error
+    return client
+
+
+def addresses_of(container: Container) -> dict[Network, str]:
+    """The container's addresses in the networks that it is connected to now."""
+    attached = container.attrs["NetworkSettings"]["Networks"]
+    named = {network: attached.get(layout.network_name(network)) for network in layout.NETWORKS}
+    return {network: there["IPAddress"] for network, there in named.items() if there and there["IPAddress"]}
+
+
+def _last_line(output: str) -> str:
+    return output.strip().rpartition("\n")[2] or "it said nothing"
+
+

@@ -1,0 +1,74 @@
+"""What the compose file defines: the clusters, their hosts and the hosts' addresses.
+
+The clusters' settings are said here, as koalapy's grid file wants them; hosts and the last numbers of
+their addresses are read from the compose file, so that they stand in one place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from koalapy.data import data_path
+
+PROJECT = "koala-testgrid"
+USER = "koala"
+NETWORKS: tuple["Network", ...] = ("cluster", "access")
+IMAGES = (f"{PROJECT}-slurm", f"{PROJECT}-sge")
+
+Network = Literal["cluster", "access"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster and what the grid file says of it beyond `connect`."""
+
+    name: str
+    batch: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(host for host in hosts() if host.startswith(f"{self.name}-"))
+
+
+CLUSTERS = (
+    Cluster("alpha", "slurm", {"queue": "batch"}),
+    Cluster("beta", "slurm", {"queue": "batch", "shared": f"/shared/{USER}"}),
+    Cluster("gamma", "sge", {"queue": "all.q", "parallel_environment": "mpi", "drmaa": "auto"}),
+)
+HEADS = tuple(cluster.name for cluster in CLUSTERS)
+
+
+def directory() -> Path:
+    """The build context, with the compose file."""
+    return data_path("containers")
+
+
+def container_name(host: str) -> str:
+    return f"{PROJECT}-{host}"
+
+
+def network_name(network: Network) -> str:
+    """As compose names it, version 1 and version 2 alike."""
+    return f"{PROJECT}_{network}"
+
+
+def hosts() -> tuple[str, ...]:
+    """Every head and node, as the compose file lists them."""
+    return tuple(_services())
+
+
+def networks_of(host: str) -> dict[Network, int]:
+    """The networks the host is in, each with the last number of the host's address there."""
+    attached = _services()[host]["networks"]
+    return {name: int(attached[name]["ipv4_address"].rpartition(".")[2]) for name in NETWORKS if name in attached}
+
+
+@cache
+def _services() -> dict[str, Any]:
+    composed = yaml.safe_load((directory() / "compose.yml").read_text())
+    return dict(composed["services"])

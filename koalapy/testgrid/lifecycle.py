@@ -1,0 +1,159 @@
+"""Brings the test grid up and down, resets it, and says how it stands."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from docker.errors import APIError, ImageNotFound
+from docker.models.containers import Container
+
+from koalapy.testgrid import compose, layout, networks, ready, repair, state
+from koalapy.testgrid.containers import Containers, addresses_of
+
+READY_TIMEOUT_S = 120.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The test grid as `up` leaves it."""
+
+    grid_file: Path
+    clusters: tuple[str, ...]
+    containers: Containers
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the test grid stands; `hosts` says of each container `running`, `paused`, `exited` or `missing`."""
+
+    up: bool
+    grid_file: Path | None
+    addresses: dict[str, str]  # of the heads that have one
+    hosts: dict[str, str]
+
+
+def up(say: Say = lambda _: None, timeout_s: float = READY_TIMEOUT_S) -> Running:
+    """Builds what is missing, starts it, and returns when every cluster has run a job over all its nodes.
+
+    Quick if it is up already. Jobs and files on it stay; `reset` removes them.
+    """
+    containers = Containers()
+    with state.reserved("up"):
+        if _as_composed(containers):
+            say("The containers are running.")
+        else:
+            _compose_up(containers, say)
+        repair.mend(containers)
+        host_keys = ready.exchange_keys(containers)
+        state.write_known_hosts(host_keys)
+        if not _was_ready(containers):
+            say("Waiting until each cluster has run a job…")
+            ready.run_jobs(containers, timeout_s)
+            _mark_ready(containers)
+        ready.log_in(host_keys)
+        path = state.write_grid_file({head: containers.address(head) for head in layout.HEADS})
+    return Running(path, layout.HEADS, containers)
+
+
+def down(images: bool = False) -> None:
+    """Removes containers, networks and volumes, and with `images` our images. Nothing to remove is no error."""
+    containers = Containers()
+    with state.reserved("up"):
+        _unpause(containers)
+        compose.down(_environment(containers))
+        state.forget()
+        if images:
+            _remove_images(containers, keep=None)
+
+
+def reset(containers: Containers | None = None) -> None:
+    """Mends what tests broke, cancels all jobs, removes what people left, and waits until all nodes are idle."""
+    containers = containers or Containers()
+    repair.mend(containers)
+    repair.clean(containers)
+
+
+def status() -> Status:
+    containers = Containers()
+    found = containers.all()
+    hosts = {host: found[host].status if host in found else "missing" for host in layout.hosts()}
+    addresses = {head: addresses_of(found[head]) for head in layout.HEADS if head in found}
+    grid_file = state.grid_file() if state.grid_file().exists() else None
+    return Status(
+        up=grid_file is not None and set(hosts.values()) == {"running"},
+        grid_file=grid_file,
+        addresses={head: there["access"] for head, there in addresses.items() if "access" in there},
+        hosts=hosts,
+    )
+
+
+def _compose_up(containers: Containers, say: Say) -> None:
+    environment = _environment(containers)
+    if not _has_images(containers, environment["KOALA_TESTGRID_TAG"]):
+        compose.build(environment, say)
+    say("Starting the containers…")
+    # Compose can neither start nor replace a container that is paused.
+    _unpause(containers)
+    compose.up(environment)
+    _remove_images(containers, keep=environment["KOALA_TESTGRID_TAG"])
+
+
+def _environment(containers: Containers) -> dict[str, str]:
+    return compose.environment(compose.tag(layout.directory()), networks.prefixes(containers.client))
+
+
+def _as_composed(containers: Containers) -> bool:
+    """Whether every container is there, of the images that the build context makes now."""
+    tag = compose.tag(layout.directory())
+    found = containers.all()
+    return all(host in found and _image(found[host]).endswith(f":{tag}") for host in layout.hosts())
+
+
+def _image(container: Container) -> str:
+    return str(container.attrs["Config"]["Image"])
+
+
+def _has_images(containers: Containers, tag: str) -> bool:
+    try:
+        for name in layout.IMAGES:
+            containers.client.images.get(f"{name}:{tag}")
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _unpause(containers: Containers) -> None:
+    for container in containers.all().values():
+        if container.status == "paused":
+            container.unpause()
+
+
+def _remove_images(containers: Containers, keep: str | None) -> None:
+    for image in containers.client.images.list():
+        for name in image.tags:
+            repository, _, tag = name.rpartition(":")
+            if repository in layout.IMAGES and tag != keep:
+                _remove_image(containers, name)
+
+
+def _remove_image(containers: Containers, name: str) -> None:
+    """Somebody's container made from it by hand keeps it."""
+    try:
+        containers.client.images.remove(name)
+    except APIError as error:
+        if error.status_code != 409:
+            raise
+
+
+# That a cluster has run a job is remembered where it is forgotten with the containers.
+_MARK = "/run/testgrid-ready"
+
+
+def _was_ready(containers: Containers) -> bool:
+    return all(repair.on_each(layout.HEADS, lambda head: containers.exec(head, ["test", "-e", _MARK])[0] == 0))
+
+
+def _mark_ready(containers: Containers) -> None:
+    repair.on_each(layout.HEADS, lambda head: containers.check(head, ["touch", _MARK]))

@@ -1,0 +1,83 @@
+"""Waits until the test grid can be used: a job has run on every cluster, and every head lets us in."""
+
+import base64
+import time
+
+import paramiko
+
+from koalapy.testgrid import layout, state
+from koalapy.testgrid.containers import Containers
+from koalapy.testgrid.errors import ContainersError
+from koalapy.testgrid.layout import Cluster
+from koalapy.testgrid.repair import on_each
+
+PAUSE_S = 0.3
+TRY_TIMEOUT_S = 30
+
+
+def run_jobs(containers: Containers, timeout_s: float) -> None:
+    """Each cluster runs a job over all its nodes as the grid's user."""
+    deadline = time.monotonic() + timeout_s
+    by_name = {cluster.name: cluster for cluster in layout.CLUSTERS}
+    on_each(layout.HEADS, lambda head: _run_job(containers, by_name[head], deadline, timeout_s))
+
+
+def exchange_keys(containers: Containers) -> dict[str, str]:
+    """Lets our key in at every head and fetches the heads' own keys: address → host key.
+
+    They come over the engine's API, so that no first connection need be trusted.
+    """
+    public = state.public_key()
+    return dict(on_each(layout.HEADS, lambda head: _exchange_keys(containers, head, public)))
+
+
+def log_in(host_keys: dict[str, str]) -> None:
+    """Logs in at every address as koalapy will, with the key and the known hosts; raises where that fails."""
+    for address, host_key in host_keys.items():
+        _log_in(address, host_key)
+
+
+def _run_job(containers: Containers, cluster: Cluster, deadline: float, timeout_s: float) -> None:
+    argv = ["timeout", str(TRY_TIMEOUT_S), "/opt/testgrid/try-job"]
+    status, output = containers.exec(cluster.name, argv, layout.USER)
+    while status != 0:
+        if time.monotonic() > deadline:
+            raise ContainersError(
+                "not_ready",
+                f"The cluster {cluster.name} ran no job within {timeout_s:.0f} s: {output.strip() or 'it hung'}",
+                f"Look at 'docker logs {layout.container_name(cluster.name)}', then 'koala testgrid down' and 'up'.",
+            )
+        time.sleep(PAUSE_S)
+        status, output = containers.exec(cluster.name, argv, layout.USER)
+
+
+def _exchange_keys(containers: Containers, head: str, public: str) -> tuple[str, str]:
+    # The start script makes the host key, and the container may have begun only now.
+    script = """
+        until [ -e /etc/ssh/testgrid_keys ] && [ -e /etc/ssh/ssh_host_ed25519_key.pub ]; do sleep 0.1; done
+        grep -qxF "$0" /etc/ssh/testgrid_keys || echo "$0" >>/etc/ssh/testgrid_keys
+        cat /etc/ssh/ssh_host_ed25519_key.pub"""
+    line = containers.check(head, ["timeout", "60", "bash", "-c", script, public])
+    kind, key = line.split()[:2]
+    return containers.address(head), f"{kind} {key}"
+
+
+def _log_in(address: str, host_key: str) -> None:
+    with paramiko.SSHClient() as client:
+        key = paramiko.Ed25519Key(data=base64.b64decode(host_key.split()[1]))
+        client.get_host_keys().add(address, "ssh-ed25519", key)
+        try:
+            client.connect(
+                address,
+                username=layout.USER,
+                key_filename=str(state.identity_file()),
+                timeout=10,
+                allow_agent=False,
+                look_for_keys=False,
+            )
+        except (OSError, paramiko.SSHException) as error:
+            raise ContainersError(
+                "no_login",
+                f"The head node at {address} lets nobody in over SSH: {error}.",
+                "The engine must run on this machine, so that its containers' addresses can be reached.",
+            ) from error

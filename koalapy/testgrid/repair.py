@@ -1,0 +1,71 @@
+"""Brings the test grid back to how it was after `up`: everything runs, no jobs, no leftovers."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from docker.models.containers import Container
+
+from koalapy.testgrid import layout
+from koalapy.testgrid.containers import Containers
+from koalapy.testgrid.errors import ContainersError
+
+SETTLE_TIMEOUT_S = 90
+# More at once does not end sooner: the engine starts the commands one after the other.
+WORKERS = 6
+
+Answer = TypeVar("Answer")
+
+
+def mend(containers: Containers) -> None:
+    """Unpauses, starts and reconnects what is not as it should be; raises if a container is missing."""
+    found = containers.all()
+    for host in layout.hosts():
+        if host not in found:
+            raise ContainersError(
+                "no_container", f"The test grid has no container '{host}'.", "Run 'koala testgrid up'."
+            )
+        _mend(containers, host, found[host])
+
+
+def clean(containers: Containers) -> None:
+    """Cancels everybody's jobs, removes what people left on any host, and waits until all nodes are idle.
+
+    The jobs go first, so that nothing starts where it has just been tidied.
+    """
+    on_each(layout.HEADS, lambda head: containers.check(head, ["/opt/testgrid/cancel"]))
+    on_each(layout.hosts(), lambda host: containers.check(host, ["/opt/testgrid/tidy"]))
+    on_each(layout.HEADS, lambda head: _settle(containers, head))
+
+
+def on_each(hosts: Iterable[str], action: Callable[[str], Answer]) -> list[Answer]:
+    """Does it for several hosts at once; raises the first error after all have ended."""
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
+        return list(pool.map(action, hosts))
+
+
+def _mend(containers: Containers, host: str, container: Container) -> None:
+    if container.status == "paused":
+        container.unpause()
+    elif container.status != "running":
+        container.start()
+    for network in set(layout.networks_of(host)) - set(_attached(container)):
+        containers.connect(host, network)
+
+
+def _attached(container: Container) -> list[str]:
+    """The networks it is in; while it does not run, those have no addresses yet."""
+    names = container.attrs["NetworkSettings"]["Networks"]
+    return [network for network in layout.NETWORKS if layout.network_name(network) in names]
+
+
+def _settle(containers: Containers, head: str) -> None:
+    status, output = containers.exec(head, ["/opt/testgrid/settle", str(SETTLE_TIMEOUT_S)])
+    if status != 0:
+        raise ContainersError(
+            "not_settled",
+            f"The nodes of {head} did not become idle within {SETTLE_TIMEOUT_S} s.",
+            f"Run 'koala testgrid down' and 'up' again. The batch system says:\n{output.strip()}",
+        )
+
+

@@ -1,0 +1,102 @@
+"""What is kept of the test grid on this machine: key pair, known hosts, grid file, locks."""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from koalapy.testgrid import layout
+
+
+def directory() -> Path:
+    """`$XDG_STATE_HOME/koala/testgrid`, made for its owner alone."""
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    made = home.absolute() / "koala" / "testgrid"
+    made.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return made
+
+
+def grid_file() -> Path:
+    return directory() / "grid.yaml"
+
+
+def identity_file() -> Path:
+    return directory() / "id_ed25519"
+
+
+def known_hosts_file() -> Path:
+    return directory() / "known_hosts"
+
+
+def public_key() -> str:
+    """The public half of the key pair, which is made the first time, as a line of `authorized_keys`."""
+    if not identity_file().exists():
+        _make_key_pair()
+    return Path(f"{identity_file()}.pub").read_text().strip()
+
+
+def write_known_hosts(host_keys: Mapping[str, str]) -> None:
+    """`host_keys`: address → `ssh-ed25519 AAAA…`."""
+    lines = [f"{address} {key}\n" for address, key in host_keys.items()]
+    _write(known_hosts_file(), "".join(lines).encode(), 0o600)
+
+
+def write_grid_file(addresses: Mapping[str, str]) -> Path:
+    """`addresses`: cluster → its head's address. The file stands alone: its paths are absolute."""
+    clusters = {cluster.name: _grid_entry(cluster, addresses[cluster.name]) for cluster in layout.CLUSTERS}
+    document = {"grid": "testgrid", "clusters": clusters}
+    _write(grid_file(), yaml.safe_dump(document, sort_keys=False).encode(), 0o600)
+    return grid_file()
+
+
+def forget() -> None:
+    """Removes what is no longer true when the containers are gone; the key pair stays."""
+    for path in (grid_file(), known_hosts_file()):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def reserved(purpose: str = "in-use") -> Iterator[None]:
+    """Holds the test grid for one process at a time; waits for the one that has it.
+
+    The kernel gives it back when the holder ends, however that happens.
+    """
+    with open(directory() / f"{purpose}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _grid_entry(cluster: layout.Cluster, address: str) -> dict[str, str]:
+    return {
+        "batch": cluster.batch,
+        "connect": f"ssh://{layout.USER}@{address}",
+        **cluster.settings,
+        "identity": str(identity_file()),
+        "known_hosts": str(known_hosts_file()),
+    }
+
+
+def _make_key_pair() -> None:
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    # The private half last: where it is, the public one is as well.
+    _write(Path(f"{identity_file()}.pub"), public + b" koala-testgrid\n", 0o644)
+    _write(identity_file(), private, 0o600)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    partial.rename(path)
