@@ -1,0 +1,54 @@
+"""The arrows that import-linter cannot see: the deciding rooms import nothing that touches the world."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import koalapy
+
+ROOT = Path(koalapy.__file__).parent
+DECIDING = ("model", "policies", "information", "broker", "scheduler", "coallocation", "engine.py", "driver.py")
+PARSING = ("config", "languages")
+WORLD = frozenset(
+    "time threading asyncio socket subprocess os pathlib io random uuid secrets logging signal select selectors "
+    "multiprocessing concurrent importlib sqlite3 ssl http urllib tempfile shutil".split()
+)
+PARSERS_MAY = frozenset({"io"})
+
+
+def modules(*rooms: str) -> Iterator[Path]:
+    for room in rooms:
+        place = ROOT / room
+        yield from [place] if place.suffix else sorted(place.rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add((node.module or "").split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("path", modules(*DECIDING), ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_decides_does_not_touch_the_world(path: Path) -> None:
+    assert not imported(path) & WORLD
+
+
+@pytest.mark.parametrize("path", modules(*PARSING), ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_parses_is_handed_its_text(path: Path) -> None:
+    assert not imported(path) & (WORLD - PARSERS_MAY)
+
+
+@pytest.mark.parametrize("path", modules(*DECIDING), ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_decides_asks_no_clock(path: Path) -> None:
+    calls = {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("now", "utcnow", "today")
+    }
+    assert not calls or path.name == "driver.py"
