@@ -31,7 +31,8 @@ class Containers:
             argv = ["bash", "-lc", 'cd; exec "$0" "$@"', *argv]
         environment = {"HOME": "/root" if user == "root" else f"/home/{user}", "USER": user}
         code, output = self._container(host).exec_run(list(argv), user=user, environment=environment)
-        assert code is not None and isinstance(output, bytes), "not a stream"
+        assert code is not None, "it has ended"
+        assert isinstance(output, bytes), "nobody asked for a stream"
         return Executed(code, output.decode(errors="replace"))
 
     def check(self, host: str, argv: Sequence[str], user: str = "root", login: bool = False) -> str:
