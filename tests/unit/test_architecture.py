@@ -11,32 +11,32 @@ ROOT = Path(koalapy.__file__).parent
 DECIDING = ("model", "policies", "information", "broker", "scheduler", "coallocation", "engine.py", "driver.py")
 PARSING = ("config", "languages")
 WORLD = frozenset(
-    [
-        "time",
-        "threading",
+    {
         "asyncio",
-        "socket",
-        "subprocess",
+        "concurrent",
+        "http",
+        "importlib",
+        "io",
+        "logging",
+        "multiprocessing",
         "os",
         "pathlib",
-        "io",
         "random",
-        "uuid",
         "secrets",
-        "logging",
-        "signal",
         "select",
         "selectors",
-        "multiprocessing",
-        "concurrent",
-        "importlib",
+        "shutil",
+        "signal",
+        "socket",
         "sqlite3",
         "ssl",
-        "http",
-        "urllib",
+        "subprocess",
         "tempfile",
-        "shutil",
-    ]
+        "threading",
+        "time",
+        "urllib",
+        "uuid",
+    }
 )
 PARSERS_MAY = frozenset({"io"})
 
