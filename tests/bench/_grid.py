@@ -1,0 +1,66 @@
+"""What the benches share: a koalad of their own on the test grid, figures, and the last line."""
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from koalapy import Grid
+
+KOALA = [sys.executable, "-m", "koalapy.cli.main"]
+
+
+@contextmanager
+def koalad_on_test_grid(**scheduling: Any) -> Iterator[tuple[Grid, Path]]:
+    """A koalad over the test grid, which is brought up if it is not; its state is in a temporary directory."""
+    import yaml
+
+    answer = subprocess.run([*KOALA, "testgrid", "up", "--json"], check=True, stdout=subprocess.PIPE)
+    grid = yaml.safe_load(Path(json.loads(answer.stdout)["grid"]).read_text())
+    with tempfile.TemporaryDirectory(prefix="koala-bench-") as name:
+        directory = Path(name)
+        grid["grid"] = "bench"
+        if scheduling:
+            grid["scheduling"] = scheduling
+        grid_file = directory / "grid.yaml"
+        grid_file.write_text(yaml.safe_dump(grid))
+        os.environ |= {"XDG_STATE_HOME": name, "XDG_RUNTIME_DIR": name}
+        subprocess.run([*KOALA, "up", "--grid", str(grid_file)], check=True)
+        with Grid(grid_file) as koalad:
+            try:
+                yield koalad, grid_file
+            finally:
+                koalad.shutdown(cancel=True)
+
+
+def wait_until_measured(koalad: Grid, patience_s: float = 60) -> None:
+    """Until every cluster is known and idle."""
+    import time
+
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        clusters = koalad.clusters()
+        if all(each["idle"] is not None and each["idle"] == each["total"] for each in clusters):
+            return
+        time.sleep(0.1)
+    raise SystemExit(f"the test grid is not idle: {clusters}")
+
+
+def bootstrap(values: Sequence[float], draws: int = 4000) -> tuple[float, float]:
+    """The 95 % interval of the median."""
+    source = random.Random(1)
+    medians = sorted(statistics.median(source.choices(values, k=len(values))) for _ in range(draws))
+    return medians[int(draws * 0.025)], medians[int(draws * 0.975)]
+
+
+def last_line(bench: str, figure: float, unit: str, bound: float, holds: bool, detail: dict[str, Any]) -> None:
+    document = {"bench": bench, "figure": figure, "unit": unit, "bound": bound, "holds": holds, "detail": detail}
+    print(json.dumps(document))
+    sys.exit(0 if holds else 1)
