@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
-"""Solves the 2-D Poisson equation by red-black Gauss-Seidel, one process per processor, over one or many clusters."""
-# The nodes' python3 runs this file: Python 3.6 and numpy must do, hence the older spelling of types.
-# ruff: noqa: E402, UP006, UP032, UP035, UP045
+"""Solves the 2-D Poisson equation by red-black Gauss-Seidel, one process per processor, on one or more clusters."""
+# The nodes' own python3 runs this file: 3.6 and numpy must do, hence the older spelling of the types.
+# ruff: noqa: E402, UP006, UP035, UP045
 
 import time
 
 FIRST_INSTRUCTION = time.time()
 
 import argparse
-import contextlib
 import hashlib
-import hmac
 import itertools
 import json
 import os
@@ -19,25 +17,26 @@ import socket
 import struct
 import subprocess
 import sys
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-# Every processor has a process of its own already; numpy reads these when it is imported.
-for _library in ("OMP", "OPENBLAS", "MKL"):
-    os.environ.setdefault(_library + "_NUM_THREADS", "1")
-
+for _library in ("OMP", "OPENBLAS", "MKL"):  # numpy reads these at import; each processor has its process already
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 try:
     import numpy as np
 except ImportError:
-    sys.exit("poisson: {} has no numpy. Install it, or load it with the component's `setup`.".format(sys.executable))
+    sys.exit(f"poisson: {sys.executable} has no numpy. Install it, or load it in the component's `setup`.")
 
 RED, BLACK = 0, 1
-MAGIC = b"KPOISSON"
-HELLO = struct.Struct("!8sI32s")  # magic, rank of the sender, proof that it knows the job's key
+SHARED = ("grid", "omega", "tolerance", "max_iterations", "check_every")  # rank 0's options that hold for all ranks
 NUMBER = struct.Struct("<d")
+STRANGERS = 64  # connections that may be open without having greeted
+
+Lattice = Tuple[np.ndarray, ...]  # every second point of every second row: centre, its four neighbours, source
+Border = Tuple[int, np.ndarray, np.ndarray]  # one colour's points: the peer, those it needs, the copies of its own
 
 
 class Failure(Exception):
-    """What ends this process with status 1: a sentence of what is wrong and one of what to do."""
+    """Ends this process with status 1; a sentence of what is wrong and one of what to do."""
 
 
 class World(NamedTuple):
@@ -46,16 +45,6 @@ class World(NamedTuple):
     rank: int
     components: List[str]
     addresses: List[str]
-
-
-class Settings(NamedTuple):
-    """What all processes must agree on; the values of rank 0 hold for all."""
-
-    grid: int
-    omega: float
-    tolerance: float
-    max_iterations: int
-    check_every: int
 
 
 class Rectangle(NamedTuple):
@@ -67,326 +56,414 @@ class Rectangle(NamedTuple):
     right: int
 
 
-class Border(NamedTuple):
-    """One colour's points along the border with one other process: views into this process's values."""
-
-    peer: int
-    edge: np.ndarray  # mine, to be sent
-    halo: np.ndarray  # my copy of theirs
-
-
 class Tree(NamedTuple):
-    """This process's place in the tree that reduces and gathers."""
+    """A process's place in the tree that reduces and gathers; with each child, all ranks below it, itself first."""
 
     parent: Optional[int]
-    children: List[int]
-    subtree: List[int]  # this process first
+    children: Dict[int, List[int]]
 
 
 def main() -> int:
     options = parse_arguments()
-    rank = 0
+    rank = os.environ.get("KOALA_RANK", "0")
     try:
-        world = read_world(os.environ)
-        rank = world.rank
         if options.times:
             record_start(options.times, rank)
-        run(world, options)
+        run(read_world(), options)
     except (Failure, OSError) as error:
-        sys.stderr.write("poisson: rank {}: {}\n".format(rank, error))
+        sys.stderr.write(f"poisson: rank {rank}: {error}\n")
         return 1
     return 0
 
 
 def run(world: World, options: argparse.Namespace) -> None:
-    settings = Settings(*(getattr(options, name) for name in Settings._fields))
-    sizes = component_sizes(world.components)
-    with contextlib.ExitStack() as stack:
-        meeting = Meeting(world, settings, options.timeout, stack) if len(world.components) > 1 else None
-        settings = meeting.settings if meeting else settings
-        rectangles = decompose(settings.grid, sizes)
-        tree = tree_of(world.rank, sizes)
-        peers = set(neighbours(world.rank, rectangles)) | set(tree.children)
-        peers |= set() if tree.parent is None else {tree.parent}
-        links = Links(meeting.connect(peers) if meeting else {}, options.timeout)
-        print(place_line(world, rectangles[world.rank], sorted(peers)), flush=True)
-        compute(world, settings, rectangles, tree, links, options.output)
+    """No process returns before rank 0 has written the result."""
+    sizes = [len(list(members)) for _, members in itertools.groupby(world.components)]
+    tree = tree_of(world.rank, sizes)
+    listener, key = meet(world, options) if len(world.components) > 1 else (None, "")
+    rectangles = decompose(options.grid, sizes)
+    mine, sides = rectangles[world.rank], neighbours(world.rank, rectangles)
+    peers = {*sides, *tree.children, *([] if tree.parent is None else [tree.parent])}
+    links = Links(connect(world.rank, peers, listener, key, options.timeout) if listener else {}, options.timeout)
+    place = f"rows {mine.top}-{mine.bottom - 1}, columns {mine.left}-{mine.right - 1}"
+    print(f"poisson: rank {world.rank} of {sum(sizes)}: {place}, peers {sorted(peers)}", flush=True)
 
-
-def compute(
-    world: World, settings: Settings, rectangles: List[Rectangle], tree: Tree, links: "Links", output: str
-) -> None:
-    """Iterates, gathers, writes; no process returns before the result is on rank 0's disk."""
     started = time.perf_counter()
-    block = Block(rectangles, world.rank, settings)
-    iterations, change = iterate(block, links, tree, settings)
+    values, iterations, change = solve(mine, sides, options, links, tree)
     seconds = time.perf_counter() - started
-    gathered = gather(block.values[1:-1, 1:-1].astype("<f8").tobytes(), rectangles, links, tree)
-    if tree.parent is None:
-        solution = assemble(gathered, settings.grid, [rectangles[rank] for rank in tree.subtree])
-        write_result(output, solution)
-        print(summary(world, settings, iterations, change, solution, seconds), flush=True)
+    solution = gather(values, rectangles, links, tree)
+    if solution is not None:
+        write_result(options.output, solution)
+        outcome = "converged" if change <= options.tolerance else "did not converge"
+        error = abs(solution - np.multiply.outer(*[profile(options.grid)[0]] * 2)).max()
+        print(f"poisson: {outcome} in {iterations} iterations, change {change:.3e}, error {error:.3e}, {seconds:.3f} s, "
+              f"{sum(sizes)} processes, {len(sizes)} components", flush=True)  # fmt: skip
     send_down(b"written.", links, tree)
-
-
-# Arguments, environment and files
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, epilog="The first five options of rank 0 hold for all ranks.")
-    parser.add_argument("--grid", type=number(int, 1, 100000), default=64, help="N of the N x N interior points")
-    parser.add_argument("--omega", type=number(float, 0.01, 1.99), default=1.0, help="over-relaxation, 1 for none")
-    parser.add_argument("--tolerance", type=number(float, 0, 1), default=1e-6, help="stop at this greatest change")
-    parser.add_argument("--max-iterations", type=number(int, 1, 10**9), default=100000)
-    parser.add_argument("--check-every", type=number(int, 1, 10**9), default=10, help="iterations between two tests")
-    parser.add_argument("--output", default="result.npy", help="the N x N solution, written by rank 0")
+    parser.add_argument("--grid", type=int, default=64, help="N, of N x N interior points")
+    parser.add_argument("--omega", type=float, default=1.0, help="over-relaxation, below 2; 1 is none")
+    parser.add_argument("--tolerance", type=float, default=1e-6, help="stop at this greatest change of a point")
+    parser.add_argument("--max-iterations", type=int, default=100000)
+    parser.add_argument("--check-every", type=int, default=10, help="iterations from one test to the next")
+    parser.add_argument("--output", default="result.npy", help="where rank 0 writes the N x N solution")
     parser.add_argument("--times", metavar="DIRECTORY", help="write the time of the first instruction to start.RANK")
-    parser.add_argument("--timeout", type=number(float, 0.1, 86400), default=60.0, help="seconds to wait for a peer")
-    return parser.parse_args()
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for another process")
+    options = parser.parse_args()
+    if min(options.grid, options.max_iterations, options.check_every) < 1 or not options.timeout > 0:
+        parser.error("--grid, --max-iterations, --check-every and --timeout must be above 0")
+    if not (0 < options.omega < 2 and options.tolerance >= 0):
+        parser.error("--omega must be between 0 and 2, or nothing converges, and --tolerance at least 0")
+    return options
 
 
-def number(kind: type, least: float, most: float):
-    def convert(text: str):
-        value = kind(text)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError("{} is not between {} and {}".format(text, least, most))
-        return value
-
-    convert.__name__ = kind.__name__
-    return convert
-
-
-def read_world(environ: Mapping[str, str]) -> World:
-    """Without KOALA_RANK this is a process by itself."""
-    if "KOALA_RANK" not in environ:
+def read_world() -> World:
+    """The place that koala gave this process; without KOALA_RANK it is alone."""
+    if "KOALA_RANK" not in os.environ:
         return World(0, ["0"], ["127.0.0.1"])
-    with open(environ["KOALA_HOSTS"], encoding="utf-8") as hosts:
-        pairs = [line.split() for line in hosts if line.strip()]
-    rank, size = int(environ["KOALA_RANK"]), int(environ["KOALA_SIZE"])
-    if len(pairs) != size or any(len(pair) != 2 for pair in pairs) or not 0 <= rank < size:
-        raise Failure(
-            "{} does not have `component address` for each of {} ranks. Start this program as a job of koala, or "
-            "without any KOALA_ variable.".format(environ["KOALA_HOSTS"], size)
-        )
-    return World(rank, [component for component, _ in pairs], [address for _, address in pairs])
+    try:
+        rank, size = int(os.environ["KOALA_RANK"]), int(os.environ["KOALA_SIZE"])
+        with open(os.environ["KOALA_HOSTS"], encoding="utf-8") as hosts:
+            components, addresses = zip(*[line.split() for line in hosts if line.strip()])
+    except (KeyError, ValueError, OSError) as error:
+        raise Failure(f"the KOALA_ environment is incomplete: {error}. Start a job, or unset KOALA_RANK.") from error
+    if not 0 <= rank < size == len(components):
+        raise Failure(f"KOALA_HOSTS has {len(components)} lines for {size} ranks. Submit the job again.")
+    return World(rank, list(components), list(addresses))
 
 
-def record_start(directory: str, rank: int) -> None:
+def record_start(directory: str, rank: str) -> None:
     os.makedirs(directory, exist_ok=True)
-    with open(os.path.join(directory, "start.{}".format(rank)), "w", encoding="ascii") as file:
-        file.write("{:.6f}\n".format(FIRST_INSTRUCTION))
+    with open(os.path.join(directory, f"start.{rank}"), "w", encoding="ascii") as file:
+        file.write(f"{FIRST_INSTRUCTION:.6f}\n")
 
 
 def write_result(path: str, solution: np.ndarray) -> None:
-    """Whoever finds the file finds all of it."""
-    with open(path + ".part", "wb") as file:
+    with open(f"{path}.part", "wb") as file:
         np.save(file, solution)
-    os.replace(path + ".part", path)
+    os.replace(f"{path}.part", path)  # who finds the file finds all of it
 
 
-def place_line(world: World, mine: Rectangle, peers: List[int]) -> str:
-    return "poisson: rank {} of {}, component {}: rows {}-{}, columns {}-{}, peers {}".format(
-        world.rank, len(world.components), world.components[world.rank],
-        mine.top, mine.bottom - 1, mine.left, mine.right - 1, " ".join(map(str, peers)) or "none",
-    )  # fmt: skip
-
-
-def summary(
-    world: World, settings: Settings, iterations: int, change: float, solution: np.ndarray, seconds: float
-) -> str:
-    return "poisson: {} after {} iterations, change {:.3e}, error {:.3e}, {:.3f} s, {} processes, {} components".format(
-        "converged" if change <= settings.tolerance else "not converged", iterations, change,
-        float(abs(solution - exact_solution(settings.grid)).max()), seconds,
-        len(world.components), len(component_sizes(world.components)),
-    )  # fmt: skip
-
-
-# The problem: -(u_xx + u_yy) = f on the unit square, u = 0 on its edge, u(x, y) = g(x) g(y)
+# The problem: -(u_xx + u_yy) = f on the unit square, u = 0 on its edge; the solution is g(x) g(y).
 
 
 def profile(grid: int) -> Tuple[np.ndarray, np.ndarray]:
-    """g(x) = x - 2 x^3 + x^4 and -g''(x) = 12 x (1 - x) at the interior points.
+    """g(x) = x - 2 x^3 + x^4 and -g''(x) at the interior points.
 
-    Polynomials, since sums and products are the same to the last bit on every machine; a sine is not. The fourth
-    derivative does not vanish, so the discretisation has an error to show: it falls with the square of the step.
+    A polynomial, since sums and products are the same to the last bit on every machine, and sines are not; of
+    degree four, since only then has the five-point scheme an error to show (it falls with the square of the step).
     """
     x = np.arange(1, grid + 1) / (grid + 1.0)
     return x * (1.0 - x * x * (2.0 - x)), 12.0 * x * (1.0 - x)
 
 
-def exact_solution(grid: int) -> np.ndarray:
-    g, _ = profile(grid)
-    return np.multiply.outer(g, g)
-
-
-def scaled_source(grid: int, part: Rectangle) -> np.ndarray:
+def scaled_source(grid: int, mine: Rectangle) -> np.ndarray:
     """f times the square of the step, at the points of one rectangle."""
-    g, curvature = profile(grid)
-    rows, columns = slice(part.top, part.bottom), slice(part.left, part.right)
-    source = np.multiply.outer(curvature[rows], g[columns]) + np.multiply.outer(g[rows], curvature[columns])
+    g, bend = profile(grid)
+    rows, columns = slice(mine.top, mine.bottom), slice(mine.left, mine.right)
+    source = np.multiply.outer(bend[rows], g[columns]) + np.multiply.outer(g[rows], bend[columns])
     return source / (grid + 1.0) / (grid + 1.0)
 
 
-# Decomposition: vertical strips, one per component, each a grid of processes numbered in column-major order
-
-
-def component_sizes(components: Iterable[str]) -> List[int]:
-    return [len(list(members)) for _, members in itertools.groupby(components)]
+# Decomposition: a vertical strip per component, in each a grid of processes numbered in column-major order.
 
 
 def decompose(grid: int, sizes: Sequence[int]) -> List[Rectangle]:
     """The rectangle of every rank; a strip is as wide as its component's share of the processes."""
-    return [part for strip in strips(grid, sizes) for part in divide(*strip)]
-
-
-def strips(grid: int, sizes: Sequence[int]) -> Iterator[Tuple[Rectangle, int]]:
-    ends = list(itertools.accumulate(sizes))
-    for end, size in zip(ends, sizes):
-        yield Rectangle(0, grid, grid * (end - size) // ends[-1], grid * end // ends[-1]), size
+    rectangles = []  # type: List[Rectangle]
+    for size in sizes:
+        left, right = (grid * end // sum(sizes) for end in (len(rectangles), len(rectangles) + size))
+        rectangles += divide(Rectangle(0, grid, left, right), size)
+    return rectangles
 
 
 def divide(strip: Rectangle, size: int) -> List[Rectangle]:
+    """Of the process grids that fit, the one with the shortest borders."""
     height, width = strip.bottom - strip.top, strip.right - strip.left
-    shapes = [(rows, size // rows) for rows in range(1, size + 1) if size % rows == 0]
-    shapes = [(rows, columns) for rows, columns in shapes if rows <= height and columns <= width]
-    if not shapes:
-        raise Failure(
-            "a strip of {} x {} points cannot be split among {} processes. Give a larger --grid or fewer "
-            "processes.".format(height, width, size)
-        )
-    rows, columns = min(shapes, key=lambda shape: (shape[0] - 1) * width + (shape[1] - 1) * height)
-    return [
-        Rectangle(
-            strip.top + height * row // rows, strip.top + height * (row + 1) // rows,
-            strip.left + width * column // columns, strip.left + width * (column + 1) // columns,
-        )
-        for column in range(columns)
-        for row in range(rows)
-    ]  # fmt: skip
+    shapes = [(rows, size // rows) for rows in range(1, min(size, height) + 1) if size % rows == 0]
+    fitting = [((rows - 1) * width + (cols - 1) * height, rows, cols) for rows, cols in shapes if cols <= width]
+    if not fitting:
+        raise Failure(f"{height} x {width} points are too few for {size} processes. Give a larger --grid.")
+    _, rows, cols = min(fitting)
+    tops = [strip.top + height * row // rows for row in range(rows + 1)]
+    lefts = [strip.left + width * col // cols for col in range(cols + 1)]
+    return [Rectangle(*tops[i : i + 2], *lefts[j : j + 2]) for j in range(cols) for i in range(rows)]
 
 
 def neighbours(rank: int, rectangles: Sequence[Rectangle]) -> Dict[int, Tuple[Rectangle, Rectangle]]:
-    """Per rank that shares a border: my points along it, and theirs. Strips cut differently share partial sides."""
-    mine, found = rectangles[rank], {}
+    """For each rank that shares a border: the points along it, of this rank and of that one.
+
+    Strips of unlike components are cut at unlike heights, so a side may be shared with several ranks.
+    """
+    sides = {}
     for down, right in ((-1, 0), (1, 0), (0, -1), (0, 1)):
-        beyond = shifted(mine, down, right)
-        for peer, other in enumerate(rectangles):
-            theirs = intersection(beyond, other)
+        a = shifted(rectangles[rank], down, right)
+        for peer, b in enumerate(rectangles):
+            theirs = Rectangle(max(a.top, b.top), min(a.bottom, b.bottom), max(a.left, b.left), min(a.right, b.right))
             if peer != rank and theirs.top < theirs.bottom and theirs.left < theirs.right:
-                found[peer] = (shifted(theirs, -down, -right), theirs)
-    return found
+                sides[peer] = (shifted(theirs, -down, -right), theirs)
+    return sides
 
 
 def shifted(part: Rectangle, down: int, right: int) -> Rectangle:
     return Rectangle(part.top + down, part.bottom + down, part.left + right, part.right + right)
 
 
-def intersection(a: Rectangle, b: Rectangle) -> Rectangle:
-    return Rectangle(max(a.top, b.top), min(a.bottom, b.bottom), max(a.left, b.left), min(a.right, b.right))
-
-
 def tree_of(rank: int, sizes: Sequence[int]) -> Tree:
-    """A binary tree within each component and one over the components' first ranks, so that few links are long."""
+    """A binary tree within each component, and one over their first ranks, so that few links cross between clusters."""
     firsts = [0, *itertools.accumulate(sizes)]
-    parents = {}  # type: Dict[int, Optional[int]]
-    for component, size in enumerate(sizes):
-        parents[firsts[component]] = firsts[(component - 1) // 2] if component else None
-        parents.update({firsts[component] + i: firsts[component] + (i - 1) // 2 for i in range(1, size)})
-    children = [child for child in parents if parents[child] == rank]
-    return Tree(parents[rank], children, subtree(rank, parents))
+    parents = []  # type: List[Optional[int]]
+    for number, size in enumerate(sizes):
+        parents.append(firsts[(number - 1) // 2] if number else None)
+        parents.extend(firsts[number] + (local - 1) // 2 for local in range(1, size))
 
+    def below(root: int) -> List[int]:
+        return [root, *(rank for child, up in enumerate(parents) if up == root for rank in below(child))]
 
-def subtree(rank: int, parents: Mapping[int, Optional[int]]) -> List[int]:
-    children = [child for child in parents if parents[child] == rank]
-    return [rank] + [member for child in children for member in subtree(child, parents)]
+    return Tree(parents[rank], {child: below(child) for child, up in enumerate(parents) if up == rank})
 
 
 # Sweeps
 
 
-class Block:
-    """One process's values with a ring of copies (or of the zeros at the edge of the square) around them."""
+def solve(
+    mine: Rectangle, sides: Dict[int, Tuple], options: argparse.Namespace, links: "Links", tree: Tree
+) -> Tuple[np.ndarray, int, float]:
+    """This process's values; the iterations and the greatest change in the last one, which are equal in all."""
+    values = np.zeros((mine.bottom - mine.top + 2, mine.right - mine.left + 2))  # with a ring around them
+    source = scaled_source(options.grid, mine)
+    sweeps = [list(lattices(values, source, mine, colour)) for colour in (RED, BLACK)]
+    borders = [
+        [(peer, line(values, mine, own, colour), line(values, mine, theirs, colour))
+         for peer, (own, theirs) in sides.items()]
+        for colour in (RED, BLACK)
+    ]  # fmt: skip
+    for iteration in range(1, options.max_iterations + 1):
+        change = 0.0
+        for colour in (RED, BLACK):
+            share(borders[1 - colour], links)
+            change = max([change, *(relax(lattice, options.omega) for lattice in sweeps[colour])])
+        if iteration % options.check_every == 0 or iteration == options.max_iterations:
+            change = greatest(change, links, tree)
+            if change <= options.tolerance:
+                break
+    return values[1:-1, 1:-1], iteration, change
 
-    def __init__(self, rectangles: Sequence[Rectangle], rank: int, settings: Settings) -> None:
-        mine = rectangles[rank]
-        self.values = np.zeros((mine.bottom - mine.top + 2, mine.right - mine.left + 2))
-        source = scaled_source(settings.grid, mine)
-        self.sweeps = [list(sweep_views(self.values, source, mine, colour)) for colour in (RED, BLACK)]
-        sides = neighbours(rank, rectangles)
-        self.borders = [
-            [
-                Border(peer, line(self.values, mine, own, colour), line(self.values, mine, theirs, colour))
-                for peer, (own, theirs) in sides.items()
-            ]
-            for colour in (RED, BLACK)
-        ]
 
-
-def sweep_views(
-    values: np.ndarray, source: np.ndarray, mine: Rectangle, colour: int
-) -> Iterator[Tuple[np.ndarray, ...]]:
-    """The points of a colour as two regular lattices (even rows, odd rows): centre, four neighbours, source."""
+def lattices(values: np.ndarray, source: np.ndarray, mine: Rectangle, colour: int) -> Iterator[Lattice]:
+    """The points of a colour: those in even rows and those in odd rows."""
     height, width = source.shape
     for i in (0, 1):
         j = (mine.top + i + mine.left + colour) % 2
-        rows, columns = slice(1 + i, height + 1, 2), slice(1 + j, width + 1, 2)
-        yield (
-            values[rows, columns],
-            values[i:height:2, columns], values[2 + i : height + 2 : 2, columns],
-            values[rows, j:width:2], values[rows, 2 + j : width + 2 : 2],
-            source[i::2, j::2],
-        )  # fmt: skip
+        rows, cols = slice(1 + i, height + 1, 2), slice(1 + j, width + 1, 2)
+        north, south = values[i:height:2, cols], values[2 + i : height + 2 : 2, cols]
+        west, east = values[rows, j:width:2], values[rows, 2 + j : width + 2 : 2]
+        yield values[rows, cols], north, south, west, east, source[i::2, j::2]
 
 
-def line(values: np.ndarray, mine: Rectangle, segment: Rectangle, colour: int) -> np.ndarray:
-    """The points of a colour in a segment one point wide, in `mine` or in the ring around it."""
-    top, left = segment.top - mine.top + 1, segment.left - mine.left + 1
-    height, width = segment.bottom - segment.top, segment.right - segment.left
-    skip = (segment.top + segment.left + colour) % 2
-    if width == 1:
-        return values[top + skip : top + height : 2, left]
-    return values[top, left + skip : left + width : 2]
+def relax(lattice: Lattice, omega: float) -> float:
+    """The same operations in the same order for every point: its bits do not depend on how the square is cut."""
+    centre, north, south, west, east, source = lattice
+    step = omega * (0.25 * ((north + south) + (west + east) + source) - centre)
+    centre += step
+    return float(abs(step).max()) if step.size else 0.0
 
 
-def iterate(block: Block, links: "Links", tree: Tree, settings: Settings) -> Tuple[int, float]:
-    """(iterations, greatest change of any point in the last); the same in every process, however many there are."""
-    for iteration in itertools.count(1):
-        change = 0.0
-        for colour in (RED, BLACK):
-            share(block.borders[1 - colour], links)
-            change = max(change, relax(block.sweeps[colour], settings.omega))
-        last = iteration == settings.max_iterations
-        if last or iteration % settings.check_every == 0:
-            change = greatest(change, links, tree)
-            if last or change <= settings.tolerance:
-                return iteration, change
-    raise AssertionError("unreachable")
-
-
-def relax(lattices: List[Tuple[np.ndarray, ...]], omega: float) -> float:
-    """Each point gets the same operations in the same order wherever it lies, so its bits do not depend on the cut."""
-    change = 0.0
-    for centre, north, south, west, east, source in lattices:
-        step = omega * (0.25 * ((north + south) + (west + east) + source) - centre)
-        centre += step
-        change = max(change, float(abs(step).max())) if step.size else change
-    return change
+def line(values: np.ndarray, mine: Rectangle, part: Rectangle, colour: int) -> np.ndarray:
+    """The points of a colour in a part one point wide, within `mine` or in the ring around it."""
+    top, left = part.top - mine.top + 1, part.left - mine.left + 1
+    bottom, right = part.bottom - mine.top + 1, part.right - mine.left + 1
+    skip = (part.top + part.left + colour) % 2
+    return values[top + skip : bottom : 2, left] if right - left == 1 else values[top, left + skip : right : 2]
 
 
 # Communication
 
 
 def share(borders: List[Border], links: "Links") -> None:
-    received = links.exchange(
-        {border.peer: border.edge.astype("<f8").tobytes() for border in borders},
-        {border.peer: 8 * border.halo.size for border in borders},
-    )
-    for border in borders:
-        border.halo[:] = np.frombuffer(received[border.peer], "<f8")
+    edges = {peer: edge.astype("<f8").tobytes() for peer, edge, _ in borders}
+    received = links.exchange(edges, {peer: NUMBER.size * halo.size for peer, _, halo in borders})
+    for peer, _, halo in borders:
+        halo[:] = np.frombuffer(received[peer], "<f8")
 
 
 def greatest(value: float, links: "Links", tree: Tree) -> float:
-    received = links.exchange({}, {child: NUMBER.size for child in tree.children})
-    value = max([value] + [NUMBER.unpack(data)[0] for data in received.values()])
-    send_up(NUMBER.pack(value), links, tree)
-    return float(NUMBER.unpack(send_down(NUMBER.pack(value), links, tree))[0])
+    """The maximum over all processes; unlike a sum it does not depend on the order."""
+    received = links.exchange({}, dict.fromkeys(tree.children, NUMBER.size))
+    highest = max([value, *(NUMBER.unpack(data)[0] for data in received.values())])
+    send_up(NUMBER.pack(highest), links, tree)
+    return float(NUMBER.unpack(send_down(NUMBER.pack(highest), links, tree))[0])
+
+
+def gather(values: np.ndarray, rectangles: Sequence[Rectangle], links: "Links", tree: Tree) -> Optional[np.ndarray]:
+    """The whole solution at rank 0, None elsewhere."""
+    points = [(part.bottom - part.top, part.right - part.left) for part in rectangles]
+    sizes = {child: sum(8 * points[r][0] * points[r][1] for r in below) for child, below in tree.children.items()}
+    received = links.exchange({}, sizes)
+    data = b"".join([values.astype("<f8").tobytes(), *(received[child] for child in tree.children)])
+    send_up(data, links, tree)
+    if tree.parent is not None:
+        return None
+    solution, start = np.empty((rectangles[-1].bottom, rectangles[-1].right)), 0
+    for rank in [0, *itertools.chain(*tree.children.values())]:
+        (height, width), part = points[rank], rectangles[rank]
+        block = np.frombuffer(data, "<f8", height * width, start)
+        solution[part.top : part.bottom, part.left : part.right] = block.reshape(height, width)
+        start += block.nbytes
+    return solution
+
+
+def send_up(data: bytes, links: "Links", tree: Tree) -> None:
+    links.exchange({} if tree.parent is None else {tree.parent: data}, {})
+
+
+def send_down(data: bytes, links: "Links", tree: Tree) -> bytes:
+    """Rank 0's data, in every process; what the others hand in has only to have the same length."""
+    if tree.parent is not None:
+        data = bytes(links.exchange({}, {tree.parent: len(data)})[tree.parent])
+    links.exchange(dict.fromkeys(tree.children, data), {})
+    return data
+
+
+class Links:
+    """The connections to the peers, by rank; all that is said after the greetings is said by `exchange`."""
+
+    def __init__(self, sockets: Dict[int, socket.socket], timeout: float) -> None:
+        self.sockets, self.timeout = sockets, timeout
+        self.ranks = {link: rank for rank, link in sockets.items()}
+        for link in sockets.values():
+            link.setblocking(False)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def exchange(self, outgoing: Dict[int, bytes], incoming: Dict[int, int]) -> Dict[int, bytearray]:
+        """Sends the data and receives the numbers of bytes at once, so that no two processes wait for each other."""
+        received = {peer: bytearray(size) for peer, size in incoming.items()}
+        unsent = {self.sockets[peer]: memoryview(data) for peer, data in outgoing.items() if data}
+        missing = {self.sockets[peer]: memoryview(data) for peer, data in received.items() if data}
+        while unsent or missing:
+            readable, writable, _ = select.select(list(missing), list(unsent), [], self.timeout)
+            if not readable and not writable:
+                silent = sorted({self.ranks[link] for link in [*unsent, *missing]})
+                raise Failure(f"no sign of ranks {silent} for {self.timeout:g} s. Look at their nodes.")
+            for link in writable:
+                self.advance(unsent, link, link.send)
+            for link in readable:
+                self.advance(missing, link, link.recv_into)
+        return received
+
+    def advance(self, pending: Dict[socket.socket, memoryview], link: socket.socket, move: Callable) -> None:
+        try:
+            moved = move(pending[link])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise Failure(f"lost rank {self.ranks[link]}: {error}. Look at its output.") from error
+        if not moved:
+            raise Failure(f"lost rank {self.ranks[link]}: it closed its connection. Look at its output.")
+        pending[link] = pending[link][moved:]
+        if not pending[link]:
+            del pending[link]
+
+
+# Meeting: every rank publishes its address, and connects to those of its peers that have a lower rank.
+
+
+def meet(world: World, options: argparse.Namespace) -> Tuple[socket.socket, str]:
+    """This process's listening socket and the job's key; the options take the values that rank 0 has."""
+    listener = socket.socket()
+    listener.bind(("0.0.0.0", 0))
+    listener.listen(128)
+    put = ["put", f"poisson/{world.rank}", f"{world.addresses[world.rank]}:{listener.getsockname()[1]}"]
+    if world.rank == 0:
+        job = json.dumps(dict({name: getattr(options, name) for name in SHARED}, key=os.urandom(16).hex()))
+        rendezvous(options.timeout, put, ["put", "poisson/job", job])
+    else:
+        job = rendezvous(options.timeout, put, ["get", "poisson/job"])[1]
+    vars(options).update(json.loads(job))
+    return listener, options.key
+
+
+def rendezvous(timeout: float, *requests: List[str]) -> List[str]:
+    """The answers to several requests, made at the same time."""
+    command = os.environ["KOALA_RENDEZVOUS"]
+    asked = [subprocess.Popen([command, *request], stdout=subprocess.PIPE) for request in requests]
+    try:
+        answers = [process.communicate(timeout=timeout)[0].decode() for process in asked]
+    except subprocess.TimeoutExpired as error:
+        raise Failure(f"no answer to {error.cmd[1:3]} for {timeout:g} s. Look at that rank's output.") from error
+    finally:
+        for process in asked:
+            process.kill()  # does nothing to one that has ended
+    for process, request in zip(asked, requests):
+        if process.returncode:
+            raise Failure(f"KOALA_RENDEZVOUS ended {request[:2]} with status {process.returncode}. Submit again.")
+    return [answer.strip() for answer in answers]
+
+
+def connect(
+    rank: int, peers: Set[int], listener: socket.socket, key: str, timeout: float
+) -> Dict[int, socket.socket]:
+    """Nobody waits for a greeting before having greeted all lower ranks, so all can connect at the same time."""
+    lower = sorted(peer for peer in peers if peer < rank)
+    addresses = rendezvous(timeout, *(["get", f"poisson/{peer}"] for peer in lower))
+    links = {peer: dial(peer, addresses[i], greeting(key, rank), timeout) for i, peer in enumerate(lower)}
+    links.update(accept(listener, {greeting(key, peer): peer for peer in peers if peer > rank}, timeout))
+    mine = greeting(key, rank)
+    answers = Links(links, timeout).exchange({p: mine for p in peers if p > rank}, dict.fromkeys(lower, len(mine)))
+    wrong = [peer for peer, answer in answers.items() if answer != greeting(key, peer)]
+    if wrong:
+        raise Failure(f"something else answers at the addresses of ranks {wrong}. Look at the job's KOALA_HOSTS.")
+    return links
+
+
+def greeting(key: str, rank: int) -> bytes:
+    """What nobody else can say; it fits one packet."""
+    return hashlib.sha256(f"koala poisson {key} {rank}".encode()).digest()
+
+
+def dial(peer: int, address: str, words: bytes, timeout: float) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    try:
+        link = socket.create_connection((host, int(port)), timeout)
+        link.sendall(words)
+    except OSError as error:
+        raise Failure(f"cannot reach rank {peer} at {address}: {error}. Do the nodes share a network?") from error
+    return link
+
+
+def accept(listener: socket.socket, expected: Dict[bytes, int], timeout: float) -> Dict[int, socket.socket]:
+    """A stranger is closed at its first word, and may keep silent without keeping others waiting."""
+    links, strangers = {}, []  # type: Dict[int, socket.socket], List[socket.socket]
+    deadline = time.monotonic() + timeout
+    while expected:
+        readable = select.select([listener, *strangers], [], [], max(0.0, deadline - time.monotonic()))[0]
+        if time.monotonic() > deadline:
+            raise Failure(f"ranks {sorted(expected.values())} did not connect in {timeout:g} s. Look at their output.")
+        for link in readable:
+            if link is listener:
+                strangers.append(listener.accept()[0])
+                continue
+            strangers.remove(link)
+            peer = expected.pop(first_words(link), None)
+            if peer is None:
+                link.close()
+            else:
+                links[peer] = link
+        while len(strangers) > STRANGERS:
+            strangers.pop(0).close()
+    for link in [listener, *strangers]:
+        link.close()
+    return links
+
+
+def first_words(link: socket.socket) -> bytes:
+    try:
+        return link.recv(hashlib.sha256().digest_size)
+    except OSError:
+        return b""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
