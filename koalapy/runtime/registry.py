@@ -1,0 +1,29 @@
+"""What is registered under koalapy's entry points: our own and third parties' alike."""
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from koalapy.model.errors import RequestError
+from koalapy.model.settings import Settings
+from koalapy.scheduler.schedule import Policies
+
+
+def registered(group: str) -> Mapping[str, EntryPoint]:
+    """Entry points of `koalapy.placement`, `koalapy.batch_systems`, … by name; nothing is imported yet."""
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def load(group: str, name: str) -> Callable[..., Any]:
+    """Raises RequestError where nothing of this name is registered."""
+    found = registered(group)
+    if name not in found:
+        known = ", ".join(sorted(found))
+        raise RequestError("not_registered", f"Nothing called {name} is registered under {group}.", f"Known: {known}.")
+    loaded: Callable[..., Any] = found[name].load()
+    return loaded
+
+
+def policies(settings: Settings) -> Policies:
+    """The policies that the grid file names."""
+    return Policies(load("koalapy.placement", settings.placement), load("koalapy.queueing", settings.queue))
