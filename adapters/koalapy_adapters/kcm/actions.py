@@ -1,0 +1,215 @@
+"""What the KCM's machine wants done, and what the world tells it: plain values, no I/O.
+
+Actions are in the imperative, outcomes in the past tense; each action but Send, Tell, EndSubmit and Quit has exactly
+one outcome. Instants are integer microseconds of the KCM's clock, an error is a `messages.Failure` as JSON.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from koalapy_adapters.batch.protocol import Capacity, JobStatus
+
+Json = Dict[str, Any]
+SECOND = 1000000
+
+# ---- actions ---------------------------------------------------------------------------------------------------------
+
+
+class Send(NamedTuple):
+    """To koalad."""
+
+    message: Any
+
+
+class Tell(NamedTuple):
+    """To the wrapper of this tag; dropped where it is not connected."""
+
+    tag: str
+    message: Any
+
+
+class Prepare(NamedTuple):
+    """Make the attempt's directory. -> Prepared"""
+
+    tag: str
+    batch: Json
+    program: Json
+    staged: List[List[Any]]
+
+
+class SubmitJob(NamedTuple):
+    """Put the prepared attempt into the batch system. -> JobSubmitted"""
+
+    tag: str
+
+
+class EndSubmit(NamedTuple):
+    """End this tag's SubmitJob if it still runs; its outcome then says how far it came."""
+
+    tag: str
+
+
+class Look(NamedTuple):
+    """Look for the attempt by its tag in the queue, then in the accounting. -> Looked"""
+
+    tag: str
+    batch_id: str
+
+
+class Revoke(NamedTuple):
+    """Claim the attempt as revoked, making its directory where there is none. -> Revoked"""
+
+    tag: str
+
+
+class CancelJob(NamedTuple):
+    """-> JobCancelled"""
+
+    tag: str
+    batch_id: str
+
+
+class CheckJobs(NamedTuple):
+    """Ask the queue about these jobs in one call. -> JobsChecked"""
+
+    batch_ids: List[str]
+
+
+class Inspect(NamedTuple):
+    """Look into the directories of these attempts, and whether a newer KCM is there. -> Inspected"""
+
+    tags: List[str]
+
+
+class Measure(NamedTuple):
+    """-> CapacityMeasured"""
+
+
+class Remove(NamedTuple):
+    """Remove the attempt's directory. -> Removed"""
+
+    tag: str
+
+
+class ListTags(NamedTuple):
+    """Name all tags in the shared directory and the queue but these. -> TagsListed"""
+
+    id: int
+    known: List[str]
+
+
+class Quit(NamedTuple):
+    """End this KCM."""
+
+    why: str
+
+
+# ---- outcomes --------------------------------------------------------------------------------------------------------
+
+
+class Prepared(NamedTuple):
+    tag: str
+    error: Optional[Json] = None
+
+
+class JobSubmitted(NamedTuple):
+    """`error` with `doubt`: a batch job may exist all the same; without: surely none does."""
+
+    tag: str
+    batch_id: str = ""
+    error: Optional[Json] = None
+    doubt: bool = False
+
+
+class Looked(NamedTuple):
+    """`listed` by the queue, else `accounted` as over; neither: not there, if there is no error."""
+
+    tag: str
+    listed: Optional[JobStatus] = None
+    accounted: Optional[JobStatus] = None
+    error: Optional[Json] = None
+
+
+class Revoked(NamedTuple):
+    """`won`: no wrapper has the attempt and none can get it. Not won, without an error: a wrapper holds it."""
+
+    tag: str
+    won: bool = False
+    error: Optional[Json] = None
+
+
+class JobCancelled(NamedTuple):
+    tag: str
+    error: Optional[Json] = None
+
+
+class JobsChecked(NamedTuple):
+    """The queue's view; a job that it no longer lists is not in `statuses`."""
+
+    batch_ids: List[str]
+    statuses: Dict[str, JobStatus]
+    error: Optional[Json] = None
+
+
+class Sight(NamedTuple):
+    """An attempt's directory: who holds the claim ("" nobody), the record, the heartbeat's time of change."""
+
+    claim: str = ""
+    record: Optional[Json] = None
+    heartbeat: int = 0
+
+
+class Inspected(NamedTuple):
+    """`sights` has an entry for every directory that exists; `epoch` is the newest KCM's."""
+
+    tags: List[str]
+    sights: Dict[str, Sight]
+    epoch: int = 0
+    error: Optional[Json] = None
+
+
+class CapacityMeasured(NamedTuple):
+    """`cost`: CPU time of the commands, microseconds."""
+
+    started_at: int
+    capacity: Optional[Capacity] = None
+    error: Optional[Json] = None
+    cost: int = 0
+
+
+class Removed(NamedTuple):
+    tag: str
+    error: Optional[Json] = None
+
+
+class TagsListed(NamedTuple):
+    id: int
+    details: Json
+    error: Optional[Json] = None
+
+
+class WrapperEntered(NamedTuple):
+    """`clock`: what the wrapper's own said when it knocked."""
+
+    tag: str
+    clock: int
+
+
+class WrapperSaid(NamedTuple):
+    """A Report as JSON, its instants of the node's clock."""
+
+    tag: str
+    report: Json
+
+
+class WrapperPut(NamedTuple):
+    tag: str
+    key: str
+    value: str
+
+
+class WrapperLeft(NamedTuple):
+    tag: str
+
+
+class Woken(NamedTuple):
+    """Something ended in the batch system: look soon."""

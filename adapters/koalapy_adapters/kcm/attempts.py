@@ -1,0 +1,153 @@
+"""What the KCM knows of an attempt, and of all of them: the state that the machine's parts share."""
+
+import enum
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+
+from koalapy_adapters.batch.protocol import JobStatus
+from koalapy_adapters.kcm.actions import SECOND
+from koalapy_adapters.kcm.outbox import Outbox
+from koalapy_adapters.kcm.polling import Pace
+from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
+
+
+class Stage(enum.Enum):
+    """Where an attempt stands on its way into the batch system."""
+
+    KNOWN = "known"  # koalad named it; whether it is in the batch system is the poll's to say
+    LOOKING = "looking"  # in doubt: looked for before it is submitted
+    CLAIMING = "claiming"  # nor in queue nor accounting: is there a claim?
+    PREPARING = "preparing"
+    SUBMITTING = "submitting"
+    SEARCHING = "searching"  # its submit ended in doubt: looked for before it is answered
+    WITHDRAWING = "withdrawing"  # its submit failed: revoked before that is said
+    IN = "in"  # the batch system has, or had, it
+    OUT = "out"  # refused: it never ran and never will
+
+
+# In these stages koalad waits for an answer to its Submit.
+UNANSWERED = frozenset(
+    (
+        Stage.LOOKING,
+        Stage.CLAIMING,
+        Stage.PREPARING,
+        Stage.SUBMITTING,
+        Stage.SEARCHING,
+        Stage.WITHDRAWING,
+    )
+)
+
+
+class Backoff:
+    """A wait that doubles from `first` up to `limit` (microseconds)."""
+
+    def __init__(self, first: int, limit: int) -> None:
+        self._next, self._limit = first, limit
+
+    def after(self, now: int) -> int:
+        """The instant of the next try."""
+        wait, self._next = self._next, min(2 * self._next, self._limit)
+        return now + wait
+
+
+class Ending:
+    """A cancel under way. Timers are None while their action runs or is not needed."""
+
+    def __init__(self, asking: bool) -> None:
+        self.asking = asking  # a look or a check of this attempt runs
+        self.revoked: Optional[bool] = None  # True: won; False: a wrapper holds the claim
+        self.revoke_at: Optional[int] = None
+        self.revoke_backoff = Backoff(SECOND // 4, 30 * SECOND)
+        self.cancel_at: Optional[int] = None
+        self.cancel_backoff = Backoff(2 * SECOND, 60 * SECOND)
+        self.check_at: Optional[int] = None
+        self.check_backoff = Backoff(SECOND // 20, 5 * SECOND)
+        self.listed = True  # until the batch system says that it is not
+        self.over = False  # the batch system says that it has ended
+
+
+class Attempt:
+    """One attempt of this store, as far as this KCM knows it."""
+
+    def __init__(self, tag: str, now: int, batch_id: str = "") -> None:
+        self.tag = tag
+        self.batch_id = batch_id
+        # its submit
+        self.stage = Stage.KNOWN
+        self.request: Optional[Submit] = None
+        self.asked: List[int] = []  # ids of Submits that wait for the answer
+        self.busy = False  # an action of its submit runs
+        self.retry_at: Optional[int] = None
+        self.retry = Backoff(SECOND, 30 * SECOND)
+        self.tries = 0
+        self.doubtful = not batch_id  # more than the one batch job of batch_id may exist
+        self.error: Optional[Dict[str, Any]] = None
+        self.submitted_at = now
+        # its wrapper
+        self.connected = False
+        self.offset = 0  # the KCM's clock minus the node's
+        self.report: Optional[Report] = None
+        self.release: Optional[Release] = None
+        self.release_ids: List[int] = []
+        self.keys: Dict[str, PutKey] = {}
+        self.stop: Optional[Stop] = None
+        # what is seen of it from outside
+        self.seen: Optional[JobStatus] = None
+        self.unsettled: Optional[JobStatus] = None  # over by the batch system; has it a record?
+        self.settle_at: Optional[int] = None
+        self.settle_tries = 0
+        self.look_at: Optional[int] = None  # missing: ask the accounting again
+        self.look_backoff = Backoff(5 * SECOND, 300 * SECOND)
+        self.looking = False
+        self.inspecting = False
+        self.heartbeat = 0
+        self.sign_at = now  # when there was a sign of it, or none could be had
+        # its end by koalad's wish
+        self.cancelled = False  # koalad asked for a Gone
+        self.gone = False
+        self.ending: Optional[Ending] = None
+        self.forgotten: List[int] = []  # ids of Forgets
+        self.forget_at: Optional[int] = None
+        self.forget_backoff = Backoff(SECOND, 60 * SECOND)
+
+    @property
+    def over(self) -> bool:
+        """Whether its wrapper, by word or record, said that it has ended."""
+        return self.report is not None and self.report.phase == "ended"
+
+    def timers(self) -> Iterator[int]:
+        """When it wants to be looked at again."""
+        timers = [self.retry_at, self.settle_at, self.look_at, self.forget_at]
+        if self.ending is not None:
+            timers += [self.ending.revoke_at, self.ending.cancel_at]
+            timers += [None if self.ending.asking else self.ending.check_at]
+        return (at for at in timers if at is not None)
+
+
+class Limits(NamedTuple):
+    """Of the cluster, in microseconds."""
+
+    grace: int
+    orphan_timeout: int
+
+
+class Core:
+    """All that the machine's parts share."""
+
+    def __init__(self, pace: Pace, limits: Limits, epoch: int) -> None:
+        self.attempts: Dict[str, Attempt] = {}
+        self.outbox = Outbox()
+        self.pace = pace
+        self.limits = limits
+        self.epoch = epoch
+        self.checking = False  # a CheckJobs runs
+
+    def attempt(self, now: int, tag: str) -> Attempt:
+        """The attempt of this tag, made known if it was not."""
+        if tag not in self.attempts:
+            self.attempts[tag] = Attempt(tag, now)
+        return self.attempts[tag]
+
+
+def failure(code: str, whose: str, message: str, advice: str = "") -> Dict[str, Any]:
+    """An error of the KCM's own, as it goes on the wire."""
+    return dict(Failure(code, whose, message, advice)._asdict())

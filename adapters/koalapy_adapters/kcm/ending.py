@@ -1,0 +1,217 @@
+"""An attempt's end by our wish: revoke it, stop it in band, cancel its batch job, until nothing of it is left.
+
+Gone is said when the queue lists no such job, and none that comes late could run the program: the revocation was won,
+the record is there, the batch system itself says that it ended, or there was no sign of it for as long as an orphan
+lives.
+"""
+
+from typing import Any, List, Optional
+
+from koalapy_adapters.batch.protocol import ENDED, JobStatus
+from koalapy_adapters.kcm import answers
+from koalapy_adapters.kcm.actions import (
+    SECOND,
+    CancelJob,
+    CheckJobs,
+    EndSubmit,
+    Inspect,
+    JobsChecked,
+    Look,
+    Looked,
+    Revoke,
+    Revoked,
+    Send,
+    Tell,
+)
+from koalapy_adapters.kcm.attempts import Attempt, Core, Ending, Stage
+from koalapy_adapters.messages import Cancel, Done, Gone, Stop
+
+BUSY = SECOND // 50  # until the call that runs has ended
+MARGIN = 3 * SECOND  # beyond the program's grace, until the batch system's cancel
+
+
+def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
+    """koalad wants the attempt to be gone. Its own submit in flight is ended first."""
+    actions: List[Any] = [Send(Done(request.id))]
+    attempt.cancelled = True
+    attempt.batch_id = attempt.batch_id or request.batch_id
+    forced = request.force and not (attempt.stop and attempt.stop.force)
+    if attempt.stop is None or forced:
+        attempt.stop = Stop(request.force)
+    if attempt.gone:
+        return actions + core.outbox.put(now, Gone(attempt.tag, now))
+    if attempt.ending is not None:
+        return actions + (_hurry(attempt, now) if forced else [])
+    if attempt.busy:
+        return actions + ([EndSubmit(attempt.tag)] if attempt.stage is Stage.SUBMITTING else [])
+    return actions + begin(core, now, attempt)
+
+
+def begin(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    """Start to end the attempt; none of its submit's actions may run any more."""
+    end = attempt.ending = Ending(attempt.looking)
+    attempt.retry_at = None
+    end.cancel_at = now
+    actions: List[Any] = [Revoke(attempt.tag)]
+    if attempt.connected and attempt.stop is not None:
+        actions.append(Tell(attempt.tag, attempt.stop))
+        end.cancel_at = now if attempt.stop.force else now + _grace(core, attempt) + MARGIN
+    return actions
+
+
+def revoked(core: Core, now: int, attempt: Attempt, outcome: Revoked) -> List[Any]:
+    end = attempt.ending
+    assert end is not None
+    if outcome.error is not None:
+        end.revoke_at = end.revoke_backoff.after(now)
+    else:
+        end.revoked = outcome.won
+    return _conclude(core, now, attempt)
+
+
+def cancelled(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    """The cancel command ended. What it says matters less than what the queue says now."""
+    end = attempt.ending
+    if end is not None:
+        end.cancel_at = end.cancel_backoff.after(now)
+        end.check_at = now
+    return []
+
+
+def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]:
+    end = attempt.ending
+    assert end is not None
+    end.asking = False
+    if outcome.error is not None:
+        end.check_at = end.check_backoff.after(now)
+        return []
+    return _heard(core, now, attempt, outcome.listed, outcome.accounted)
+
+
+def checked(core: Core, now: int, outcome: JobsChecked) -> List[Any]:
+    """The queue's view of all that are being ended and whose ids are known."""
+    core.checking = False
+    actions: List[Any] = []
+    asked_for = frozenset(outcome.batch_ids)
+    for attempt in list(core.attempts.values()):
+        end = attempt.ending
+        if end is None or not end.asking or attempt.batch_id not in asked_for:
+            continue
+        end.asking = False
+        if outcome.error is not None:
+            end.check_at = end.check_backoff.after(now)
+        else:
+            actions += _heard(core, now, attempt, outcome.statuses.get(attempt.batch_id), None)
+    return actions
+
+
+def wrapper_silent(attempt: Attempt, now: int) -> None:
+    """The wrapper ended, or its connection did: its batch job may be gone by now."""
+    end = attempt.ending
+    if end is None:
+        return
+    end.check_at = now
+    if not attempt.over and end.cancel_at is not None:
+        end.cancel_at = now
+
+
+def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    """What is due of one attempt; see also `check`."""
+    end = attempt.ending
+    if end is None:
+        return []
+    actions: List[Any] = []
+    if end.revoke_at is not None and end.revoke_at <= now:
+        end.revoke_at = None
+        actions.append(Revoke(attempt.tag))
+    if end.cancel_at is not None and end.cancel_at <= now:
+        end.cancel_at = None
+        actions += _cancel(now, attempt, end)
+    if _due(end, now) and _must_look(attempt, end):
+        end.asking, end.check_at = True, None
+        actions += [Look(attempt.tag, attempt.batch_id), Inspect([attempt.tag])]
+    return actions
+
+
+def check(core: Core, now: int) -> List[Any]:
+    """One call for all whose ids are known: the number of calls must not grow with the number of jobs."""
+    batch_ids = []
+    for attempt in core.attempts.values():
+        end = attempt.ending
+        if end is None or not _due(end, now) or _must_look(attempt, end):
+            continue
+        if core.checking:
+            end.check_at = now + BUSY
+            continue
+        end.asking, end.check_at = True, None
+        batch_ids.append(attempt.batch_id)
+    if core.checking:
+        return []
+    core.checking = bool(batch_ids)
+    return [CheckJobs(batch_ids)] if batch_ids else []
+
+
+def _due(end: Ending, now: int) -> bool:
+    return not end.asking and end.check_at is not None and end.check_at <= now
+
+
+def _must_look(attempt: Attempt, end: Ending) -> bool:
+    """By tag, and in the accounting, where the id does not say all."""
+    return attempt.doubtful or not attempt.batch_id or not end.listed
+
+
+def _cancel(now: int, attempt: Attempt, end: Ending) -> List[Any]:
+    if not attempt.batch_id:
+        end.check_at = now
+        return []
+    return [CancelJob(attempt.tag, attempt.batch_id)]
+
+
+def _hurry(attempt: Attempt, now: int) -> List[Any]:
+    end = attempt.ending
+    if end is not None and end.cancel_at is not None:
+        end.cancel_at = now
+    return [Tell(attempt.tag, attempt.stop)] if attempt.connected else []
+
+
+def _heard(
+    core: Core, now: int, attempt: Attempt, listed: Optional[JobStatus], accounted: Optional[JobStatus]
+) -> List[Any]:
+    end = attempt.ending
+    assert end is not None
+    end.check_at = end.check_backoff.after(now)
+    end.listed = listed is not None and listed.state != ENDED
+    if listed is not None and end.listed:
+        attempt.sign_at = now
+        if listed.batch_id != attempt.batch_id:  # just found, or a second job of a submit in doubt
+            attempt.batch_id, end.cancel_at = listed.batch_id, now
+        return []
+    end.over = any(status is not None and status.state == ENDED for status in (listed, accounted))
+    return _conclude(core, now, attempt)
+
+
+def _conclude(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    end = attempt.ending
+    assert end is not None
+    if end.listed or not _harmless(core, now, attempt, end):
+        return []
+    attempt.ending, attempt.gone = None, True
+    actions = answers.given_up(attempt)
+    return actions + (core.outbox.put(now, Gone(attempt.tag, now)) if attempt.cancelled else [])
+
+
+def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
+    """Whether an attempt that the queue does not list can do nothing any more."""
+    if end.revoked:
+        return True
+    if end.revoked is None and (attempt.doubtful or end.revoke_at is None):
+        return False  # until the claim is known, a batch job that comes late could win it
+    if attempt.over or end.over:
+        return True
+    silent = now - attempt.sign_at
+    return not attempt.connected and silent >= core.limits.orphan_timeout + core.limits.grace
+
+
+def _grace(core: Core, attempt: Attempt) -> int:
+    program = attempt.request.program if attempt.request is not None else {}
+    return int(program.get("grace", core.limits.grace / SECOND) * SECOND)

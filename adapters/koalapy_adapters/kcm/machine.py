@@ -1,0 +1,205 @@
+"""What the KCM decides: a message or an outcome in, actions out; time is an argument, and nothing is done here."""
+
+from typing import Any, Callable, Dict, List, Optional
+
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm import ending, submitting, watching, wrappers
+from koalapy_adapters.kcm.actions import SECOND
+from koalapy_adapters.kcm.attempts import Attempt, Core, Limits
+from koalapy_adapters.kcm.polling import Pace
+from koalapy_adapters.messages import (
+    Acknowledge,
+    Cancel,
+    ClusterConfig,
+    Done,
+    Forget,
+    Hello,
+    PutKey,
+    Refused,
+    Release,
+    Submit,
+    Unknown,
+    Watch,
+)
+
+
+class Machine:
+    """One KCM's mind: `handle` takes koalad's messages, but for Ping and files, and the outcomes of `actions`."""
+
+    def __init__(self, now: int, hello: Hello, config: ClusterConfig) -> None:
+        limits = Limits(int(config.grace * SECOND), int(config.orphan_timeout * SECOND))
+        self._core = Core(Pace(config.poll), limits, hello.epoch)
+        for tag, batch_id in hello.known:
+            self._core.attempts[tag] = Attempt(tag, now, batch_id)
+
+    def start(self, now: int) -> List[Any]:
+        """The first actions: what ended while nobody listened."""
+        return watching.inspect_all(self._core) + self.tick(now)
+
+    def handle(self, now: int, event: Any) -> List[Any]:
+        """Raises KeyError for an event that is not the machine's."""
+        return _HANDLERS[type(event)](self._core, now, event) + self.tick(now)
+
+    def tick(self, now: int) -> List[Any]:
+        """What is due by now."""
+        core = self._core
+        actions = core.outbox.tick(now)
+        for attempt in list(core.attempts.values()):
+            if any(at <= now for at in attempt.timers()):
+                actions += submitting.tick(core, now, attempt) + ending.tick(core, now, attempt)
+                actions += watching.tick(core, now, attempt) + _forget_again(now, attempt)
+        actions += ending.check(core, now)
+        due = core.pace.due()
+        if due is not None and due <= now:
+            core.pace.start(now)
+            actions.append(do.Measure())
+        return actions
+
+    def wakeup(self) -> Optional[int]:
+        """When `tick` has something to do, if nothing happens before."""
+        core = self._core
+        timers = [core.outbox.wakeup(), core.pace.due()]
+        timers += [at for attempt in core.attempts.values() for at in attempt.timers()]
+        return min((at for at in timers if at is not None), default=None)
+
+    def is_over(self, tag: str) -> bool:
+        """Whether nothing more is to be expected of this attempt."""
+        return watching.is_over(self._core.attempts.get(tag))
+
+    def handles(self, event: Any) -> bool:
+        return type(event) in _HANDLERS
+
+
+def _submit(core: Core, now: int, event: Submit) -> List[Any]:
+    """One that was heard of before may have been sent before, whatever koalad says."""
+    doubt = event.doubt or event.tag in core.attempts
+    return submitting.asked(core, now, core.attempt(now, event.tag), event, doubt)
+
+
+def _forget(core: Core, now: int, event: Forget) -> List[Any]:
+    attempt = core.attempt(now, event.tag)
+    attempt.forgotten.append(event.id)
+    return [do.Remove(event.tag)] if len(attempt.forgotten) == 1 else []
+
+
+def _removed(core: Core, now: int, event: do.Removed) -> List[Any]:
+    attempt = core.attempts.get(event.tag)
+    if attempt is None:
+        return []
+    if event.error is not None:
+        attempt.forget_at = attempt.forget_backoff.after(now)
+        return []
+    del core.attempts[event.tag]
+    return [do.Send(Done(id)) for id in attempt.forgotten]
+
+
+def _forget_again(now: int, attempt: Attempt) -> List[Any]:
+    if attempt.forget_at is None or now < attempt.forget_at:
+        return []
+    attempt.forget_at = None
+    return [do.Remove(attempt.tag)]
+
+
+def _watch(core: Core, now: int, event: Watch) -> List[Any]:
+    core.pace.urgent = event.urgent
+    return []
+
+
+def _unknown(core: Core, now: int, event: Unknown) -> List[Any]:
+    return [do.ListTags(event.id, list(core.attempts))]
+
+
+def _tags_listed(core: Core, now: int, event: do.TagsListed) -> List[Any]:
+    answer = Done(event.id, False, event.details) if event.error is None else Refused(event.id, event.error)
+    return [do.Send(answer)]
+
+
+def _inspected(core: Core, now: int, event: do.Inspected) -> List[Any]:
+    if event.epoch > core.epoch:
+        return [do.Quit("a KCM of epoch %d is at work on this cluster" % event.epoch)]
+    actions: List[Any] = []
+    for tag in event.tags:
+        attempt = core.attempts.get(tag)
+        if attempt is not None:
+            actions += _seen_inside(core, now, attempt, event)
+    return actions
+
+
+def _seen_inside(core: Core, now: int, attempt: Attempt, event: do.Inspected) -> List[Any]:
+    if event.error is not None:
+        watching.unsighted(now, attempt)
+        return submitting.unsighted(core, now, attempt) if submitting.waits_for_sight(attempt) else []
+    sight = event.sights.get(attempt.tag, do.Sight())
+    if submitting.waits_for_sight(attempt):
+        return submitting.sighted(core, now, attempt, sight)
+    return watching.sighted(core, now, attempt, sight)
+
+
+def _looked(core: Core, now: int, event: do.Looked) -> List[Any]:
+    attempt = core.attempts.get(event.tag)
+    if attempt is None:
+        return []
+    attempt_looking, attempt.looking = attempt.looking, False
+    if attempt.ending is not None:
+        return ending.looked(core, now, attempt, event)
+    if attempt.busy:
+        return submitting.looked(core, now, attempt, event)
+    return watching.looked(core, now, attempt, event) if attempt_looking else []
+
+
+def _revoked(core: Core, now: int, event: do.Revoked) -> List[Any]:
+    attempt = core.attempts.get(event.tag)
+    if attempt is None:
+        return []
+    if attempt.ending is not None:
+        return ending.revoked(core, now, attempt, event)
+    return submitting.revoked(core, now, attempt, event) if attempt.busy else []
+
+
+def _woken(core: Core, now: int, event: do.Woken) -> List[Any]:
+    core.pace.soon(now)
+    return watching.inspect_all(core)
+
+
+def _of_attempt(handler: Callable[[Core, int, Attempt, Any], List[Any]]) -> Callable[[Core, int, Any], List[Any]]:
+    """For what concerns one attempt, whether it was known or not."""
+    return lambda core, now, event: handler(core, now, core.attempt(now, event.tag), event)
+
+
+def _of_known(handler: Callable[[Core, int, Attempt, Any], List[Any]]) -> Callable[[Core, int, Any], List[Any]]:
+    """For the outcomes of actions: one whose attempt was forgotten meanwhile is of no use."""
+
+    def handle(core: Core, now: int, event: Any) -> List[Any]:
+        attempt = core.attempts.get(event.tag)
+        return [] if attempt is None else handler(core, now, attempt, event)
+
+    return handle
+
+
+_HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
+    Submit: _submit,
+    Cancel: _of_attempt(ending.asked),
+    Release: _of_attempt(lambda core, now, attempt, event: wrappers.release(attempt, event)),
+    PutKey: lambda core, now, event: wrappers.put_from_koalad(core.attempt(now, event.space), event),
+    Forget: _forget,
+    Watch: _watch,
+    Acknowledge: lambda core, now, event: core.outbox.acknowledge(now, event.number),
+    Unknown: _unknown,
+    do.Prepared: _of_known(submitting.prepared),
+    do.JobSubmitted: _of_known(submitting.submitted),
+    do.Looked: _looked,
+    do.Revoked: _revoked,
+    do.JobCancelled: _of_known(lambda core, now, attempt, event: ending.cancelled(core, now, attempt)),
+    do.JobsChecked: ending.checked,
+    do.Inspected: _inspected,
+    do.CapacityMeasured: watching.measured,
+    do.Removed: _removed,
+    do.TagsListed: _tags_listed,
+    do.WrapperEntered: _of_attempt(wrappers.entered),
+    do.WrapperSaid: _of_attempt(lambda core, now, attempt, event: wrappers.said(core, now, attempt, event.report)),
+    do.WrapperPut: _of_attempt(
+        lambda core, now, attempt, event: wrappers.put_from_wrapper(attempt, event.key, event.value)
+    ),
+    do.WrapperLeft: _of_known(lambda core, now, attempt, event: wrappers.left(core, now, attempt)),
+    do.Woken: _woken,
+}

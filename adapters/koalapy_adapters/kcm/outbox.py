@@ -1,0 +1,57 @@
+"""The KCM's events: numbered from 1, kept until koalad has committed them, and sent again where it does not say so."""
+
+from collections import OrderedDict
+from typing import Any, List, Optional
+
+from koalapy_adapters.kcm.actions import SECOND, Send
+from koalapy_adapters.messages import Event, to_json
+
+PATIENCE = 30 * SECOND  # an event that long unacknowledged is sent again
+
+
+class Outbox:
+    """Of measurements, which age, only one is on the way; of those that wait behind it only the newest is kept."""
+
+    def __init__(self) -> None:
+        self._events: "OrderedDict[int, Event]" = OrderedDict()
+        self._last = 0
+        self._measurement = 0  # the number of the one that is on the way
+        self._waiting: Optional[Any] = None
+        self._quiet_since = 0
+
+    def put(self, now: int, body: Any) -> List[Any]:
+        """Number this message as an event and send it."""
+        self._last += 1
+        event = Event(self._last, to_json(body))
+        if not self._events:
+            self._quiet_since = now
+        self._events[self._last] = event
+        return [Send(event)]
+
+    def put_measurement(self, now: int, body: Any) -> List[Any]:
+        if self._measurement in self._events:
+            self._waiting = body
+            return []
+        actions = self.put(now, body)
+        self._measurement, self._waiting = self._last, None
+        return actions
+
+    def acknowledge(self, now: int, number: int) -> List[Any]:
+        """All up to this number are committed."""
+        while self._events and next(iter(self._events)) <= number:
+            self._events.popitem(last=False)
+        self._quiet_since = now
+        if self._waiting is not None and self._measurement not in self._events:
+            return self.put_measurement(now, self._waiting)
+        return []
+
+    def wakeup(self) -> Optional[int]:
+        return self._quiet_since + PATIENCE if self._events else None
+
+    def tick(self, now: int) -> List[Any]:
+        """Send again what koalad has been silent about."""
+        due = self.wakeup()
+        if due is None or now < due:
+            return []
+        self._quiet_since = now
+        return [Send(event) for event in self._events.values()]

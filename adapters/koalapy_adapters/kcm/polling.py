@@ -1,0 +1,45 @@
+"""How often the batch system is asked what is free: as seldom as the grid file says, unless something waits on it."""
+
+from typing import Optional
+
+from koalapy_adapters.kcm.actions import SECOND
+
+URGENT = SECOND
+SOON = SECOND // 5
+COST_FACTOR = 100  # at least so many times the CPU time of the last call lie between two calls
+
+
+class Pace:
+    """One call at a time; `poll` in seconds. A batch system that fails is asked no faster than `poll`."""
+
+    def __init__(self, poll: float) -> None:
+        self.urgent = False
+        self._poll = int(poll * SECOND)
+        self._started_at: Optional[int] = None
+        self._running = False
+        self._failed = False
+        self._cost = 0
+        self._soon_at: Optional[int] = None
+
+    def soon(self, now: int) -> None:
+        """Something changed: ask within SOON; what else changes until then is seen by the same call."""
+        if self._soon_at is None:
+            self._soon_at = now + SOON
+
+    def due(self) -> Optional[int]:
+        """When the next call may start; None while one runs."""
+        if self._running:
+            return None
+        if self._started_at is None:
+            return 0
+        next_at = self._started_at + (URGENT if self.urgent and not self._failed else self._poll)
+        if self._soon_at is not None:
+            next_at = min(next_at, self._soon_at)
+        return max(next_at, self._started_at + COST_FACTOR * self._cost)
+
+    def start(self, now: int) -> None:
+        self._started_at, self._running, self._soon_at = now, True, None
+
+    def finish(self, cost: int, failed: bool) -> None:
+        """The call has ended; `cost` is its CPU time in microseconds."""
+        self._running, self._cost, self._failed = False, cost, failed

@@ -1,0 +1,169 @@
+"""What is seen of the attempts from outside: by the batch system's lists, its accounting, and the records on disk.
+
+A job that is no longer listed is missing, not over, until the record or the accounting says more; and before the batch
+system's word of an end goes to koalad, the record is given the chance to say it better.
+"""
+
+from typing import Any, Dict, List, Optional
+
+from koalapy_adapters.batch.protocol import ENDED, HELD, QUEUED, Capacity, JobStatus
+from koalapy_adapters.kcm import wrappers
+from koalapy_adapters.kcm.actions import SECOND, CapacityMeasured, Inspect, Look, Looked, Sight
+from koalapy_adapters.kcm.attempts import Attempt, Core, Stage
+from koalapy_adapters.messages import BatchSeen, Measured, MeasureFailed
+
+MISSING = "missing"
+SETTLE = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file system
+
+
+def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
+    """One capacity call tells what is free and how all attempts stand."""
+    core.pace.finish(outcome.cost, outcome.error is not None)
+    capacity = outcome.capacity
+    if capacity is None:
+        return core.outbox.put_measurement(now, MeasureFailed(outcome.started_at, outcome.error or {}))
+    actions = core.outbox.put_measurement(now, _measured(outcome.started_at, capacity))
+    by_tag = _by_tag(core, capacity.statuses)
+    for attempt in list(core.attempts.values()):
+        actions += _listed(core, now, attempt, by_tag.get(attempt.tag), outcome.started_at)
+    return actions + inspect_all(core)
+
+
+def inspect_all(core: Core) -> List[Any]:
+    """Look into the directories of all that may have ended without a word."""
+    tags = [attempt.tag for attempt in core.attempts.values() if _may_have_ended(attempt)]
+    for tag in tags:
+        core.attempts[tag].inspecting = True
+    return [Inspect(tags)] if tags else []
+
+
+def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
+    """What lies in its directory."""
+    attempt.inspecting = False
+    if sight.heartbeat != attempt.heartbeat:
+        attempt.heartbeat, attempt.sign_at = sight.heartbeat, now
+    actions: List[Any] = []
+    if sight.record is not None and not attempt.connected:
+        actions += wrappers.said(core, now, attempt, sight.record)
+    return actions + _settle(core, now, attempt, sight)
+
+
+def unsighted(now: int, attempt: Attempt) -> None:
+    """The shared directory is out of reach: that there was no sign of the attempt means nothing."""
+    attempt.inspecting = False
+    attempt.sign_at = now
+
+
+def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]:
+    """What queue and accounting say of one that the capacity call did not list."""
+    if outcome.error is not None:
+        attempt.look_at = attempt.look_backoff.after(now)
+        return []
+    status = outcome.listed
+    if status is None and outcome.accounted is not None and outcome.accounted.state == ENDED:
+        status = outcome.accounted
+    if status is not None:
+        return see(core, now, attempt, status)
+    attempt.look_at = attempt.look_backoff.after(now)
+    return see(core, now, attempt, JobStatus(attempt.batch_id, attempt.tag, MISSING))
+
+
+def see(core: Core, now: int, attempt: Attempt, status: JobStatus) -> List[Any]:
+    """Tell koalad, if it is new, how the batch system sees the attempt."""
+    attempt.unsettled = attempt.settle_at = None
+    attempt.settle_tries = 0
+    if status.state != MISSING:
+        attempt.look_at = None
+    if status == attempt.seen:
+        return []
+    attempt.seen = status
+    attempt.batch_id = attempt.batch_id or status.batch_id
+    return core.outbox.put(now, _batch_seen(now, attempt.tag, status))
+
+
+def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    actions: List[Any] = []
+    if attempt.settle_at is not None and attempt.settle_at <= now:
+        attempt.settle_at = None
+        actions.append(Inspect([attempt.tag]))
+    if attempt.look_at is not None and attempt.look_at <= now:
+        attempt.look_at = None
+        actions += [] if attempt.over else _look(attempt)
+    return actions
+
+
+def is_over(attempt: Optional[Attempt]) -> bool:
+    """Whether nothing more is to be expected of it, by all that is known."""
+    if attempt is None or attempt.over or attempt.gone or attempt.stage is Stage.OUT:
+        return True
+    return attempt.seen is not None and attempt.seen.state in (ENDED, MISSING)
+
+
+def _listed(core: Core, now: int, attempt: Attempt, status: Optional[JobStatus], started_at: int) -> List[Any]:
+    if status is not None and status.state != ENDED:
+        attempt.sign_at = now
+        return see(core, now, attempt, status)
+    if status is None and attempt.submitted_at >= started_at:
+        return []  # the call was under way before the attempt was in
+    if attempt.stage in (Stage.KNOWN, Stage.IN) and not attempt.gone and not _seen_ended(attempt):
+        attempt.unsettled = status or JobStatus(attempt.batch_id, attempt.tag, MISSING)
+    return []
+
+
+def _settle(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
+    """The batch system says that it is over; a wrapper that is still connected, or the record, knows better."""
+    status = attempt.unsettled
+    if status is None or attempt.connected:
+        return []
+    if status.state == MISSING:
+        attempt.unsettled = None
+        return [] if attempt.over or attempt.look_at is not None else _look(attempt)
+    if not attempt.over and sight.claim == "claimed" and attempt.settle_tries < len(SETTLE):
+        attempt.settle_at = now + SETTLE[attempt.settle_tries]
+        attempt.settle_tries += 1
+        return []
+    return see(core, now, attempt, status)
+
+
+def _look(attempt: Attempt) -> List[Any]:
+    if attempt.looking or attempt.ending is not None:
+        return []
+    attempt.looking = True
+    return [Look(attempt.tag, attempt.batch_id)]
+
+
+def _may_have_ended(attempt: Attempt) -> bool:
+    if attempt.connected or attempt.over or attempt.gone or attempt.inspecting or _seen_ended(attempt):
+        return False
+    if attempt.settle_at is not None or attempt.stage not in (Stage.KNOWN, Stage.IN):
+        return False
+    waits = attempt.seen is not None and attempt.seen.state in (QUEUED, HELD)
+    return attempt.unsettled is not None or not waits
+
+
+def _seen_ended(attempt: Attempt) -> bool:
+    return attempt.seen is not None and attempt.seen.state == ENDED
+
+
+def _by_tag(core: Core, statuses: Dict[str, JobStatus]) -> Dict[str, JobStatus]:
+    """Of several jobs of one tag the one that lives, else the one whose id we know."""
+    chosen: Dict[str, JobStatus] = {}
+    for status in statuses.values():
+        attempt, other = core.attempts.get(status.name), chosen.get(status.name)
+        if attempt is not None and (other is None or _rank(attempt, status) > _rank(attempt, other)):
+            chosen[status.name] = status
+    return chosen
+
+
+def _rank(attempt: Attempt, status: JobStatus) -> int:
+    return 2 * (status.state != ENDED) + (status.batch_id == attempt.batch_id)
+
+
+def _measured(started_at: int, capacity: Capacity) -> Measured:
+    fields = capacity._asdict()
+    return Measured(measured_at=started_at, **{name: fields[name] for name in Measured._fields if name in fields})
+
+
+def _batch_seen(now: int, tag: str, status: JobStatus) -> BatchSeen:
+    fields = {name: value for name, value in status._asdict().items() if name in BatchSeen._fields}
+    return BatchSeen(tag=tag, at=now, **fields)

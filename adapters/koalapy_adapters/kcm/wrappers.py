@@ -1,0 +1,98 @@
+"""What passes between koalad and the wrappers: reports one way, releases and stops the other, keys both ways."""
+
+from typing import Any, Dict, List, Optional
+
+from koalapy_adapters.kcm import ending
+from koalapy_adapters.kcm.actions import Inspect, Send, Tell, WrapperEntered
+from koalapy_adapters.kcm.attempts import Attempt, Core, failure
+from koalapy_adapters.messages import PROTOCOL, Done, Enter, PutKey, Refused, Release, Report
+
+INSTANTS = ("at_barrier_at", "released_at", "started_at", "ended_at")
+OVER = failure(
+    "attempt_over", "ours", "The attempt has ended without having been released.", "Submit it as a new attempt."
+)
+
+
+def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> List[Any]:
+    """A wrapper has connected, perhaps again: it is told all that it may have missed."""
+    attempt.connected = True
+    attempt.offset = now - outcome.clock
+    attempt.sign_at = now
+    missed: List[Any] = [Enter(PROTOCOL, now), *attempt.keys.values()]
+    missed += [message for message in (attempt.release, attempt.stop) if message is not None]
+    return [Tell(attempt.tag, message) for message in missed]
+
+
+def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List[Any]:
+    """A report, from the wrapper's mouth or its record; only what is new goes on."""
+    mapped = _mapped(attempt, report)
+    if mapped is None or mapped == attempt.report or attempt.over:
+        return []
+    attempt.report = mapped
+    attempt.batch_id = attempt.batch_id or mapped.batch_id
+    attempt.sign_at = now
+    actions = core.outbox.put(now, mapped) + _answer_release(attempt)
+    if attempt.over:
+        core.pace.soon(now)
+        ending.wrapper_silent(attempt, now)
+    return actions
+
+
+def left(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    """Its connection is gone; whether it ended, its record says."""
+    attempt.connected = False
+    if attempt.over:
+        return []
+    core.pace.soon(now)
+    ending.wrapper_silent(attempt, now)
+    return [Inspect([attempt.tag])]
+
+
+def release(attempt: Attempt, message: Release) -> List[Any]:
+    """Let it out of its barrier, now or when it connects; answered when it says that it is out."""
+    attempt.release_ids.append(message.id)
+    answers = _answer_release(attempt)
+    if answers:
+        return answers
+    attempt.release = message
+    return [Tell(attempt.tag, message)] if attempt.connected else []
+
+
+def put_from_wrapper(attempt: Attempt, key: str, value: str) -> List[Any]:
+    return [Send(PutKey(attempt.tag, key, value))]
+
+
+def put_from_koalad(attempt: Attempt, message: PutKey) -> List[Any]:
+    """Kept for the next connection too: what was written to one that then broke may not have arrived."""
+    attempt.keys[message.key] = message
+    return [Tell(attempt.tag, message)] if attempt.connected else []
+
+
+def _answer_release(attempt: Attempt) -> List[Any]:
+    report = attempt.report
+    if report is None or not attempt.release_ids:
+        return []
+    if report.released_at is not None:
+        answers: List[Any] = [Done(id) for id in attempt.release_ids]
+    elif attempt.over:
+        answers = [Refused(id, OVER) for id in attempt.release_ids]
+    else:
+        return []
+    attempt.release, attempt.release_ids = None, []
+    return [Send(answer) for answer in answers]
+
+
+def _mapped(attempt: Attempt, report: Dict[str, Any]) -> Optional[Report]:
+    """With instants of the KCM's clock; one that was mapped before stays as it was, whatever the clocks do."""
+    fields = {name: value for name, value in report.items() if name in Report._fields}
+    fields["tag"] = attempt.tag
+    for name in INSTANTS:
+        before = getattr(attempt.report, name) if attempt.report is not None else None
+        if before is not None:
+            fields[name] = before
+        elif fields.get(name) is not None:
+            fields[name] += attempt.offset
+    try:
+        return Report(**fields)
+    except TypeError:
+        return None  # of a wrapper that is broken, or of another time; the batch system will say how it ended
