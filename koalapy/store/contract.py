@@ -1,0 +1,55 @@
+"""What every store promises to the driver, which commits, and to other threads, which read meanwhile."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from koalapy.model.change import Change, Snapshot
+from koalapy.model.identity import InstanceId, JobId
+from koalapy.model.job import Debt, History, Job
+from koalapy.model.states import JobState
+
+
+class Store(Protocol):
+    """One koalad's memory. One thread commits; any thread may read at the same time and sees whole commits only.
+
+    Every method raises StoreError once the store is closed.
+    """
+
+    @property
+    def instance(self) -> InstanceId:
+        """The store's name in every tag: drawn when the store was made, the same for as long as it exists."""
+
+    @property
+    def epoch(self) -> int:
+        """How many times the store has been opened. Of two openers the one of the higher epoch may commit."""
+
+    @property
+    def next_number(self) -> int:
+        """The first outbox number that was never used, confirmed entries counted."""
+
+    def load(self) -> Snapshot:
+        """What the engine and the driver start from: jobs that are not over by id, debts by attempt, the outbox."""
+
+    def commit(self, change: Change) -> None:
+        """Keep all of the change, durably, before returning.
+
+        What is added or replaced comes first, what is settled, confirmed and removed after it; to take away what is
+        not there is no error. Raises StoreFull, StoreLocked, StoreConflict or StoreError, and then nothing is kept.
+        """
+
+    def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
+        """By id, finished ones too; of these states and these ids only, where they are given."""
+
+    def job(self, job_id: JobId) -> Job | None: ...
+
+    def job_of_key(self, owner: str, key: str) -> JobId | None:
+        """The job that this owner's client submitted under this key. No job has the empty key."""
+
+    def history(self, job_id: JobId) -> list[History]:
+        """In the order of commits, details as JSON has them; empty for a job that is not there."""
+
+    def debts(self) -> list[Debt]:
+        """By attempt."""
+
+    def close(self) -> None:
+        """Let go of the store. May be called twice."""

@@ -1,0 +1,41 @@
+"""What a store knows of itself: its name, how often it was opened, and the outbox number it used last."""
+
+import os
+from typing import NamedTuple
+
+from sqlalchemy import Connection, select, update
+
+import koalapy
+from koalapy.model.identity import InstanceId, instance_id
+from koalapy.store import schema
+from koalapy.store.upgrade import make_current
+
+
+class Facts(NamedTuple):
+    instance: InstanceId
+    epoch: int
+    last_number: int
+
+
+def new_instance() -> InstanceId:
+    return instance_id(os.urandom(8))
+
+
+def found(connection: Connection, where: str) -> Facts:
+    """Make or migrate the store and count this opening, all in the caller's transaction."""
+    make_current(connection, where)
+    if connection.scalar(select(schema.meta.c.epoch)) is None:
+        connection.execute(schema.meta.insert(), _first_facts())
+    connection.execute(update(schema.meta).values(epoch=schema.meta.c.epoch + 1, written_by=koalapy.__version__))
+    row = connection.execute(select(schema.meta.c.instance, schema.meta.c.epoch, schema.meta.c.last_number)).one()
+    return Facts(InstanceId(row.instance), row.epoch, row.last_number)
+
+
+def _first_facts() -> dict[str, object]:
+    return {
+        "instance": new_instance(),
+        "format": schema.FORMAT,
+        "epoch": 0,
+        "last_number": 0,
+        "written_by": koalapy.__version__,
+    }

@@ -1,0 +1,180 @@
+"""The store without a disk, for the simulated world and for tests. It promises what the others do, but survival."""
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
+from koalapy.store.founding import new_instance
+from koalapy.store.records import dump_details, load_details
+
+
+class _Line(NamedTuple):
+    """A line of history. Its details are text, as in a database: nobody can change them afterwards."""
+
+    at: Instant
+    kind: str
+    details: str
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What the openings of one store share."""
+
+    instance: InstanceId
+    epoch: int = 0
+    last_number: int = 0
+    counters: Counters = Counters()
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    keys: dict[tuple[str, str], JobId] = field(default_factory=dict)
+    debts: dict[AttemptId, Debt] = field(default_factory=dict)
+    outbox: dict[int, OutboxEntry] = field(default_factory=dict)
+    history: dict[JobId, list[_Line]] = field(default_factory=dict)
+    guard: threading.Lock = field(default_factory=threading.Lock)
+
+
+class MemoryStore:
+    """An empty store. A simulation names the instance, so that its runs are alike."""
+
+    def __init__(self, instance: InstanceId | None = None, *, _contents: _Contents | None = None) -> None:
+        self._contents = _contents or _Contents(instance or new_instance())
+        self._closed = False
+        with self._contents.guard:
+            self._contents.epoch += 1
+            self._epoch = self._contents.epoch
+
+    def reopened(self) -> "MemoryStore":
+        """The same store, opened by the next koalad: this opener may not commit any more."""
+        return MemoryStore(_contents=self._contents)
+
+    @property
+    def instance(self) -> InstanceId:
+        return self._contents.instance
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def next_number(self) -> int:
+        return self._contents.last_number + 1
+
+    def load(self) -> Snapshot:
+        with self._open() as contents:
+            return Snapshot(
+                instance=contents.instance,
+                counters=contents.counters,
+                jobs=tuple(job for _, job in sorted(contents.jobs.items()) if not job.state.final),
+                debts=_sorted_debts(contents),
+                outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
+            )
+
+    def commit(self, change: Change) -> None:
+        if change.empty:
+            return
+        lines = [(line.job, _Line(line.at, line.kind, dump_details(line.details))) for line in change.history]
+        with self._open() as contents:
+            if self._epoch != contents.epoch:
+                raise StoreLocked(
+                    "store_taken_over", "Another koalad has taken over the store.", "This koalad must end."
+                )
+            _refuse_conflicts(contents, change)
+            _add(contents, change, lines)
+            _take_away(contents, change)
+
+    def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
+        with self._open() as contents:
+            wanted = sorted(contents.jobs if ids is None else set(ids) & contents.jobs.keys())
+            found = [contents.jobs[job_id] for job_id in wanted]
+        return [job for job in found if states is None or job.state in states]
+
+    def job(self, job_id: JobId) -> Job | None:
+        with self._open() as contents:
+            return contents.jobs.get(job_id)
+
+    def job_of_key(self, owner: str, key: str) -> JobId | None:
+        with self._open() as contents:
+            return contents.keys.get((owner, key))
+
+    def history(self, job_id: JobId) -> list[History]:
+        with self._open() as contents:
+            lines = list(contents.history.get(job_id, ()))
+        return [History(job=job_id, at=at, kind=kind, details=load_details(text)) for at, kind, text in lines]
+
+    def debts(self) -> list[Debt]:
+        with self._open() as contents:
+            return list(_sorted_debts(contents))
+
+    def close(self) -> None:
+        self._closed = True
+
+    @contextmanager
+    def _open(self) -> Iterator[_Contents]:
+        if self._closed:
+            raise StoreError("store_closed", "The store in memory is closed.", "Open it again.")
+        with self._contents.guard:
+            yield self._contents
+
+
+def _sorted_debts(contents: _Contents) -> tuple[Debt, ...]:
+    return tuple(debt for _, debt in sorted(contents.debts.items()))
+
+
+def _refuse_conflicts(contents: _Contents, change: Change) -> None:
+    """All that a database's constraints refuse. After it nothing can fail."""
+    holders = {(job.owner, job.key): job.id for job in change.jobs if job.key}
+    for job in change.jobs:
+        own = (job.owner, job.key)
+        if job.key and (holders[own] != job.id or contents.keys.get(own, job.id) != job.id):
+            raise _conflict(f"the key of job {job.id} is another job's")
+    numbers = Counter(entry.number for entry in change.sent)
+    if any(count > 1 or number in contents.outbox for number, count in numbers.items()):
+        raise _conflict("a number of the outbox is in use")
+    known = contents.jobs.keys() | {job.id for job in change.jobs}
+    for line in change.history:
+        if line.job not in known:
+            raise _conflict(f"there is history, but no job {line.job}")
+
+
+def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) -> None:
+    for job in change.jobs:
+        _forget_key(contents, job.id)
+        contents.jobs[job.id] = job
+        if job.key:
+            contents.keys[job.owner, job.key] = job.id
+    contents.debts |= {debt.attempt: debt for debt in change.debts}
+    contents.counters = change.counters or contents.counters
+    contents.outbox |= {entry.number: entry for entry in change.sent}
+    contents.last_number = max(contents.last_number, *(entry.number for entry in change.sent), 0)
+    for job_id, line in lines:
+        contents.history.setdefault(job_id, []).append(line)
+
+
+def _take_away(contents: _Contents, change: Change) -> None:
+    for attempt in change.settled:
+        contents.debts.pop(attempt, None)
+    for number in change.confirmed:
+        contents.outbox.pop(number, None)
+    for job_id in change.removed:
+        _forget_key(contents, job_id)
+        contents.jobs.pop(job_id, None)
+        contents.history.pop(job_id, None)
+
+
+def _forget_key(contents: _Contents, job_id: JobId) -> None:
+    if (job := contents.jobs.get(job_id)) and job.key:
+        del contents.keys[job.owner, job.key]
+
+
+def _conflict(what: str) -> StoreConflict:
+    return StoreConflict(
+        "store_conflict", f"A change contradicts what the store holds: {what}.", "Report this as a mistake of koalapy."
+    )

@@ -1,0 +1,125 @@
+"""Records as text: jobs, debts, commands and details of history as JSON, and back.
+
+The JSON has every field in the order of its declaration, so equal records are equal texts. It is ASCII: an argument
+whose bytes are no UTF-8 (surrogate escapes) comes back as it was. A field with a default that a record lacks gets the
+default, so records of older versions load; a field that this version does not know is refused.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar, get_args
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from koalapy.model.commands import Command
+from koalapy.model.job import Counters, Debt, Job
+from koalapy.store.errors import StoreConflict, StoreUnreadable
+
+T = TypeVar("T")
+
+
+def dump_job(job: Job) -> str:
+    return _JOB.dump(job)
+
+
+def load_job(text: str) -> Job:
+    """Raises StoreUnreadable, as all that load do."""
+    return _JOB.load(text)
+
+
+def dump_debt(debt: Debt) -> str:
+    return _DEBT.dump(debt)
+
+
+def load_debt(text: str) -> Debt:
+    return _DEBT.load(text)
+
+
+def dump_command(command: Command) -> tuple[str, str]:
+    """The name of the command's class, and its fields."""
+    kind = type(command).__name__
+    return kind, _COMMANDS[kind].dump(command)
+
+
+def load_command(kind: str, text: str) -> Command:
+    if kind not in _COMMANDS:
+        raise _unreadable("command", f"{kind} is not known")
+    command: Command = _COMMANDS[kind].load(text)
+    return command
+
+
+def load_counters(values: Mapping[str, int]) -> Counters:
+    return _COUNTERS.build(values)
+
+
+def dump_details(details: Mapping[str, Any]) -> str:
+    """Whatever has a form in JSON: dataclasses and tuples too. Raises StoreConflict for the rest."""
+    return _text(_DETAILS, details, "history")
+
+
+def load_details(text: str) -> dict[str, Any]:
+    details = _parsed("history", text)
+    if not isinstance(details, dict):
+        raise _unreadable("history", "its details are no mapping")
+    return details
+
+
+class _Form(Generic[T]):
+    """How one type is written. Prepared once: to build a schema costs a thousand times what to use it does."""
+
+    def __init__(self, kind: type[T]) -> None:
+        # A dataclass of the standard library takes its configuration from what holds it: here a tuple of one.
+        self._adapter: TypeAdapter[Any] = TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid"))  # type: ignore[valid-type]
+        self._name = kind.__name__
+
+    def dump(self, value: T) -> str:
+        return _text(self._adapter, (value,), self._name, first=True)
+
+    def load(self, text: str) -> T:
+        return self.build(_parsed(self._name, text))
+
+    def build(self, fields: object) -> T:
+        try:
+            record: T = self._adapter.validate_python((fields,))[0]
+        except ValidationError as error:
+            raise _unreadable(self._name, _complaint(error)) from error
+        return record
+
+
+def _text(adapter: TypeAdapter[Any], value: object, name: str, *, first: bool = False) -> str:
+    """`json.dumps` and not pydantic's writer, which refuses surrogate escapes and turns NaN into null."""
+    try:
+        plain = adapter.dump_python(value, mode="json", warnings="error")
+        return json.dumps(plain[0] if first else plain, separators=(",", ":"), allow_nan=False)
+    except (PydanticSerializationError, ValueError, TypeError) as error:
+        raise StoreConflict(
+            "record_unwritable", f"A {name} record cannot be written: {error}.", "Report this as a mistake of koalapy."
+        ) from error
+
+
+def _parsed(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _unreadable(name, str(error)) from error
+
+
+def _complaint(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(str(part) for part in first['loc'][1:])}: {first['msg']}"
+
+
+def _unreadable(name: str, why: str) -> StoreUnreadable:
+    return StoreUnreadable(
+        "record_unreadable",
+        f"A {name} record of the store cannot be read ({why}).",
+        "Use the koalapy that wrote it, which may be newer than this one, or restore a backup.",
+    )
+
+
+_JOB = _Form(Job)
+_DEBT = _Form(Debt)
+_COUNTERS = _Form(Counters)
+_COMMANDS: dict[str, _Form[Any]] = {kind.__name__: _Form(kind) for kind in get_args(Command)}
+_DETAILS: TypeAdapter[Any] = TypeAdapter(dict[str, Any])

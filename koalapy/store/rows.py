@@ -1,0 +1,73 @@
+"""Between a change and the rows of the tables. Pure: all of a change becomes rows before a transaction begins."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from koalapy.model.change import OutboxEntry
+from koalapy.model.identity import AttemptId
+from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.store.records import dump_command, dump_debt, dump_details, dump_job
+
+Row = dict[str, Any]
+
+
+def job_rows(jobs: Iterable[Job]) -> list[Row]:
+    """One row a job: of several versions in one change the last."""
+    return [_job_row(job) for job in {job.id: job for job in jobs}.values()]
+
+
+def debt_rows(debts: Iterable[Debt]) -> list[Row]:
+    return [
+        {**attempt_row(debt.attempt), "cluster": plain(debt.cluster), "record": dump_debt(debt)}
+        for debt in {debt.attempt: debt for debt in debts}.values()
+    ]
+
+
+def attempt_row(attempt: AttemptId) -> Row:
+    return {"job": attempt.job, "component": attempt.component, "number": attempt.number}
+
+
+def outbox_rows(entries: Iterable[OutboxEntry]) -> list[Row]:
+    return [_outbox_row(entry) for entry in entries]
+
+
+def history_rows(lines: Iterable[History]) -> list[Row]:
+    return [
+        {"job": line.job, "at": line.at, "kind": line.kind, "details": dump_details(line.details)} for line in lines
+    ]
+
+
+def counter_rows(counters: Counters | None) -> list[Row]:
+    return [{"name": name, "value": value} for name, value in asdict(counters).items()] if counters else []
+
+
+def plain(text: str) -> str:
+    """A text that every database takes: one that holds a NUL or is no UTF-8 is written as JSON writes it."""
+    storable = "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    return text if storable else json.dumps(text)
+
+
+def _job_row(job: Job) -> Row:
+    return {
+        "id": job.id,
+        "owner": plain(job.owner),
+        "name": plain(job.request.name),
+        "state": job.state.value,
+        "key": plain(job.key) or None,
+        "submitted_at": job.submitted_at,
+        "finished_at": job.finished_at,
+        "record": dump_job(job),
+    }
+
+
+def _outbox_row(entry: OutboxEntry) -> Row:
+    kind, text = dump_command(entry.command)
+    cluster: str | None = getattr(entry.command, "cluster", None)  # CollectOutput goes to several
+    return {
+        "number": entry.number,
+        "cluster": None if cluster is None else plain(cluster),
+        "kind": kind,
+        "command": text,
+    }

@@ -1,0 +1,83 @@
+"""The tables of the newest schema. `migrations` makes them, one step a version; a test holds the two together."""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+SCHEMA_VERSION = "0001"  # the last migration's; versions are ordered as texts
+FORMAT = "koalapy.store"
+
+metadata = MetaData()
+
+_Count = BigInteger().with_variant(Integer, "sqlite")  # only an INTEGER counts by itself there
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("instance", Text, primary_key=True),
+    Column("format", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),  # how many times it was opened: the last opener may commit
+    Column("last_number", BigInteger, nullable=False),  # of the outbox, ever
+    Column("written_by", Text, nullable=False),  # the version of koalapy that opened it last
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("owner", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("key", Text),  # null where the client gave none: nulls are never equal
+    Column("submitted_at", BigInteger, nullable=False),
+    Column("finished_at", BigInteger),
+    Column("record", Text, nullable=False),
+    UniqueConstraint("owner", "key", name="jobs_owner_key"),
+    Index("jobs_state", "state"),
+)
+
+# A debt outlives its job, and so does a command of the outbox: neither refers to the table of jobs.
+debts = Table(
+    "debts",
+    metadata,
+    Column("job", Integer, primary_key=True, autoincrement=False),
+    Column("component", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("cluster", Text, nullable=False),
+    Column("record", Text, nullable=False),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("cluster", Text),
+    Column("kind", Text, nullable=False),
+    Column("command", Text, nullable=False),
+)
+
+history = Table(
+    "history",
+    metadata,
+    Column("sequence", _Count, primary_key=True),
+    Column("job", Integer, ForeignKey("jobs.id", ondelete="CASCADE", name="history_job"), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("details", Text, nullable=False),
+    Index("history_of_job", "job", "sequence"),
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)

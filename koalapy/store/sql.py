@@ -1,0 +1,211 @@
+"""The store in a database, by SQLAlchemy Core: one transaction a commit, prepared statements, no ORM."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, select, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.identity import InstanceId, JobId
+from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.store import records, rows, schema
+from koalapy.store.backend import WRITES, Backend
+from koalapy.store.errors import StoreError, StoreLocked
+from koalapy.store.founding import found
+from koalapy.store.rows import Row
+
+_UNFINISHED = tuple(state for state in JobState if not state.final)
+_IDS_AT_ONCE = 1000  # databases bound the parameters of a statement
+
+
+class SqlStore:
+    """Opens the database at once. Raises StoreLocked if another koalad has it, StoreUnreadable for what is not ours."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._engine: Engine | None = backend.open()
+        self._writes = _Writes(backend)
+        try:
+            with self._transaction(writes=True) as connection:
+                self._facts = found(connection, backend.where)
+        except BaseException:
+            self.close()
+            raise
+        self._last_number = self._facts.last_number
+
+    @property
+    def instance(self) -> InstanceId:
+        return self._facts.instance
+
+    @property
+    def epoch(self) -> int:
+        return self._facts.epoch
+
+    @property
+    def next_number(self) -> int:
+        return self._last_number + 1
+
+    def load(self) -> Snapshot:
+        with self._transaction() as connection:
+            return Snapshot(
+                instance=self.instance,
+                counters=_counters(connection),
+                jobs=tuple(_jobs(connection, _in_states(_UNFINISHED))),
+                debts=tuple(_debts(connection)),
+                outbox=tuple(_outbox(connection)),
+            )
+
+    def commit(self, change: Change) -> None:
+        if change.empty:
+            return
+        writes = self._writes.of(change)
+        last_number = max((entry.number for entry in change.sent), default=0)
+        last_number = max(last_number, self._last_number)
+        with self._transaction(writes=True) as connection:
+            self._take_turn(connection, last_number)
+            for statement, parameters in writes:
+                connection.execute(statement, parameters)
+        self._last_number = last_number
+
+    def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
+        query = _JOBS if states is None else _in_states(states)
+        with self._transaction() as connection:
+            if ids is None:
+                return _jobs(connection, query)
+            chunks = _chunks(sorted(set(ids)))
+            return [job for chunk in chunks for job in _jobs(connection, query.where(schema.jobs.c.id.in_(chunk)))]
+
+    def job(self, job_id: JobId) -> Job | None:
+        return next(iter(self.jobs(ids=[job_id])), None)
+
+    def job_of_key(self, owner: str, key: str) -> JobId | None:
+        with self._transaction() as connection:
+            found_id = connection.scalar(_JOB_OF_KEY, {"of_owner": rows.plain(owner), "of_key": rows.plain(key)})
+        return None if found_id is None else JobId(found_id)
+
+    def history(self, job_id: JobId) -> list[History]:
+        with self._transaction() as connection:
+            lines = connection.execute(_HISTORY, {"of_job": job_id}).all()
+        return [
+            History(job=job_id, at=Instant(at), kind=kind, details=records.load_details(details))
+            for at, kind, details in lines
+        ]
+
+    def debts(self) -> list[Debt]:
+        with self._transaction() as connection:
+            return _debts(connection)
+
+    def close(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
+            self._backend.close()
+
+    @contextmanager
+    def _transaction(self, *, writes: bool = False) -> Iterator[Connection]:
+        """Committed if the block ends, undone if it raises; the database's errors come out as ours."""
+        if self._engine is None:
+            raise StoreError("store_closed", f"The store {self._backend.where} is closed.", "Open it again.")
+        try:
+            with self._engine.execution_options(**{WRITES: writes}).begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise self._backend.explain(error) from error
+
+    def _take_turn(self, connection: Connection, last_number: int) -> None:
+        """Holds the row of facts until the transaction ends, so that no later opener can come between."""
+        turn = connection.execute(_TAKE_TURN, {"of_epoch": self.epoch, "last": last_number})
+        if turn.rowcount != 1:
+            raise StoreLocked(
+                "store_taken_over",
+                f"Another koalad has taken over the store {self._backend.where}.",
+                "Leave the jobs to it; this koalad must end.",
+            )
+
+
+class _Writes:
+    """The statements of a commit, built once."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._put_job = _put(backend, schema.jobs)
+        self._put_debt = _put(backend, schema.debts)
+        self._put_counter = _put(backend, schema.counters)
+
+    def of(self, change: Change) -> list[tuple[Executable, list[Row]]]:
+        """In the order in which they must run; raises before anything has."""
+        writes: list[tuple[Executable, list[Row]]] = [
+            (self._put_job, rows.job_rows(change.jobs)),
+            (self._put_debt, rows.debt_rows(change.debts)),
+            (self._put_counter, rows.counter_rows(change.counters)),
+            (_SEND, rows.outbox_rows(change.sent)),
+            (_TELL, rows.history_rows(change.history)),
+            (_SETTLE, [_marked(rows.attempt_row(attempt)) for attempt in change.settled]),
+            (_CONFIRM, [{"of_number": number} for number in change.confirmed]),
+            (_REMOVE, [{"of_id": job_id} for job_id in change.removed]),
+        ]
+        return [(statement, parameters) for statement, parameters in writes if parameters]
+
+
+def _put(backend: Backend, table: Table) -> Executable:
+    """Insert, or replace the row of the same primary key in place: to delete it would take its history along."""
+    keys = list(table.primary_key)
+    insert = backend.insert(table)
+    replaced = {column.name: insert.excluded[column.name] for column in table.columns if column not in set(keys)}
+    statement: Executable = insert.on_conflict_do_update(index_elements=keys, set_=replaced)
+    return statement
+
+
+def _marked(row: Row) -> Row:
+    return {f"of_{name}": value for name, value in row.items()}
+
+
+def _in_states(states: Iterable[JobState]) -> Select[Any]:
+    return _JOBS.where(schema.jobs.c.state.in_([state.value for state in states]))
+
+
+def _jobs(connection: Connection, query: Select[Any]) -> list[Job]:
+    return [records.load_job(text) for text in connection.scalars(query)]
+
+
+def _debts(connection: Connection) -> list[Debt]:
+    return [records.load_debt(text) for text in connection.scalars(_DEBTS)]
+
+
+def _outbox(connection: Connection) -> list[OutboxEntry]:
+    return [OutboxEntry(number, records.load_command(kind, text)) for number, kind, text in connection.execute(_OUTBOX)]
+
+
+def _counters(connection: Connection) -> Counters:
+    return records.load_counters({row.name: row.value for row in connection.execute(_COUNTERS)})
+
+
+def _chunks(ids: list[JobId]) -> list[list[JobId]]:
+    return [ids[start : start + _IDS_AT_ONCE] for start in range(0, len(ids), _IDS_AT_ONCE)]
+
+
+_JOBS: Select[Any] = select(schema.jobs.c.record).order_by(schema.jobs.c.id)
+_JOB_OF_KEY = select(schema.jobs.c.id).where(
+    schema.jobs.c.owner == bindparam("of_owner"), schema.jobs.c.key == bindparam("of_key")
+)
+_DEBTS = select(schema.debts.c.record).order_by(*schema.debts.primary_key)
+_OUTBOX = select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command).order_by(schema.outbox.c.number)
+_COUNTERS = select(schema.counters.c.name, schema.counters.c.value)
+_HISTORY = (
+    select(schema.history.c.at, schema.history.c.kind, schema.history.c.details)
+    .where(schema.history.c.job == bindparam("of_job"))
+    .order_by(schema.history.c.sequence)
+)
+_TAKE_TURN = (
+    update(schema.meta).where(schema.meta.c.epoch == bindparam("of_epoch")).values(last_number=bindparam("last"))
+)
+_SEND = schema.outbox.insert()
+_TELL = schema.history.insert()
+_CONFIRM = delete(schema.outbox).where(schema.outbox.c.number == bindparam("of_number"))
+_REMOVE = delete(schema.jobs).where(schema.jobs.c.id == bindparam("of_id"))
+_SETTLE = delete(schema.debts).where(
+    *(schema.debts.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
+)

@@ -1,0 +1,167 @@
+"""SQLite: a file in the state directory, write-ahead log, every commit synced to disk, one koalad at a time.
+
+Everything that is SQLite's own stands here. Its codes: https://sqlite.org/rescode.html.
+"""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from koalapy.store import lockfile
+from koalapy.store.backend import WRITES
+from koalapy.store.errors import StoreConflict, StoreError, StoreFull, StoreLocked, StoreUnreadable
+
+APPLICATION_ID = 0x6B6F616C  # "koal", where SQLite's file header names the program that the file belongs to
+_MAGIC, _MAGIC_LENGTH, _APPLICATION_AT = b"SQLite format 3\0", 16, slice(68, 72)
+_BUSY_S = 10.0
+_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",  # in WAL mode NORMAL would lose the last commits with the power
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA journal_size_limit = 67108864",
+)
+
+
+class SqliteFile:
+    """The store in one file. Made with mode 0600 in a directory of mode 0700, if they are not there."""
+
+    def __init__(self, path: Path) -> None:
+        self.where = str(path)
+        self._path = path
+        self._lock = -1
+
+    def open(self) -> Engine:
+        try:
+            _make_directory(self._path.parent)
+            self._lock = lockfile.hold(self._path.with_suffix(".lock"))
+            _make_file(self._path)
+            return engine_of(self._path)
+        except StoreError:
+            self.close()
+            raise
+        except (OSError, sqlite3.Error) as error:
+            self.close()
+            raise _no_place(self.where, error) from error
+
+    def insert(self, table: Table) -> Any:
+        return insert(table)
+
+    def explain(self, error: SQLAlchemyError) -> StoreError:
+        code = getattr(error.orig, "sqlite_errorcode", 0) if isinstance(error, DBAPIError) else 0
+        words = str(error.orig if isinstance(error, DBAPIError) else error)
+        return _explained(code, self.where, words)
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            lockfile.let_go(self._lock)
+            self._lock = -1
+
+
+def engine_of(path: Path) -> Engine:
+    """Connections for any number of threads. A transaction that will write takes the write lock when it begins."""
+    url = URL.create("sqlite+pysqlite", database=str(path))
+    engine = create_engine(url, connect_args={"timeout": _BUSY_S}, max_overflow=-1)
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _configure(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # or Python would begin transactions by rules of its own
+    for pragma in _PRAGMAS:
+        connection.execute(pragma).close()
+
+
+def _begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _make_directory(path: Path) -> None:
+    """With its parents, each entry on disk before anything is put into it."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    _sync_directory(path.parent)
+
+
+def _make_file(path: Path) -> None:
+    """An empty database with our name in its header, which appears under `path` whole or not at all."""
+    if path.exists() and path.stat().st_size:
+        _refuse_stranger(path)
+        path.chmod(0o600)
+        return
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    connection = sqlite3.connect(draft, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    finally:
+        connection.close()
+    draft.rename(path)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_stranger(path: Path) -> None:
+    """By the bytes of the header: to open another program's database could already change it."""
+    with path.open("rb") as file:
+        header = file.read(_APPLICATION_AT.stop)
+    if header[:_MAGIC_LENGTH] != _MAGIC:
+        raise _unreadable(str(path), "it is no SQLite file")
+    if int.from_bytes(header[_APPLICATION_AT], "big") != APPLICATION_ID:
+        raise StoreUnreadable(
+            "store_foreign",
+            f"{path} is a database of another program, not a store of koalapy.",
+            "Move it away, or use another state directory.",
+        )
+
+
+def _explained(code: int, where: str, words: str) -> StoreError:
+    primary = code & 0xFF
+    if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_WRITE:  # the latter at a quota
+        return StoreFull(
+            "store_full", f"There was no room to write to {where} ({words}).", "Free disk space or quota there."
+        )
+    if primary == sqlite3.SQLITE_CONSTRAINT:
+        return StoreConflict(
+            "store_conflict",
+            f"A change contradicts what {where} holds ({words}).",
+            "Report this as a mistake of koalapy.",
+        )
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreLocked(
+            "store_busy", f"Another program keeps {where} locked ({words}).", "End that program, then try again."
+        )
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return _unreadable(where, words)
+    return StoreError("store_failed", f"{where} could not be used ({words}).", "Check that disk and its permissions.")
+
+
+def _unreadable(where: str, why: str) -> StoreUnreadable:
+    return StoreUnreadable(
+        "store_unreadable",
+        f"{where} cannot be read as a store of koalapy ({why}).",
+        "Restore a backup, or move the file away to begin with an empty store.",
+    )
+
+
+def _no_place(where: str, error: Exception) -> StoreError:
+    words = error.strerror if isinstance(error, OSError) else str(error)
+    return StoreError(
+        "store_place", f"{where} cannot be made or opened ({words}).", "Check the state directory's permissions."
+    )
