@@ -31,7 +31,7 @@ def check_names_differ(names: Iterable[str]) -> None:
         other = seen.setdefault(name.casefold(), name)
         if other != name:
             raise wrong(
-                f"differs from {other} in its capitals only", "Rename one of the two.", "duplicate_key", key=name
+                f"differs from {other} in its capitals only", "Rename one of the two.", "duplicate_key", at=(name,)
             )
 
 

@@ -23,11 +23,23 @@ from koalapy.config.values import (
     ScavengingPolicy,
     Sharing,
     StoreUrl,
-    Version,
 )
 from koalapy.model import settings
 from koalapy.model.cluster import DEFAULT_NETWORK
-from koalapy.model.textfile.fields import Count, Flag, Positive, Section, Span, Word, as_mapping, lasting, wrong
+from koalapy.model.textfile.fields import (
+    Between,
+    Count,
+    Flag,
+    Number,
+    Positive,
+    Section,
+    Span,
+    Version,
+    Word,
+    as_mapping,
+    lasting,
+    wrong,
+)
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 
 # A poll may be put off by its own cost (100 × its CPU time), and one may fail: six polls outlast both.
@@ -35,6 +47,7 @@ MAX_AGE_IN_POLLS = 6
 _NO_TIME = Duration(0)
 _POLL = Duration(10 * SECOND)
 _SHORTEST_POLL = Duration(100 * MILLISECOND)
+_MOST_FAILURES = 40  # so that no job has more attempts than a tag can number
 _LACKED = {"slots": ("slurm", "sge", "pbs"), "parallel_environment": ("slurm", "pbs", "local")}
 
 
@@ -83,7 +96,7 @@ class Cluster(Section):
     def _check_age(self) -> Self:
         if self.max_age is not None and self.max_age <= self.poll:
             raise wrong(
-                "is no longer than poll, so nothing would ever be idle", "Write a few times poll.", key="max_age"
+                "is no longer than poll, so nothing would ever be idle", "Write a few times poll.", at=("max_age",)
             )
         return self
 
@@ -92,11 +105,11 @@ class Cluster(Section):
         """A key that nothing reads is a mistake that nobody would notice."""
         for key, systems in _LACKED.items():
             if getattr(self, key) is not None and self.batch in systems:
-                raise wrong(f"is nothing that {self.batch} has", "Remove it.", key=key)
+                raise wrong(f"is nothing that {self.batch} has", "Remove it.", at=(key,))
         for key in ("identity", "known_hosts"):
             if getattr(self, key) is not None and not isinstance(self.connection, Ssh):
                 advice = "Give ssh its options there." if isinstance(self.connection, Command) else "Remove it."
-                raise wrong(f"is for ssh:// only, not for {self.connection.kind}:", advice, key=key)
+                raise wrong(f"is for ssh:// only, not for {self.connection.kind}:", advice, at=(key,))
         return self
 
 
@@ -126,13 +139,16 @@ class Barrier(Section):
     )
 
 
+Failures = Annotated[Number, Between(0, _MOST_FAILURES)]
+
+
 class Retries(Section):
     """How many failures are mended by trying again."""
 
-    submission: Count = Field(
+    submission: Failures = Field(
         default=settings.DEFAULT_MAX_FAILURES, description="submission failures, after which a job is removed"
     )
-    completion: Count = Field(
+    completion: Failures = Field(
         default=settings.DEFAULT_MAX_FAILURES, description="completion failures that are tried again"
     )
 
@@ -159,7 +175,7 @@ class GridFile(Section):
     koala: Version = Field(default=1, description="version of this file's format")
     grid: GridName = Field(description="the grid's name")
     clusters: Annotated[dict[GridName, Cluster], BeforeValidator(as_mapping), AfterValidator(_clusters)] = Field(
-        description="the clusters, by name"
+        description="the clusters, by name", json_schema_extra={"additionalProperties": False}
     )
     scheduling: Scheduling = Scheduling()
     claim: Claim = Claim()

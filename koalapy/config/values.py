@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
 from koalapy.config.connect import ConnectError, parse_connect
-from koalapy.model.textfile.fields import Line, Number, as_line, as_list, one_of, wrong
+from koalapy.model.textfile.fields import Line, as_line, as_list, one_of, wrong
 from koalapy.model.textfile.words import shown, use_known
 
 
@@ -84,18 +84,10 @@ def _store(text: str) -> str:
     raise wrong("is no store", "Write sqlite, or a URL that begins with sqlite:// or postgresql://.")
 
 
-def _version(number: int) -> int:
-    if number != 1:
-        advice = "Write koala: 1, or use the koalapy that wrote this file."
-        raise wrong(f"is {number}, and this version reads 1 only", advice, "other_version")
-    return number
-
-
 def _later(value: object) -> None:
     raise wrong("is not in this version of koalapy yet", "Remove it for now.", "not_yet")
 
 
-Version = Annotated[Number, AfterValidator(_version), WithJsonSchema({"const": 1})]
 Lines = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
 RelayKind = Annotated[Relay, one_of(Relay)]
 Sharing = Annotated[ScavengingPolicy, one_of(ScavengingPolicy)]

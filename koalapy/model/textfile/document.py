@@ -79,15 +79,12 @@ def read_value(text: str, source: str) -> Any:
 
 def kind_of(value: object) -> str:
     """What a value is, in a reader's words."""
-    names = {
-        dict: "a mapping",
-        list: "a list",
-        tuple: "a list",
-        str: "text",
-        bool: "a truth value",
-        type(None): "nothing",
-    }
-    return names.get(type(value), shown(value))
+    if isinstance(value, str):
+        return shown(value)
+    names = {dict: "a mapping", list: "a list", tuple: "a list", bool: "a truth value", type(None): "nothing"}
+    return names.get(
+        type(value), "a number" if isinstance(value, int | float) else shown(type(value).__name__, quote="")
+    )
 
 
 class _Reader:
@@ -155,7 +152,12 @@ class _Reader:
                 "alias", event, f"*{event.anchor} is an alias", "Write the value out; aliases are not read."
             )
         if event.tag is not None:
-            raise self._refusal("tag", event, f"{shown(event.tag)} is a tag", "Remove it; tags are not read.")
+            raise self._refusal(
+                "tag",
+                event,
+                f"{shown(event.tag.replace('tag:yaml.org,2002:', '!!'))} is a tag",
+                "Remove it; tags are not read.",
+            )
         if len(path) >= MAX_DEPTH:
             raise self._refusal("too_deep", event, f"more than {MAX_DEPTH} levels are nested", "Write a flatter file.")
         if self._values > MAX_VALUES:
@@ -214,7 +216,8 @@ def _with(data: Any, path: Path, value: Any) -> Any:
         return value
     step, rest = path[0], path[1:]
     if isinstance(data, dict):
-        return {**data, step: _with(data[step] if rest else None, rest, value)}
+        inner = data.get(step)
+        return {**data, step: _with({} if inner is None else inner, rest, value)}
     copy = list(data) if isinstance(data, list) else _no_place()
     copy[step] = _with(copy[step], rest, value)  # type: ignore[index]
     return copy

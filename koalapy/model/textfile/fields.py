@@ -1,19 +1,33 @@
 """The types of a file's values: each reads what was written and refuses the rest with advice."""
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core.core_schema import no_info_after_validator_function
 
-from koalapy.model.textfile.document import Plain, kind_of
+from koalapy.model.request import MAX_PROCESSORS
+from koalapy.model.textfile.document import Path, Plain, kind_of
 from koalapy.model.textfile.words import listed, nearest, shown
 from koalapy.model.units import DAY, MILLISECOND, Duration, format_duration, parse_duration, parse_size
 
 LONGEST_DURATION = Duration(3650 * DAY)
-LARGEST_NUMBER = 10**15
-_LONGEST_WORD = 255
+_LONGEST_LINE, _LONGEST_WORD = 4_096, 255
+_LONGEST_MEASURE = 40
+_MOST_DIGITS = 15
+_LARGEST = 10**40  # of a mapping's numbers; Python refuses to write very long ones
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
 _WORD = re.compile(r"[^\s-]\S*")
 _TRUE, _FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
@@ -25,10 +39,9 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False)
 
 
-def wrong(what: str, advice: str, code: str = "wrong_value", key: str = "") -> PydanticCustomError:
-    """The error for a value: `what` goes on after the key's name. `key` names one of the section's own keys."""
-    context = {"what": what, "advice": advice, "key": key}
-    return PydanticCustomError("koala", "{what}", {**context, "code": code})
+def wrong(what: str, advice: str, code: str = "wrong_value", at: Path = ()) -> PydanticCustomError:
+    """The error for a value: `what` goes on after the key's name. `at`: where below the section, if not it itself."""
+    return PydanticCustomError("koala", "{what}", {"what": what, "advice": advice, "code": code, "at": at})
 
 
 def as_text(value: object) -> str:
@@ -45,6 +58,8 @@ def as_line(value: object) -> str:
     text = as_text(value)
     if not text.strip():
         raise wrong("is empty", "Write its value, or remove the key.")
+    if len(text) > _LONGEST_LINE:
+        raise wrong(f"has {len(text)} characters, more than {_LONGEST_LINE}", "Write a shorter one.")
     if any((ord(character) < 32 and character != "\t") or character in "\x7f\x85\u2028\u2029" for character in text):
         raise wrong("holds a line break or control character", "Write it on one line.")
     return text
@@ -62,13 +77,13 @@ def as_word(value: object) -> str:
 
 def as_number(value: object) -> int:
     """A whole number in decimal digits."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _bounded(str(value) if abs(value) < LARGEST_NUMBER else "9" * 40)
-    if isinstance(value, Plain) and _INTEGER.fullmatch(value):
-        return _bounded(value)
+    digits = str(value) if isinstance(value, Plain) or _is_small(value) else ""
+    if len(digits) > _MOST_DIGITS and _INTEGER.fullmatch(digits):
+        raise wrong("is absurdly large", "Write a number that a cluster could have.")
+    if _INTEGER.fullmatch(digits):
+        return int(digits)
     quoted = " Remove the quotes." if type(value) is str and _INTEGER.fullmatch(value) else ""
-    what = shown(value) if isinstance(value, str | float) else kind_of(value)
-    raise wrong(f"is {what}, not a whole number", f"Write decimal digits only, such as 4.{quoted}")
+    raise wrong(f"is {_named(value)}, not a whole number", f"Write decimal digits only, such as 4.{quoted}")
 
 
 def as_flag(value: object) -> bool:
@@ -78,20 +93,15 @@ def as_flag(value: object) -> bool:
     word = value.casefold() if isinstance(value, Plain) else ""
     if word in _TRUE or word in _FALSE:
         return word in _TRUE
-    raise wrong(
-        f"is {shown(value) if isinstance(value, str) else kind_of(value)}, not a truth value", "Write true or false."
-    )
+    raise wrong(f"is {_named(value)}, not a truth value", "Write true or false.")
 
 
 def as_duration(value: object) -> Duration:
     """`90s`, `10m`, `2h`, `30d`."""
     try:
-        text = value if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
-        duration = parse_duration(text[:40])
+        duration = parse_duration(_short(value))
     except (ValueError, OverflowError):
-        raise wrong(
-            f"is {_named(value)}, not a duration", "Write a number and its unit: 90s, 10m, 2h or 30d."
-        ) from None
+        raise wrong(f"is {_named(value)}, not a duration", "Write number and unit: 90s, 10m, 2h or 30d.") from None
     if duration > LONGEST_DURATION:
         raise wrong(f"is {shown(value)}, longer than {format_duration(LONGEST_DURATION)}", "Write a shorter time.")
     return duration
@@ -100,38 +110,36 @@ def as_duration(value: object) -> Duration:
 def as_size(value: object) -> int:
     """Bytes of `512M` or `4G` (binary). A bare number is refused: batch systems do not agree on its unit."""
     try:
-        text = value[:40] if isinstance(value, str) else ""
-        if text.strip().isdecimal():
-            raise ValueError
-        size = parse_size(text)
+        text = _short(value)
+        size = 0 if text.strip().isdecimal() else parse_size(text)
     except ValueError:
-        raise wrong(f"is {_named(value)}, not a size", "Write a number and its unit: 512M or 4G.") from None
+        size = 0
+    if not size:
+        raise wrong(f"is {_named(value)}, not a size", "Write number and unit: 512M or 4G.")
     if not 1 << 20 <= size < 1 << 60:
-        raise wrong(f"is {shown(value)}, which is too {'small' if size < 1 << 20 else 'large'}", "Write at least 1M.")
+        raise wrong(f"is {shown(value)}, which is too {'small' if size < 1 << 20 else 'large'}", "Write 1M or more.")
     return size
 
 
-def at_least(least: int) -> AfterValidator:
-    """For numbers."""
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A bound of numbers, both ends included."""
 
-    def check(number: int) -> int:
-        if number < least:
-            raise wrong(f"is {number}, less than {least}", f"Write {least} or more.")
+    least: int
+    most: int
+
+    def check(self, number: int) -> int:
+        if number < self.least:
+            raise wrong(f"is {number}, less than {self.least}", f"Write {self.least} or more.")
+        if number > self.most:
+            raise wrong(f"is {number}, more than {self.most}", f"Write {self.most} or less.")
         return number
 
-    return AfterValidator(check)
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self.check, handler(source))
 
-
-def at_most(most: int) -> AfterValidator:
-    """For numbers."""
-
-    def check(number: int) -> int:
-        if number > most:
-            said = shown(number) if number < LARGEST_NUMBER else "absurdly large"
-            raise wrong(f"is {said}, more than {most}", f"Write {most} or less.")
-        return number
-
-    return AfterValidator(check)
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "minimum": self.least, "maximum": self.most}
 
 
 def lasting(least: Duration) -> AfterValidator:
@@ -178,6 +186,13 @@ def one_of(words: type[StrEnum]) -> BeforeValidator:
     return BeforeValidator(read)
 
 
+def _version(number: int) -> int:
+    if number != 1:
+        advice = "Write koala: 1, or use the koalapy that wrote this file."
+        raise wrong(f"is {number}, and this version reads 1 only", advice, "other_version")
+    return number
+
+
 Text = Annotated[str, BeforeValidator(as_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
 Line = Annotated[str, BeforeValidator(as_line), WithJsonSchema({"type": "string", "minLength": 1})]
 Word = Annotated[
@@ -186,8 +201,9 @@ Word = Annotated[
     WithJsonSchema({"type": ["string", "integer"], "pattern": r"^[^\s-]\S*$", "maxLength": 255}),
 ]
 Number = Annotated[int, BeforeValidator(as_number)]
-Positive = Annotated[Number, at_least(1), Field(json_schema_extra={"minimum": 1})]
-Count = Annotated[Number, at_least(0), Field(json_schema_extra={"minimum": 0})]
+Version = Annotated[Number, AfterValidator(_version), WithJsonSchema({"const": 1})]
+Positive = Annotated[Number, Between(1, MAX_PROCESSORS)]
+Count = Annotated[Number, Between(0, MAX_PROCESSORS)]
 Flag = Annotated[bool, BeforeValidator(as_flag)]
 Span = Annotated[
     Duration,
@@ -210,14 +226,17 @@ def _duration_text(duration: Duration) -> str:
     return whole if parse_duration(whole) == duration else f"{duration / MILLISECOND:.3f}ms"
 
 
-def _bounded(digits: str) -> int:
-    """The number, or one beyond any limit: longer texts cost Python an error of its own."""
-    number = int(digits[:20])
-    return number if abs(number) < LARGEST_NUMBER else LARGEST_NUMBER * (-1 if number < 0 else 1)
+def _is_small(value: object) -> bool:
+    """An int of a mapping whose digits Python agrees to write."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def _written(value: str | int | float) -> str:
-    return str.__str__(value) if isinstance(value, str) else str(value) if abs(value) < LARGEST_NUMBER else repr(value)
+    """A number of a mapping as a file would have it. Python refuses to write very long ones."""
+    try:
+        return str(value)
+    except ValueError:
+        raise wrong("is absurdly large", "Write it in quotes.") from None
 
 
 def _clean(text: str) -> str:
@@ -230,5 +249,12 @@ def _clean(text: str) -> str:
     return text
 
 
+def _short(value: object) -> str:
+    """Text that cannot cost much to read. Raises ValueError for all else."""
+    if not isinstance(value, str) or len(value) > _LONGEST_MEASURE:
+        raise ValueError("no duration or size is as long as that")
+    return str(value)
+
+
 def _named(value: object) -> str:
-    return shown(value) if isinstance(value, str | int | float) else kind_of(value)
+    return shown(value) if isinstance(value, str | float) or _is_small(value) else kind_of(value)

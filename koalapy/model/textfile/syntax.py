@@ -74,6 +74,11 @@ def _meaning(error: Exception, text: str, place: _Place) -> tuple[str, str]:
         return _CONTROL
     if "\t" in line[: len(line) - len(line.lstrip())] or line[place.column - 1 : place.column] == "\t":
         return _TAB
+    if "mapping values are not allowed" in str(error) and line.count(": ") < 2:
+        return (
+            f"this line runs on from the one before{_quoting(line)}",
+            "Indent both alike, and look for a missing colon.",
+        )
     words = f"{getattr(error, 'context', '')} {getattr(error, 'problem', '')} {error}"
     for known, what, advice in _MEANINGS:
         if known in words:

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import Document, Path, dotted, kind_of
 from koalapy.model.textfile.fields import Section
-from koalapy.model.textfile.words import nearest, shown, use_known
+from koalapy.model.textfile.words import use_known
 
 MOST_SHOWN = 5
 
@@ -43,7 +43,7 @@ def refusal(document: Document, problems: Sequence[Problem]) -> RequestError:
     lines = [f"{document.source} has {len(ordered)} mistakes:"]
     lines += [f"{_sentence(document, problem)} {problem.advice}" for problem in ordered[:MOST_SHOWN]]
     lines += [f"and {len(ordered) - MOST_SHOWN} more."] if len(ordered) > MOST_SHOWN else []
-    return RequestError(first.code, "\n  ".join(lines), "\nCorrect these and try again.")
+    return RequestError(first.code, "\n  ".join(lines), "Correct these, and try again.")
 
 
 def known_keys(schema: type[Section], path: Path) -> list[str]:
@@ -51,9 +51,7 @@ def known_keys(schema: type[Section], path: Path) -> list[str]:
     whole = schema.model_json_schema()
     node: Mapping[str, Any] = whole
     for step in path:
-        node = _resolved(whole, node)
-        properties = node.get("properties", {})
-        node = node.get("items") or properties.get(step) or node.get("additionalProperties") or {}
+        node = _part(_resolved(whole, node), step)
     return list(_resolved(whole, node).get("properties", {}))
 
 
@@ -67,8 +65,7 @@ def _problem(schema: type[Section], detail: ErrorDetails) -> Problem:
     context: dict[str, Any] = detail.get("ctx", {})
     match detail["type"]:
         case "koala":
-            at = (*path, context["key"]) if context["key"] else path
-            return Problem(at, context["code"], context["what"], context["advice"])
+            return Problem((*path, *context["at"]), context["code"], context["what"], context["advice"])
         case "extra_forbidden" | "invalid_key":
             return _unknown_key(schema, path)
         case "missing":
@@ -77,15 +74,21 @@ def _problem(schema: type[Section], detail: ErrorDetails) -> Problem:
             what = f"is {kind_of(detail['input'])} where keys and values belong"
             return Problem(path, "wrong_value", what, "Write `key: value` lines below it, or {key: value}.")
         case _:
-            what = f"is {shown(detail['input'])}, which does not fit: {detail['msg']}"
+            what = f"is {kind_of(detail['input'])}, which does not fit: {detail['msg']}"
             return Problem(path, "wrong_value", what, "See the file's reference for what belongs there.")
 
 
 def _unknown_key(schema: type[Section], path: Path) -> Problem:
-    known, word = known_keys(schema, path[:-1]), str(path[-1])
-    meant = nearest(word, known)
-    advice = f"Did you mean {meant}?" if meant else use_known(word, known)
+    advice = use_known(str(path[-1]), known_keys(schema, path[:-1]))
     return Problem(path, "unknown_key", "is not a known key", advice)
+
+
+def _part(node: Mapping[str, Any], step: str | int) -> Mapping[str, Any]:
+    if isinstance(step, int):
+        return dict(node.get("items", {}))
+    others = [node.get("additionalProperties"), *node.get("patternProperties", {}).values()]
+    found: Mapping[str, Any] = node.get("properties", {}).get(step) or next((other for other in others if other), {})
+    return dict(found)
 
 
 def _resolved(whole: Mapping[str, Any], node: Any) -> Mapping[str, Any]:

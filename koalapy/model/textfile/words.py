@@ -30,12 +30,12 @@ def listed(words: Iterable[str], joint: str = "or", most: int = 12) -> str:
     return f" {joint} ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
-def use_known(word: str, known: Collection[str], nothing: str = "Remove it.") -> str:
+def use_known(word: str, known: Collection[str]) -> str:
     """The advice for a word that is not among the known ones."""
     meant = nearest(word, known)
     if meant is not None:
-        return f"Did you mean {meant}? Known: {listed(known)}." if len(known) > 1 else f"Did you mean {meant}?"
-    return f"Write one of {listed(known)}." if known else nothing
+        return f"Did you mean {meant}?"
+    return f"Write one of {listed(known)}." if known else "Remove it."
 
 
 def _escaped(character: str) -> str:

@@ -1,0 +1,217 @@
+"""The schema of the job file (docs/job-file.md): its keys, their defaults, and what must hold between them."""
+
+import json
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+
+from koalapy.languages.paths import as_executable, as_staged_in, as_staged_out, is_staged, twice
+from koalapy.model.identity import MAX_COMPONENTS
+from koalapy.model.request import (
+    DEFAULT_PRIORITY,
+    LOWEST_PRIORITY,
+    ComponentRequest,
+    Launch,
+    RetryOn,
+    WhenBusy,
+)
+from koalapy.model.textfile.fields import (
+    Between,
+    Flag,
+    Line,
+    Number,
+    Positive,
+    Section,
+    Size,
+    Span,
+    Text,
+    Version,
+    Word,
+    as_line,
+    as_list,
+    as_mapping,
+    lasting,
+    one_of,
+    wrong,
+)
+from koalapy.model.textfile.words import shown, use_known
+from koalapy.model.units import HOUR, SECOND
+
+MOST_FILES = 1_000
+MOST_BYTES = 262_144  # of a component, and of the lists of files: each must fit a message of the cluster's
+_MOST_GPUS = 10_000
+_LONGEST_NAME = 128
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_RESERVED = "KOALA_"
+
+
+class Communication(StrEnum):
+    """Whether the components reach each other."""
+
+    ALL = "all"
+    NONE = "none"
+
+
+def _cluster(value: object, info: ValidationInfo) -> str:
+    """The cluster's name as the grid file spells it."""
+    text = as_line(value)
+    known = info.context and info.context.get("clusters")
+    spelled = {name.casefold(): name for name in known} if known is not None else {text.casefold(): text}
+    if text.casefold() not in spelled:
+        raise wrong(
+            f"is {shown(text)}, which the grid does not have",
+            use_known(text, list(spelled.values())),
+            "unknown_cluster",
+        )
+    return spelled[text.casefold()]
+
+
+def _variable(value: object) -> str:
+    text = as_line(value)
+    if not _VARIABLE.fullmatch(text):
+        raise wrong("is no name of an environment variable", "Use letters, digits and _, and begin with no digit.")
+    if text.startswith(_RESERVED):
+        raise wrong(f"is a name that koalapy sets ({_RESERVED}…)", "Choose another name.")
+    return text
+
+
+def _name(text: str) -> str:
+    if len(text) > _LONGEST_NAME:
+        raise wrong(f"has {len(text)} characters, more than {_LONGEST_NAME}", "Write a shorter one.")
+    return text
+
+
+def _no_more_files(files: list[Any]) -> list[Any]:
+    if len(files) > MOST_FILES:
+        raise wrong(f"names {len(files)} files, more than {MOST_FILES}", "Pack them into an archive.")
+    return files
+
+
+def _components(components: list[Any]) -> list[Any]:
+    if not components:
+        raise wrong("is empty", "Write at least one component, such as `- {processors: 4, executable: hostname}`.")
+    if len(components) > MAX_COMPONENTS:
+        raise wrong(f"lists {len(components)} components, more than {MAX_COMPONENTS}", "Write fewer.", "too_many")
+    return components
+
+
+Variable = Annotated[str, BeforeValidator(_variable), WithJsonSchema({"type": "string", "pattern": _VARIABLE.pattern})]
+Cluster = Annotated[str, BeforeValidator(_cluster), WithJsonSchema({"type": "string"})]
+Executable = Annotated[str, BeforeValidator(as_executable), WithJsonSchema({"type": "string", "minLength": 1})]
+StagedIn = Annotated[str, BeforeValidator(as_staged_in), WithJsonSchema({"type": "string", "minLength": 1})]
+StagedOut = Annotated[str, BeforeValidator(as_staged_out), WithJsonSchema({"type": "string", "minLength": 1})]
+Listed = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
+Files = BeforeValidator(lambda value: _no_more_files(as_list(value)))
+
+
+class ComponentFile(Section):
+    """Processors of one cluster and the program on them."""
+
+    processors: Positive = Field(description="how many processors")
+    executable: Executable = Field(description="the program")
+    arguments: Annotated[tuple[Text, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
+        default=(), description="its arguments; numbers arrive as they are written"
+    )
+    cluster: Cluster | None = Field(default=None, description="where it must run; anywhere if not said")
+    walltime: Annotated[Span, lasting(SECOND)] = Field(default=HOUR, description="how long the program may run")
+    launch: Annotated[Launch, one_of(Launch)] = Field(default=Launch.PER_PROCESSOR, description="how many processes")
+    processors_per_node: Positive | None = Field(default=None, description="processors of each node")
+    threads_per_process: Positive = Field(default=1, description="processors of each process")
+    memory_per_processor: Size | None = Field(default=None, description="memory of each processor")
+    gpus: Annotated[Number, Between(0, _MOST_GPUS)] = Field(default=0, description="GPUs")
+    exclusive: Flag = Field(default=False, description="whole nodes only")
+    environment: Annotated[dict[Variable, Text], BeforeValidator(as_mapping)] = Field(
+        default={}, description="variables of the program"
+    )
+    setup: Listed = Field(default=(), description="lines for a shell on each node, once, before the program")
+    account: Word | None = Field(default=None, description="account or project, instead of the grid file's")
+    queue: Word | None = Field(default=None, description="queue or partition, instead of the grid file's")
+    qos: Word | None = Field(default=None, description="quality of service, instead of the grid file's")
+    constraint: Word | None = Field(default=None, description="features of the nodes, instead of the grid file's")
+    native: Listed = Field(default=(), description="further options of the batch system's submit command")
+    optional: Flag = Field(default=False, description="the job may start without it")
+
+    @model_validator(mode="after")
+    def _check_nodes(self) -> Self:
+        per_node = self.processors_per_node
+        if per_node is not None and per_node > self.processors:
+            what = f"is {per_node}, more than the component's {self.processors} processors"
+            raise wrong(what, f"Write {self.processors} or less.", at=("processors_per_node",))
+        for whole, of in ((self.processors, "processors"), (per_node, "processors_per_node")):
+            if whole is not None and whole % self.threads_per_process:
+                what = f"is {self.threads_per_process}, which does not divide {of} ({whole})"
+                raise wrong(what, f"Write a divisor of {whole}.", at=("threads_per_process",))
+        return self
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Self:
+        size = len(json.dumps([self.executable, self.arguments, self.environment, self.setup, self.native]))
+        if size > MOST_BYTES:
+            what = f"has arguments, environment and setup of {size} bytes, more than {MOST_BYTES}"
+            raise wrong(what, "Put them into a file, and stage it in.", "too_large")
+        return self
+
+    def request(self) -> ComponentRequest:
+        """The component as the engine knows it."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return ComponentRequest(**{**fields, "environment": tuple(self.environment.items())})
+
+
+class JobFile(Section):
+    """A job of one or more components that start together."""
+
+    koala: Version = Field(default=1, description="version of this file's format")
+    name: Annotated[Line, AfterValidator(_name)] | None = Field(default=None, description="the file's name")
+    components: Annotated[
+        tuple[ComponentFile, ...],
+        Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_COMPONENTS}),
+        BeforeValidator(lambda value: _components(as_list(value))),
+    ] = Field(description="what runs, in order of rank")
+    priority: Annotated[Number, Between(0, LOWEST_PRIORITY)] = Field(
+        default=DEFAULT_PRIORITY, description="lower goes first"
+    )
+    when_busy: Annotated[WhenBusy, one_of(WhenBusy)] | None = Field(
+        default=None, description="queue for one component, wait for more"
+    )
+    retry_on: Annotated[
+        tuple[Annotated[RetryOn, one_of(RetryOn)], ...], Field(strict=False), BeforeValidator(as_list)
+    ] = Field(default=(RetryOn.LOST, RetryOn.KILLED), description="what is tried again")
+    communication: Annotated[Communication, one_of(Communication)] = Field(
+        default=Communication.ALL, description="none: components may lie in different networks"
+    )
+    stage_in: Annotated[tuple[StagedIn, ...], Field(strict=False), Files] = Field(
+        default=(), description="files that every component gets"
+    )
+    stage_out: Annotated[tuple[StagedOut, ...], Field(strict=False), Files] = Field(
+        default=(), description="files that are fetched when the job is done"
+    )
+
+    @model_validator(mode="after")
+    def _check_optional(self) -> Self:
+        if all(component.optional for component in self.components):
+            advice = "Leave `optional` out of one at least."
+            raise wrong("are all optional, so that nothing need run", advice, at=("components",))
+        return self
+
+    @model_validator(mode="after")
+    def _check_files(self) -> Self:
+        for key in ("stage_in", "stage_out"):
+            paths = getattr(self, key)
+            if found := twice(paths):
+                what = f"names {shown(paths[found[0]])}, where another file lies already ({shown(found[1])})"
+                raise wrong(what, "Rename one of them.", at=(key,))
+            if len(json.dumps(paths)) > MOST_BYTES:
+                raise wrong(f"has paths of more than {MOST_BYTES} bytes", "Pack the files into an archive.", at=(key,))
+        return self
+
+    @model_validator(mode="after")
+    def _check_executables(self) -> Self:
+        """A program that nobody stages or makes fails on every node; better said now."""
+        for index, component in enumerate(self.components):
+            if not component.setup and not is_staged(component.executable, self.stage_in):
+                what = f"is {shown(component.executable)}, which is not among stage_in"
+                at = ("components", index, "executable")
+                raise wrong(what, "Add it to stage_in, or write an absolute path.", "not_staged", at)
+        return self

@@ -1,0 +1,69 @@
+"""koalapy's own job language: YAML, or a mapping of the same shape."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from koalapy.languages.endings import stem_of
+from koalapy.languages.jobfile import Communication, JobFile
+from koalapy.languages.overrides import override
+from koalapy.model.request import Request, WhenBusy
+from koalapy.model.textfile.document import Document, read_document
+from koalapy.model.textfile.validation import validate
+
+UNNAMED = "job"
+_LONGEST_STEM = 128
+
+
+def read(
+    text: str | bytes,
+    source: str,
+    directory: str,
+    clusters: Collection[str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> Request:
+    """The request that a job file's text makes. Raises RequestError, which names file, line and key.
+
+    `source` is the file's name as its owner knows it, `directory` the absolute one that its paths are relative to.
+    `clusters` are the grid's names; None leaves them unchecked. `overrides` are those of `koala submit -o`.
+    """
+    return _request(read_document(text, source), directory, clusters, overrides)
+
+
+def from_mapping(
+    mapping: Mapping[str, Any],
+    source: str,
+    directory: str,
+    clusters: Collection[str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> Request:
+    """The same from a mapping of the file's shape; errors name `source` and key."""
+    return _request(Document(source, dict(mapping)), directory, clusters, overrides)
+
+
+def json_schema() -> dict[str, Any]:
+    """The job file's JSON Schema, for editors and clients; what only koalapy can check is not in it."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobFile.model_json_schema()}
+
+
+def _request(
+    document: Document, directory: str, clusters: Collection[str] | None, overrides: Mapping[str, str] | None
+) -> Request:
+    job = validate(JobFile, override(document, overrides or {}), {"clusters": clusters})
+    busy = WhenBusy.QUEUE if len(job.components) == 1 else WhenBusy.WAIT
+    return Request(
+        name=job.name or _name_of(document.source),
+        components=tuple(component.request() for component in job.components),
+        priority=job.priority,
+        when_busy=job.when_busy or busy,
+        retry_on=tuple(dict.fromkeys(job.retry_on)),
+        communication=job.communication is Communication.ALL,
+        stage_in=job.stage_in,
+        stage_out=job.stage_out,
+        directory=directory,
+    )
+
+
+def _name_of(source: str) -> str:
+    """The file's name, as far as it can be shown; a pipe has none."""
+    stem = "".join(character for character in stem_of(source) if character.isprintable())[:_LONGEST_STEM].strip()
+    return UNNAMED if stem.startswith(("-", "<")) or not stem else stem
