@@ -1,0 +1,179 @@
+"""Slurm, 22.05 and later, by its own commands; the manual pages are sbatch(1), squeue(1), scontrol(1), sacct(1)."""
+
+import re
+from typing import Dict, List, Optional, Sequence
+
+from koalapy_adapters.batch import slurm_capacity, slurm_jobs, slurm_launch
+from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
+from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
+from koalapy_adapters.batch.text import native_lines, one_line, quoted, rounded_up
+from koalapy_adapters.batch.verdicts import check, unreadable
+from koalapy_adapters.errors import Result
+
+NAME = "slurm"
+
+capacity_argvs = slurm_capacity.capacity_argvs
+parse_capacity = slurm_capacity.parse_capacity
+batch_id = slurm_launch.batch_id
+restarts = slurm_launch.restarts
+hosts = slurm_launch.hosts
+launch = slurm_launch.launch
+
+_MIB = 1024 * 1024
+
+# What DESIGN promises of every batch job, after all that a user may have written: the last of two directives counts.
+_ALWAYS = ["--no-requeue", "--open-mode=append", "--export=ALL"]
+
+# Any other --export than ALL has Slurm run the user's login shell on the node first (up to 22.05 NIL too), which takes
+# a quarter of a second at best, and longer than its time-out at worst. So all is passed, and this drops it again.
+_CLEAN = """\
+for name in $(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p'); do
+    case $name in
+    SLURM_* | HOME | LOGNAME | PATH | SHELL | TMPDIR | USER | CUDA_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES) ;;
+    *) unset "$name" ;;
+    esac
+done
+"""
+
+
+def describe_argv(site: Site) -> Argv:
+    return ["scontrol", "show", "config"]
+
+
+def parse_describe(result: Result) -> Description:
+    """Features: `accounting` where a database keeps the history of jobs; `memory` where memory is allocated."""
+    check(result, UNREACHABLE)
+    settings = dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", result.stdout, re.MULTILINE))
+    if "SLURM_VERSION" not in settings:
+        raise unreadable(result, "did not say its version")
+    features = []
+    if settings.get("AccountingStorageType", "").endswith("slurmdbd"):
+        features.append("accounting")
+    if "MEMORY" in settings.get("SelectTypeParameters", "").upper():
+        features.append("memory")
+    return Description(settings["SLURM_VERSION"], features)
+
+
+def script(job: BatchJob) -> str:
+    """`gpus` are those on each node (--gres). Raises RequestError for a value that fits on no line."""
+    directives = _shape(job) + _wishes(job) + native_lines(job.native) + _identity(job)
+    lines = ["#!/bin/sh"] + ["#SBATCH " + directive for directive in directives]
+    return "\n".join(lines) + "\n" + _CLEAN + "exec " + quoted(job.command) + "\n"
+
+
+def submit_argv(job: BatchJob, path: str) -> Argv:
+    """Variables such as SBATCH_REQUEUE in a user's profile beat directives, and are beaten by these options."""
+    return ["sbatch", "--parsable", "--job-name=" + job.tag, *_ALWAYS, path]
+
+
+def parse_submit(result: Result) -> str:
+    """`sbatch --parsable` prints ID, or ID;CLUSTER."""
+    check(result, REFUSALS)
+    match = re.match(r"(\d+)(;\S+)?$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
+    if not match:
+        raise unreadable(result, "printed no job id")
+    return match.group(1)
+
+
+def status_argv(batch_ids: Sequence[str]) -> Argv:
+    return ["squeue", "-h", "-a", "-t", "all", "-j", ",".join(batch_ids), "-O", slurm_jobs.SQUEUE_FORMAT]
+
+
+def parse_status(result: Result) -> Dict[str, JobStatus]:
+    """Ended jobs are listed for MinJobAge. Asked about one it has forgotten, squeue fails; of two, it is silent."""
+    if _forgotten(result):
+        return {}
+    check(result, UNREACHABLE)
+    return slurm_jobs.by_id(slurm_jobs.status(job, result) for job in slurm_jobs.jobs(result))
+
+
+def find_argv(site: Site, tag: str) -> Argv:
+    return ["squeue", "-h", "-a", "-t", "all", "-u", site.user, "-n", tag, "-O", slurm_jobs.SQUEUE_FORMAT]
+
+
+def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
+    check(result, UNREACHABLE)
+    jobs = [job for job in slurm_jobs.jobs(result) if job.name == tag]
+    return slurm_jobs.newest(slurm_jobs.status(job, result) for job in jobs)
+
+
+def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
+    """With an id: the controller, which remembers for MinJobAge and needs no database. Without: the accounting."""
+    if batch_id:
+        return ["scontrol", "show", "job", "-o", batch_id]
+    fields = "--format=" + slurm_jobs.SACCT_FORMAT
+    return ["sacct", "-n", "-X", "-P", "--user=" + site.user, "--name=" + tag, "--starttime=now-30days", fields]
+
+
+def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
+    """None also for an id that a reset controller has given to another job, and without a database."""
+    if _forgotten(result) or "accounting storage is disabled" in result.stderr:
+        return None
+    check(result, UNREACHABLE)
+    if result.argv and result.argv[0] == "sacct":
+        return slurm_jobs.newest(job for job in slurm_jobs.accounted_jobs(result) if job.name == tag)
+    status = slurm_jobs.shown_job(result)
+    return status if status and status.name == tag else None
+
+
+def cancel_argv(batch_ids: Sequence[str]) -> Argv:
+    return ["scancel", *batch_ids]
+
+
+def parse_cancel(result: Result) -> None:
+    """scancel says nothing of unknown and ended jobs; some versions fail over them."""
+    if not re.search(r"invalid job id|already completing or completed", result.stderr, re.IGNORECASE):
+        check(result, UNREACHABLE)
+
+
+def _shape(job: BatchJob) -> List[str]:
+    """One task a processor, so that Slurm itself spreads them.
+
+    Slurm allocates --ntasks-per-node processors on every node, the last too: 9 processors, 4 a node, as 3 on each of
+    3 nodes waste none.
+    """
+    shape = ["--ntasks=%d" % job.processors, "--cpus-per-task=1"]
+    if job.processors_per_node:
+        nodes = rounded_up(job.processors, job.processors_per_node)
+        shape += ["--nodes=%d" % nodes, "--ntasks-per-node=%d" % rounded_up(job.processors, nodes)]
+    return [*shape, "--time=%d" % rounded_up(job.walltime_s, 60)]
+
+
+def _wishes(job: BatchJob) -> List[str]:
+    wishes = [
+        "--%s=%s" % (option, one_line(what, value))
+        for what, option, value in (
+            ("queue", "partition", job.queue),
+            ("account", "account", job.account),
+            ("qos", "qos", job.qos),
+            ("reservation", "reservation", job.reservation),
+            ("constraint", "constraint", job.constraint),
+        )
+        if value
+    ]
+    if job.memory_per_processor:
+        wishes.append("--mem-per-cpu=%dM" % rounded_up(job.memory_per_processor, _MIB))
+    if job.gpus:
+        wishes.append("--gres=gpu:%d" % job.gpus)
+    if job.exclusive:
+        wishes.append("--exclusive")
+    return wishes
+
+
+def _identity(job: BatchJob) -> List[str]:
+    """In the name of the output file, but not in that of the directory, sbatch expands %j and the like."""
+    return [
+        "--job-name=" + job.tag,
+        *_ALWAYS,
+        "--chdir=" + _path(job.directory),
+        "--output=" + _path(job.output).replace("%", "%%"),
+    ]
+
+
+def _path(path: str) -> str:
+    """sbatch reads a directive as a shell reads its words."""
+    return '"%s"' % one_line("directory", path).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _forgotten(result: Result) -> bool:
+    return result.exit_status != 0 and "invalid job id" in result.stderr.lower()

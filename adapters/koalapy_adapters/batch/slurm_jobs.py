@@ -1,0 +1,129 @@
+"""Slurm's jobs as squeue, scontrol and sacct list them, read into statuses."""
+
+import re
+from typing import Dict, Iterator, List, NamedTuple, Optional
+
+from koalapy_adapters.batch.protocol import ENDED, EXITED, HELD, KILLED, LOST, QUEUED, JobStatus
+from koalapy_adapters.batch.slurm_words import ENDINGS, STATES, holds, stuck
+from koalapy_adapters.batch.verdicts import unreadable
+from koalapy_adapters.errors import Result
+
+# A stable text, not --json: squeue --json exits 0 when the controller is down, ignores -j, lists ended jobs too and is
+# forty times as long. The name comes last, since anybody may put a line break or a bar into it, and is cut to one more
+# than a tag has, too short for a line that could be taken for a job.
+SQUEUE_FORMAT = "JobID:|,State:|,UserName:|,Partition:|,NumCPUs:|,exit_code:|,RestartCnt:|,Reason:|,Name:.16"
+_JOB = re.compile(r"(\d+)\|([A-Z_]+)\|([^|]+)\|([^|]*)\|(\d+)\|(\d+(?::\d+)?)\|(\d+)\|([^|]*)\|(.*)\Z")
+
+# A larger "signal" is Slurm's own, such as the 125 of a job that ran out of memory.
+_LAST_SIGNAL = 64
+# slurmd's way to say that it could not open the output file or start the script: no such signal exists.
+_NOT_STARTED = 53
+
+
+class Job(NamedTuple):
+    """A line of squeue. `partitions` are those that a pending job may start in."""
+
+    batch_id: str
+    state: str
+    user: str
+    partitions: List[str]
+    processors: int
+    exit_code: str
+    restarts: int
+    reason: str
+    name: str
+
+
+def jobs(result: Result) -> Iterator[Job]:
+    """The jobs of a squeue in SQUEUE_FORMAT. What is no job is the rest of a name with a line break."""
+    for line in result.stdout.splitlines():
+        match = _JOB.match(line)
+        if match:
+            number, state, user, partitions, processors, exit_code, restarts, reason, name = match.groups()
+            yield Job(
+                number,
+                state,
+                user,
+                partitions.split(","),
+                int(processors),
+                exit_code,
+                int(restarts),
+                reason,
+                name.strip(),
+            )
+
+
+def status(job: Job, result: Result) -> JobStatus:
+    """The job as the protocol says it. Raises UnreadableError for a state that Slurm's manual did not have."""
+    return job_status(job.batch_id, job.name, job.state, job.reason, job.exit_code, job.restarts, result)
+
+
+def shown_job(result: Result) -> Optional[JobStatus]:
+    """The job of `scontrol show job -o`; None if there is none. Free text of the user comes after these keys."""
+    fields = dict(re.findall(r"(\w+)=(\S*)", result.stdout)[::-1])
+    if "JobId" not in fields:
+        return None
+    reason = re.search(r" Reason=(.*?) Dependency=", result.stdout)
+    return job_status(
+        fields["JobId"],
+        fields.get("JobName", ""),
+        fields.get("JobState", ""),
+        reason.group(1) if reason else "",
+        fields.get("ExitCode", "0:0"),
+        int(fields.get("Restarts", "0")),
+        result,
+    )
+
+
+SACCT_FORMAT = "JobIDRaw,JobName,State,ExitCode"
+
+
+def accounted_jobs(result: Result) -> Iterator[JobStatus]:
+    """The jobs of a `sacct -n -X -P` in SACCT_FORMAT, whose states may read `CANCELLED by 1000`."""
+    for line in result.stdout.splitlines():
+        fields = line.split("|")
+        if len(fields) != 4:
+            raise unreadable(result, "printed a line that is no job")
+        number, name, state, exit_code = fields
+        yield job_status(number, name, (state.split() or [""])[0], "", exit_code, 0, result)
+
+
+def job_status(
+    batch_id: str, name: str, word: str, reason: str, exit_code: str, restarts: int, result: Result
+) -> JobStatus:
+    """From Slurm's own words. `exit_code` is CODE:SIGNAL, or in squeue the number that wait(2) gives."""
+    if word not in STATES:
+        raise unreadable(result, "says that job %s is in a state named %r" % (batch_id, word))
+    state = STATES[word]
+    reason = "" if reason == "None" else reason
+    if state == ENDED:
+        return _ended(JobStatus(batch_id, name, ENDED, reason or word, restarts=restarts), word, exit_code)
+    if state == QUEUED and holds(reason):
+        state = HELD
+    return JobStatus(batch_id, name, state, reason, stuck(reason) if state in (QUEUED, HELD) else "", restarts=restarts)
+
+
+def _ended(status: JobStatus, word: str, exit_code: str) -> JobStatus:
+    code, signal = _code_and_signal(exit_code)
+    if word == "FAILED" and signal == _NOT_STARTED:
+        return status._replace(ending=LOST)
+    ending = ENDINGS.get(word) or (KILLED if signal else EXITED)
+    if 0 < signal <= _LAST_SIGNAL:
+        return status._replace(ending=ending, exit_status=128 + signal)
+    return status._replace(ending=ending, exit_status=code if code or ending == EXITED else None)
+
+
+def _code_and_signal(exit_code: str) -> List[int]:
+    if ":" in exit_code:
+        return [int(number) for number in exit_code.split(":")]
+    status = int(exit_code)
+    return [status >> 8 & 0xFF, status & 0x7F]
+
+
+def by_id(statuses: Iterator[JobStatus]) -> Dict[str, JobStatus]:
+    return {status.batch_id: status for status in statuses}
+
+
+def newest(statuses: Iterator[JobStatus]) -> Optional[JobStatus]:
+    """Of several jobs of one tag, the one that still lives, else the latest."""
+    return max(statuses, key=lambda status: (status.state != ENDED, int(status.batch_id)), default=None)

@@ -1,0 +1,90 @@
+"""Inside a Slurm job: who we are, which nodes we have, and how srun starts the node agents."""
+
+from typing import Callable, Dict, List, Mapping, Sequence
+
+from koalapy_adapters.batch import hostlist
+from koalapy_adapters.batch.protocol import Argv, Host, Launch
+from koalapy_adapters.errors import UnreadableError
+
+
+def batch_id(environment: Mapping[str, str]) -> str:
+    return environment.get("SLURM_JOB_ID", "")
+
+
+def restarts(environment: Mapping[str, str]) -> int:
+    """sbatch(1): the variable is set only in a job that was requeued or restarted."""
+    return int(environment.get("SLURM_RESTART_COUNT", "0"))
+
+
+def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Host]:
+    """A task is a processor, as the script asks for it: what Slurm gave beyond that, for the sake of whole nodes or of
+    equal ones, is not counted.
+    """
+    names = _names(environment)
+    counts = _counts(environment, "SLURM_TASKS_PER_NODE", names)
+    left = int(environment.get("SLURM_NTASKS", sum(counts)))
+    found = []
+    for name, count in zip(names, counts):
+        found.append(Host(name, min(count, left)))
+        left -= found[-1].processors
+    return [host for host in found if host.processors]
+
+
+def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
+    """One srun for all nodes on which the job has equally many processors: that is, nearly always, one.
+
+    Each agent gets all processors that the job has on its node. Its standard input is a copy of srun's. What the agents
+    print comes out of srun in whole lines up to 1024 bytes; longer ones mix, and a flood can break the step.
+    """
+    every = _names(environment)
+    owned = dict(zip(every, _counts(environment, "SLURM_JOB_CPUS_PER_NODE", every)))
+    groups: Dict[int, List[str]] = {}
+    for name in names:
+        groups.setdefault(owned[name], []).append(name)
+    return [Launch(_srun(group, processors) + agent, group) for processors, group in groups.items()]
+
+
+def _srun(names: List[str], processors: int) -> Argv:
+    return [
+        "srun",
+        "--overlap",  # several agents of a node, after one was lost, must not wait for each other
+        "--nodes=%d" % len(names),
+        "--ntasks=%d" % len(names),
+        "--ntasks-per-node=1",
+        "--cpus-per-task=%d" % processors,  # since 22.05 srun does not take it from the job
+        "--mem=0",  # all that the job has on the node
+        "--mpi=none",  # else an MPI program that an agent starts would take itself for a task of this step
+        "--nodelist=" + ",".join(names),
+        "--export=ALL",
+        "--input=all",
+        "--kill-on-bad-exit=0",  # the wrapper decides what the end of an agent means
+        "--wait=0",
+        "--",
+    ]
+
+
+def _names(environment: Mapping[str, str]) -> List[str]:
+    try:
+        return hostlist.expand(environment["SLURM_JOB_NODELIST"])
+    except KeyError as error:
+        raise _not_a_job("SLURM_JOB_NODELIST is not set") from error
+    except ValueError as error:
+        raise _not_a_job(str(error)) from error
+
+
+def _counts(environment: Mapping[str, str], variable: str, names: List[str]) -> List[int]:
+    try:
+        counts = hostlist.expand_counts(environment.get(variable, ""))
+    except ValueError as error:
+        raise _not_a_job("%s is %s" % (variable, error)) from error
+    if len(counts) != len(names):
+        raise _not_a_job("%s counts %d nodes, not %d" % (variable, len(counts), len(names)))
+    return counts
+
+
+def _not_a_job(what: str) -> UnreadableError:
+    return UnreadableError(
+        "unreadable_allocation",
+        "Slurm's environment does not say which nodes the job has: %s." % what,
+        "Report it as a bug, with the output of `env | grep SLURM` in a batch job.",
+    )

@@ -1,0 +1,134 @@
+"""Slurm's messages of failure, and whose move each is."""
+
+from typing import Tuple
+
+from koalapy_adapters.batch.verdicts import Verdict
+from koalapy_adapters.errors import RequestError, SiteError, TransientError
+
+# Of every command: the controller does not answer, or does not let us in. slurm_errno.h has the words.
+UNREACHABLE: Tuple[Verdict, ...] = (
+    Verdict(
+        r"unable to contact slurm controller|socket timed out|connection refused|slurm controller not responding"
+        r"|zero bytes were transmitted|backup controller in standby|temporarily unable to accept"
+        r"|communication connection failure|message (send|receive) failure|resource temporarily unavailable"
+        r"|transport endpoint|slurm_persist_conn_open|problem talking to the database|slurm system busy",
+        TransientError,
+        "batch_system_unreachable",
+        "Slurm's controller does not answer.",
+        "It is asked again; if this goes on, see `scontrol ping` on the head node.",
+    ),
+    Verdict(
+        r"protocol authentication error|munge|incompatible (protocol )?version|invalid authentication",
+        SiteError,
+        "batch_system_misconfigured",
+        "Slurm's commands cannot speak with its controller.",
+        "Ask the site: munge or the Slurm version of the head node may be wrong.",
+    ),
+)
+
+# Of sbatch. Words that name a cause come before words that only say that the submission failed.
+REFUSALS: Tuple[Verdict, ...] = (
+    *UNREACHABLE,
+    Verdict(
+        r"invalid partition",
+        RequestError,
+        "no_such_queue",
+        "Slurm has no partition of this name.",
+        "Correct `queue` in the job or grid file; `sinfo` on the head node lists the partitions.",
+    ),
+    Verdict(
+        r"invalid account|(account|group).* not permitted|not permitted to use this (account|partition)",
+        RequestError,
+        "account_not_permitted",
+        "Slurm does not let this account, or this user, into the partition.",
+        "Correct `account` or `queue` in the job or grid file, or ask the site for access.",
+    ),
+    Verdict(
+        r"invalid qos|qos not permitted",
+        RequestError,
+        "no_such_qos",
+        "Slurm does not know this quality of service, or does not grant it to this account and partition.",
+        "Correct `qos` in the job or grid file.",
+    ),
+    Verdict(
+        r"(assoc|qos|acct|account)\w*submitjob\w*limit|maxsubmitjobs|submit limit reached",
+        TransientError,
+        "submit_limit",
+        "Slurm allows this user or account no more jobs in its queues at a time.",
+        "It is tried again when jobs have ended; the site sets the limit.",
+    ),
+    Verdict(
+        r"violates accounting/qos policy",
+        RequestError,
+        "accounting_limit",
+        "The job exceeds a limit that the site has set for this account or quality of service.",
+        "Ask for fewer processors or less walltime, or choose another `account` or `qos`.",
+    ),
+    Verdict(
+        r"requested time limit is invalid|invalid time limit",
+        RequestError,
+        "walltime_too_long",
+        "The walltime exceeds what the partition or its quality of service allows.",
+        "Lower `walltime`, or choose another `queue`; the time at the barrier is added to the walltime.",
+    ),
+    Verdict(
+        r"memory specification can not be satisfied|memory required by task is not available|invalid job memory"
+        r"|memory limit",
+        RequestError,
+        "memory_too_large",
+        "No node of the partition has as much memory as the job asks for on one.",
+        "Lower `memory_per_processor` or `processors_per_node`, or choose another `queue`.",
+    ),
+    Verdict(
+        r"more processors requested than permitted|node count specification invalid|too many tasks"
+        r"|requested node configuration is not available|cpu count (per node )?(specification )?(invalid|can not be)",
+        RequestError,
+        "too_many_processors",
+        "The partition can never give this many processors in this shape.",
+        "Ask for fewer `processors` or `processors_per_node`, or choose another `queue`.",
+    ),
+    Verdict(
+        r"invalid (feature|constraint)",
+        RequestError,
+        "no_such_constraint",
+        "No node of the partition has the features of `constraint`.",
+        "Correct `constraint` in the job or grid file; `sinfo -o %f` lists the features.",
+    ),
+    Verdict(
+        r"requested reservation|reservation (is )?(invalid|required)|invalid reservation|requires? reservation",
+        RequestError,
+        "no_such_reservation",
+        "Slurm has no reservation of this name for this user and partition, or the partition requires one.",
+        "Correct `reservation` in the grid file; `scontrol show reservation` lists them.",
+    ),
+    Verdict(
+        r"generic resource|invalid gres|invalid license|invalid (generic )?tres|\bgpus?\b",
+        RequestError,
+        "no_such_resource",
+        "The partition has no such GPUs, generic resources or licenses.",
+        "Lower `gpus` or correct `native`, or choose another `queue`.",
+    ),
+    Verdict(
+        r"unrecognized option|invalid option|requires an argument|invalid --?[a-z]|invalid \S+ specification"
+        r"|ambiguous|invalid node name",
+        RequestError,
+        "bad_native",
+        "sbatch does not understand one of the options.",
+        "Correct `native` in the job or grid file: one option of sbatch in each line, such as `--licenses=matlab`.",
+    ),
+    Verdict(
+        r"partition not available|partition configuration not available|node.*(down|drained)|job.*access.*denied"
+        r"|access/permission denied|invalid user id|unspecified error",
+        SiteError,
+        "site_refuses",
+        "The site's Slurm refuses the job.",
+        "Read its words; if they do not help, ask the site.",
+    ),
+    Verdict(
+        r"unable to open file|no such file",
+        SiteError,
+        "script_missing",
+        "sbatch cannot read the batch script that koalapy wrote.",
+        "Check that `shared` in the grid file is a directory that the head node and the nodes have in common.",
+    ),
+)

@@ -1,0 +1,41 @@
+"""What every dialect needs of text: tags, quoting, values that fit on one line of a batch script."""
+
+import re
+import shlex
+from typing import List, Sequence
+
+from koalapy_adapters.errors import RequestError
+
+_TAG = re.compile(r"k[0-9abcdefghjkmnpqrstvwxyz]{14}\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def is_tag(name: str) -> bool:
+    """Whether a batch job of this name could be one of koalapy's, of whichever store."""
+    return _TAG.match(name) is not None
+
+
+def quoted(argv: Sequence[str]) -> str:
+    """The argument list as one line for /bin/sh, byte for byte."""
+    return " ".join(shlex.quote(word) for word in argv)
+
+
+def one_line(what: str, value: str) -> str:
+    """The value, fit for a directive of a batch script: what follows a line break would be the shell's."""
+    if _CONTROL.search(value):
+        raise RequestError(
+            "bad_value",
+            "The %s %r contains a control character." % (what, value),
+            "Write the %s on one line." % what,
+        )
+    return value
+
+
+def native_lines(native: Sequence[str]) -> List[str]:
+    """The batch system's own options, one directive each, as the user wrote them."""
+    return [one_line("native option", line) for line in native]
+
+
+def rounded_up(amount: int, unit: int) -> int:
+    """How many whole units hold the amount."""
+    return -(-amount // unit)

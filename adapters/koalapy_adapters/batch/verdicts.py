@@ -1,0 +1,60 @@
+"""What a batch system's words of failure mean: whose move it is, and what to change."""
+
+import re
+from typing import NamedTuple, Sequence, Type
+
+from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
+
+_NOT_FOUND = 127  # env(1) and shells, for a command that is not there
+
+
+class Verdict(NamedTuple):
+    """`words` is searched for in all that the command said, as a regular expression, without regard to case."""
+
+    words: str
+    error: Type[BatchError]
+    code: str
+    message: str
+    advice: str
+
+
+def check(result: Result, verdicts: Sequence[Verdict]) -> None:
+    """Raise what the failure of this command means; return if it succeeded."""
+    if result.exit_status != 0:
+        raise failure(result, verdicts)
+
+
+def failure(result: Result, verdicts: Sequence[Verdict]) -> BatchError:
+    """The first verdict whose words were said; without one, our dialect must learn."""
+    command = result.argv[0] if result.argv else "the command"
+    if result.exit_status is None:
+        return TransientError(
+            "no_answer",
+            "%s did not answer in time." % command,
+            "It is tried again; if this goes on, ask the site whether its batch system is overloaded.",
+            result,
+        )
+    said = result.stderr + "\n" + result.stdout
+    for verdict in verdicts:
+        if re.search(verdict.words, said, re.IGNORECASE):
+            return verdict.error(verdict.code, verdict.message, verdict.advice, result)
+    if result.exit_status == _NOT_FOUND:
+        return SiteError(
+            "command_missing",
+            "%s was not found on the head node." % command,
+            "Check `batch` in the grid file, and that the login shell puts the batch system's commands on the PATH.",
+            result,
+        )
+    return unreadable(result, "failed with words that koalapy does not know")
+
+
+def unreadable(result: Result, how: str) -> UnreadableError:
+    """The command's answer is none that this dialect understands."""
+    command = result.argv[0] if result.argv else "the command"
+    words = result.words
+    return UnreadableError(
+        "unreadable_answer",
+        "%s %s%s." % (command, how, ": " + words if words else ""),
+        "Report it as a bug, with the batch system's version and these words.",
+        result,
+    )
