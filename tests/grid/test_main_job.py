@@ -1,0 +1,254 @@
+"""The main job on real Slurm and Grid Engine over real SSH: started together, surviving what goes wrong."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from koalapy import Grid
+from koalapy.data import data_path
+
+POISSON = data_path("configs") / "examples" / "poisson" / "poisson.py"
+KOALA = [sys.executable, "-m", "koalapy.cli.main"]
+CLUSTERS = ("alpha", "beta", "gamma")
+SIZES = {"alpha": 32, "beta": 16, "gamma": 16}
+SLURM = ("alpha", "beta")
+Document = dict[str, Any]
+
+
+class Koalad:
+    """A koalad of its own over the test grid."""
+
+    def __init__(self, testgrid: Any, directory: Path, **settings: Any) -> None:
+        self.testgrid = testgrid
+        self.directory = directory
+        grid = yaml.safe_load(Path(testgrid.grid_file).read_text())
+        self.grid_file = directory / "grid.yaml"
+        self.grid_file.write_text(yaml.safe_dump(grid | {"grid": "live"} | settings))
+        subprocess.run([*KOALA, "up", "--grid", str(self.grid_file)], check=True, timeout=60)
+        self.grid = Grid(self.grid_file)
+
+    def submit(self, *components: Document, **fields: Any) -> int:
+        return self.grid.submit({"name": "test", "components": list(components), **fields}, directory=self.directory)
+
+    def end(self, job: int, patience_s: float = 120) -> Document:
+        return self.grid.wait([job], patience_s)[0]
+
+    def until(self, found: Callable[[], Any], patience_s: float = 60) -> Any:
+        """The first true answer. Fails with what koalad knows after `patience_s`."""
+        deadline = time.monotonic() + patience_s
+        while not (answer := found()):
+            assert time.monotonic() < deadline, (self.grid.jobs(), self.grid.clusters(), self.grid.status())
+            time.sleep(0.05)
+        return answer
+
+    def job(self, job: int) -> Document:
+        return self.grid.jobs(ids=[job])[0]
+
+    def idle(self) -> None:
+        """Wait until every cluster is known and all of it is idle."""
+        self.until(lambda: all(each["idle"] == each["total"] == SIZES[each["name"]] for each in self.grid.clusters()))
+
+    def batch_jobs(self) -> list[str]:
+        """What the batch systems still list of the user koala."""
+        return [line for cluster in CLUSTERS for line in batch_jobs(self.testgrid, cluster)]
+
+    def stop(self) -> None:
+        pid = self.grid.status()["pid"]
+        self.grid.shutdown(cancel=True)
+        self.until(lambda: not Path(f"/proc/{pid}").exists(), 90)
+        self.grid.close()
+
+
+def batch_jobs(testgrid: Any, cluster: str) -> list[str]:
+    command = ["squeue", "-h", "-u", "koala"] if cluster in SLURM else ["bash", "-lc", "qstat -u koala"]
+    status, output = testgrid.exec(cluster, command, user="koala")
+    assert status == 0, output
+    return [line for line in output.splitlines() if line.strip()]
+
+
+@pytest.fixture
+def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Koalad]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    running = Koalad(testgrid, tmp_path, claim={"timeout": "20s"}, barrier={"timeout": "20s"})
+    running.idle()
+    yield running
+    running.stop()
+
+
+def sh(processors: int, script: str, **fields: Any) -> Document:
+    return {
+        "processors": processors,
+        "executable": "/bin/bash",
+        "arguments": ["-c", script],
+        "walltime": "5m",
+        **fields,
+    }
+
+
+def poisson(processors: int, **fields: Any) -> Document:
+    arguments = ["--grid", "96", "--tolerance", "1e-6"]
+    return {"processors": processors, "executable": "./poisson.py", "arguments": arguments, "walltime": "5m", **fields}
+
+
+@pytest.mark.timeout(240)
+def test_the_poisson_job_over_three_clusters_is_the_single_process_solution(koalad: Koalad, tmp_path: Path) -> None:
+    staged = {"stage_in": [str(POISSON)], "stage_out": ["result.npy"]}
+    job = koalad.end(koalad.submit(poisson(4), poisson(4), poisson(4), **staged), 180)
+    assert job["state"] == "done", job["reason"]
+    assert {each["cluster"] for each in job["components"]} == set(CLUSTERS)
+    single = tmp_path / "single"
+    single.mkdir()
+    alone = [sys.executable, str(POISSON), "--grid", "96", "--tolerance", "1e-6"]
+    subprocess.run(alone, cwd=single, check=True, env={"PATH": os.environ["PATH"]})
+    difference = np.abs(np.load(tmp_path / "result.npy") - np.load(single / "result.npy")).max()
+    assert difference <= 1e-10
+
+
+@pytest.mark.timeout(240)
+def test_no_process_starts_before_the_last_wrapper_is_at_its_barrier(koalad: Koalad) -> None:
+    spreads = []
+    for _ in range(3):
+        job = koalad.end(koalad.submit(*[sh(4, "echo $EPOCHREALTIME")] * 3))
+        assert job["state"] == "done", job["reason"]
+        starts = [float(line) for line in b"".join(koalad.grid.output(job["id"])).split()]
+        barriers = [moment(each["at_barrier_at"]) for each in job["components"]]
+        assert len(starts) == 12
+        assert min(starts) > max(barriers)
+        assert all(moment(each["released_at"]) <= moment(each["started_at"]) for each in job["components"])
+        spreads.append(max(starts) - min(starts))
+        koalad.idle()
+    print(f"spread of the starts: median {statistics.median(spreads) * 1000:.0f} ms")
+
+
+@pytest.mark.parametrize("cluster", ["alpha", "beta", "gamma"])
+def test_a_component_over_two_nodes_has_a_rank_for_every_processor(koalad: Koalad, cluster: str) -> None:
+    script = "echo $KOALA_RANK $KOALA_SIZE $(hostname) $KOALA_LOCAL_RANK $(wc -l < $KOALA_HOSTS)"
+    job = koalad.end(koalad.submit(sh(8, script, cluster=cluster)))
+    assert job["state"] == "done", job["reason"]
+    lines = [line.split() for line in b"".join(koalad.grid.output(job["id"])).decode().splitlines()]
+    assert sorted(int(rank) for rank, *_ in lines) == list(range(8))
+    assert {(size, hosts) for _, size, _, _, hosts in lines} == {("8", "8")}
+    assert len({host for _, _, host, _, _ in lines}) == 2
+    assert set(job["components"][0]["hosts"]) == {host for _, _, host, _, _ in lines}
+
+
+@pytest.mark.parametrize("cluster", ["alpha", "beta", "gamma"])
+def test_what_a_program_forked_does_not_survive_a_cancel(koalad: Koalad, cluster: str) -> None:
+    script = "(setsid sleep 98765 & ) ; (setsid bash -c 'sleep 98765 & sleep 98765' &) ; echo ready; sleep 98765"
+    job = koalad.submit(sh(8, script, cluster=cluster))
+    koalad.until(lambda: b"".join(koalad.grid.output(job)).count(b"ready") == 8)
+    hosts = koalad.job(job)["components"][0]["hosts"]
+    assert len(hosts) == 2
+    koalad.grid.cancel(job)
+    assert koalad.end(job)["state"] == "cancelled"
+    for host in hosts:
+        status, output = koalad.testgrid.exec(host, ["pgrep", "-f", "sleep 98765"])
+        assert status == 1, output
+    assert not koalad.batch_jobs()
+
+
+@pytest.mark.timeout(300)
+def test_a_head_paused_while_it_claims_holds_nobody_up_and_loses_nothing(koalad: Koalad) -> None:
+    koalad.testgrid.pause("gamma")
+    try:
+        job = koalad.submit(*[sh(4, "true", cluster=cluster) for cluster in CLUSTERS])
+        koalad.until(lambda: koalad.job(job)["submission_failures"] == 1, 90)
+        assert koalad.job(job)["state"] == "waiting"
+        assert not batch_jobs(koalad.testgrid, "alpha")
+        assert not batch_jobs(koalad.testgrid, "beta")
+        assert koalad.grid.status()["debts"]
+        reasons = {each["name"]: each["reason"] for each in koalad.grid.clusters()}
+        assert reasons["gamma"]
+    finally:
+        koalad.testgrid.unpause("gamma")
+    assert koalad.end(job, 120)["state"] == "done"
+    koalad.until(lambda: not koalad.grid.status()["debts"])
+    assert not koalad.batch_jobs()
+
+
+def both_orders(koalad: Koalad) -> None:
+    a = [sh(SIZES["alpha"], "true", cluster="alpha"), sh(SIZES["beta"], "true", cluster="beta")]
+    jobs = [koalad.submit(*components) for components in (a, a[::-1])]
+    for job in koalad.grid.wait(jobs, 120):
+        assert job["state"] == "done", job["reason"]
+        assert job["submission_failures"] == 0
+
+
+@pytest.mark.timeout(240)
+def test_two_jobs_that_want_the_same_in_opposite_orders_both_end(koalad: Koalad) -> None:
+    for _ in range(4):
+        both_orders(koalad)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_jobs_that_want_the_same_in_opposite_orders_both_end_twenty_times(koalad: Koalad) -> None:
+    for _ in range(20):
+        both_orders(koalad)
+
+
+def test_koalad_listens_on_no_address_of_the_clusters_network(koalad: Koalad) -> None:
+    pid = koalad.grid.status()["pid"]
+    inodes = {
+        os.readlink(f"/proc/{pid}/fd/{name}")
+        for name in os.listdir(f"/proc/{pid}/fd")
+        if os.path.lexists(f"/proc/{pid}/fd/{name}")
+    }
+    listening = [
+        line.split()[1]
+        for table in ("tcp", "tcp6", "udp", "udp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        if line.split()[3] in ("0A", "07") and f"socket:[{line.split()[9]}]" in inodes
+    ]
+    assert listening == []
+
+
+def test_an_administrator_who_kills_a_component_costs_a_retry(koalad: Koalad) -> None:
+    job = koalad.submit(sh(4, "sleep 20", cluster="alpha"), sh(4, "sleep 20", cluster="gamma"))
+    koalad.until(lambda: koalad.job(job)["state"] == "running" and koalad.job(job)["started_at"])
+    batch_id = koalad.job(job)["components"][0]["batch_id"]
+    koalad.testgrid.exec("alpha", ["scancel", batch_id])
+    koalad.until(lambda: koalad.job(job)["completion_failures"] == 1)
+    koalad.grid.cancel(job)
+    assert koalad.end(job)["state"] == "cancelled"
+    assert not koalad.batch_jobs()
+
+
+def test_a_missing_executable_fails_at_once_with_what_to_change(koalad: Koalad) -> None:
+    job = koalad.end(koalad.submit({"processors": 4, "executable": "./missing"}, sh(4, "true")))
+    assert (job["state"], job["reason_code"]) == ("failed", "no_executable")
+    assert job["submission_failures"] == job["completion_failures"] == 0
+
+
+def test_a_queue_that_does_not_exist_is_said_in_the_batch_systems_words(koalad: Koalad) -> None:
+    job = koalad.end(koalad.submit(sh(4, "true", cluster="alpha", queue="nowhere")))
+    assert job["state"] == "failed"
+    assert "nowhere" in job["reason"] or "partition" in job["reason"]
+
+
+def test_a_running_job_does_not_notice_a_restart_of_koalad(koalad: Koalad) -> None:
+    job = koalad.submit(sh(4, "sleep 8; echo over", cluster="alpha"), sh(4, "sleep 8; echo over", cluster="gamma"))
+    koalad.until(lambda: koalad.job(job)["started_at"])
+    pid = koalad.grid.status()["pid"]
+    os.kill(pid, 9)
+    koalad.until(lambda: not Path(f"/proc/{pid}").exists())
+    subprocess.run([*KOALA, "up", "--grid", str(koalad.grid_file)], check=True, timeout=60)
+    found = koalad.end(job)
+    assert found["state"] == "done", found["reason"]
+    assert [each["attempt"] for each in found["components"]] == [1, 1]
+    assert b"".join(koalad.grid.output(job)).count(b"over") == 8
+
+
+def moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
