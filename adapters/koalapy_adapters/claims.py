@@ -6,7 +6,6 @@ told by the link count of the unique file, not by the call's success (open(2), o
 
 import json
 import os
-import uuid
 from typing import NamedTuple, Optional
 
 from koalapy_adapters.layout import read_json
@@ -26,7 +25,7 @@ def take(attempt: str, claim: Claim) -> Claim:
 
     Raises OSError if the directory cannot be written; then nothing may be assumed.
     """
-    unique = os.path.join(attempt, "claim.%s" % uuid.uuid4().hex)
+    unique = os.path.join(attempt, "claim.%s" % os.urandom(16).hex())
     with open(unique, "w") as file:
         json.dump({"kind": claim.kind, "by": claim.by}, file)
         file.flush()

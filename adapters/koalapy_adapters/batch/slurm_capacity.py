@@ -72,7 +72,7 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     for result, more in zip(results, [(), (), _NO_RESERVATION]):
         check(result, UNREACHABLE + tuple(more))
     nodes = _nodes(results[0])
-    ours = _queue(site, nodes, results[0])
+    ours = _queue(site, nodes)
     near = _neighbours(nodes, ours)
     reserved = _reserved(results[2]) if site.reservation else None
     jobs = list(slurm_jobs.jobs(results[1]))
@@ -128,7 +128,7 @@ def _counts_threads(processors: int, shape: str) -> bool:
     return processors > numbers[0] * numbers[1]
 
 
-def _queue(site: Site, nodes: List[Node], result: Result) -> List[Node]:
+def _queue(site: Site, nodes: List[Node]) -> List[Node]:
     """The rows of the configured queue (`a,b` is either of them, as for sbatch), else of the default partition."""
     names = set(site.queue.split(",")) if site.queue else set()
     rows = [node for node in nodes if (node.partition in names if names else node.default)]
@@ -138,7 +138,6 @@ def _queue(site: Site, nodes: List[Node], result: Result) -> List[Node]:
             "no_such_queue",
             "Slurm has no %s with nodes." % missing,
             "Correct `queue` in the grid file; `sinfo` on the head node lists the partitions.",
-            result,
         )
     return rows
 

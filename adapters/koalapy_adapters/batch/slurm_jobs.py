@@ -97,7 +97,9 @@ def job_status(
     state = STATES[word]
     reason = "" if reason == "None" else reason
     if state == ENDED:
-        return _ended(JobStatus(batch_id, name, ENDED, reason or word, restarts=restarts), word, exit_code)
+        # A job that was cancelled while it waited still bears the reason why it waited.
+        cause = reason if reason and word != "CANCELLED" else word
+        return _ended(JobStatus(batch_id, name, ENDED, cause, restarts=restarts), word, exit_code)
     if state == QUEUED and holds(reason):
         state = HELD
     return JobStatus(batch_id, name, state, reason, stuck(reason) if state in (QUEUED, HELD) else "", restarts=restarts)

@@ -109,7 +109,7 @@ REFUSALS: Tuple[Verdict, ...] = (
         "Lower `gpus` or correct `native`, or choose another `queue`.",
     ),
     Verdict(
-        r"unrecognized option|invalid option|requires an argument|invalid --?[a-z]|invalid \S+ specification"
+        r"unrecognized option|invalid directive|invalid option|requires an argument|invalid --?[a-z]|invalid \S+ specification"
         r"|ambiguous|invalid node name",
         RequestError,
         "bad_native",

@@ -7,7 +7,7 @@ import time
 
 FIRST_INSTRUCTION = time.time()
 
-import argparse
+import contextlib
 import hashlib
 import itertools
 import json
@@ -17,6 +17,7 @@ import socket
 import struct
 import subprocess
 import sys
+from argparse import ArgumentParser, Namespace
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 for _library in ("OMP", "OPENBLAS", "MKL"):  # numpy reads these at import; each processor has its process already
@@ -29,8 +30,8 @@ except ImportError:
 RED, BLACK = 0, 1
 SHARED = ("grid", "omega", "tolerance", "max_iterations", "check_every")  # rank 0's options that hold for all ranks
 NUMBER = struct.Struct("<d")
-STRANGERS = 64  # connections that may be open without having greeted
 
+Tree = Tuple[Optional[int], List[int]]  # parent and children of a process, for reducing the stopping criterion
 Lattice = Tuple[np.ndarray, ...]  # every second point of every second row: centre, its four neighbours, source
 Border = Tuple[int, np.ndarray, np.ndarray]  # one colour's points: the peer, those it needs, the copies of its own
 
@@ -39,16 +40,8 @@ class Failure(Exception):
     """Ends this process with status 1; a sentence of what is wrong and one of what to do."""
 
 
-class World(NamedTuple):
-    """The processes of the job; `components` and `addresses` have one entry per rank."""
-
-    rank: int
-    components: List[str]
-    addresses: List[str]
-
-
 class Rectangle(NamedTuple):
-    """Rows top..bottom-1 and columns left..right-1 of the interior points."""
+    """Rows top..bottom-1 and columns left..right-1 of the interior points; y grows with the rows, x with the columns."""
 
     top: int
     bottom: int
@@ -56,53 +49,50 @@ class Rectangle(NamedTuple):
     right: int
 
 
-class Tree(NamedTuple):
-    """A process's place in the tree that reduces and gathers; with each child, all ranks below it, itself first."""
-
-    parent: Optional[int]
-    children: Dict[int, List[int]]
-
-
 def main() -> int:
     options = parse_arguments()
     rank = os.environ.get("KOALA_RANK", "0")
     try:
         if options.times:
-            record_start(options.times, rank)
-        run(read_world(), options)
+            os.makedirs(options.times, exist_ok=True)
+            with open(os.path.join(options.times, f"start.{rank}"), "w", encoding="ascii") as file:
+                file.write(f"{FIRST_INSTRUCTION:.6f}\n")
+        run(*read_world(), options=options)
     except (Failure, OSError) as error:
         sys.stderr.write(f"poisson: rank {rank}: {error}\n")
         return 1
     return 0
 
 
-def run(world: World, options: argparse.Namespace) -> None:
-    """No process returns before rank 0 has written the result."""
-    sizes = [len(list(members)) for _, members in itertools.groupby(world.components)]
-    tree = tree_of(world.rank, sizes)
-    listener, key = meet(world, options) if len(world.components) > 1 else (None, "")
+def run(rank: int, components: Sequence[str], addresses: Sequence[str], options: Namespace) -> None:
+    """Components and addresses have one entry per rank. No process returns before rank 0 has written the result."""
+    sizes = [len(list(members)) for _, members in itertools.groupby(components)]
+    links, tree = Links({}, options.timeout), tree_of(rank, sizes)
+    listener, key = meet(rank, addresses[rank], options) if len(components) > 1 else (None, "")
     rectangles = decompose(options.grid, sizes)
-    mine, sides = rectangles[world.rank], neighbours(world.rank, rectangles)
-    peers = {*sides, *tree.children, *([] if tree.parent is None else [tree.parent])}
-    links = Links(connect(world.rank, peers, listener, key, options.timeout) if listener else {}, options.timeout)
-    place = f"rows {mine.top}-{mine.bottom - 1}, columns {mine.left}-{mine.right - 1}"
-    print(f"poisson: rank {world.rank} of {sum(sizes)}: {place}, peers {sorted(peers)}", flush=True)
+    mine, sides = rectangles[rank], neighbours(rank, rectangles)
+    if listener:
+        peers = {*sides, *tree[1], tree[0], 0} if rank else set(range(1, len(components)))
+        links = connect(rank, peers, listener, key, options.timeout)
+    place = f"rows {mine.top}-{mine.bottom - 1}, columns {mine.left}-{mine.right - 1}, neighbours {sorted(sides)}"
+    print(f"poisson: rank {rank} of {len(components)}: component {components[rank]}, {place}", flush=True)
 
     started = time.perf_counter()
     values, iterations, change = solve(mine, sides, options, links, tree)
     seconds = time.perf_counter() - started
-    solution = gather(values, rectangles, links, tree)
-    if solution is not None:
-        write_result(options.output, solution)
+    solution = gather(rank, values, rectangles, links)
+    if rank == 0:
+        with open(options.output, "wb") as file:
+            np.save(file, solution)
         outcome = "converged" if change <= options.tolerance else "did not converge"
         error = abs(solution - np.multiply.outer(*[profile(options.grid)[0]] * 2)).max()
-        print(f"poisson: {outcome} in {iterations} iterations, change {change:.3e}, error {error:.3e}, {seconds:.3f} s, "
-              f"{sum(sizes)} processes, {len(sizes)} components", flush=True)  # fmt: skip
-    send_down(b"written.", links, tree)
+        print(f"poisson: {outcome} in {iterations} iterations, change {change:.3e}, error {error:.3e}, {seconds:.3f} s,"
+              f" {len(components)} processes, {len(sizes)} components", flush=True)  # fmt: skip
+    greatest(change, links, tree)
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="The first five options of rank 0 hold for all ranks.")
+def parse_arguments() -> Namespace:
+    parser = ArgumentParser(description=__doc__, epilog="The first five options of rank 0 hold for all ranks.")
     parser.add_argument("--grid", type=int, default=64, help="N, of N x N interior points")
     parser.add_argument("--omega", type=float, default=1.0, help="over-relaxation, below 2; 1 is none")
     parser.add_argument("--tolerance", type=float, default=1e-6, help="stop at this greatest change of a point")
@@ -112,38 +102,25 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--times", metavar="DIRECTORY", help="write the time of the first instruction to start.RANK")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for another process")
     options = parser.parse_args()
-    if min(options.grid, options.max_iterations, options.check_every) < 1 or not options.timeout > 0:
-        parser.error("--grid, --max-iterations, --check-every and --timeout must be above 0")
-    if not (0 < options.omega < 2 and options.tolerance >= 0):
-        parser.error("--omega must be between 0 and 2, or nothing converges, and --tolerance at least 0")
+    above_zero = (options.grid, options.max_iterations, options.check_every, options.timeout, options.omega)
+    if not (min(above_zero) > 0 and options.omega < 2 and options.tolerance >= 0):
+        parser.error("--omega must be below 2, --tolerance at least 0 and all other numbers above 0")
     return options
 
 
-def read_world() -> World:
-    """The place that koala gave this process; without KOALA_RANK it is alone."""
+def read_world() -> Tuple[int, Sequence[str], Sequence[str]]:
+    """The rank, and every rank's component and address; without KOALA_RANK this process is alone."""
     if "KOALA_RANK" not in os.environ:
-        return World(0, ["0"], ["127.0.0.1"])
+        return 0, ["0"], ["127.0.0.1"]
     try:
         rank, size = int(os.environ["KOALA_RANK"]), int(os.environ["KOALA_SIZE"])
         with open(os.environ["KOALA_HOSTS"], encoding="utf-8") as hosts:
             components, addresses = zip(*[line.split() for line in hosts if line.strip()])
+        if not 0 <= rank < size == len(components):
+            raise ValueError(f"rank {rank} of {size}, but {len(components)} hosts")
     except (KeyError, ValueError, OSError) as error:
-        raise Failure(f"the KOALA_ environment is incomplete: {error}. Start a job, or unset KOALA_RANK.") from error
-    if not 0 <= rank < size == len(components):
-        raise Failure(f"KOALA_HOSTS has {len(components)} lines for {size} ranks. Submit the job again.")
-    return World(rank, list(components), list(addresses))
-
-
-def record_start(directory: str, rank: str) -> None:
-    os.makedirs(directory, exist_ok=True)
-    with open(os.path.join(directory, f"start.{rank}"), "w", encoding="ascii") as file:
-        file.write(f"{FIRST_INSTRUCTION:.6f}\n")
-
-
-def write_result(path: str, solution: np.ndarray) -> None:
-    with open(f"{path}.part", "wb") as file:
-        np.save(file, solution)
-    os.replace(f"{path}.part", path)  # who finds the file finds all of it
+        raise Failure(f"the KOALA_ environment is wrong: {error!r}. Start it as a job, or unset KOALA_RANK.") from error
+    return rank, components, addresses
 
 
 # The problem: -(u_xx + u_yy) = f on the unit square, u = 0 on its edge; the solution is g(x) g(y).
@@ -218,28 +195,20 @@ def tree_of(rank: int, sizes: Sequence[int]) -> Tree:
     for number, size in enumerate(sizes):
         parents.append(firsts[(number - 1) // 2] if number else None)
         parents.extend(firsts[number] + (local - 1) // 2 for local in range(1, size))
-
-    def below(root: int) -> List[int]:
-        return [root, *(rank for child, up in enumerate(parents) if up == root for rank in below(child))]
-
-    return Tree(parents[rank], {child: below(child) for child, up in enumerate(parents) if up == rank})
-
-
-# Sweeps
+    return parents[rank], [child for child, parent in enumerate(parents) if parent == rank]
 
 
 def solve(
-    mine: Rectangle, sides: Dict[int, Tuple], options: argparse.Namespace, links: "Links", tree: Tree
+    mine: Rectangle, sides: Dict[int, Tuple], options: Namespace, links: "Links", tree: Tree
 ) -> Tuple[np.ndarray, int, float]:
     """This process's values; the iterations and the greatest change in the last one, which are equal in all."""
     values = np.zeros((mine.bottom - mine.top + 2, mine.right - mine.left + 2))  # with a ring around them
     source = scaled_source(options.grid, mine)
     sweeps = [list(lattices(values, source, mine, colour)) for colour in (RED, BLACK)]
     borders = [
-        [(peer, line(values, mine, own, colour), line(values, mine, theirs, colour))
-         for peer, (own, theirs) in sides.items()]
+        [(peer, *(line(values, mine, part, colour) for part in pair)) for peer, pair in sides.items()]
         for colour in (RED, BLACK)
-    ]  # fmt: skip
+    ]
     for iteration in range(1, options.max_iterations + 1):
         change = 0.0
         for colour in (RED, BLACK):
@@ -279,9 +248,6 @@ def line(values: np.ndarray, mine: Rectangle, part: Rectangle, colour: int) -> n
     return values[top + skip : bottom : 2, left] if right - left == 1 else values[top, left + skip : right : 2]
 
 
-# Communication
-
-
 def share(borders: List[Border], links: "Links") -> None:
     edges = {peer: edge.astype("<f8").tobytes() for peer, edge, _ in borders}
     received = links.exchange(edges, {peer: NUMBER.size * halo.size for peer, _, halo in borders})
@@ -290,41 +256,29 @@ def share(borders: List[Border], links: "Links") -> None:
 
 
 def greatest(value: float, links: "Links", tree: Tree) -> float:
-    """The maximum over all processes; unlike a sum it does not depend on the order."""
-    received = links.exchange({}, dict.fromkeys(tree.children, NUMBER.size))
-    highest = max([value, *(NUMBER.unpack(data)[0] for data in received.values())])
-    send_up(NUMBER.pack(highest), links, tree)
-    return float(NUMBER.unpack(send_down(NUMBER.pack(highest), links, tree))[0])
+    """The maximum over all processes, which unlike a sum does not depend on the order; known to none before all ask."""
+    parent, children = tree
+    received = links.exchange({}, dict.fromkeys(children, NUMBER.size))
+    value = max([value, *(NUMBER.unpack(data)[0] for data in received.values())])
+    if parent is not None:
+        answer = links.exchange({parent: NUMBER.pack(value)}, {parent: NUMBER.size})
+        value = NUMBER.unpack(answer[parent])[0]
+    links.exchange(dict.fromkeys(children, NUMBER.pack(value)), {})
+    return value
 
 
-def gather(values: np.ndarray, rectangles: Sequence[Rectangle], links: "Links", tree: Tree) -> Optional[np.ndarray]:
-    """The whole solution at rank 0, None elsewhere."""
-    points = [(part.bottom - part.top, part.right - part.left) for part in rectangles]
-    sizes = {child: sum(8 * points[r][0] * points[r][1] for r in below) for child, below in tree.children.items()}
-    received = links.exchange({}, sizes)
-    data = b"".join([values.astype("<f8").tobytes(), *(received[child] for child in tree.children)])
-    send_up(data, links, tree)
-    if tree.parent is not None:
-        return None
-    solution, start = np.empty((rectangles[-1].bottom, rectangles[-1].right)), 0
-    for rank in [0, *itertools.chain(*tree.children.values())]:
-        (height, width), part = points[rank], rectangles[rank]
-        block = np.frombuffer(data, "<f8", height * width, start)
-        solution[part.top : part.bottom, part.left : part.right] = block.reshape(height, width)
-        start += block.nbytes
+def gather(rank: int, values: np.ndarray, rectangles: Sequence[Rectangle], links: "Links") -> np.ndarray:
+    """The whole solution at rank 0, this process's values elsewhere."""
+    if rank:
+        links.exchange({0: values.astype("<f8").tobytes()}, {})
+        return values
+    points = [(part.bottom - part.top) * (part.right - part.left) for part in rectangles]
+    received = links.exchange({}, {peer: NUMBER.size * points[peer] for peer in range(1, len(points))})
+    solution = np.empty((rectangles[-1].bottom, rectangles[-1].right))
+    for peer, part in enumerate(rectangles):
+        block = np.frombuffer(received[peer], "<f8") if peer else values
+        solution[part.top : part.bottom, part.left : part.right] = block.reshape(part.bottom - part.top, -1)
     return solution
-
-
-def send_up(data: bytes, links: "Links", tree: Tree) -> None:
-    links.exchange({} if tree.parent is None else {tree.parent: data}, {})
-
-
-def send_down(data: bytes, links: "Links", tree: Tree) -> bytes:
-    """Rank 0's data, in every process; what the others hand in has only to have the same length."""
-    if tree.parent is not None:
-        data = bytes(links.exchange({}, {tree.parent: len(data)})[tree.parent])
-    links.exchange(dict.fromkeys(tree.children, data), {})
-    return data
 
 
 class Links:
@@ -356,12 +310,12 @@ class Links:
     def advance(self, pending: Dict[socket.socket, memoryview], link: socket.socket, move: Callable) -> None:
         try:
             moved = move(pending[link])
+            if not moved:
+                raise ConnectionError("it closed its connection")
         except BlockingIOError:
             return
         except OSError as error:
-            raise Failure(f"lost rank {self.ranks[link]}: {error}. Look at its output.") from error
-        if not moved:
-            raise Failure(f"lost rank {self.ranks[link]}: it closed its connection. Look at its output.")
+            raise Failure(f"lost rank {self.ranks[link]}: {error}. Look at that rank's output.") from error
         pending[link] = pending[link][moved:]
         if not pending[link]:
             del pending[link]
@@ -370,13 +324,13 @@ class Links:
 # Meeting: every rank publishes its address, and connects to those of its peers that have a lower rank.
 
 
-def meet(world: World, options: argparse.Namespace) -> Tuple[socket.socket, str]:
+def meet(rank: int, address: str, options: Namespace) -> Tuple[socket.socket, str]:
     """This process's listening socket and the job's key; the options take the values that rank 0 has."""
     listener = socket.socket()
     listener.bind(("0.0.0.0", 0))
     listener.listen(128)
-    put = ["put", f"poisson/{world.rank}", f"{world.addresses[world.rank]}:{listener.getsockname()[1]}"]
-    if world.rank == 0:
+    put = ["put", f"poisson/{rank}", f"{address}:{listener.getsockname()[1]}"]
+    if rank == 0:
         job = json.dumps(dict({name: getattr(options, name) for name in SHARED}, key=os.urandom(16).hex()))
         rendezvous(options.timeout, put, ["put", "poisson/job", job])
     else:
@@ -387,31 +341,30 @@ def meet(world: World, options: argparse.Namespace) -> Tuple[socket.socket, str]
 
 def rendezvous(timeout: float, *requests: List[str]) -> List[str]:
     """The answers to several requests, made at the same time."""
-    command = os.environ["KOALA_RENDEZVOUS"]
+    command, answers = os.environ["KOALA_RENDEZVOUS"], []
     asked = [subprocess.Popen([command, *request], stdout=subprocess.PIPE) for request in requests]
     try:
-        answers = [process.communicate(timeout=timeout)[0].decode() for process in asked]
+        for process in asked:
+            answers.append(process.communicate(timeout=timeout)[0].decode().strip())
+            if process.returncode:
+                raise Failure(f"{process.args} ended with status {process.returncode}. Submit the job again.")
     except subprocess.TimeoutExpired as error:
-        raise Failure(f"no answer to {error.cmd[1:3]} for {timeout:g} s. Look at that rank's output.") from error
+        raise Failure(f"{error.cmd} had no answer for {timeout:g} s. Look at that rank's output.") from error
     finally:
         for process in asked:
             process.kill()  # does nothing to one that has ended
-    for process, request in zip(asked, requests):
-        if process.returncode:
-            raise Failure(f"KOALA_RENDEZVOUS ended {request[:2]} with status {process.returncode}. Submit again.")
-    return [answer.strip() for answer in answers]
+    return answers
 
 
-def connect(
-    rank: int, peers: Set[int], listener: socket.socket, key: str, timeout: float
-) -> Dict[int, socket.socket]:
+def connect(rank: int, peers: Set[int], listener: socket.socket, key: str, timeout: float) -> Links:
     """Nobody waits for a greeting before having greeted all lower ranks, so all can connect at the same time."""
-    lower = sorted(peer for peer in peers if peer < rank)
+    lower, mine = sorted(peer for peer in peers if peer < rank), greeting(key, rank)
+    higher = {greeting(key, peer): peer for peer in peers if peer > rank}
     addresses = rendezvous(timeout, *(["get", f"poisson/{peer}"] for peer in lower))
-    links = {peer: dial(peer, addresses[i], greeting(key, rank), timeout) for i, peer in enumerate(lower)}
-    links.update(accept(listener, {greeting(key, peer): peer for peer in peers if peer > rank}, timeout))
-    mine = greeting(key, rank)
-    answers = Links(links, timeout).exchange({p: mine for p in peers if p > rank}, dict.fromkeys(lower, len(mine)))
+    sockets = {peer: dial(peer, address, mine, timeout) for peer, address in zip(lower, addresses)}
+    sockets.update(accept(listener, dict(higher), timeout))
+    links = Links(sockets, timeout)
+    answers = links.exchange(dict.fromkeys(higher.values(), mine), dict.fromkeys(lower, len(mine)))
     wrong = [peer for peer, answer in answers.items() if answer != greeting(key, peer)]
     if wrong:
         raise Failure(f"something else answers at the addresses of ranks {wrong}. Look at the job's KOALA_HOSTS.")
@@ -419,7 +372,7 @@ def connect(
 
 
 def greeting(key: str, rank: int) -> bytes:
-    """What nobody else can say; it fits one packet."""
+    """What nobody else can say; 32 bytes, so that it arrives as a whole."""
     return hashlib.sha256(f"koala poisson {key} {rank}".encode()).digest()
 
 
@@ -446,23 +399,18 @@ def accept(listener: socket.socket, expected: Dict[bytes, int], timeout: float) 
                 strangers.append(listener.accept()[0])
                 continue
             strangers.remove(link)
-            peer = expected.pop(first_words(link), None)
+            peer = None
+            with contextlib.suppress(OSError):
+                peer = expected.pop(link.recv(32), None)
             if peer is None:
                 link.close()
             else:
                 links[peer] = link
-        while len(strangers) > STRANGERS:
+        while len(strangers) > 64:
             strangers.pop(0).close()
     for link in [listener, *strangers]:
         link.close()
     return links
-
-
-def first_words(link: socket.socket) -> bytes:
-    try:
-        return link.recv(hashlib.sha256().digest_size)
-    except OSError:
-        return b""
 
 
 if __name__ == "__main__":
