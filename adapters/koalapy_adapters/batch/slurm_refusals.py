@@ -109,8 +109,8 @@ REFUSALS: Tuple[Verdict, ...] = (
         "Lower `gpus` or correct `native`, or choose another `queue`.",
     ),
     Verdict(
-        r"unrecognized option|invalid directive|invalid option|requires an argument|invalid --?[a-z]|invalid \S+ specification"
-        r"|ambiguous|invalid node name",
+        r"unrecognized option|invalid directive|invalid option|requires an argument|invalid --?[a-z]"
+        r"|invalid \S+ specification|ambiguous|invalid node name",
         RequestError,
         "bad_native",
         "sbatch does not understand one of the options.",
