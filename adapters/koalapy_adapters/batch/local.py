@@ -1,0 +1,229 @@
+"""The dialect of the embedded local queue (`koalapy_adapters.localqueue`): its commands and their JSON answers.
+
+A batch id is NUMBER@DIRECTORY, the queue's own directory in the shared one, where an executable `queue` starts its
+commands: so that ids alone suffice to ask about a job. Every command that knows the site (describe, capacity, find)
+puts it there; a KCM begins with one of them.
+"""
+
+import json
+import os
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from koalapy_adapters import errors
+from koalapy_adapters.batch.protocol import (
+    CANCELLED,
+    ENDED,
+    EXITED,
+    KILLED,
+    LOST,
+    QUEUED,
+    RUNNING,
+    WALLTIME,
+    Argv,
+    BatchJob,
+    Capacity,
+    Description,
+    Host,
+    JobStatus,
+    Launch,
+    Site,
+)
+from koalapy_adapters.batch.text import is_tag, native_lines, one_line, quoted
+from koalapy_adapters.errors import Result
+
+NAME = "local"
+
+_STATES = {"queued": QUEUED, "running": RUNNING, "ended": ENDED}
+_ENDINGS = {
+    "": "",
+    "exited": EXITED,
+    "killed": KILLED,
+    "lost": LOST,
+    "walltime": WALLTIME,
+    "cancelled": CANCELLED,
+}
+_WHOSE = {
+    "transient": errors.TransientError,
+    "site": errors.SiteError,
+    "request": errors.RequestError,
+}
+_DIRECTORY = "local-queue"
+
+
+def describe_argv(site: Site) -> Argv:
+    return _command(site, "describe")
+
+
+def parse_describe(result: Result) -> Description:
+    return Description(version=str(_field(result, _answer(result), "version")))
+
+
+def script(job: BatchJob) -> str:
+    """A script for /bin/sh. `native` holds further `key=value` wishes; the later of two holds."""
+    wishes = [
+        "name=" + job.tag,
+        "processors=%d" % job.processors,
+        "walltime=%d" % job.walltime_s,
+        "directory=" + one_line("directory", job.directory),
+        "output=" + one_line("output", job.output),
+    ]
+    lines = ["#!/bin/sh"] + ["#KOALA " + wish for wish in wishes + native_lines(job.native)]
+    return "\n".join(lines) + "\nexec " + quoted(job.command) + "\n"
+
+
+def submit_argv(job: BatchJob, path: str) -> Argv:
+    """The attempt's directory is SHARED/INSTANCE/TAG, the queue's SHARED/local-queue."""
+    shared = os.path.dirname(os.path.dirname(job.directory))
+    return [os.path.join(shared, _DIRECTORY, "queue"), "submit", path]
+
+
+def parse_submit(result: Result) -> str:
+    return str(_field(result, _answer(result), "id"))
+
+
+def status_argv(batch_ids: Sequence[str]) -> Argv:
+    return [_starter(batch_ids), "status", *batch_ids]
+
+
+def parse_status(result: Result) -> Dict[str, JobStatus]:
+    return {job.batch_id: job for job in _statuses(result, _answer(result))}
+
+
+def find_argv(site: Site, tag: str) -> Argv:
+    return _command(site, "find", tag)
+
+
+def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
+    """Ended ones are found too."""
+    found = [job for job in _statuses(result, _answer(result)) if job.name == tag]
+    return found[-1] if found else None
+
+
+def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
+    return find_argv(site, tag)
+
+
+def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
+    return parse_find(result, tag)
+
+
+def cancel_argv(batch_ids: Sequence[str]) -> Argv:
+    return [_starter(batch_ids), "cancel", *batch_ids]
+
+
+def parse_cancel(result: Result) -> None:
+    _answer(result)
+
+
+def capacity_argvs(site: Site) -> List[Argv]:
+    return [_command(site, "capacity")]
+
+
+def parse_capacity(site: Site, results: List[Result]) -> Capacity:
+    """Nothing is idle while a job waits: first come, first served."""
+    result = results[0]
+    answer = _answer(result)
+    statuses = _statuses(result, answer)
+    processors = {job["id"]: job["processors"] for job in answer["jobs"]}
+    running = [job for job in statuses if job.state == RUNNING]
+    queued = [job for job in statuses if job.state == QUEUED and not job.stuck]
+    ours = sum(processors[job.batch_id] for job in running if is_tag(job.name))
+    others = sum(processors[job.batch_id] for job in running if not is_tag(job.name))
+    slots = int(_field(result, answer, "slots"))
+    idle = 0 if queued else max(0, slots - ours - others)
+    return Capacity(
+        total=slots,
+        idle=idle,
+        ours=ours,
+        others=others,
+        waiting_local=sum(1 for job in queued if not is_tag(job.name)),
+        allocated=[job.name for job in running if is_tag(job.name)],
+        pending=[job.name for job in statuses if job.state == QUEUED and is_tag(job.name)],
+        free_nodes=[[idle, 1]] if idle else [],
+        statuses={job.batch_id: job for job in statuses if is_tag(job.name)},
+    )
+
+
+def batch_id(environment: Mapping[str, str]) -> str:
+    return environment.get("KOALA_LOCAL_JOB", "")
+
+
+def restarts(environment: Mapping[str, str]) -> int:
+    """The local queue starts no job twice."""
+    return 0
+
+
+def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Host]:
+    try:
+        return [Host(environment["KOALA_LOCAL_HOST"], int(environment["KOALA_LOCAL_PROCESSORS"]))]
+    except (KeyError, ValueError) as error:
+        raise errors.UnreadableError(
+            "not_in_a_job", "This is no job of the local queue (%s)." % error, "Start it with local-queue submit."
+        ) from error
+
+
+def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
+    """There is one node, and the wrapper is on it."""
+    return []
+
+
+def _command(site: Site, *words: str) -> Argv:
+    options = ["--directory", os.path.join(site.directory, _DIRECTORY), "--command", json.dumps(site.command)]
+    if site.slots is not None:
+        options += ["--slots", str(site.slots)]
+    return [*site.command, "local-queue", *options, *words]
+
+
+def _starter(batch_ids: Sequence[str]) -> str:
+    return os.path.join(batch_ids[0].partition("@")[2], "queue")
+
+
+def _answer(result: Result) -> Dict[str, Any]:
+    """The command's document. Raises the error that it states, or whichever says why there is none."""
+    if result.exit_status is None:
+        raise errors.TransientError("batch_timeout", "The local queue did not answer in time.", "", result)
+    try:
+        answer = json.loads(result.stdout)
+        error = answer.get("error")
+        if error is not None:
+            kind = _WHOSE.get(error["whose"], errors.UnreadableError)
+            raise kind(error["code"], error["message"], error["advice"], result)
+    except (ValueError, KeyError, TypeError, AttributeError) as broken:
+        raise _unreadable(result) from broken
+    if result.exit_status != 0:
+        raise _unreadable(result)
+    return dict(answer)
+
+
+def _statuses(result: Result, answer: Dict[str, Any]) -> List[JobStatus]:
+    try:
+        return [_status(job) for job in answer["jobs"]]
+    except (KeyError, TypeError) as error:
+        raise _unreadable(result) from error
+
+
+def _status(job: Dict[str, Any]) -> JobStatus:
+    return JobStatus(
+        batch_id=job["id"],
+        name=job["name"],
+        state=_STATES[job["state"]],
+        reason=job["reason"],
+        stuck=job["stuck"],
+        exit_status=job["exit_status"],
+        ending=_ENDINGS[job["ending"]],
+    )
+
+
+def _field(result: Result, answer: Dict[str, Any], name: str) -> Any:
+    if name not in answer:
+        raise _unreadable(result)
+    return answer[name]
+
+
+def _unreadable(result: Result) -> errors.BatchError:
+    return errors.UnreadableError(
+        "unreadable",
+        "The local queue answered what cannot be read: %s." % (result.words or "nothing"),
+        "Look whether its directory and its python3 are still there.",
+        result,
+    )

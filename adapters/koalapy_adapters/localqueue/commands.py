@@ -1,0 +1,177 @@
+"""The local queue's commands: each mends and starts what it can, then answers with a JSON document."""
+
+import json
+import os
+import signal
+from typing import Any, Callable, Dict, List, Optional
+
+from koalapy_adapters.errors import RequestError
+from koalapy_adapters.localqueue import jobs
+from koalapy_adapters.localqueue.scheduling import mend, remove_script, start_jobs
+from koalapy_adapters.localqueue.spool import Spool, now
+from koalapy_adapters.wrapper.descendants import send, start_of
+
+VERSION = "1"
+MAX_SCRIPT = 1 << 20
+_DIRECTIVE = "#KOALA "
+_NUMBERS = ("processors", "walltime")
+
+Answer = Dict[str, Any]
+
+
+class Queue:
+    """A queue as the command line names it. `slots` and `command` (what starts the pushed file) are kept if given."""
+
+    def __init__(self, directory: str, slots: Optional[int] = None, command: Optional[List[str]] = None) -> None:
+        self.spool = Spool(directory)
+        self.slots = slots
+        self.command = command
+
+    def change(self, change: Callable[[jobs.State], jobs.State]) -> jobs.State:
+        """Under the lock: mend, change, start what fits. The state after that."""
+        with self.spool as spool:
+            if self.command:
+                spool.write_starter(self.command)
+            state = spool.read()
+            if self.slots is not None:
+                state = state._replace(slots=self.slots)
+            return start_jobs(spool, change(mend(spool, state)))
+
+
+def submit(queue: Queue, words: List[str]) -> Answer:
+    """Raises RequestError for a script that can never run."""
+    text = _read_script(words)
+    wishes = _directives(text)
+    number: List[int] = []
+
+    def add(state: jobs.State) -> jobs.State:
+        if wishes["processors"] > state.slots:
+            raise _too_large(wishes["processors"], state.slots)
+        number.append(state.next_id)
+        job = jobs.Job(
+            id=state.next_id,
+            name=wishes["name"],
+            directory=wishes["directory"],
+            output=wishes["output"],
+            processors=wishes["processors"],
+            walltime_s=wishes["walltime"],
+            submitted_at=now(),
+        )
+        queue.spool.write_script(job.id, text)
+        return jobs.with_job(state._replace(next_id=job.id + 1), job)
+
+    queue.change(add)
+    return {"id": _full_id(queue, number[0])}
+
+
+def status(queue: Queue, words: List[str]) -> Answer:
+    wanted = {_number(word) for word in words}
+    state = queue.change(_unchanged)
+    return {"jobs": [_view(queue, state, job) for job in state.jobs.values() if job.id in wanted]}
+
+
+def find(queue: Queue, words: List[str]) -> Answer:
+    state = queue.change(_unchanged)
+    named = [job for job in state.jobs.values() if job.name == words[0]]
+    newest = max(named) if named else queue.spool.archived(words[0])
+    return {"jobs": [_view(queue, state, newest)] if newest else []}
+
+
+def cancel(queue: Queue, words: List[str]) -> Answer:
+    wanted = {_number(word) for word in words}
+
+    def end(state: jobs.State) -> jobs.State:
+        for job in [job for job in state.jobs.values() if job.id in wanted]:
+            if job.state == jobs.QUEUED:
+                remove_script(queue.spool, job)
+                state = jobs.with_job(state, jobs.ended(job, now(), "cancelled"))
+            elif job.state == jobs.RUNNING and start_of(job.keeper) == job.keeper_start:
+                send([job.keeper], signal.SIGTERM)
+        return state
+
+    queue.change(end)
+    return {}
+
+
+def capacity(queue: Queue, words: List[str]) -> Answer:
+    state = queue.change(_unchanged)
+    return {"slots": state.slots, "jobs": [_view(queue, state, job) for _, job in sorted(state.jobs.items())]}
+
+
+def describe(queue: Queue, words: List[str]) -> Answer:
+    return {"version": VERSION, "slots": queue.change(_unchanged).slots}
+
+
+COMMANDS: Dict[str, Callable[[Queue, List[str]], Answer]] = {
+    "submit": submit,
+    "status": status,
+    "find": find,
+    "cancel": cancel,
+    "capacity": capacity,
+    "describe": describe,
+}
+
+
+def _unchanged(state: jobs.State) -> jobs.State:
+    return state
+
+
+def _view(queue: Queue, state: jobs.State, job: jobs.Job) -> Answer:
+    never = job.state == jobs.QUEUED and job.processors > state.slots
+    return {
+        "id": _full_id(queue, job.id),
+        "name": job.name,
+        "state": job.state,
+        "processors": job.processors,
+        "exit_status": job.exit_status,
+        "ending": job.ending,
+        "reason": "larger than the queue's %d slots" % state.slots if never else job.reason,
+        "stuck": "too_many_processors" if never else "",
+    }
+
+
+def _full_id(queue: Queue, number: int) -> str:
+    return "%d@%s" % (number, queue.spool.directory)
+
+
+def _number(word: str) -> int:
+    """Of `12` or `12@DIRECTORY`; no job has the answer for any other text."""
+    digits = word.partition("@")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _read_script(words: List[str]) -> str:
+    try:
+        with open(words[0], "rb") as file:
+            data = file.read(MAX_SCRIPT + 1)
+    except (OSError, IndexError) as error:
+        raise RequestError("no_script", "The script cannot be read: %s." % error, "Name a readable file.") from error
+    if len(data) > MAX_SCRIPT:
+        raise RequestError("script_too_large", "The script is larger than 1 MiB.", "Move its data into a file.")
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _directives(text: str) -> Dict[str, Any]:
+    """The `#KOALA key=value` lines over their defaults. Raises RequestError for one that is unknown or no number."""
+    here = os.getcwd()
+    wishes: Dict[str, Any] = {"name": "job", "processors": 1, "walltime": 3600, "directory": here, "output": ""}
+    for line in text.splitlines():
+        if line.startswith(_DIRECTIVE):
+            key, _, value = line[len(_DIRECTIVE) :].strip().partition("=")
+            if key not in wishes or (key in _NUMBERS and not (value.isdigit() and int(value) > 0)):
+                raise RequestError(
+                    "bad_directive",
+                    "The line %s is not understood by the local queue." % json.dumps(line),
+                    "Use #KOALA with name=, processors=, walltime= (seconds), directory= or output=.",
+                )
+            wishes[key] = int(value) if key in _NUMBERS else value
+    wishes["output"] = os.path.join(wishes["directory"], wishes["output"] or "job.out")
+    return wishes
+
+
+def _too_large(processors: int, slots: int) -> RequestError:
+    return RequestError(
+        "too_many_processors",
+        "The job asks for %d processors, and the local queue has %d slots." % (processors, slots),
+        "Ask for fewer processors, or raise `slots` in the grid file.",
+    )

@@ -1,0 +1,113 @@
+"""Mending and starting: what every command, and every keeper at its end, does to the queue under its lock."""
+
+import os
+import signal
+import time
+from typing import List, Tuple
+
+from koalapy_adapters.localqueue import jobs
+from koalapy_adapters.localqueue.spool import Spool, boot, now
+from koalapy_adapters.wrapper import descendants
+
+MARK = "KOALA_LOCAL_JOB"  # in the environment of every process of a job: ID@DIRECTORY
+_REMEMBERED_US = 600 * 1000000  # how long an ended job stays in the state
+
+
+def mend(spool: Spool, state: jobs.State) -> jobs.State:
+    """Account for jobs whose keeper was killed, and forget what ended long ago."""
+    here = boot()
+    for job in jobs.orphans(state, here, descendants.start_of):
+        if state.boot == here:
+            _kill_marked(mark(spool, job))
+        reason = "the process that kept this job was killed, or the machine restarted"
+        state = jobs.with_job(state, jobs.ended(job, now(), "lost", reason=reason))
+        remove_script(spool, job)
+    state, old = jobs.without_old(state, now() - _REMEMBERED_US)
+    spool.archive(old)
+    return state._replace(boot=here)
+
+
+def start_jobs(spool: Spool, state: jobs.State) -> jobs.State:
+    """Start what fits now. The state is written before any of them runs, so that none can ever be started twice."""
+    started: List[int] = []
+    try:
+        for job in jobs.startable(state):
+            keeper, go = _fork_keeper(spool, job)
+            started.append(go)
+            state = jobs.with_job(state, _running(job, keeper))
+        spool.write(state)
+        for go in started:
+            os.write(go, b"g")
+    finally:
+        for go in started:
+            os.close(go)
+    return state
+
+
+def mark(spool: Spool, job: jobs.Job) -> str:
+    return "%d@%s" % (job.id, spool.directory)
+
+
+def remove_script(spool: Spool, job: jobs.Job) -> None:
+    try:
+        os.unlink(spool.script(job.id))
+    except FileNotFoundError:
+        pass
+
+
+def _running(job: jobs.Job, keeper: int) -> jobs.Job:
+    start = descendants.start_of(keeper) or 0
+    return job._replace(state=jobs.RUNNING, keeper=keeper, keeper_start=start, started_at=now())
+
+
+def _fork_keeper(spool: Spool, job: jobs.Job) -> Tuple[int, int]:
+    """The keeper's pid, and a descriptor: it runs the job when it reads a byte from it, and leaves at end of file."""
+    waiting, go = os.pipe()
+    # Blocked until the keeper waits for it: a cancel that comes early must not kill the keeper itself.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+    try:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                if _told_to_go(waiting):
+                    from koalapy_adapters.localqueue import keeper  # late: commands that start nothing do without
+
+                    keeper.keep(spool.directory, job)
+            finally:
+                os._exit(0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    os.close(waiting)
+    return pid, go
+
+
+def _told_to_go(waiting: int) -> bool:
+    """Let go of everything the forking process had open, then wait for its word."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    os.dup2(waiting, 3)
+    os.closerange(4, 1 + max(map(int, os.listdir("/proc/self/fd"))))
+    told = os.read(3, 1) == b"g"
+    os.close(3)
+    return told
+
+
+def _kill_marked(mark_value: str) -> None:
+    """Kill what a dead keeper's job has left, wherever it hangs in the process tree by now; for a second at most."""
+    for _ in range(100):
+        pids = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _bears(pid, mark_value)]
+        if not pids:
+            return
+        descendants.send(pids, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _bears(pid: int, mark_value: str) -> bool:
+    wanted = ("%s=%s" % (MARK, mark_value)).encode("utf-8", "surrogateescape")
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            return wanted in file.read().split(b"\0") and descendants.start_of(pid) is not None
+    except OSError:
+        return False  # another user's, or gone
