@@ -1,1 +1,22 @@
 """The grid file: its schema and defaults, its errors, and what other rooms read of it. No I/O."""
+
+from koalapy.config.connect import Command, ConnectError, Connection, Docker, Local, Ssh, parse_connect
+from koalapy.config.convert import cluster_config, engine_settings
+from koalapy.config.load import json_schema, read_grid
+from koalapy.config.schema import Cluster, GridFile
+
+__all__ = [
+    "Cluster",
+    "Command",
+    "ConnectError",
+    "Connection",
+    "Docker",
+    "GridFile",
+    "Local",
+    "Ssh",
+    "cluster_config",
+    "engine_settings",
+    "json_schema",
+    "parse_connect",
+    "read_grid",
+]

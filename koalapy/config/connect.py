@@ -24,7 +24,7 @@ class ConnectError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Ssh:
-    """koalapy's own SSH. User and port None: what the person's ssh configuration says."""
+    """koalapy's own SSH. User None: the person's own name; port None: 22."""
 
     kind: ClassVar[str] = "ssh"
     host: str

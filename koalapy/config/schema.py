@@ -166,7 +166,18 @@ def _clusters(clusters: Mapping[str, Cluster]) -> Mapping[str, Cluster]:
     if not clusters:
         raise wrong("names no cluster", "Describe at least one: `NAME: {batch: …, connect: …}`.")
     check_names_differ(clusters)
+    _check_directories_differ(clusters)
     return clusters
+
+
+def _check_directories_differ(clusters: Mapping[str, Cluster]) -> None:
+    """Two queues of one head node are two clusters: each has an agent of its own, and the agents do not share."""
+    seen: dict[tuple[str, str | None], str] = {}
+    for name, cluster in clusters.items():
+        other = seen.setdefault((cluster.connect, cluster.shared), name)
+        if other != name:
+            what = f"lies where {other} has its shared directory already"
+            raise wrong(what, f"Give each a `shared` of its own, such as ~/.koala/{name}.", at=(name,))
 
 
 class GridFile(Section):

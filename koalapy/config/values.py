@@ -60,9 +60,12 @@ def _path(text: str) -> str:
 
 
 def _directory(text: str) -> str:
-    if not text.startswith("/") or text.rstrip("/") == "":
-        raise wrong(f"is {shown(text)}, no absolute path", "Write the directory's path on the cluster, from / on.")
-    return text.rstrip("/")
+    path = text.rstrip("/")
+    if not text.startswith(("/", "~/")) or path in ("", "~"):
+        raise wrong(
+            f"is {shown(text)}, no absolute path", "Write the directory's path on the cluster, from / or ~/ on."
+        )
+    return path
 
 
 def _python(text: str) -> str:

@@ -1,1 +1,7 @@
 """Job descriptions as text, read into requests: one module a language, found by its registered name. No I/O."""
+
+from koalapy.languages.endings import language_of
+from koalapy.languages.native import from_mapping
+from koalapy.languages.reading import Reader, read_job
+
+__all__ = ["Reader", "from_mapping", "language_of", "read_job"]

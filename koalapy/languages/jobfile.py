@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
-from koalapy.languages.paths import as_executable, as_staged_in, as_staged_out, is_staged, twice
+from koalapy.languages.paths import as_executable, as_staged_in, as_staged_out, twice
 from koalapy.model.identity import MAX_COMPONENTS
 from koalapy.model.request import (
     DEFAULT_PRIORITY,
@@ -204,14 +204,4 @@ class JobFile(Section):
                 raise wrong(what, "Rename one of them.", at=(key,))
             if len(json.dumps(paths)) > MOST_BYTES:
                 raise wrong(f"has paths of more than {MOST_BYTES} bytes", "Pack the files into an archive.", at=(key,))
-        return self
-
-    @model_validator(mode="after")
-    def _check_executables(self) -> Self:
-        """A program that nobody stages or makes fails on every node; better said now."""
-        for index, component in enumerate(self.components):
-            if not component.setup and not is_staged(component.executable, self.stage_in):
-                what = f"is {shown(component.executable)}, which is not among stage_in"
-                at = ("components", index, "executable")
-                raise wrong(what, "Add it to stage_in, or write an absolute path.", "not_staged", at)
         return self

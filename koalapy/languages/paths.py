@@ -38,12 +38,6 @@ def as_executable(value: object) -> str:
     return path
 
 
-def is_staged(executable: str, stage_in: Iterable[str]) -> bool:
-    """Whether the program lies where it is looked for: names on the PATH and absolute paths are not looked into."""
-    relative = "/" in executable and not executable.startswith("/")
-    return not relative or _inner(executable) in {landing(path) for path in stage_in}
-
-
 def twice(paths: Iterable[str]) -> tuple[int, str] | None:
     """The index of the first path that lies where an earlier one does, or its folder, and that place."""
     files: set[str] = set()

@@ -149,14 +149,14 @@ class _Reader:
         self._values += 1
         if isinstance(event, yaml.AliasEvent):
             raise self._refusal(
-                "alias", event, f"*{event.anchor} is an alias", "Write the value out; aliases are not read."
+                "alias", event, f"*{event.anchor} is an alias", "Quote it if it is text; aliases are not read."
             )
         if event.tag is not None:
             raise self._refusal(
                 "tag",
                 event,
                 f"{shown(event.tag.replace('tag:yaml.org,2002:', '!!'))} is a tag",
-                "Remove it; tags are not read.",
+                "Quote it if it is text; tags are not read.",
             )
         if len(path) >= MAX_DEPTH:
             raise self._refusal("too_deep", event, f"more than {MAX_DEPTH} levels are nested", "Write a flatter file.")

@@ -1,0 +1,42 @@
+"""Reads a job file in whichever language it is written."""
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from koalapy.languages import native
+from koalapy.languages.endings import DEFAULT_LANGUAGE, language_of
+from koalapy.model.errors import RequestError
+from koalapy.model.request import Request
+from koalapy.model.textfile.words import listed
+
+
+class Reader(Protocol):
+    """What a language registers under `koalapy.languages`: see `native.read`, the first of them."""
+
+    def __call__(
+        self,
+        text: str | bytes,
+        source: str,
+        directory: str,
+        clusters: Collection[str] | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> Request: ...
+
+
+OWN: Mapping[str, Reader] = {DEFAULT_LANGUAGE: native.read}
+
+
+def read_job(
+    text: str | bytes,
+    source: str,
+    directory: str,
+    clusters: Collection[str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    readers: Mapping[str, Reader] = OWN,
+) -> Request:
+    """The request, by the reader of the language that the ending of `source` names; the rest as for `native.read`."""
+    language = language_of(source)
+    if language not in readers:
+        message = f"{source} is written in {language}, for which no reader is installed."
+        raise RequestError("unknown_language", message, f"Write the job in {listed(sorted(readers))}.")
+    return readers[language](text, source, directory, clusters, overrides)
