@@ -1,0 +1,143 @@
+"""`koalad`: one grid's daemon. Runs until it is told to end, by its API or a signal; `koala up` starts it detached."""
+
+import getpass
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+
+from koalapy.api.app import JobText, create_app
+from koalapy.api.server import Server, bind
+from koalapy.config import GridFile, read_grid
+from koalapy.languages import from_mapping, read_job
+from koalapy.locations import Locations
+from koalapy.model.errors import KoalaError, RequestError
+from koalapy.model.request import Request
+from koalapy.runtime.koalad import Koalad
+from koalapy.runtime.registry import load, registered
+
+_LOG = structlog.get_logger()
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command()
+def koalad(
+    grid: Annotated[Path | None, typer.Option("--grid", "-g", help="Grid file.")] = None,
+    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
+) -> None:
+    """Run koalad in the foreground; its log goes to standard error, one JSON object a line."""
+    _log_to_stderr()
+    try:
+        daemon = _Daemon(Locations.of(grid))
+        daemon.start()
+    except KoalaError as error:
+        _tell(ready_fd, {"error": error.reason.message, **_facts_of(error)})
+        print(f"koalad: {error}", file=sys.stderr)
+        raise typer.Exit(2 if error.reason.whose == "request" else 1) from error
+    _tell(ready_fd, {"pid": os.getpid()})
+    daemon.run()
+
+
+class _Daemon:
+    """koalad and its API on its socket."""
+
+    def __init__(self, locations: Locations) -> None:
+        assert locations.grid_file is not None
+        self._locations = locations
+        self._end = threading.Event()
+        self._cancel = False
+        self._grid = read_grid_file(locations.grid_file)
+        self._readers = {name: load("koalapy.languages", name) for name in registered("koalapy.languages")}
+        locations.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        locations.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._koalad = Koalad(self._grid, locations.state)
+        app = create_app(self._koalad.service, self._read, self._facts, self._shut_down, getpass.getuser())
+        self._server = Server(app, bind(locations.socket))
+
+    def start(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._end.set())
+        self._koalad.start()
+        self._server.start()
+        _LOG.info("koalad_started", grid=self._grid.grid, pid=os.getpid())
+
+    def run(self) -> None:
+        """Until told to end. Jobs run on, unless they are to be cancelled first."""
+        self._end.wait()
+        if self._cancel:
+            self._koalad.cancel_all()
+        self._locations.socket.unlink(missing_ok=True)
+        self._server.stop()
+        self._koalad.stop()
+        _LOG.info("koalad_ended")
+
+    def _shut_down(self, cancel: bool) -> None:
+        self._cancel = cancel
+        self._end.set()
+
+    def _facts(self) -> dict[str, Any]:
+        trouble = self._koalad.service.trouble()
+        state = "stopping" if self._end.is_set() else "store_failing" if trouble else "ready"
+        return {"pid": os.getpid(), "grid": self._grid.grid, "state": state}
+
+    def _read(self, job: JobText) -> Request:
+        """The request of a submitted text or mapping. Raises RequestError with file, line and key."""
+        clusters = list(self._grid.clusters)
+        if job.job is not None:
+            return from_mapping(job.job, job.source, job.directory, clusters, job.overrides)
+        if job.text is None:
+            raise RequestError("no_job", "The request holds no job.", "Give it as `text` or as `job`.")
+        return read_job(job.text, job.source, job.directory, clusters, job.overrides, self._readers)
+
+
+def read_grid_file(path: Path) -> GridFile:
+    """Raises RequestError with file, line and what to do."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise RequestError("unreadable", f"{path} cannot be read: {error.strerror}.", "Name another file.") from error
+    return read_grid(
+        text,
+        str(path),
+        list(registered("koalapy.batch_systems")),
+        queueing=list(registered("koalapy.queueing")),
+        placement=list(registered("koalapy.placement")),
+    )
+
+
+def _facts_of(error: KoalaError) -> dict[str, str]:
+    return {"advice": error.reason.advice, "code": error.reason.code, "whose": error.reason.whose}
+
+
+def _tell(ready_fd: int | None, answer: dict[str, Any]) -> None:
+    """One line to whoever started us, then never again."""
+    if ready_fd is not None:
+        os.write(ready_fd, json.dumps(answer).encode() + b"\n")
+        os.close(ready_fd)
+
+
+def _log_to_stderr() -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()
