@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Solves the 2-D Poisson equation by red-black Gauss-Seidel, one process per processor, on one or more clusters."""
 # The nodes' own python3 runs this file: 3.6 and numpy must do, hence the older spelling of the types.
-# ruff: noqa: E402, UP006, UP035, UP045
+# ruff: noqa: B905, E402, UP006, UP035, UP045
 
 import time
 
 FIRST_INSTRUCTION = time.time()
 
-import contextlib
 import hashlib
 import itertools
 import json
@@ -31,6 +30,7 @@ RED, BLACK = 0, 1
 SHARED = ("grid", "omega", "tolerance", "max_iterations", "check_every")  # rank 0's options that hold for all ranks
 NUMBER = struct.Struct("<d")
 
+Outcome = Tuple[np.ndarray, int, float]  # a process's values, the iterations, the greatest change in the last one
 Tree = Tuple[Optional[int], List[int]]  # parent and children of a process, for reducing the stopping criterion
 Lattice = Tuple[np.ndarray, ...]  # every second point of every second row: centre, its four neighbours, source
 Border = Tuple[int, np.ndarray, np.ndarray]  # one colour's points: the peer, those it needs, the copies of its own
@@ -41,7 +41,7 @@ class Failure(Exception):
 
 
 class Rectangle(NamedTuple):
-    """Rows top..bottom-1 and columns left..right-1 of the interior points; y grows with the rows, x with the columns."""
+    """Rows top..bottom-1 and columns left..right-1 of the interior points, counted from 0."""
 
     top: int
     bottom: int
@@ -49,7 +49,7 @@ class Rectangle(NamedTuple):
     right: int
 
 
-def main() -> int:
+def main() -> None:
     options = parse_arguments()
     rank = os.environ.get("KOALA_RANK", "0")
     try:
@@ -58,10 +58,8 @@ def main() -> int:
             with open(os.path.join(options.times, f"start.{rank}"), "w", encoding="ascii") as file:
                 file.write(f"{FIRST_INSTRUCTION:.6f}\n")
         run(*read_world(), options=options)
-    except (Failure, OSError) as error:
-        sys.stderr.write(f"poisson: rank {rank}: {error}\n")
-        return 1
-    return 0
+    except (Failure, OSError, MemoryError) as error:
+        sys.exit(f"poisson: rank {rank}: {error}")
 
 
 def run(rank: int, components: Sequence[str], addresses: Sequence[str], options: Namespace) -> None:
@@ -85,7 +83,8 @@ def run(rank: int, components: Sequence[str], addresses: Sequence[str], options:
         with open(options.output, "wb") as file:
             np.save(file, solution)
         outcome = "converged" if change <= options.tolerance else "did not converge"
-        error = abs(solution - np.multiply.outer(*[profile(options.grid)[0]] * 2)).max()
+        g, _ = profile(options.grid)
+        error = abs(solution - np.multiply.outer(g, g)).max()
         print(f"poisson: {outcome} in {iterations} iterations, change {change:.3e}, error {error:.3e}, {seconds:.3f} s,"
               f" {len(components)} processes, {len(sizes)} components", flush=True)  # fmt: skip
     greatest(change, links, tree)
@@ -103,8 +102,8 @@ def parse_arguments() -> Namespace:
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for another process")
     options = parser.parse_args()
     above_zero = (options.grid, options.max_iterations, options.check_every, options.timeout, options.omega)
-    if not (min(above_zero) > 0 and options.omega < 2 and options.tolerance >= 0):
-        parser.error("--omega must be below 2, --tolerance at least 0 and all other numbers above 0")
+    if not (all(0 < value <= 1e9 for value in above_zero) and options.omega < 2 and options.tolerance >= 0):
+        parser.error("--omega must be below 2, --tolerance at least 0, all other numbers from above 0 to 1e9")
     return options
 
 
@@ -113,19 +112,17 @@ def read_world() -> Tuple[int, Sequence[str], Sequence[str]]:
     if "KOALA_RANK" not in os.environ:
         return 0, ["0"], ["127.0.0.1"]
     try:
-        rank, size = int(os.environ["KOALA_RANK"]), int(os.environ["KOALA_SIZE"])
-        with open(os.environ["KOALA_HOSTS"], encoding="utf-8") as hosts:
+        rank, size, path, _ = (os.environ[f"KOALA_{name}"] for name in ("RANK", "SIZE", "HOSTS", "RENDEZVOUS"))
+        with open(path, encoding="utf-8") as hosts:
             components, addresses = zip(*[line.split() for line in hosts if line.strip()])
-        if not 0 <= rank < size == len(components):
+        if not 0 <= int(rank) < int(size) == len(components):
             raise ValueError(f"rank {rank} of {size}, but {len(components)} hosts")
     except (KeyError, ValueError, OSError) as error:
         raise Failure(f"the KOALA_ environment is wrong: {error!r}. Start it as a job, or unset KOALA_RANK.") from error
-    return rank, components, addresses
+    return int(rank), components, addresses
 
 
 # The problem: -(u_xx + u_yy) = f on the unit square, u = 0 on its edge; the solution is g(x) g(y).
-
-
 def profile(grid: int) -> Tuple[np.ndarray, np.ndarray]:
     """g(x) = x - 2 x^3 + x^4 and -g''(x) at the interior points.
 
@@ -145,8 +142,6 @@ def scaled_source(grid: int, mine: Rectangle) -> np.ndarray:
 
 
 # Decomposition: a vertical strip per component, in each a grid of processes numbered in column-major order.
-
-
 def decompose(grid: int, sizes: Sequence[int]) -> List[Rectangle]:
     """The rectangle of every rank; a strip is as wide as its component's share of the processes."""
     rectangles = []  # type: List[Rectangle]
@@ -159,33 +154,26 @@ def decompose(grid: int, sizes: Sequence[int]) -> List[Rectangle]:
 def divide(strip: Rectangle, size: int) -> List[Rectangle]:
     """Of the process grids that fit, the one with the shortest borders."""
     height, width = strip.bottom - strip.top, strip.right - strip.left
-    shapes = [(rows, size // rows) for rows in range(1, min(size, height) + 1) if size % rows == 0]
-    fitting = [((rows - 1) * width + (cols - 1) * height, rows, cols) for rows, cols in shapes if cols <= width]
-    if not fitting:
+    shapes = [(rows, size // rows) for rows in range(1, height + 1) if size % rows == 0 and size // rows <= width]
+    if not shapes:
         raise Failure(f"{height} x {width} points are too few for {size} processes. Give a larger --grid.")
-    _, rows, cols = min(fitting)
+    rows, cols = min(shapes, key=lambda shape: (shape[0] - 1) * width + (shape[1] - 1) * height)
     tops = [strip.top + height * row // rows for row in range(rows + 1)]
     lefts = [strip.left + width * col // cols for col in range(cols + 1)]
     return [Rectangle(*tops[i : i + 2], *lefts[j : j + 2]) for j in range(cols) for i in range(rows)]
 
 
 def neighbours(rank: int, rectangles: Sequence[Rectangle]) -> Dict[int, Tuple[Rectangle, Rectangle]]:
-    """For each rank that shares a border: the points along it, of this rank and of that one.
-
-    Strips of unlike components are cut at unlike heights, so a side may be shared with several ranks.
-    """
+    """Per rank that shares a border, or a part of one: the points along it, of this rank and of that one."""
     sides = {}
     for down, right in ((-1, 0), (1, 0), (0, -1), (0, 1)):
-        a = shifted(rectangles[rank], down, right)
+        step = (down, down, right, right)
+        a = Rectangle(*np.add(rectangles[rank], step))
         for peer, b in enumerate(rectangles):
             theirs = Rectangle(max(a.top, b.top), min(a.bottom, b.bottom), max(a.left, b.left), min(a.right, b.right))
             if peer != rank and theirs.top < theirs.bottom and theirs.left < theirs.right:
-                sides[peer] = (shifted(theirs, -down, -right), theirs)
+                sides[peer] = (Rectangle(*np.subtract(theirs, step)), theirs)
     return sides
-
-
-def shifted(part: Rectangle, down: int, right: int) -> Rectangle:
-    return Rectangle(part.top + down, part.bottom + down, part.left + right, part.right + right)
 
 
 def tree_of(rank: int, sizes: Sequence[int]) -> Tree:
@@ -198,10 +186,9 @@ def tree_of(rank: int, sizes: Sequence[int]) -> Tree:
     return parents[rank], [child for child, parent in enumerate(parents) if parent == rank]
 
 
-def solve(
-    mine: Rectangle, sides: Dict[int, Tuple], options: Namespace, links: "Links", tree: Tree
-) -> Tuple[np.ndarray, int, float]:
-    """This process's values; the iterations and the greatest change in the last one, which are equal in all."""
+# Sweeps: all red points first, then all black ones.
+def solve(mine: Rectangle, sides: Dict, options: Namespace, links: "Links", tree: Tree) -> Outcome:
+    """Iterations and change are the same in all processes, and however many they are."""
     values = np.zeros((mine.bottom - mine.top + 2, mine.right - mine.left + 2))  # with a ring around them
     source = scaled_source(options.grid, mine)
     sweeps = [list(lattices(values, source, mine, colour)) for colour in (RED, BLACK)]
@@ -248,6 +235,7 @@ def line(values: np.ndarray, mine: Rectangle, part: Rectangle, colour: int) -> n
     return values[top + skip : bottom : 2, left] if right - left == 1 else values[top, left + skip : right : 2]
 
 
+# Communication: borders before each half sweep, the stopping criterion, the solution.
 def share(borders: List[Border], links: "Links") -> None:
     edges = {peer: edge.astype("<f8").tobytes() for peer, edge, _ in borders}
     received = links.exchange(edges, {peer: NUMBER.size * halo.size for peer, _, halo in borders})
@@ -261,8 +249,7 @@ def greatest(value: float, links: "Links", tree: Tree) -> float:
     received = links.exchange({}, dict.fromkeys(children, NUMBER.size))
     value = max([value, *(NUMBER.unpack(data)[0] for data in received.values())])
     if parent is not None:
-        answer = links.exchange({parent: NUMBER.pack(value)}, {parent: NUMBER.size})
-        value = NUMBER.unpack(answer[parent])[0]
+        value = NUMBER.unpack(links.exchange({parent: NUMBER.pack(value)}, {parent: NUMBER.size})[parent])[0]
     links.exchange(dict.fromkeys(children, NUMBER.pack(value)), {})
     return value
 
@@ -272,8 +259,8 @@ def gather(rank: int, values: np.ndarray, rectangles: Sequence[Rectangle], links
     if rank:
         links.exchange({0: values.astype("<f8").tobytes()}, {})
         return values
-    points = [(part.bottom - part.top) * (part.right - part.left) for part in rectangles]
-    received = links.exchange({}, {peer: NUMBER.size * points[peer] for peer in range(1, len(points))})
+    points = {peer: (part.bottom - part.top) * (part.right - part.left) for peer, part in enumerate(rectangles) if peer}
+    received = links.exchange({}, {peer: NUMBER.size * number for peer, number in points.items()})
     solution = np.empty((rectangles[-1].bottom, rectangles[-1].right))
     for peer, part in enumerate(rectangles):
         block = np.frombuffer(received[peer], "<f8") if peer else values
@@ -299,8 +286,8 @@ class Links:
         while unsent or missing:
             readable, writable, _ = select.select(list(missing), list(unsent), [], self.timeout)
             if not readable and not writable:
-                silent = sorted({self.ranks[link] for link in [*unsent, *missing]})
-                raise Failure(f"no sign of ranks {silent} for {self.timeout:g} s. Look at their nodes.")
+                ranks = sorted({self.ranks[link] for link in [*unsent, *missing]})
+                raise Failure(f"no sign of ranks {ranks} for {self.timeout:g} s. Look at their nodes.")
             for link in writable:
                 self.advance(unsent, link, link.send)
             for link in readable:
@@ -316,14 +303,12 @@ class Links:
             return
         except OSError as error:
             raise Failure(f"lost rank {self.ranks[link]}: {error}. Look at that rank's output.") from error
-        pending[link] = pending[link][moved:]
-        if not pending[link]:
-            del pending[link]
+        rest = pending.pop(link)[moved:]
+        if rest:
+            pending[link] = rest
 
 
 # Meeting: every rank publishes its address, and connects to those of its peers that have a lower rank.
-
-
 def meet(rank: int, address: str, options: Namespace) -> Tuple[socket.socket, str]:
     """This process's listening socket and the job's key; the options take the values that rank 0 has."""
     listener = socket.socket()
@@ -365,9 +350,9 @@ def connect(rank: int, peers: Set[int], listener: socket.socket, key: str, timeo
     sockets.update(accept(listener, dict(higher), timeout))
     links = Links(sockets, timeout)
     answers = links.exchange(dict.fromkeys(higher.values(), mine), dict.fromkeys(lower, len(mine)))
-    wrong = [peer for peer, answer in answers.items() if answer != greeting(key, peer)]
-    if wrong:
-        raise Failure(f"something else answers at the addresses of ranks {wrong}. Look at the job's KOALA_HOSTS.")
+    for peer, answer in answers.items():
+        if answer != greeting(key, peer):
+            raise Failure(f"something else answers at the address of rank {peer}. Look at the job's KOALA_HOSTS.")
     return links
 
 
@@ -399,13 +384,10 @@ def accept(listener: socket.socket, expected: Dict[bytes, int], timeout: float) 
                 strangers.append(listener.accept()[0])
                 continue
             strangers.remove(link)
-            peer = None
-            with contextlib.suppress(OSError):
-                peer = expected.pop(link.recv(32), None)
-            if peer is None:
+            try:
+                links[expected.pop(link.recv(32))] = link
+            except (OSError, KeyError):
                 link.close()
-            else:
-                links[peer] = link
         while len(strangers) > 64:
             strangers.pop(0).close()
     for link in [listener, *strangers]:
@@ -414,4 +396,4 @@ def accept(listener: socket.socket, expected: Dict[bytes, int], timeout: float) 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
