@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -130,11 +130,7 @@ def _sorted_debts(contents: _Contents) -> tuple[Debt, ...]:
 
 def _refuse_conflicts(contents: _Contents, change: Change) -> None:
     """All that a database's constraints refuse. After it nothing can fail."""
-    holders = {(job.owner, job.key): job.id for job in change.jobs if job.key}
-    for job in change.jobs:
-        own = (job.owner, job.key)
-        if job.key and (holders[own] != job.id or contents.keys.get(own, job.id) != job.id):
-            raise _conflict(f"the key of job {job.id} is another job's")
+    _refuse_keys(contents, change)
     numbers = Counter(entry.number for entry in change.sent)
     if any(count > 1 or number in contents.outbox for number, count in numbers.items()):
         raise _conflict("a number of the outbox is in use")
@@ -144,8 +140,21 @@ def _refuse_conflicts(contents: _Contents, change: Change) -> None:
             raise _conflict(f"there is history, but no job {line.job}")
 
 
+def _refuse_keys(contents: _Contents, change: Change) -> None:
+    """In the order of the jobs, as a database looks at its rows: a key that one gives up is free for the next."""
+    holders: dict[tuple[str, str], JobId | None] = {}
+    for job in _latest(change):
+        if (old := contents.jobs.get(job.id)) and old.key:
+            holders[old.owner, old.key] = None
+        own = (job.owner, job.key)
+        if job.key and holders.get(own, contents.keys.get(own)) not in (None, job.id):
+            raise _conflict(f"the key of job {job.id} is another job's")
+        if job.key:
+            holders[own] = job.id
+
+
 def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) -> None:
-    for job in change.jobs:
+    for job in _latest(change):
         _forget_key(contents, job.id)
         contents.jobs[job.id] = job
         if job.key:
@@ -172,6 +181,11 @@ def _take_away(contents: _Contents, change: Change) -> None:
 def _forget_key(contents: _Contents, job_id: JobId) -> None:
     if (job := contents.jobs.get(job_id)) and job.key:
         del contents.keys[job.owner, job.key]
+
+
+def _latest(change: Change) -> Iterable[Job]:
+    """Of several versions of a job the last."""
+    return {job.id: job for job in change.jobs}.values()
 
 
 def _conflict(what: str) -> StoreConflict:

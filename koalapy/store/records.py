@@ -7,10 +7,10 @@ default, so records of older versions load; a field that this version does not k
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
 
 from koalapy.model.commands import Command
 from koalapy.model.job import Counters, Debt, Job
@@ -54,8 +54,8 @@ def load_counters(values: Mapping[str, int]) -> Counters:
 
 
 def dump_details(details: Mapping[str, Any]) -> str:
-    """Whatever has a form in JSON: dataclasses and tuples too. Raises StoreConflict for the rest."""
-    return _text(_DETAILS, details, "history")
+    """Whatever has a form in JSON, dataclasses and tuples too. Raises StoreConflict for the rest."""
+    return _text("history", details)
 
 
 def load_details(text: str) -> dict[str, Any]:
@@ -74,28 +74,33 @@ class _Form(Generic[T]):
         self._name = kind.__name__
 
     def dump(self, value: T) -> str:
-        return _text(self._adapter, (value,), self._name, first=True)
+        return _text(self._name, self._adapter.dump_python((value,), mode="json")[0])
 
     def load(self, text: str) -> T:
         return self.build(_parsed(self._name, text))
 
-    def build(self, fields: object) -> T:
+    def build(self, plain: object) -> T:
         try:
-            record: T = self._adapter.validate_python((fields,))[0]
+            record: T = self._adapter.validate_python((plain,))[0]
         except ValidationError as error:
             raise _unreadable(self._name, _complaint(error)) from error
         return record
 
 
-def _text(adapter: TypeAdapter[Any], value: object, name: str, *, first: bool = False) -> str:
-    """`json.dumps` and not pydantic's writer, which refuses surrogate escapes and turns NaN into null."""
+def _text(name: str, value: object) -> str:
+    """By `json.dumps`, since pydantic's own writer refuses surrogate escapes."""
     try:
-        plain = adapter.dump_python(value, mode="json", warnings="error")
-        return json.dumps(plain[0] if first else plain, separators=(",", ":"), allow_nan=False)
-    except (PydanticSerializationError, ValueError, TypeError) as error:
+        return json.dumps(value, default=_fields, separators=(",", ":"), allow_nan=False)
+    except (ValueError, TypeError) as error:
         raise StoreConflict(
             "record_unwritable", f"A {name} record cannot be written: {error}.", "Report this as a mistake of koalapy."
         ) from error
+
+
+def _fields(value: object) -> dict[str, Any]:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
 
 
 def _parsed(name: str, text: str) -> Any:
@@ -122,4 +127,3 @@ _JOB = _Form(Job)
 _DEBT = _Form(Debt)
 _COUNTERS = _Form(Counters)
 _COMMANDS: dict[str, _Form[Any]] = {kind.__name__: _Form(kind) for kind in get_args(Command)}
-_DETAILS: TypeAdapter[Any] = TypeAdapter(dict[str, Any])

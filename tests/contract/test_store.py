@@ -1,0 +1,429 @@
+"""What every store promises, held against each of them: in memory, SQLite and, where a server is given, PostgreSQL.
+
+For PostgreSQL, KOALA_TEST_POSTGRESQL is the URL of a database whose user may create databases.
+"""
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent
+from koalapy.model.errors import Reason
+from koalapy.model.identity import INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
+from koalapy.model.job import Component, Counters, Debt, History, Job, Outcome
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import Instant
+from koalapy.store.contract import Store
+from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
+from koalapy.store.memory import MemoryStore
+from koalapy.store.open import open_store
+
+Opener = Callable[[], Store]
+SERVER = os.environ.get("KOALA_TEST_POSTGRESQL", "")
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
+    """Opens one and the same store again and again, each opening after the last was closed."""
+    opened: list[Store] = []
+
+    def remembered(make: Opener) -> Opener:
+        def open_once_more() -> Store:
+            opened.append(make())
+            return opened[-1]
+
+        return open_once_more
+
+    if request.param == "memory":
+        yield remembered(_memory_opener())
+    elif request.param == "sqlite":
+        yield remembered(lambda: open_store("sqlite", tmp_path))
+    else:
+        yield remembered(request.getfixturevalue("postgresql_opener"))
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def postgresql_opener(tmp_path: Path) -> Iterator[Opener]:
+    if not SERVER:
+        pytest.skip("KOALA_TEST_POSTGRESQL names no server")
+    name = f"koala_{uuid.uuid4().hex}"
+    url = make_url(SERVER).set(drivername="postgresql+psycopg")
+    administration = create_engine(url, isolation_level="AUTOCOMMIT")
+    with administration.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+        own = url.set(database=name).render_as_string(hide_password=False)
+        yield lambda: open_store(own, tmp_path)
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    administration.dispose()
+
+
+@pytest.fixture
+def store(opener: Opener) -> Store:
+    return opener()
+
+
+def _memory_opener() -> Opener:
+    last: list[MemoryStore] = []
+
+    def reopen() -> Store:
+        last.append(last[-1].reopened() if last else MemoryStore())
+        return last[-1]
+
+    return reopen
+
+
+def a_job(number: int, state: JobState = JobState.WAITING, **fields: Any) -> Job:
+    wish = ComponentRequest(processors=4, executable="./a.out", arguments=("--grid", "512"))
+    return Job(
+        id=JobId(number),
+        owner=fields.pop("owner", "mona"),
+        request=Request(name=f"poisson-{number}", components=(wish, wish)),
+        state=state,
+        place=number,
+        submitted_at=Instant(1_900_000_000_000_000 + number),
+        components=(Component(index=0, request=wish), Component(index=1, request=wish)),
+        **fields,
+    )
+
+
+def an_attempt(job: int, component: int = 0, number: int = 1) -> AttemptId:
+    return AttemptId(JobId(job), component, number)
+
+
+def a_debt(job: int, **fields: Any) -> Debt:
+    return Debt(attempt=an_attempt(job, **fields), cluster="delft", batch_id="77", since=Instant(5))
+
+
+def a_line(job: int, kind: str = "job_submitted", **details: Any) -> History:
+    return History(job=JobId(job), at=Instant(1_900_000_000_000_000), kind=kind, details=details)
+
+
+def entry(number: int, command: Command | None = None) -> OutboxEntry:
+    return OutboxEntry(number, command or ForgetComponent(cluster="vu", attempt=an_attempt(number)))
+
+
+def state_of(store: Store) -> tuple[object, ...]:
+    jobs = store.jobs()
+    return store.load(), jobs, [store.history(job.id) for job in jobs], store.debts(), store.next_number
+
+
+# ---- an empty store
+
+
+def test_a_new_store_is_empty_and_named(store: Store) -> None:
+    assert store.load() == Snapshot(instance=store.instance)
+    assert len(store.instance) == INSTANCE_LENGTH
+    assert is_tag(tag_of(store.instance, an_attempt(1)))
+    assert (store.next_number, store.epoch) == (1, 1)
+    assert (store.jobs(), store.debts(), store.job(JobId(1)), store.history(JobId(1))) == ([], [], None, [])
+
+
+def test_an_empty_change_is_no_commit(store: Store) -> None:
+    store.commit(Change())
+    assert store.load() == Snapshot(instance=store.instance)
+
+
+# ---- what is committed is kept
+
+
+def test_everything_survives_reopening(opener: Opener) -> None:
+    first = opener()
+    commands: list[Command] = [
+        CancelComponent(cluster="vu", attempt=an_attempt(1, number=2), batch_id="9", force=True),
+        CollectOutput(job=JobId(1), sources=(("vu", an_attempt(1)),), paths=("result.npy",), directory="/home/mona"),
+    ]
+    change = Change(
+        jobs=(a_job(2), a_job(1, JobState.CLAIMING)),
+        debts=(a_debt(3), a_debt(1, component=1)),
+        counters=Counters(next_job=3, next_place=8),
+        sent=(entry(1, commands[0]), entry(2, commands[1])),
+        history=(a_line(1), a_line(1, "job_claimed", clusters=["vu"]), a_line(2)),
+    )
+    first.commit(change)
+    kept = state_of(first)
+    first.close()
+    second = opener()
+    assert state_of(second) == kept
+    assert second.instance == first.instance
+    assert second.load() == Snapshot(
+        instance=first.instance,
+        counters=Counters(next_job=3, next_place=8),
+        jobs=(a_job(1, JobState.CLAIMING), a_job(2)),
+        debts=(a_debt(1, component=1), a_debt(3)),
+        outbox=(entry(1, commands[0]), entry(2, commands[1])),
+    )
+
+
+def test_a_job_in_full_comes_back_equal(store: Store) -> None:
+    plain = a_job(7)
+    reason = Reason("walltime", "request", "It ran out of walltime.", "Ask for more.", "sacct -j 9", 0, "TIMEOUT")
+    used = replace(plain.components[0], state=ComponentState.FAILED, cluster="vu", attempt=3, exit_status=137)
+    job = replace(
+        plain,
+        state=JobState.FAILED,
+        components=(replace(used, reason=reason), plain.components[1]),
+        reason=reason,
+        outcome=Outcome.FAILED,
+        excluded=(("delft", Instant(7)),),
+        finished_at=Instant(9),
+    )
+    store.commit(Change(jobs=(job,)))
+    assert store.job(job.id) == job
+
+
+def test_a_job_is_replaced_and_keeps_its_history(store: Store) -> None:
+    store.commit(Change(jobs=(a_job(1),), history=(a_line(1),)))
+    store.commit(Change(jobs=(a_job(1, JobState.CLAIMING),), history=(a_line(1, "job_claimed"),)))
+    assert store.jobs() == [a_job(1, JobState.CLAIMING)]
+    assert [line.kind for line in store.history(JobId(1))] == ["job_submitted", "job_claimed"]
+
+
+def test_of_two_versions_in_one_change_the_last_is_kept(store: Store) -> None:
+    store.commit(Change(jobs=(a_job(1), a_job(1, JobState.HELD)), debts=(a_debt(1), replace(a_debt(1), batch_id="8"))))
+    assert store.jobs() == [a_job(1, JobState.HELD)]
+    assert [debt.batch_id for debt in store.debts()] == ["8"]
+
+
+def test_finished_jobs_are_listed_but_not_loaded(store: Store) -> None:
+    jobs = [a_job(number, state) for number, state in enumerate(JobState, start=1)]
+    store.commit(Change(jobs=tuple(jobs)))
+    assert store.jobs() == jobs
+    assert store.load().jobs == tuple(job for job in jobs if not job.state.final)
+
+
+def test_debts_settle_and_outbox_entries_are_confirmed(store: Store) -> None:
+    store.commit(Change(debts=(a_debt(1), a_debt(1, component=1)), sent=(entry(1), entry(2))))
+    store.commit(Change(settled=(an_attempt(1),), confirmed=(1,), sent=(entry(3),)))
+    assert store.debts() == [a_debt(1, component=1)]
+    assert [kept.number for kept in store.load().outbox] == [2, 3]
+
+
+def test_what_one_change_adds_and_takes_away_is_gone(store: Store) -> None:
+    store.commit(
+        Change(
+            jobs=(a_job(1),),
+            history=(a_line(1),),
+            debts=(a_debt(1),),
+            sent=(entry(1),),
+            settled=(an_attempt(1),),
+            confirmed=(1,),
+            removed=(JobId(1),),
+        )
+    )
+    assert store.load() == Snapshot(instance=store.instance)
+    assert (store.jobs(), store.history(JobId(1)), store.next_number) == ([], [], 2)
+
+
+def test_to_take_away_what_is_not_there_is_no_error(store: Store) -> None:
+    store.commit(Change(settled=(an_attempt(5),), confirmed=(99,), removed=(JobId(5),)))
+    assert store.load() == Snapshot(instance=store.instance)
+
+
+def test_a_pruned_job_takes_its_history_along_and_leaves_its_debt(store: Store) -> None:
+    store.commit(Change(jobs=(a_job(1, key="k"), a_job(2)), history=(a_line(1), a_line(2)), debts=(a_debt(1),)))
+    store.commit(Change(removed=(JobId(1),)))
+    assert store.jobs() == [a_job(2)]
+    assert (store.history(JobId(1)), store.history(JobId(2))) == ([], [a_line(2)])
+    assert store.debts() == [a_debt(1)]
+    assert store.job_of_key("mona", "k") is None
+
+
+def test_outbox_numbers_go_on_after_the_last_ever_used(opener: Opener) -> None:
+    first = opener()
+    first.commit(Change(sent=(entry(1), entry(7))))
+    first.commit(Change(confirmed=(1, 7)))
+    assert first.next_number == 8
+    first.close()
+    assert opener().next_number == 8
+
+
+# ---- reads
+
+
+def test_jobs_are_found_by_state_and_by_id(store: Store) -> None:
+    jobs = [a_job(number, state) for number, state in enumerate(JobState, start=1)]
+    store.commit(Change(jobs=tuple(jobs)))
+    wanted = {JobState.WAITING, JobState.DONE}
+    assert store.jobs(states=wanted) == [job for job in jobs if job.state in wanted]
+    assert store.jobs(ids=[JobId(5), JobId(2), JobId(2), JobId(99)]) == [jobs[1], jobs[4]]
+    assert store.jobs(states=wanted, ids=[JobId(1), JobId(2)]) == [jobs[0]]
+    assert (store.jobs(states=()), store.jobs(ids=())) == ([], [])
+
+
+def test_more_ids_than_a_statement_has_room_for(store: Store) -> None:
+    store.commit(Change(jobs=tuple(a_job(number) for number in (1, 1500, 70_000))))
+    found = store.jobs(ids=[JobId(number) for number in range(70_001, 0, -1)])
+    assert [job.id for job in found] == [1, 1500, 70_000]
+
+
+def test_a_key_is_its_owners(store: Store) -> None:
+    store.commit(Change(jobs=(a_job(1, key="again"), a_job(2, key="again", owner="lisa"), a_job(3), a_job(4))))
+    assert store.job_of_key("mona", "again") == 1
+    assert store.job_of_key("lisa", "again") == 2
+    assert store.job_of_key("mona", "other") is None
+    assert store.job_of_key("mona", "") is None
+
+
+def test_history_keeps_order_and_json_details(store: Store) -> None:
+    details = {"cluster": "vu", "attempt": an_attempt(1), "counts": (1, 2), "nested": {"none": None, "yes": True}}
+    store.commit(Change(jobs=(a_job(1),), history=tuple(a_line(1, f"kind_{number}") for number in range(20))))
+    store.commit(Change(history=(a_line(1, "last", **details),)))
+    lines = store.history(JobId(1))
+    assert [line.kind for line in lines] == [*(f"kind_{number}" for number in range(20)), "last"]
+    assert lines[-1].details == {
+        "cluster": "vu",
+        "attempt": [1, 0, 1],
+        "counts": [1, 2],
+        "nested": {"none": None, "yes": True},
+    }
+
+
+def test_a_reason_can_be_a_detail(store: Store) -> None:
+    reason = Reason("eqw", "request", "It cannot start.", exit_status=1)
+    store.commit(Change(jobs=(a_job(1),), history=(a_line(1, "job_failed", reason=reason),)))
+    assert Reason(**store.history(JobId(1))[0].details["reason"]) == reason
+
+
+def test_history_cannot_be_changed_from_outside(store: Store) -> None:
+    details = {"cluster": "vu"}
+    store.commit(Change(jobs=(a_job(1),), history=(a_line(1, **details),)))
+    details["cluster"] = "delft"
+    store.history(JobId(1))[0].details["cluster"] = "delft"
+    assert store.history(JobId(1))[0].details == {"cluster": "vu"}
+
+
+@pytest.mark.parametrize("strange", ["naïve ☃ 𝄞", "latin-1 \udce9", "nul \0 inside", "quote ' \" \\"], ids=ascii)
+def test_a_text_comes_back_whatever_it_holds(store: Store, strange: str) -> None:
+    job = a_job(1, key=strange, owner=strange)
+    wish = replace(job.request.components[0], arguments=(strange,), environment=((strange, strange),), cluster=strange)
+    job = replace(job, request=replace(job.request, name=strange, components=(wish,)))
+    command = ForgetComponent(cluster=strange, attempt=an_attempt(1))
+    debt = replace(a_debt(1), cluster=strange)
+    store.commit(
+        Change(jobs=(job,), debts=(debt,), sent=(entry(1, command),), history=(a_line(1, "odd", words=strange),))
+    )
+    assert store.load() == Snapshot(instance=store.instance, jobs=(job,), debts=(debt,), outbox=(entry(1, command),))
+    assert store.job_of_key(strange, strange) == 1
+    assert store.history(JobId(1))[0].details == {"words": strange}
+
+
+# ---- all or nothing
+
+GOOD = Change(
+    jobs=(a_job(1, JobState.CLAIMING, key="taken"), a_job(5)),
+    debts=(a_debt(4),),
+    settled=(an_attempt(3),),
+    counters=Counters(90, 90),
+    sent=(entry(11),),
+    confirmed=(10,),
+    history=(a_line(1, "job_claimed"),),
+    removed=(JobId(2),),
+)
+
+
+@pytest.mark.parametrize(
+    "contradiction",
+    [
+        {"jobs": (*GOOD.jobs, a_job(6, key="taken"))},
+        {"jobs": (*GOOD.jobs, a_job(6, key="new"), a_job(7, key="new"))},
+        {"sent": (*GOOD.sent, entry(10))},
+        {"sent": (*GOOD.sent, entry(11))},
+        {"history": (*GOOD.history, a_line(99))},
+        {"history": (*GOOD.history, a_line(1, "unwritable", words=object()))},
+        {"history": (*GOOD.history, a_line(1, "unwritable", number=float("nan")))},
+    ],
+    ids=["key of another", "key twice", "number in use", "number twice", "no such job", "no JSON", "no number"],
+)
+def test_a_contradiction_leaves_everything_as_it_was(opener: Opener, contradiction: dict[str, Any]) -> None:
+    store = opener()
+    start = Change(
+        jobs=(a_job(1, key="taken"), a_job(2), a_job(3)), debts=(a_debt(3),), sent=(entry(10),), history=(a_line(2),)
+    )
+    store.commit(start)
+    before = state_of(store)
+    with pytest.raises(StoreConflict) as refusal:
+        store.commit(replace(GOOD, **contradiction))
+    assert refusal.value.reason.whose == "ours"
+    assert refusal.value.reason.advice
+    assert state_of(store) == before
+    store.close()
+    again = opener()
+    assert state_of(again) == before
+    again.commit(GOOD)
+    assert [job.id for job in again.jobs()] == [1, 3, 5]
+
+
+# ---- openers
+
+
+def test_the_epoch_grows_with_every_opening(opener: Opener) -> None:
+    epochs = []
+    for _ in range(3):
+        store = opener()
+        epochs.append(store.epoch)
+        store.close()
+    assert epochs == [1, 2, 3]
+
+
+def test_a_closed_store_says_so(store: Store) -> None:
+    store.close()
+    store.close()
+    uses: list[Callable[[], object]] = [
+        store.load,
+        store.jobs,
+        store.debts,
+        lambda: store.job(JobId(1)),
+        lambda: store.history(JobId(1)),
+        lambda: store.job_of_key("mona", "k"),
+        lambda: store.commit(Change(jobs=(a_job(1),))),
+    ]
+    for use in uses:
+        with pytest.raises(StoreError, match="is closed"):
+            use()
+
+
+def test_a_koalad_that_was_taken_over_cannot_commit() -> None:
+    first = MemoryStore()
+    second = first.reopened()
+    with pytest.raises(StoreLocked, match="taken over"):
+        first.commit(Change(jobs=(a_job(1),)))
+    assert second.jobs() == []
+
+
+def test_readers_see_whole_commits_only(store: Store) -> None:
+    """Every commit moves two jobs to one place, and tells it: no reader may see them apart."""
+    over = threading.Event()
+
+    def watch() -> int:
+        places = [0]
+        while not over.is_set():
+            jobs = store.jobs()
+            assert len({job.place for job in jobs}) <= 1
+            assert store.job(JobId(1)) is not None
+            told = len(store.history(JobId(1)))
+            assert not jobs or told >= jobs[0].place
+            places.append(jobs[0].place)
+        assert places == sorted(places)
+        return len(places)
+
+    store.commit(Change(jobs=tuple(replace(a_job(number), place=1) for number in (1, 2)), history=(a_line(1),)))
+    with ThreadPoolExecutor(3) as pool:
+        readers = [pool.submit(watch) for _ in range(3)]
+        for place in range(2, 202):
+            moved = tuple(replace(a_job(number), place=place) for number in (1, 2))
+            store.commit(Change(jobs=moved, history=(a_line(1),)))
+        over.set()
+        assert all(reader.result() for reader in readers)
+    assert len(store.history(JobId(1))) == 201

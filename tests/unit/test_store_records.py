@@ -1,0 +1,134 @@
+"""Records of the store: every value comes back equal, equal values are equal texts, strange texts are refused."""
+
+import json
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koalapy.model.commands import CancelComponent, Command
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Component, Debt, Job
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.store import records
+from koalapy.store.errors import StoreConflict, StoreUnreadable
+
+SURROGATE_ESCAPES = st.binary(max_size=8).map(lambda octets: octets.decode("utf-8", "surrogateescape"))
+st.register_type_strategy(str, st.text(max_size=8) | SURROGATE_ESCAPES)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.from_type(str),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.from_type(str), inner, max_size=3),
+    max_leaves=8,
+)
+
+WISH = ComponentRequest(processors=2, executable="./a.out")
+JOB = Job(
+    id=JobId(7),
+    owner="mona",
+    request=Request(name="poisson", components=(WISH,)),
+    state=JobState.WAITING,
+    place=3,
+    submitted_at=Instant(5),
+    components=(Component(index=0, request=WISH),),
+)
+
+
+@settings(deadline=None)
+@given(st.from_type(Job))
+def test_jobs_come_back_equal(job: Job) -> None:
+    text = records.dump_job(job)
+    assert records.load_job(text) == job
+    assert records.dump_job(records.load_job(text)) == text
+    assert text.isascii()
+
+
+@settings(deadline=None)
+@given(st.one_of(*(st.from_type(kind) for kind in get_args(Command))))
+def test_commands_come_back_equal(command: Command) -> None:
+    kind, text = records.dump_command(command)
+    assert records.load_command(kind, text) == command
+    assert type(records.load_command(kind, text)) is type(command)
+
+
+@settings(deadline=None)
+@given(st.from_type(Debt))
+def test_debts_come_back_equal(debt: Debt) -> None:
+    assert records.load_debt(records.dump_debt(debt)) == debt
+
+
+@given(st.dictionaries(st.from_type(str), JSON, max_size=4))
+def test_details_come_back_equal(details: dict[str, Any]) -> None:
+    assert records.load_details(records.dump_details(details)) == details
+
+
+def test_types_come_back_and_not_only_values() -> None:
+    job = records.load_job(records.dump_job(JOB))
+    assert isinstance(job.state, JobState)
+    assert isinstance(job.components, tuple)
+    command = CancelComponent(cluster="vu", attempt=AttemptId(JobId(7), 0, 2), batch_id="9")
+    loaded = records.load_command(*records.dump_command(command))
+    assert isinstance(loaded, CancelComponent)
+    assert str(loaded.attempt) == "7.0.2"
+
+
+def test_fields_stand_in_the_order_of_their_declaration() -> None:
+    fields = json.loads(records.dump_job(JOB))
+    assert list(fields) == list(Job.__dataclass_fields__)
+    assert list(fields["components"][0]) == list(Component.__dataclass_fields__)
+
+
+def test_a_record_without_a_younger_field_gets_its_default() -> None:
+    fields = json.loads(records.dump_job(JOB))
+    del fields["collecting"], fields["key"], fields["components"][0]["gone"], fields["request"]["when_busy"]
+    assert records.load_job(json.dumps(fields)) == JOB
+
+
+@pytest.mark.parametrize("path", [(), ("request",), ("components", 0), ("components", 0, "request")], ids=str)
+def test_a_field_of_a_newer_version_is_refused(path: tuple[str | int, ...]) -> None:
+    fields = json.loads(records.dump_job(JOB))
+    place = fields
+    for step in path:
+        place = place[step]
+    place["colour"] = "red"
+    with pytest.raises(StoreUnreadable, match="colour") as refusal:
+        records.load_job(json.dumps(fields))
+    assert "newer" in refusal.value.reason.advice
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"state": "sleeping"}, {"id": None}, {"submitted_at": "noon"}, {"components": {}}, {"request": []}],
+    ids=lambda damage: next(iter(damage)),
+)
+def test_a_field_of_another_type_is_refused(damage: dict[str, Any]) -> None:
+    with pytest.raises(StoreUnreadable, match=next(iter(damage))):
+        records.load_job(json.dumps(json.loads(records.dump_job(JOB)) | damage))
+
+
+def test_a_record_without_a_field_that_it_needs_is_refused() -> None:
+    fields = json.loads(records.dump_job(JOB))
+    del fields["owner"]
+    with pytest.raises(StoreUnreadable, match="owner"):
+        records.load_job(json.dumps(fields))
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", "[1]", '"job"'])
+def test_what_is_no_record_is_refused(text: str) -> None:
+    with pytest.raises(StoreUnreadable, match="Job record"):
+        records.load_job(text)
+    with pytest.raises(StoreUnreadable, match="history record"):
+        records.load_details(text)
+
+
+def test_an_unknown_command_is_refused() -> None:
+    with pytest.raises(StoreUnreadable, match="PaintComponent"):
+        records.load_command("PaintComponent", "{}")
+
+
+def test_what_json_cannot_say_is_refused_when_it_is_written() -> None:
+    with pytest.raises(StoreConflict, match="history record cannot be written"):
+        records.dump_details({"words": object()})

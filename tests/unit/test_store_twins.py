@@ -1,0 +1,101 @@
+"""The store in memory and the one in a file give the same answers to the same story."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.commands import ForgetComponent
+from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.job import Component, Counters, Debt, History, Job
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.store.contract import Store
+from koalapy.store.errors import StoreConflict
+from koalapy.store.memory import MemoryStore
+from koalapy.store.open import open_store
+
+WISH = ComponentRequest(processors=2, executable="./a.out")
+REQUEST = Request(name="poisson", components=(WISH,))
+JOB_IDS = st.integers(1, 5).map(JobId)
+ATTEMPTS = st.builds(AttemptId, JOB_IDS, st.integers(0, 1), st.integers(1, 2))
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    """Few ids and fewer keys, so that they meet."""
+    return Job(
+        id=draw(JOB_IDS),
+        owner="mona",
+        request=REQUEST,
+        state=draw(st.sampled_from(JobState)),
+        place=draw(st.integers(0, 9)),
+        submitted_at=Instant(5),
+        components=(Component(index=0, request=WISH),),
+        key=draw(st.sampled_from(["", "", "", "a", "b"])),
+    )
+
+
+CHANGES = st.builds(
+    Change,
+    jobs=st.lists(jobs(), max_size=3).map(tuple),
+    debts=st.lists(
+        st.builds(Debt, attempt=ATTEMPTS, cluster=st.sampled_from("ab"), batch_id=st.just("1"), since=st.just(3)),
+        max_size=2,
+    ).map(tuple),
+    settled=st.lists(ATTEMPTS, max_size=2).map(tuple),
+    counters=st.none() | st.builds(Counters, st.integers(1, 9), st.integers(1, 9)),
+    sent=st.lists(st.integers(1, 9), max_size=2).map(
+        lambda numbers: tuple(
+            OutboxEntry(number, ForgetComponent(cluster="vu", attempt=AttemptId(JobId(1), 0, 1))) for number in numbers
+        )
+    ),
+    confirmed=st.lists(st.integers(1, 9), max_size=4).map(tuple),
+    history=st.lists(
+        st.builds(
+            History, job=JOB_IDS, at=st.just(Instant(4)), kind=st.sampled_from(["a", "b"]), details=st.just({"n": (1,)})
+        ),
+        max_size=2,
+    ).map(tuple),
+    removed=st.lists(JOB_IDS, max_size=1).map(tuple),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(CHANGES, min_size=1, max_size=12))
+def test_the_twins_agree(story: list[Change]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        in_file, in_memory = open_store("sqlite", Path(directory)), MemoryStore()
+        for change in story:
+            assert _kept(in_file, change) == _kept(in_memory, change)
+            assert _answers(in_file) == _answers(in_memory)
+        in_file.close()
+        reopened = open_store("sqlite", Path(directory))
+        assert _answers(reopened) == _answers(in_memory)
+        reopened.close()
+
+
+def _kept(store: Store, change: Change) -> bool:
+    try:
+        store.commit(change)
+    except StoreConflict:
+        return False
+    return True
+
+
+def _answers(store: Store) -> list[object]:
+    snapshot = replace(store.load(), instance=InstanceId("00000"))
+    ids = [JobId(number) for number in range(1, 6)]
+    return [
+        snapshot,
+        store.jobs(),
+        store.jobs(states=[JobState.DONE, JobState.WAITING], ids=ids[:3]),
+        store.debts(),
+        [store.history(job_id) for job_id in ids],
+        [store.job_of_key("mona", key) for key in ("a", "b", "")],
+        store.next_number,
+    ]
