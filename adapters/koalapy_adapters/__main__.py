@@ -1,0 +1,33 @@
+"""Starts what the pushed file is asked for: `python3 FILE NAME ARG...`. Only the part that is asked for is imported."""
+
+import sys
+
+_PARTS = {
+    "kcm": "koalapy_adapters.kcm",
+    "wrapper": "koalapy_adapters.wrapper",
+    "agent": "koalapy_adapters.wrapper.agent",
+    "rendezvous": "koalapy_adapters.rendezvous",
+    "local-queue": "koalapy_adapters.localqueue",
+    "drmaa-helper": "koalapy_adapters.drmaa_helper",
+}
+_USAGE = 2
+
+
+def main(argv=None) -> int:  # type: ignore[no-untyped-def]  # typing came with 3.5: older ones must get to the sentence
+    """Run one part with the arguments that follow its name; its exit status."""
+    if sys.version_info < (3, 6):
+        said = "%d.%d.%d" % sys.version_info[:3]
+        sys.stderr.write("%s is Python %s, but koalapy needs 3.6 or later.\n" % (sys.executable, said))
+        return _USAGE
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] not in _PARTS:
+        sys.stderr.write("Name one of these parts of koalapy: %s.\n" % ", ".join(sorted(_PARTS)))
+        return _USAGE
+    import importlib
+
+    status = importlib.import_module(_PARTS[arguments[0]]).main(arguments[1:])
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""Pushes the cluster side over a fresh channel and starts it there, by one remote command."""
+
+import base64
+import errno
+import json
+import threading
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from koalapy_adapters.connections import landing
+from koalapy_adapters.connections.pack import Packed
+from koalapy_adapters.connections.protocol import Channel, Connection, Lines
+from koalapy_adapters.connections.shell import quote_path, through_login_shell
+from koalapy_adapters.errors import BatchError, SiteError, TransientError
+
+MAX_BANNER = 65_536
+DEFAULT_DIRECTORY = "~/.koala"
+TIMEOUT_S = 60.0
+_MARKER = landing.MARKER.encode() + b" "
+_SIP = 8
+_STATUS_S = 5.0
+_NOT_FOUND = (126, 127)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_PYTHON_ADVICE = "Name a Python 3.6 or later of that host with `python:` in the grid file."
+
+
+class Target(NamedTuple):
+    """What is started where: the shared directory and the interpreter of the grid file, None if it does not say."""
+
+    directory: str | None = None
+    python: str | None = None
+    arguments: Sequence[str] = ("kcm",)
+    timeout_s: float = TIMEOUT_S
+
+
+def start(connection: Connection, packed: Packed, target: Target, stderr: Lines) -> Channel:
+    """A channel to the started file: what it reads and writes is its own from the first byte on.
+
+    Blocks. Raises TransientError or SiteError, and then the channel is closed and nothing runs.
+    """
+    said: deque[str] = deque(maxlen=20)
+    python = target.python or connection.python
+
+    def hear(line: str) -> None:
+        said.append(line)
+        stderr(line)
+
+    channel = connection.open(shell_command(python), hear)
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        channel.close()
+
+    timer = threading.Timer(target.timeout_s, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        _Talk(connection.where, python, channel, said).start(packed, target)
+    except BatchError as error:
+        channel.close()
+        if expired.is_set():
+            message = f"The login on {connection.where} started no {python} within {target.timeout_s:g} s."
+            advice = "Is the host overloaded, or does a start-up file of the login shell wait for something?"
+            raise TransientError("no_answer", message, advice) from error
+        raise
+    finally:
+        timer.cancel()
+    return channel
+
+
+def shell_command(python: str) -> str:
+    """The one remote command, for any login shell. The program travels as base64: there is nothing to quote in it."""
+    source = Path(landing.__file__).read_bytes()
+    program = base64.b64encode(zlib.compress(source, 9)).decode()
+    unpack = "import sys;del sys.path[0];import zlib,base64;exec(zlib.decompress(base64.b64decode(sys.argv.pop())))"
+    return through_login_shell(f'exec {quote_path(python)} -E -s -S -c "{unpack}" {program}')  # -I came with 3.4
+
+
+class _Talk:
+    """The conversation with the landing program."""
+
+    def __init__(self, where: str, python: str, channel: Channel, said: deque[str]) -> None:
+        self._where, self._python, self._channel, self._said = where, python, channel, said
+        self._read = b""
+
+    def start(self, packed: Packed, target: Target) -> None:
+        self._check_version(self._answer(banner=MAX_BANNER))
+        order = {
+            "digest": packed.digest,
+            "size": len(packed.data),
+            "directory": target.directory or DEFAULT_DIRECTORY,
+            "arguments": list(target.arguments),
+        }
+        self._write(json.dumps(order).encode() + b"\n")
+        answer = self._answer()
+        if answer["answer"] == "need":
+            self._write(packed.data)
+            answer = self._answer()
+        if answer["answer"] != "go":
+            raise self._failed(answer)
+
+    def _check_version(self, ready: dict[str, Any]) -> None:
+        version = tuple(int(part) for part in ready["version"].split("."))
+        if version[:2] < landing.OLDEST:
+            message = f"{self._python} on {self._where} is Python {ready['version']}, which is too old."
+            raise SiteError("python_too_old", message, _PYTHON_ADVICE)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._channel.write(data)
+        except (OSError, EOFError) as error:
+            raise self._ended() from error
+
+    def _answer(self, banner: int = 0) -> dict[str, Any]:
+        """The next answer. What a login prints before the first one is skipped."""
+        while b"\n" not in self._read.partition(_MARKER)[2]:
+            if _MARKER not in self._read and len(self._read) > banner + len(_MARKER):
+                message = f"The login on {self._where} prints too much before anything can be started."
+                raise SiteError("noisy_login", message, "Quieten the start-up files of the login shell there.")
+            self._read += self._more()
+        line, self._read = self._read.partition(_MARKER)[2].split(b"\n", 1)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _more(self) -> bytes:
+        """Less than an answer's length at once: what follows the last answer belongs to the KCM."""
+        more = self._channel.read(_SIP)
+        if not more:
+            raise self._ended()
+        return more
+
+    def _failed(self, answer: dict[str, Any]) -> BatchError:
+        path, number = answer.get("path") or "the shared directory", answer.get("errno")
+        if number in _FULL:
+            message = f"{self._where} has no room left for {path}."
+            return SiteError("directory_full", message, "Make room there, or name another directory with `shared:`.")
+        if number is not None:
+            message = f"{path} cannot be written on {self._where}: {answer['words']}."
+            return SiteError("directory_not_writable", message, "Name a directory with `shared:` in the grid file.")
+        return TransientError("garbled", f"The push to {self._where} failed: {answer['words']}.", "It is tried again.")
+
+    def _ended(self) -> BatchError:
+        status = self._channel.exit_status(_STATUS_S)
+        words = self._said[-1] if self._said else ""
+        if status in _NOT_FOUND and not self._read.count(_MARKER):
+            message = f"{self._where} has no {self._python}, or it does not start: {words}"
+            return SiteError("no_python", message.rstrip(": ") + ".", _PYTHON_ADVICE)
+        end = f"ended with {status}" if status is not None else "did not start in time, or was cut"
+        message = f"The login on {self._where} {end}" + (f": {words}" if words else ".")
+        return TransientError("login_ended", message, "Try a login by hand; its start-up files may end it.")

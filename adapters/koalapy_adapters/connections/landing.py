@@ -1,0 +1,150 @@
+"""What bootstrap starts on the head node by `python3 -c`: stores the pushed file, and becomes it.
+
+Its source is sent as it stands here. Any Python from 2.7 on can read it, so that one too old can say so. Standard input
+is read by exact sizes, never through a buffer: what follows the file belongs to the KCM.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# Annotations would keep an old Python from saying that it is one.
+
+import errno
+import hashlib
+import json
+import os
+import sys
+import time
+
+MARKER = "koalapy-landing-1"
+OLDEST = (3, 6)
+UNUSED_S = 7 * 86400
+MAX_LINE = 65536
+
+
+def say(**answer):
+    text = "\n%s %s\n" % (MARKER, json.dumps(answer))
+    os.write(1, text.encode("ascii"))
+
+
+def read_line():
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte or len(line) > MAX_LINE:
+            sys.exit(1)
+        line += byte
+    return json.loads(line.decode("ascii"))
+
+
+def read_exactly(size):
+    parts = []
+    while size:
+        part = os.read(0, min(size, 1 << 20))
+        if not part:
+            sys.exit(1)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def make_directory(path):
+    try:
+        os.makedirs(path, 0o700)
+    except OSError as error:
+        if error.errno != errno.EEXIST:
+            raise
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+
+def whole(path, digest):
+    """Whether the file is there and has not rotted."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest() == digest
+    except (IOError, OSError):
+        return False
+
+
+def write(path, data):
+    temporary = "%s.%s.%d" % (path, os.uname()[1], os.getpid())
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def clean(shared, keep):
+    """Remove older files that nobody has used for a week: no login, and no batch job that still waits for its turn."""
+    directory = os.path.join(shared, "bin")
+    old = [name for name in os.listdir(directory) if name != keep and unused(os.path.join(directory, name))]
+    wanted = named_in_scripts(shared) if old else b""
+    for name in old:
+        if name.encode("ascii", "replace") not in wanted:
+            os.unlink(os.path.join(directory, name))
+
+
+def unused(path):
+    return ".pyz" in path and time.time() - os.stat(path).st_mtime > UNUSED_S
+
+
+def named_in_scripts(shared):
+    """All that the batch scripts of all attempts say."""
+    said = []
+    for instance in os.listdir(shared):
+        inside = os.path.join(shared, instance)
+        for tag in os.listdir(inside) if os.path.isdir(inside) else []:
+            script = os.path.join(inside, tag, "script")
+            if os.path.isfile(script):
+                with open(script, "rb") as file:
+                    said.append(file.read())
+    return b"\n".join(said)
+
+
+def land(order):
+    shared = os.path.expanduser(order["directory"])
+    name = order["digest"] + ".pyz"
+    path = os.path.join(shared, "bin", name)
+    make_directory(os.path.dirname(path))
+    if not whole(path, order["digest"]):
+        say(answer="need")
+        data = read_exactly(order["size"])
+        if hashlib.sha256(data).hexdigest() != order["digest"]:
+            raise ValueError("what arrived is not what was sent")
+        write(path, data)
+    try:
+        os.utime(path, None)
+        clean(shared, name)
+    except (IOError, OSError):
+        pass  # another login's files, or another login that cleans at the same time
+    return path
+
+
+def fail(error):
+    words = getattr(error, "strerror", None) or str(error)
+    path = getattr(error, "filename", None)
+    say(answer="failed", errno=getattr(error, "errno", None), path=path, words=words)
+    sys.exit(1)
+
+
+def main():
+    version = "%d.%d.%d" % sys.version_info[:3]
+    say(answer="ready", version=version, python=sys.executable)
+    if sys.version_info[:2] < OLDEST:
+        sys.exit(1)
+    order = read_line()
+    try:
+        path = land(order)
+    except (IOError, OSError, ValueError) as error:
+        fail(error)
+    say(answer="go")
+    os.execv(sys.executable, [sys.executable, "-I", "-S", path] + order["arguments"])
+
+
+if __name__ == "__main__":
+    main()
