@@ -1,0 +1,147 @@
+"""Where a dialect and the running of its commands meet: what the KCM asks of the batch system, in blocking calls."""
+
+import importlib
+import threading
+import time
+from types import ModuleType
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from koalapy_adapters.batch.protocol import BatchJob, Capacity, Description, JobStatus, Site
+from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.kcm.running import Handle, run
+from koalapy_adapters.messages import Failure
+
+TIMEOUT = 30.0  # seconds for one command
+
+
+class SubmitDoubt(Exception):
+    """The submit did not clearly fail: a batch job may exist. `error` says what is known."""
+
+    def __init__(self, error: BatchError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Found(NamedTuple):
+    """Where a tag was found: in the queue, else in the accounting."""
+
+    listed: Optional[JobStatus]
+    accounted: Optional[JobStatus]
+
+
+class BatchSystem:
+    """One batch system by its dialect. Methods block, may run in several threads, and raise BatchError."""
+
+    def __init__(self, dialect: Any, site: Site, timeout: float = TIMEOUT) -> None:
+        self.site = site
+        self._dialect = dialect
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._spent = 0
+
+    @property
+    def spent(self) -> float:
+        """CPU seconds of all commands so far."""
+        return self._spent / 1e6
+
+    def describe(self) -> Description:
+        return self._dialect.parse_describe(self._run(self._dialect.describe_argv(self.site)))  # type: ignore[no-any-return]
+
+    def script(self, job: BatchJob) -> str:
+        return self._dialect.script(job)  # type: ignore[no-any-return]
+
+    def submit(self, job: BatchJob, path: str, handle: Handle) -> str:
+        """The batch id. Raises SubmitDoubt where a batch job may exist, BatchError where surely none does."""
+        result = self._run(self._dialect.submit_argv(job, path), handle, judged=False)
+        if not handle.started:
+            raise TransientError("submit_ended", "The submit was ended before it began.", "Submit it again.")
+        if result.exit_status is None:
+            raise SubmitDoubt(_timed_out(result, self._timeout))
+        try:
+            return self._dialect.parse_submit(result)  # type: ignore[no-any-return]
+        except (TransientError, UnreadableError) as error:
+            raise SubmitDoubt(error) from error
+
+    def look(self, tag: str, batch_id: str) -> Found:
+        """By tag in the queue; in the accounting if it is not there."""
+        dialect = self._dialect
+        listed = dialect.parse_find(self._run(dialect.find_argv(self.site, tag)), tag)
+        argv = dialect.history_argv(self.site, tag, batch_id) if listed is None else None
+        accounted = None if argv is None else dialect.parse_history(self._run(argv), tag)
+        return Found(listed, accounted)
+
+    def check(self, batch_ids: List[str]) -> Dict[str, JobStatus]:
+        dialect = self._dialect
+        return dialect.parse_status(self._run(dialect.status_argv(batch_ids)))  # type: ignore[no-any-return]
+
+    def cancel(self, batch_id: str) -> None:
+        self._dialect.parse_cancel(self._run(self._dialect.cancel_argv([batch_id])))
+
+    def capacity(self) -> Capacity:
+        results = [self._run(argv) for argv in self._dialect.capacity_argvs(self.site)]
+        return self._dialect.parse_capacity(self.site, results)  # type: ignore[no-any-return]
+
+    def _run(self, argv: List[str], handle: Optional[Handle] = None, judged: bool = True) -> Result:
+        ran = run(argv, self._timeout, handle)
+        with self._lock:
+            self._spent += ran.cost
+        if judged and ran.result.exit_status is None:
+            raise _timed_out(ran.result, self._timeout)
+        return ran.result
+
+
+def load(name: str) -> ModuleType:
+    """The dialect of this name. Raises SiteError if the pushed file has none."""
+    try:
+        return importlib.import_module("koalapy_adapters.batch." + name)
+    except ImportError as error:
+        raise SiteError(
+            "batch_system_unknown",
+            "There is no batch system named %s: %s." % (name, error),
+            "Name one that is installed in the grid file's `batch`.",
+        ) from error
+
+
+def failure_of(error: BatchError) -> Dict[str, Any]:
+    """The error as it goes on the wire."""
+    result = error.result
+    command = " ".join(result.argv)[:500] if result is not None else ""
+    exit_status = result.exit_status if result is not None else None
+    words = result.words if result is not None else ""
+    return dict(
+        Failure(error.code, error.whose, error.message, error.advice, command, exit_status, words)._asdict()
+    )
+
+
+def guarded(call: Callable[[], Any]) -> Any:
+    """What the call returns. A dialect that breaks is our fault, said as a BatchError, and ends no KCM."""
+    try:
+        return call()
+    except (BatchError, SubmitDoubt):
+        raise
+    except OSError as error:
+        message = "The head node could not run a command: %s." % error
+        raise TransientError("head_node", message, "See to its memory and process limits.") from error
+    except Exception as error:
+        raise UnreadableError(
+            "dialect_broken",
+            "The batch system's answer could not be understood: %s: %s." % (type(error).__name__, error),
+            "Report this to koalapy's authors with the command's output.",
+        ) from error
+
+
+def now() -> int:
+    """The KCM's clock: microseconds since 1970 that never run backwards."""
+    return _ANCHOR + int(time.monotonic() * 1e6)
+
+
+_ANCHOR = int(time.time() * 1e6) - int(time.monotonic() * 1e6)
+
+
+def _timed_out(result: Result, timeout: float) -> BatchError:
+    return TransientError(
+        "command_timeout",
+        "The command %s did not end within %d s and was ended." % (result.argv[0], timeout),
+        "See whether the batch system's servers answer.",
+        result,
+    )

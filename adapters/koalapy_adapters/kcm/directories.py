@@ -1,0 +1,233 @@
+"""The shared directory as the KCM uses it: attempts made, looked into, revoked and removed; where the relay listens."""
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+import zipfile
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from koalapy_adapters import claims, layout
+from koalapy_adapters.errors import BatchError, RequestError, SiteError
+from koalapy_adapters.kcm.actions import Sight
+
+_TAG = re.compile(r"k[0-9a-z]{14}")
+_INSTANCE = re.compile(r"[0-9a-z]{1,32}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_STAGE_KEPT = 14 * 86400  # seconds that a staged file is kept after its last use
+
+
+class Component(NamedTuple):
+    """An attempt's directory to be made: component.json, the batch script, [path, digest, mode] of the staged files."""
+
+    tag: str
+    data: Dict[str, Any]
+    script: str
+    staged: List[List[Any]]
+
+
+class Directories:
+    """One store's part of the shared directory. Methods block and raise BatchError."""
+
+    def __init__(self, shared: str, instance: str, epoch: int) -> None:
+        if not _INSTANCE.fullmatch(instance):
+            raise RequestError("bad_instance", "%r names no store." % instance)
+        self.shared, self.instance, self.epoch = shared, instance, epoch
+        self.own = layout.instance_directory(shared, instance)
+
+    def attempt(self, tag: str) -> str:
+        """The attempt's directory. Raises RequestError for what is no tag, so that no path leads out of ours."""
+        if not _TAG.fullmatch(tag):
+            raise RequestError("bad_tag", "%r is not a tag." % tag)
+        return layout.attempt_directory(self.shared, self.instance, tag)
+
+    def create(self) -> None:
+        """Make what every attempt needs, and drop staged files that nobody has used for long."""
+        try:
+            for path in (self.shared, os.path.join(self.shared, "bin"), self.own, self._stage()):
+                os.makedirs(path, mode=0o700, exist_ok=True)
+            _drop_old(self._stage(), time.time() - _STAGE_KEPT)
+        except OSError as error:
+            raise unusable(self.shared, error) from error
+
+    def publish_relay(self, addresses: List[str], port: int) -> None:
+        """Say where the relay listens. Raises SiteError `stale` if a newer KCM has said so already."""
+        self.check_epoch()
+        try:
+            data = {"addresses": addresses, "port": port, "epoch": self.epoch}
+            layout.write_json(layout.relay_file(self.shared, self.instance), data)
+        except OSError as error:
+            raise unusable(self.own, error) from error
+
+    def newest_epoch(self) -> int:
+        """Of the KCM that listens, or 0."""
+        try:
+            data = layout.read_json(layout.relay_file(self.shared, self.instance))
+            return int(data["epoch"]) if data is not None else 0
+        except OSError as error:
+            raise unusable(self.own, error) from error
+        except (ValueError, TypeError, KeyError):
+            return 0
+
+    def check_epoch(self) -> None:
+        newest = self.newest_epoch()
+        if newest > self.epoch:
+            raise SiteError("stale", "A KCM of epoch %d is at work on this cluster." % newest)
+
+    def push(self, pushed: str) -> str:
+        """The pushed file's path as compute nodes see it: copied below the shared directory if it lies elsewhere."""
+        try:
+            if not zipfile.is_zipfile(pushed):
+                raise SiteError("not_pushed", "%s is not the file that koalapy pushes to clusters." % pushed)
+            place = os.path.join(self.shared, "bin")
+            if os.path.realpath(os.path.dirname(pushed)) == os.path.realpath(place):
+                return pushed
+            with open(pushed, "rb") as file:
+                data = file.read()
+            path = os.path.join(place, hashlib.sha256(data).hexdigest() + ".pyz")
+            if not os.path.exists(path):
+                layout.write_whole(path, data)
+            return path
+        except OSError as error:
+            raise unusable(self.shared, error) from error
+
+    def prepare(self, component: Component) -> str:
+        """Make the attempt's directory; the path of its batch script. Only for an attempt that is in no queue."""
+        self.check_epoch()
+        directory = self.attempt(component.tag)
+        try:
+            for name in ("", "work", "output"):
+                os.makedirs(os.path.join(directory, name), mode=0o700, exist_ok=True)
+            if claims.held_by(directory) is not None:
+                raise SiteError("claimed", "The attempt %s is claimed already." % component.tag)
+            layout.write_whole(layout.inside(directory, "token"), secrets.token_hex(32).encode())
+            layout.write_json(layout.inside(directory, "component.json"), component.data)
+            for path, digest, mode in component.staged:
+                self._place(directory, path, digest, mode)
+            script = layout.inside(directory, "script")
+            layout.write_whole(script, component.script.encode(), 0o700)
+            return script
+        except OSError as error:
+            raise unusable(directory, error) from error
+
+    def revoke(self, tag: str) -> bool:
+        """Whether the attempt is revoked now; False: its wrapper has claimed it."""
+        directory = self.attempt(tag)
+        try:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            held = claims.take(directory, claims.Claim(claims.REVOKED, "KCM of epoch %d" % self.epoch))
+            return held.kind == claims.REVOKED
+        except (OSError, ValueError, KeyError) as error:
+            raise unusable(directory, error) from error
+
+    def inspect(self, tags: List[str]) -> Dict[str, Sight]:
+        """What lies in these attempts' directories, those that exist."""
+        try:
+            os.listdir(self.own)
+        except OSError as error:
+            raise unusable(self.own, error) from error
+        sights = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
+        return {tag: sight for tag, sight in sights.items() if sight is not None}
+
+    def token(self, tag: str) -> Optional[bytes]:
+        """The attempt's secret; None for one that does not exist."""
+        if not _TAG.fullmatch(tag):
+            return None
+        try:
+            with open(layout.inside(self.attempt(tag), "token"), "rb") as file:
+                return file.read(1024).strip()
+        except OSError:
+            return None
+
+    def remove(self, tag: str) -> None:
+        """Remove the attempt's directory, if it is there and ours; a link is removed, not followed."""
+        directory = self.attempt(tag)
+        try:
+            if stat.S_ISLNK(os.lstat(directory).st_mode):
+                os.unlink(directory)
+            else:
+                shutil.rmtree(directory)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise unusable(directory, error) from error
+
+    def tags(self) -> List[List[str]]:
+        """[instance, tag] of every attempt of any store."""
+        try:
+            return [
+                [instance, tag]
+                for instance in sorted(os.listdir(self.shared))
+                if _INSTANCE.fullmatch(instance) and os.path.isdir(os.path.join(self.shared, instance))
+                for tag in sorted(os.listdir(os.path.join(self.shared, instance)))
+                if _TAG.fullmatch(tag)
+            ]
+        except OSError as error:
+            raise unusable(self.shared, error) from error
+
+    def _sight(self, tag: str) -> Optional[Sight]:
+        directory = self.attempt(tag)
+        try:
+            # A network file system remembers for a while that a file was not there, but not beyond a look at the list.
+            names = os.listdir(directory)
+            claim = claims.held_by(directory) if "claim" in names else None
+            record = layout.read_json(layout.inside(directory, "record.json")) if "record.json" in names else None
+            beat = os.stat(layout.inside(directory, "heartbeat")).st_mtime if "heartbeat" in names else 0
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unusable(directory, error) from error
+        except (ValueError, KeyError):
+            return Sight(claim="unreadable")
+        return Sight(claim.kind if claim else "", record if isinstance(record, dict) else None, int(beat * 1e6))
+
+    def _place(self, directory: str, path: str, digest: str, mode: int) -> None:
+        """A copy, since a program may write to its own."""
+        if not is_digest(digest) or not is_inside(path):
+            raise RequestError("bad_stage_in", "The staged file %r has no place in the attempt's directory." % path)
+        target = os.path.join(directory, "work", path)
+        source = layout.staged_file(self.shared, self.instance, digest)
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        try:
+            os.utime(source)
+            shutil.copyfile(source, target)
+        except FileNotFoundError as error:
+            raise SiteError("stage_lost", "The staged file %s is no longer there." % path, "Submit again.") from error
+        os.chmod(target, mode & 0o777)
+
+    def _stage(self) -> str:
+        return os.path.join(self.own, "stage")
+
+
+def is_digest(text: str) -> bool:
+    return _DIGEST.fullmatch(text) is not None
+
+
+def is_inside(path: str) -> bool:
+    """Whether a relative path stays below the directory that it starts from."""
+    parts = path.split("/")
+    return bool(path) and "\0" not in path and not any(part in ("", ".", "..") for part in parts)
+
+
+def unusable(path: str, error: Exception) -> BatchError:
+    """The SiteError for a shared directory that is full, gone or not ours."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return SiteError("shared_full", "The shared directory is full: %s." % path, "Free space or quota there.")
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return SiteError(
+        "shared_gone",
+        "The shared directory cannot be used: %s: %s." % (path, why),
+        "See that the file system is mounted and writable, or name another `shared` directory in the grid file.",
+    )
+
+
+def _drop_old(directory: str, before: float) -> None:
+    for name in os.listdir(directory):
+        path = os.path.join(directory, name)
+        if os.lstat(path).st_mtime < before:
+            os.unlink(path)

@@ -1,0 +1,86 @@
+"""What an attempt writes, read as one stream: the output of all its processes, or a file of its working directory."""
+
+import os
+import stat
+from typing import Dict, Iterator, List, Optional
+
+from koalapy_adapters import layout
+from koalapy_adapters.errors import RequestError
+from koalapy_adapters.kcm.directories import is_inside
+
+_KINDS = {"output": ".out", "errors": ".err"}
+
+
+class Outputs:
+    """Files that are read in order of ranks, each up to its last whole line while it may still grow. Methods block.
+
+    `offset` bytes of the files as they are now, in order, are passed over.
+    """
+
+    def __init__(self, attempt: str, where: str, path: str, offset: int) -> None:
+        if where not in _KINDS and (where != "work" or not is_inside(path)):
+            raise RequestError("bad_fetch", "There is nothing to fetch from %r, %r." % (where, path))
+        self._attempt, self._where, self._path = attempt, where, path
+        self._skip = offset
+        self._read: Dict[str, int] = {}  # bytes read of each file
+        self._pass: Optional[Iterator[bytes]] = None
+        self.sent = 0
+        self.mode = 0
+
+    def open(self) -> None:
+        """Raises RequestError if there is no such file or attempt."""
+        if self._where == "work":
+            self.mode = _plain_mode(self._work(), self._path)
+        elif not os.path.isdir(self._attempt):
+            raise RequestError("no_such_attempt", "The attempt's directory is not there.")
+
+    def read(self, size: int, last: bool) -> bytes:
+        """The next bytes, empty where there are none now. `last`: nothing more is written, half lines count."""
+        if self._pass is None:
+            self._pass = self._pass_through(size, whole_lines=not last and self._where != "work")
+        data = next(self._pass, b"")
+        if not data:
+            self._pass, self._skip = None, 0
+        self.sent += len(data)
+        return data
+
+    def _pass_through(self, size: int, whole_lines: bool) -> Iterator[bytes]:
+        """What is new in each file; only one file is open at a time, there may be thousands."""
+        for path in self._paths():
+            with open(path, "rb", buffering=0) as file:
+                step = min(self._skip, os.fstat(file.fileno()).st_size)
+                self._skip -= step
+                position = file.seek(self._read.get(path, 0) + step)
+                for data in iter(lambda: file.read(size), b""):  # noqa: B023 - used up before the next file
+                    keep = data.rfind(b"\n") + 1 if whole_lines and len(data) < size else len(data)
+                    position += keep
+                    if keep:
+                        yield data[:keep]
+                    if keep < len(data):
+                        break
+                self._read[path] = position
+
+    def _paths(self) -> List[str]:
+        if self._where == "work":
+            return [self._work()]
+        directory, suffix = os.path.dirname(layout.output_file(self._attempt, 0)), _KINDS[self._where]
+        try:
+            names = [name[: -len(suffix)] for name in os.listdir(directory) if name.endswith(suffix)]
+        except FileNotFoundError:
+            return []
+        ranks = sorted(int(name) for name in names if name.isdigit())
+        return [os.path.join(directory, "%d%s" % (rank, suffix)) for rank in ranks]
+
+    def _work(self) -> str:
+        return os.path.join(self._attempt, "work", self._path)
+
+
+def _plain_mode(path: str, name: str) -> int:
+    """The permission bits. Raises RequestError for what is no plain file: opening a FIFO would block for ever."""
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise RequestError("no_such_file", "The attempt left no file %s." % name) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise RequestError("no_plain_file", "%s is no plain file." % name)
+    return stat.S_IMODE(status.st_mode)

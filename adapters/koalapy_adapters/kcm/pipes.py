@@ -1,0 +1,122 @@
+"""The connection to koalad: frames on the standard streams, control before bulk, whatever else a library prints."""
+
+import asyncio
+import os
+import sys
+import threading
+from collections import deque
+from typing import Any, Callable, Deque, NamedTuple, Optional
+
+from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode
+from koalapy_adapters.messages import to_json
+
+_READ = 1 << 16
+
+
+class Streams(NamedTuple):
+    """File descriptors that speak frames."""
+
+    source: int
+    sink: int
+
+
+def take_standard_streams() -> Streams:
+    """Keep stdin and stdout for frames; whoever prints from now on prints to stderr, whoever reads reads nothing."""
+    sys.stdout.flush()
+    streams = Streams(os.dup(0), os.dup(1))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return streams
+
+
+class Reader:
+    """Hands each frame to the loop, and None at the end, whether koalad closed the connection or broke its rules."""
+
+    def __init__(self, source: int, receive: Callable[[Optional[Frame]], None]) -> None:
+        self._source, self._receive = source, receive
+        self._loop = asyncio.get_event_loop()
+
+    def start(self) -> None:
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        decoder = Decoder()
+        try:
+            while True:
+                data = os.read(self._source, _READ)
+                if not data:
+                    break
+                for frame in decoder.feed(data):
+                    self._loop.call_soon_threadsafe(self._receive, frame)
+        except (OSError, FrameError) as error:
+            sys.stderr.write("The connection to koalad broke: %s.\n" % error)
+        except RuntimeError:
+            return  # the loop is closed
+        try:
+            self._loop.call_soon_threadsafe(self._receive, None)
+        except RuntimeError:
+            pass
+
+
+class Writer:
+    """Writes frames in a thread of its own; what is control passes the chunks that wait."""
+
+    def __init__(self, sink: int) -> None:
+        self._sink = sink
+        self._control: Deque[bytes] = deque()
+        self._bulk: Deque[bytes] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._write, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def send(self, message: Any) -> None:
+        """Raises FrameError for a message that is too large."""
+        self._put(self._control, encode(Control(to_json(message))))
+
+    def credit(self, stream: int, chunks: int) -> None:
+        self._put(self._control, encode(Credit(stream, chunks)))
+
+    def chunk(self, chunk: Chunk) -> None:
+        """Ends of streams go the same way, so that they come last. The caller keeps to its credit."""
+        self._put(self._bulk, encode(chunk))
+
+    def after_chunks(self, message: Any) -> None:
+        """A message that must not pass the chunks before it."""
+        self._put(self._bulk, encode(Control(to_json(message))))
+
+    def close(self, timeout: float) -> None:
+        """Write what is there, for so many seconds at most."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(timeout)
+
+    def _put(self, queue: Deque[bytes], data: bytes) -> None:
+        with self._changed:
+            queue.append(data)
+            self._changed.notify()
+
+    def _next(self) -> Optional[bytes]:
+        with self._changed:
+            while not self._control and not self._bulk and not self._closed:
+                self._changed.wait()
+            if self._control:
+                return self._control.popleft()
+            return self._bulk.popleft() if self._bulk else None
+
+    def _write(self) -> None:
+        data = self._next()
+        try:
+            while data is not None:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(self._sink, view) :]
+                data = self._next()
+        except OSError as error:
+            # koalad is gone; the reader comes to the end of its stream too, and the KCM ends by that.
+            sys.stderr.write("koalad does not read any more: %s.\n" % error)

@@ -1,0 +1,134 @@
+"""The relay: compute nodes reach their head node only, so their wrappers speak with koalad through this TCP server."""
+
+import asyncio
+import hmac
+import sys
+from typing import Any, Callable, Dict, List, Optional
+
+from koalapy_adapters.frames import Control, Decoder, FrameError, encode
+from koalapy_adapters.kcm import network
+from koalapy_adapters.kcm.actions import WrapperEntered, WrapperLeft, WrapperPut, WrapperSaid
+from koalapy_adapters.kcm.threads import in_thread
+from koalapy_adapters.messages import PROTOCOL, Beat, Knock, MessageError, PutKey, Say, from_json, to_json
+
+PROTOCOLS = (PROTOCOL,)  # those that a wrapper may speak
+BEAT, SILENCE, KNOCK = 10.0, 30.0, 10.0  # seconds
+MAX_STRANGERS = 256  # connections that have not knocked yet
+MAX_BACKLOG = 8 << 20  # bytes that a wrapper has not read
+
+
+class Relay:
+    """Lets wrappers in by their attempt's token, and tells the machine what they say."""
+
+    def __init__(self, token_of: Callable[[str], Optional[bytes]], tell: Callable[[Any], None]) -> None:
+        self._token_of, self._tell_machine = token_of, tell
+        self._guests: Dict[str, asyncio.StreamWriter] = {}
+        self._strangers = 0
+        self._server: Any = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen on a free port of every address. Raises OSError."""
+        listener = network.listening_socket()
+        self.port = listener.getsockname()[1]
+        self._server = await asyncio.start_server(self._serve, sock=listener)
+
+    def tell(self, tag: str, message: Any) -> None:
+        """Send to the wrapper of this tag, if it is connected and reads."""
+        writer = self._guests.get(tag)
+        if writer is None:
+            return
+        if writer.transport.get_write_buffer_size() > MAX_BACKLOG:
+            writer.transport.abort()
+            return
+        writer.write(encode(Control(to_json(message))))
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for writer in self._guests.values():
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        messages = _Messages(reader)
+        try:
+            knock = await self._door(messages)
+            if knock is not None:
+                await self._host(knock, messages, writer)
+        except (OSError, EOFError, FrameError, MessageError, asyncio.TimeoutError) as error:
+            _log("A wrapper's connection ended: %s %s" % (type(error).__name__, error))
+        finally:
+            writer.close()
+
+    async def _door(self, messages: "_Messages") -> Optional[Knock]:
+        """The knock of one who may come in, else None: who is not let in learns nothing."""
+        if self._strangers >= MAX_STRANGERS:
+            return None
+        self._strangers += 1
+        try:
+            knock = await asyncio.wait_for(messages.next(), KNOCK)
+            if not isinstance(knock, Knock) or knock.protocol not in PROTOCOLS or not isinstance(knock.clock, int):
+                return None
+            return knock if await self._may_enter(str(knock.tag), str(knock.token)) else None
+        finally:
+            self._strangers -= 1
+
+    async def _may_enter(self, tag: str, token: str) -> bool:
+        expected = await in_thread(lambda: self._token_of(tag))
+        return bool(expected) and hmac.compare_digest(expected, token.encode())
+
+    async def _host(self, knock: Knock, messages: "_Messages", writer: asyncio.StreamWriter) -> None:
+        tag = knock.tag
+        before = self._guests.get(tag)
+        self._guests[tag] = writer
+        if before is not None:
+            before.transport.abort()
+        self._tell_machine(WrapperEntered(tag, knock.clock))
+        beat = asyncio.ensure_future(_beat(writer))
+        try:
+            while True:
+                self._pass_on(tag, await asyncio.wait_for(messages.next(), SILENCE))
+        finally:
+            beat.cancel()
+            if self._guests.get(tag) is writer:
+                del self._guests[tag]
+                self._tell_machine(WrapperLeft(tag))
+
+    def _pass_on(self, tag: str, message: Any) -> None:
+        """A wrapper speaks for its own attempt only, whatever it says."""
+        if isinstance(message, Say) and isinstance(message.report, dict):
+            self._tell_machine(WrapperSaid(tag, message.report))
+        elif isinstance(message, PutKey):
+            self._tell_machine(WrapperPut(tag, str(message.key), str(message.value)))
+        elif not isinstance(message, Beat):
+            raise MessageError("a wrapper does not say %s" % type(message).__name__)
+
+
+class _Messages:
+    """The messages of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader, self._decoder = reader, Decoder()
+        self._waiting: List[Any] = []
+
+    async def next(self) -> Any:
+        """Raises EOFError at the end, FrameError or MessageError for what is no message."""
+        while not self._waiting:
+            data = await self._reader.read(1 << 16)
+            if not data:
+                raise EOFError("closed by the wrapper")
+            for frame in self._decoder.feed(data):
+                if not isinstance(frame, Control):
+                    raise FrameError("bulk data does not go through the relay")
+                self._waiting.append(from_json(frame.data))
+        return self._waiting.pop(0)
+
+
+async def _beat(writer: asyncio.StreamWriter) -> None:
+    while True:
+        await asyncio.sleep(BEAT)
+        writer.write(encode(Control(to_json(Beat()))))
+
+
+def _log(sentence: str) -> None:
+    sys.stderr.write(sentence + ".\n")
