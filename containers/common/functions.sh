@@ -1,7 +1,8 @@
 # Helpers of the start scripts. Each start script may be run again at any time: it starts what does not run.
 
+# Whether it runs; one that was stopped by a signal goes on.
 running() {
-    pgrep --exact "$1" >/dev/null
+    pkill -CONT --exact "$1"
 }
 
 # wait_for SECONDS COMMAND…: until the command succeeds.
