@@ -29,50 +29,66 @@ SUBMIT = {
 }
 
 
+_SCRIPT = """#!/bin/bash
+echo $EPOCHREALTIME > {place}/plain.start.tmp
+mv {place}/plain.start.tmp {place}/plain.start
+"""
+
+
+class Shell:
+    """A login shell on a head, open all the time, so that a command costs no login."""
+
+    def __init__(self, client: paramiko.SSHClient) -> None:
+        self._in, self._out, _ = client.exec_command("exec bash -l", timeout=60)
+
+    def run(self, command: str) -> str:
+        """The command's output. A status other than 0 ends the bench."""
+        self._in.write(f"{command}; echo koala-bench-over $?\n")
+        self._in.flush()
+        lines = []
+        while not (line := self._out.readline()).startswith("koala-bench-over"):
+            if not line:
+                raise SystemExit(f"the shell ended at: {command}")
+            lines.append(line)
+        if line.split()[1] != "0":
+            raise SystemExit(f"{command}: {''.join(lines)}")
+        return "".join(lines)
+
+
 class Plain:
-    """Open connections to the three heads, each with a script that notes the time of its first instruction."""
+    """Open shells on the three heads, each with a script that notes the time of its first instruction."""
 
     def __init__(self, grid_file: Path) -> None:
-        grid = yaml.safe_load(grid_file.read_text())
-        self.clients = {name: _connect(cluster) for name, cluster in grid["clusters"].items()}
-        self.places = {name: cluster.get("shared", "/home/koala") for name, cluster in grid["clusters"].items()}
-        for name in self.clients:
-            place = self.places[name]
-            script = f"#!/bin/bash\necho $EPOCHREALTIME > {place}/plain.start.tmp; mv {place}/plain.start.tmp {place}/plain.start\n"
-            self.run(
-                name,
-                f"mkdir -p {place} && printf %s {shlex.quote(script)} > {place}/plain.sh && chmod +x {place}/plain.sh",
-            )
-
-    def run(self, cluster: str, command: str) -> str:
-        _, out, error = self.clients[cluster].exec_command(f"bash -lc {shlex.quote(command)}", timeout=60)
-        text = out.read().decode()
-        if out.channel.recv_exit_status():
-            raise SystemExit(f"{cluster}: {command}: {error.read().decode()}")
-        return text
+        clusters = yaml.safe_load(grid_file.read_text())["clusters"]
+        self._clients = [_connect(cluster) for cluster in clusters.values()]
+        self.shells = {name: Shell(client) for name, client in zip(clusters, self._clients, strict=True)}
+        self.places = {name: cluster.get("shared", "/home/koala") for name, cluster in clusters.items()}
+        for name, place in self.places.items():
+            script = shlex.quote(_SCRIPT.format(place=place))
+            self.shells[name].run(f"mkdir -p {place} && printf %s {script} > {place}/plain.sh")
 
     def round(self) -> float:
         """Seconds from the submit at one instant to the last script's first instruction."""
         for name, place in self.places.items():
-            self.run(name, f"rm -f {place}/plain.start")
-        barrier = threading.Barrier(len(self.clients) + 1)
-        threads = [threading.Thread(target=self._submit, args=(name, barrier)) for name in self.clients]
+            self.shells[name].run(f"rm -f {place}/plain.start")
+        barrier = threading.Barrier(len(self.shells) + 1)
+        threads = [threading.Thread(target=self._submit, args=(name, barrier)) for name in self.shells]
         for thread in threads:
             thread.start()
         barrier.wait()
         submitted = time.time()
         for thread in threads:
             thread.join()
-        return max(self._start(name) for name in self.clients) - submitted
+        return max(self._start(name) for name in self.shells) - submitted
 
     def _submit(self, name: str, barrier: threading.Barrier) -> None:
         command = SUBMIT[name].format(n=PROCESSORS, script=f"{self.places[name]}/plain.sh")
         barrier.wait()
-        self.run(name, command)
+        self.shells[name].run(command)
 
     def _start(self, name: str) -> float:
-        wait = f"until [ -s {self.places[name]}/plain.start ]; do sleep 0.05; done; cat {self.places[name]}/plain.start"
-        return float(self.run(name, wait))
+        start = f"{self.places[name]}/plain.start"
+        return float(self.shells[name].run(f"until [ -s {start} ]; do sleep 0.05; done; cat {start}"))
 
 
 def _connect(cluster: dict[str, str]) -> paramiko.SSHClient:

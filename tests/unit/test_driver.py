@@ -1,0 +1,152 @@
+"""The driver: nothing is done before it is committed, and nothing is forgotten until it is confirmed."""
+
+import pytest
+
+from koalapy.driver import Delivery, Driver
+from koalapy.engine import Engine
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.cluster import ClusterSettings, ClusterState
+from koalapy.model.commands import CancelComponent, SubmitComponent, WatchCluster
+from koalapy.model.errors import TransientError
+from koalapy.model.events import CancelRequested, ClusterConnected, ClusterMeasured, JobSubmitted
+from koalapy.model.identity import JobId
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.settings import Settings
+from koalapy.model.units import Instant
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
+from koalapy.scheduler.schedule import Policies
+from koalapy.store.memory import MemoryStore
+
+
+class Recorder:
+    """Clock, links and, before it hands on, a store in one: records the order in which things are done."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.said: list[tuple[str, object]] = []
+        self.failing = False
+        self.time = 0
+
+    def now(self) -> Instant:
+        self.time += 1000
+        return Instant(self.time)
+
+    def commit(self, change: Change) -> None:
+        if self.failing:
+            raise TransientError("store_full", "The disk is full.", "Make room.")
+        self.store.commit(change)
+        self.said.append(("commit", change))
+
+    def send(self, entry: OutboxEntry, doubt: bool) -> None:
+        self.said.append(("doubt" if doubt else "send", entry))
+
+    def watch(self, command: WatchCluster) -> None:
+        self.said.append(("watch", command))
+
+    def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
+        self.said.append(("acknowledge", (cluster, epoch, number)))
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.said if kind != "watch"]
+
+    def sent(self, kind: str = "send") -> list[OutboxEntry]:
+        return [what for said, what in self.said if said == kind and isinstance(what, OutboxEntry)]
+
+
+SETTINGS = Settings(clusters=(ClusterSettings(name="alpha", batch="slurm"),))
+STATE = ClusterState(measured_at=Instant(1000), total=8, idle=8, ours=0, others=0, waiting_local=0)
+REQUEST = Request(name="job", components=(ComponentRequest(processors=4, executable="true"),))
+
+
+def driven(recorder: Recorder, snapshot: Snapshot) -> Driver:
+    engine = Engine(SETTINGS, Policies(worst_fit, fpfs), snapshot)
+    number = recorder.store.next_number
+    return Driver(engine, recorder, recorder, recorder, snapshot.outbox, number)
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder(MemoryStore())
+
+
+@pytest.fixture
+def driver(recorder: Recorder) -> Driver:
+    made = driven(recorder, recorder.store.load())
+    made.step(
+        [Delivery((ClusterConnected(cluster="alpha", version="1"), ClusterMeasured(cluster="alpha", state=STATE)))]
+    )
+    recorder.said.clear()
+    return made
+
+
+def submit(driver: Driver) -> None:
+    driver.step([Delivery((JobSubmitted(request=REQUEST, owner="me"),))])
+
+
+def test_a_command_is_committed_before_it_is_sent(driver: Driver, recorder: Recorder) -> None:
+    submit(driver)
+    assert recorder.kinds == ["commit", "send"]
+    (entry,) = recorder.sent()
+    assert isinstance(entry.command, SubmitComponent)
+    assert recorder.store.load().outbox == (entry,)
+
+
+def test_nothing_is_done_while_the_store_fails_and_all_of_it_afterwards(driver: Driver, recorder: Recorder) -> None:
+    recorder.failing = True
+    with pytest.raises(TransientError):
+        submit(driver)
+    assert recorder.kinds == []
+    recorder.failing = False
+    driver.retry()
+    assert recorder.kinds == ["commit", "send"]
+    driver.retry()
+    assert recorder.kinds == ["commit", "send"]
+
+
+def test_an_event_is_acknowledged_after_its_commit(driver: Driver, recorder: Recorder) -> None:
+    event = JobSubmitted(request=REQUEST, owner="me")
+    driver.step([Delivery((event,), acknowledge=("alpha", 7, 3))])
+    assert recorder.kinds == ["commit", "acknowledge", "send"]
+
+
+def test_what_is_not_confirmed_is_sent_again_in_doubt(driver: Driver, recorder: Recorder) -> None:
+    submit(driver)
+    (entry,) = recorder.sent()
+    driver.step([Delivery((ClusterConnected(cluster="alpha", version="1"),))])
+    assert recorder.sent("doubt") == [entry]
+    driver.step([Delivery(confirmed=(entry.number,))])
+    driver.step([Delivery((ClusterConnected(cluster="alpha", version="1"),))])
+    assert recorder.sent("doubt") == [entry]
+    assert recorder.store.load().outbox == ()
+
+
+def test_the_outbox_outlives_koalad(driver: Driver, recorder: Recorder) -> None:
+    submit(driver)
+    (entry,) = recorder.sent()
+    again = driven(recorder, recorder.store.load())
+    again.start()
+    again.step([Delivery((ClusterConnected(cluster="alpha", version="1"),))])
+    assert recorder.sent("doubt") == [entry]
+    again.step([Delivery((CancelRequested(JobId(1)),))])
+    assert recorder.sent()[-1].number > entry.number
+
+
+def test_a_cancel_supersedes_what_was_to_be_sent_before_it(driver: Driver, recorder: Recorder) -> None:
+    submit(driver)
+    driver.step([Delivery((CancelRequested(JobId(1)),))])
+    (left,) = recorder.store.load().outbox
+    assert isinstance(left.command, CancelComponent)
+
+
+def test_whoever_asked_hears_after_the_commit(driver: Driver, recorder: Recorder) -> None:
+    heard = []
+    event = JobSubmitted(request=REQUEST, owner="me")
+    driver.step([Delivery((event,), after=lambda step: heard.append((recorder.kinds[:], step.jobs[0].id)))])
+    assert heard == [(["commit", "send"], JobId(1))]
+
+
+def test_a_batch_that_changes_nothing_commits_nothing(driver: Driver, recorder: Recorder) -> None:
+    driver.step([])
+    assert recorder.kinds == []
