@@ -88,6 +88,8 @@ def _store(text: str) -> str:
 
 
 def _later(value: object) -> None:
+    if value is None:
+        return
     raise wrong("is not in this version of koalapy yet", "Remove it for now.", "not_yet")
 
 

@@ -120,7 +120,7 @@ class ComponentFile(Section):
     processors_per_node: Positive | None = Field(default=None, description="processors of each node")
     threads_per_process: Positive = Field(default=1, description="processors of each process")
     memory_per_processor: Size | None = Field(default=None, description="memory of each processor")
-    gpus: Annotated[Number, Between(0, _MOST_GPUS)] = Field(default=0, description="GPUs")
+    gpus: Annotated[Number, Between(0, _MOST_GPUS)] = Field(default=0, description="GPUs of each node")
     exclusive: Flag = Field(default=False, description="whole nodes only")
     environment: Annotated[dict[Variable, Text], BeforeValidator(as_mapping)] = Field(
         default={}, description="variables of the program"
