@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib.util
+import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +24,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from koalapy.languages import native
 
 PROGRAM = Path(__file__).parents[2] / "configs" / "examples" / "poisson" / "poisson.py"
 LIMIT_S = 60
@@ -67,11 +73,11 @@ class Job:
         lines = [f"{component} 127.0.0.1\n" for component, size in enumerate(sizes) for _ in range(size)]
         (directory / "hosts").write_text("".join(lines))
 
-    def start(self, *ranks: int) -> None:
+    def start(self, *ranks: int, arguments: Sequence[str] = ()) -> None:
+        """As the wrappers would: `arguments` are those of the job and these."""
         for rank in ranks:
-            arguments = ["--output", str(self.directory / "result.npy"), *self.arguments]
             self.processes[rank] = subprocess.Popen(
-                [sys.executable, str(PROGRAM), *arguments],
+                [sys.executable, PROGRAM, "--output", self.directory / "result.npy", *self.arguments, *arguments],
                 env={**os.environ, **self.environment(rank)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -86,8 +92,17 @@ class Job:
             "KOALA_RENDEZVOUS": str(self.rendezvous),
         }
 
+    def await_solving(self) -> None:
+        """Until every rank has said its line, which it does when it is connected."""
+        for process in self.processes.values():
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("poisson: rank")
+
     def get(self, key: str) -> str:
         return subprocess.check_output([self.rendezvous, "get", key], text=True, timeout=LIMIT_S).strip()
+
+    def put(self, key: str, value: str) -> None:
+        subprocess.run([self.rendezvous, "put", key, value], check=True, timeout=LIMIT_S)
 
     def finish(self) -> dict[int, tuple[int, str, str]]:
         """(exit status, standard output, standard error) of every rank."""
@@ -155,3 +170,249 @@ def test_a_job_finds_the_very_solution_of_a_single_process(
     assert iterations_of(last) == iterations_of(summary)
     assert last.endswith(f"{sum(sizes)} processes, {len(sizes)} components")
     assert all(f"rank {rank} of {sum(sizes)}" in out for rank, (_, out, _) in ended.items())
+
+
+def test_the_options_of_rank_0_hold_for_all(tmp_path: Path, single: tuple[np.ndarray[Any, Any], str]) -> None:
+    with job(tmp_path / "job", [1, 1]) as running:
+        running.start(0, arguments=GRID)
+        running.start(1, arguments=["--grid", "5", "--max-iterations", "1"])
+        ended = running.finish()
+        assert [status for status, _, _ in ended.values()] == [0, 0], ended
+        assert np.array_equal(running.solution(), single[0])
+
+
+def g(grid: int) -> np.ndarray[Any, Any]:
+    x = np.linspace(0, 1, grid + 2)[1:-1]
+    return np.asarray(x - 2 * x**3 + x**4)
+
+
+def test_the_error_falls_with_the_square_of_the_step(tmp_path: Path) -> None:
+    errors = []
+    for grid in (15, 31):
+        solution, summary = alone(tmp_path, "--grid", str(grid), "--omega", "1.75", "--tolerance", "1e-13")
+        errors.append(abs(solution - np.outer(g(grid), g(grid))).max())
+        assert f"error {errors[-1]:.3e}" in summary
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)
+
+
+def test_plain_gauss_seidel_solves_the_discrete_equations(tmp_path: Path) -> None:
+    solution, _ = alone(tmp_path, "--grid", "12", "--tolerance", "1e-14")
+    bend = 12 * np.linspace(0, 1, 14)[1:-1] * (1 - np.linspace(0, 1, 14)[1:-1])
+    second = 2 * np.eye(12) - np.eye(12, k=1) - np.eye(12, k=-1)
+    matrix = np.kron(second, np.eye(12)) + np.kron(np.eye(12), second)
+    source = (np.outer(bend, g(12)) + np.outer(g(12), bend)) / 13**2
+    assert abs(solution.ravel() - np.linalg.solve(matrix, source.ravel())).max() < 1e-12
+
+
+ENDLESS = ("--grid", "300", "--tolerance", "0", "--max-iterations", "1000000000")
+
+
+def test_all_end_when_one_is_killed(tmp_path: Path) -> None:
+    with job(tmp_path / "job", [2, 3, 1], *ENDLESS) as running:
+        running.start(*range(6))
+        running.await_solving()
+        running.processes[3].kill()
+        ended = running.finish()
+    assert ended.pop(3)[0] == -signal.SIGKILL
+    for status, _, error in ended.values():
+        assert status == 1
+        assert re.fullmatch(r"poisson: rank \d: lost rank \d: .+\. Look at .+\.\n", error)
+    assert any("lost rank 3" in error for _, _, error in ended.values())
+    assert not (tmp_path / "job" / "result.npy").exists()
+
+
+def test_strangers_at_the_door_do_no_harm(tmp_path: Path, single: tuple[np.ndarray[Any, Any], str]) -> None:
+    garbage = [b"GET / HTTP/1.1\r\n\r\n", b"\0", bytes(32), os.urandom(100_000)]
+    with job(tmp_path / "job", [1, 2], *GRID) as running, contextlib.ExitStack() as stack:
+        running.start(0)
+        host, port = running.get("poisson/0").split(":")
+        silent, *loud = [
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=LIMIT_S)) for _ in range(5)
+        ]
+        for stranger, words in zip(loud, garbage, strict=True):
+            with contextlib.suppress(ConnectionError):
+                stranger.sendall(words)
+            assert heard_by(stranger) == b"", "a stranger is shown the door"
+        running.start(1, 2)
+        ended = running.finish()
+        assert heard_by(silent) == b""
+        assert [status for status, _, _ in ended.values()] == [0, 0, 0], ended
+        assert np.array_equal(running.solution(), single[0])
+
+
+def heard_by(stranger: socket.socket) -> bytes:
+    try:
+        return stranger.recv(1)
+    except ConnectionError:
+        return b""
+
+
+def test_whoever_answers_in_place_of_a_rank_is_found_out(tmp_path: Path) -> None:
+    with job(tmp_path / "job", [1, 1]) as running, socket.create_server(("127.0.0.1", 0)) as impostor:
+        running.put("poisson/job", json.dumps({"grid": 8, "key": "0" * 32}))
+        running.put("poisson/0", f"127.0.0.1:{impostor.getsockname()[1]}")
+        running.start(1)
+        connection, _ = impostor.accept()
+        with connection:
+            connection.sendall(connection.recv(32, socket.MSG_WAITALL))
+            status, _, error = running.finish()[1]
+    assert status == 1
+    assert "something else answers at the address of rank 0" in error
+
+
+def test_every_process_records_its_first_instruction(tmp_path: Path) -> None:
+    with job(tmp_path / "job", [1, 1], "--grid", "8", "--times", str(tmp_path / "times")) as running:
+        before = time.time()
+        running.start(0, 1)
+        ended = running.finish()
+        assert [status for status, _, _ in ended.values()] == [0, 0], ended
+    starts = [float((tmp_path / "times" / f"start.{rank}").read_text()) for rank in (0, 1)]
+    assert all(before - 0.001 < start < time.time() for start in starts)
+
+
+def test_what_did_not_converge_says_so(tmp_path: Path) -> None:
+    _, summary = alone(tmp_path, "--max-iterations", "13")
+    assert summary.startswith("poisson: did not converge in 13 iterations, change")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--grid", "0"],
+        ["--omega", "2"],
+        ["--omega", "nan"],
+        ["--tolerance", "-1"],
+        ["--check-every", "0"],
+        ["--grid", "x"],
+    ],
+    ids=" ".join,
+)
+def test_bad_options_are_refused(arguments: list[str]) -> None:
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_too_many_processes_for_the_grid_are_refused(tmp_path: Path) -> None:
+    with job(tmp_path / "job", [3], "--grid", "1") as running:
+        running.start(0, 1, 2)
+        ended = running.finish()
+    for status, _, error in ended.values():
+        assert status == 1
+        assert re.search(r"1 x 1 points are too few for 3 processes. Give a larger --grid.\n$", error)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"KOALA_SIZE": "3"},
+        {"KOALA_RANK": "2"},
+        {"KOALA_RANK": "x"},
+        {"KOALA_HOSTS": "/nowhere"},
+        {"KOALA_HOSTS": "/dev/null"},
+    ],
+    ids=str,
+)
+def test_a_wrong_environment_is_one_sentence(tmp_path: Path, change: dict[str, str]) -> None:
+    with job(tmp_path / "job", [1, 1]) as running:
+        environment = {**os.environ, **running.environment(0), **change}
+        done = subprocess.run([PROGRAM], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 1
+    assert re.fullmatch(r"poisson: rank .: the KOALA_ environment is wrong: .+\n", done.stderr)
+
+
+def test_the_nodes_oldest_python_can_read_it() -> None:
+    ast.parse(PROGRAM.read_text(), feature_version=(3, 6))
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[ModuleType]:
+    """The program as a module, for what it computes before it speaks with anybody."""
+    spec = importlib.util.spec_from_file_location("poisson_program", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        for library in ("OMP", "OPENBLAS", "MKL"):  # it sets these, if they are not set
+            patch.setenv(f"{library}_NUM_THREADS", "1")
+        spec.loader.exec_module(module)
+        yield module
+
+
+def test_a_silent_peer_is_named(program: ModuleType) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(program.Failure, match=r"no sign of ranks \[7\] for 0\.05 s\. Look at"):
+        program.Links({7: ours}, 0.05).exchange({}, {7: 8})
+
+
+def test_two_processes_can_send_each_other_more_than_the_network_holds(program: ModuleType) -> None:
+    data = [os.urandom(8_000_000), os.urandom(5_000_000)]
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as thread:
+        other = thread.submit(program.Links({0: theirs}, LIMIT_S).exchange, {0: data[1]}, {0: len(data[0])})
+        received = program.Links({1: ours}, LIMIT_S).exchange({1: data[0]}, {1: len(data[1])})
+        assert received == {1: data[1]}
+        assert other.result(LIMIT_S) == {0: data[0]}
+
+
+SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=5)
+
+
+@given(sizes=SIZES, grid=st.integers(45, 90))
+def test_every_point_has_one_process(program: ModuleType, sizes: list[int], grid: int) -> None:
+    owners = np.zeros((grid, grid), int)
+    for part in program.decompose(grid, sizes):
+        owners[part.top : part.bottom, part.left : part.right] += 1
+    assert (owners == 1).all()
+
+
+@given(sizes=SIZES, grid=st.integers(45, 90))
+def test_components_are_strips_numbered_in_column_major_order(program: ModuleType, sizes: list[int], grid: int) -> None:
+    rectangles = program.decompose(grid, sizes)
+    assert [(part.left, part.top) for part in rectangles] == sorted((part.left, part.top) for part in rectangles)
+    first = 0
+    for size in sizes:
+        strip = rectangles[first : first + size]
+        width = max(part.right for part in strip) - min(part.left for part in strip)
+        assert abs(width - grid * size / sum(sizes)) < 1
+        assert {part.top for part in strip if part.left == strip[0].left} == {part.top for part in strip}
+        first += size
+
+
+@given(sizes=SIZES, grid=st.integers(45, 90))
+def test_neighbours_agree_on_their_borders(program: ModuleType, sizes: list[int], grid: int) -> None:
+    rectangles = program.decompose(grid, sizes)
+    sides = [program.neighbours(rank, rectangles) for rank in range(len(rectangles))]
+    for rank, part in enumerate(rectangles):
+        assert all(sides[peer][rank] == (theirs, own) for peer, (own, theirs) in sides[rank].items())
+        inner = [part.top > 0, part.bottom < grid, part.left > 0, part.right < grid]
+        height, width = part.bottom - part.top, part.right - part.left
+        length = sum((b.bottom - b.top) * (b.right - b.left) for b, _ in sides[rank].values())
+        assert length == (inner[0] + inner[1]) * width + (inner[2] + inner[3]) * height
+
+
+@given(sizes=SIZES)
+def test_the_tree_has_one_link_into_each_further_component(program: ModuleType, sizes: list[int]) -> None:
+    trees = [program.tree_of(rank, sizes) for rank in range(sum(sizes))]
+    component = [number for number, size in enumerate(sizes) for _ in range(size)]
+    assert trees[0][0] is None
+    assert all(parent is not None and parent < rank for rank, (parent, _) in enumerate(trees) if rank)
+    assert all(trees[child][0] == rank for rank, (_, children) in enumerate(trees) for child in children)
+    assert sum(len(children) for _, children in trees) == sum(sizes) - 1
+    crossing = [rank for rank, (parent, _) in enumerate(trees) if rank and component[parent] != component[rank]]
+    assert len(crossing) == len(sizes) - 1
+
+
+@pytest.mark.parametrize(("sizes", "rows"), [([4], 2), ([12], 3), ([4, 4, 4], 4), ([7], 1), ([1, 1], 1)])
+def test_borders_are_as_short_as_they_can_be(program: ModuleType, sizes: list[int], rows: int) -> None:
+    strip = program.decompose(60, sizes)[: sizes[0]]
+    assert len({part.top for part in strip}) == rows
+
+
+@pytest.mark.parametrize(("name", "clusters"), [("poisson", {None}), ("ordered", {"alpha", "beta", "gamma"})])
+def test_the_example_jobs_are_good(name: str, clusters: set[str | None]) -> None:
+    file = PROGRAM.parent / f"{name}.yaml"
+    request = native.read(file.read_text(), file.name, str(file.parent))
+    assert [component.processors for component in request.components] == [4, 4, 4]
+    assert {component.cluster for component in request.components} == clusters
+    assert os.access(PROGRAM, os.X_OK)
