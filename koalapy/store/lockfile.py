@@ -4,27 +4,26 @@ import fcntl
 import os
 from pathlib import Path
 
-from koalapy.store.errors import StoreError, StoreLocked
+from koalapy.store.errors import StoreLocked
 
 
 def hold(path: Path) -> int:
     """Take the lock for as long as the descriptor is open; the kernel gives it back however the process ends.
 
     The file stays when the lock is let go: to remove it would let two processes hold two files of one name.
-    Raises StoreLocked if another holds it, naming its process.
+    Raises StoreLocked if another holds it, naming its process, and OSError where there are no locks or no room.
     """
-    descriptor = -1
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _write_holder(descriptor)
     except BlockingIOError as error:
-        raise _locked(path, _given_up(descriptor)) from error
-    except OSError as error:
-        _given_up(descriptor)
-        raise StoreError(
-            "store_lock", f"{path} cannot be locked: {error.strerror}.", "Put the state directory on a local disk."
-        ) from error
+        holder = _holder(descriptor)
+        os.close(descriptor)
+        raise _locked(path, holder) from error
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -38,13 +37,9 @@ def _write_holder(descriptor: int) -> None:
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
 
-def _given_up(descriptor: int) -> str:
-    """Close it and say who holds it: empty when the holder has yet to write its name."""
-    if descriptor < 0:
-        return ""
-    holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-    os.close(descriptor)
-    return holder
+def _holder(descriptor: int) -> str:
+    """Empty while the holder has yet to write its name."""
+    return os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
 
 
 def _locked(path: Path, holder: str) -> StoreLocked:

@@ -3,6 +3,7 @@
 Everything that is SQLite's own stands here. Its codes: https://sqlite.org/rescode.html.
 """
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -18,7 +19,8 @@ from koalapy.store.errors import StoreConflict, StoreError, StoreFull, StoreLock
 
 APPLICATION_ID = 0x6B6F616C  # "koal", where SQLite's file header names the program that the file belongs to
 _MAGIC, _MAGIC_LENGTH, _APPLICATION_AT = b"SQLite format 3\0", 16, slice(68, 72)
-_BUSY_S = 10.0
+_BUSY_TIMEOUT_S = 10.0
+_NO_ROOM, _NO_LOCKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), (errno.ENOLCK, errno.EOPNOTSUPP)
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # in WAL mode NORMAL would lose the last commits with the power
@@ -28,25 +30,33 @@ _PRAGMAS = (
 
 
 class SqliteFile:
-    """The store in one file. Made with mode 0600 in a directory of mode 0700, if they are not there."""
+    """The store in one file. Made with mode 0600 in a directory of mode 0700, if they are not there.
 
-    def __init__(self, path: Path) -> None:
+    `busy_timeout_s`: how long a commit waits for another program that has locked the file.
+    """
+
+    def __init__(self, path: Path, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> None:
         self.where = str(path)
         self._path = path
+        self._busy_timeout_s = busy_timeout_s
         self._lock = -1
 
     def open(self) -> Engine:
         try:
-            _make_directory(self._path.parent)
-            self._lock = lockfile.hold(self._path.with_suffix(".lock"))
-            _make_file(self._path)
-            return engine_of(self._path)
-        except StoreError:
+            return self._locked_and_open()
+        except BaseException as error:
             self.close()
+            if isinstance(error, OSError):
+                raise _no_place(self.where, error) from error
+            if isinstance(error, sqlite3.Error):
+                raise _explained(error.sqlite_errorcode, self.where, str(error)) from error
             raise
-        except (OSError, sqlite3.Error) as error:
-            self.close()
-            raise _no_place(self.where, error) from error
+
+    def _locked_and_open(self) -> Engine:
+        _make_directory(self._path.parent)
+        self._lock = lockfile.hold(self._path.with_suffix(".lock"))
+        _make_file(self._path)
+        return engine_of(self._path, self._busy_timeout_s)
 
     def insert(self, table: Table) -> Any:
         return insert(table)
@@ -62,10 +72,10 @@ class SqliteFile:
             self._lock = -1
 
 
-def engine_of(path: Path) -> Engine:
+def engine_of(path: Path, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> Engine:
     """Connections for any number of threads. A transaction that will write takes the write lock when it begins."""
     url = URL.create("sqlite+pysqlite", database=str(path))
-    engine = create_engine(url, connect_args={"timeout": _BUSY_S}, max_overflow=-1)
+    engine = create_engine(url, connect_args={"timeout": busy_timeout_s}, max_overflow=-1)
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
     return engine
@@ -134,9 +144,7 @@ def _refuse_stranger(path: Path) -> None:
 def _explained(code: int, where: str, words: str) -> StoreError:
     primary = code & 0xFF
     if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_WRITE:  # the latter at a quota
-        return StoreFull(
-            "store_full", f"There was no room to write to {where} ({words}).", "Free disk space or quota there."
-        )
+        return _full(where, words)
     if primary == sqlite3.SQLITE_CONSTRAINT:
         return StoreConflict(
             "store_conflict",
@@ -152,16 +160,25 @@ def _explained(code: int, where: str, words: str) -> StoreError:
     return StoreError("store_failed", f"{where} could not be used ({words}).", "Check that disk and its permissions.")
 
 
+def _no_place(where: str, error: OSError) -> StoreError:
+    words = error.strerror or str(error)
+    if error.errno in _NO_ROOM:
+        return _full(where, words)
+    advice = "Check the state directory's permissions."
+    if error.errno in _NO_LOCKS:
+        advice = "Put the state directory on a file system that has locks, such as a local disk."
+    return StoreError("store_place", f"{where} cannot be made or opened ({words}).", advice)
+
+
+def _full(where: str, words: str) -> StoreFull:
+    return StoreFull(
+        "store_full", f"There was no room to write to {where} ({words}).", "Free disk space or quota there."
+    )
+
+
 def _unreadable(where: str, why: str) -> StoreUnreadable:
     return StoreUnreadable(
         "store_unreadable",
         f"{where} cannot be read as a store of koalapy ({why}).",
         "Restore a backup, or move the file away to begin with an empty store.",
-    )
-
-
-def _no_place(where: str, error: Exception) -> StoreError:
-    words = error.strerror if isinstance(error, OSError) else str(error)
-    return StoreError(
-        "store_place", f"{where} cannot be made or opened ({words}).", "Check the state directory's permissions."
     )

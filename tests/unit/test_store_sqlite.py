@@ -1,0 +1,361 @@
+"""The store in a file: its modes, its one owner, what it refuses to touch, and a disk without room."""
+
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.commands import ForgetComponent
+from koalapy.model.errors import RequestError
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Component, Counters, History, Job
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.store.contract import Store
+from koalapy.store.errors import StoreError, StoreFull, StoreLocked, StoreUnreadable
+from koalapy.store.open import FILE_NAME, open_store
+from koalapy.store.sql import SqlStore
+from koalapy.store.sqlite import SqliteFile, engine_of
+
+WISH = ComponentRequest(processors=2, executable="./a.out", arguments=("x" * 2000,))
+
+HOLDER = """
+import signal, sys
+from pathlib import Path
+from koalapy.store.open import open_store
+store = open_store("sqlite", Path(sys.argv[1]))
+print("open", flush=True)
+signal.pause()
+"""
+
+
+def a_change(number: int) -> Change:
+    """A job with its history, its command and the count: it must be there with all of them or with none."""
+    job = Job(
+        id=JobId(number),
+        owner="mona",
+        request=Request(name="poisson", components=(WISH,)),
+        state=JobState.WAITING,
+        place=number,
+        submitted_at=Instant(number),
+        components=(Component(index=0, request=WISH),),
+    )
+    command = ForgetComponent(cluster="vu", attempt=AttemptId(job.id, 0, 1))
+    return Change(
+        jobs=(job,),
+        counters=Counters(number + 1, number + 1),
+        sent=(OutboxEntry(number, command),),
+        history=(History(job=job.id, at=Instant(number), kind="job_submitted"),),
+    )
+
+
+def assert_whole_up_to(store: Store, last: int) -> None:
+    snapshot = store.load()
+    numbers = list(range(1, last + 1))
+    assert [job.id for job in snapshot.jobs] == numbers
+    assert [entry.number for entry in snapshot.outbox] == numbers
+    assert [len(store.history(job.id)) for job in snapshot.jobs] == [1] * last
+    assert snapshot.counters == Counters(last + 1, last + 1)
+    assert store.next_number == last + 1
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "koala" / "das"
+
+
+@contextmanager
+def another_holder(directory: Path) -> Iterator[int]:
+    """A process that has the store open."""
+    command = [sys.executable, "-c", HOLDER, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+# ---- files
+
+
+def test_nobody_else_can_read_it(directory: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = open_store("sqlite", directory)
+    finally:
+        os.umask(before)
+    store.commit(a_change(1))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
+    assert modes == dict.fromkeys(["store.lock", "store.sqlite", "store.sqlite-shm", "store.sqlite-wal"], 0o600)
+    assert [path.stat().st_mode & 0o777 for path in (directory, directory.parent)] == [0o700, 0o700]
+    store.close()
+
+
+def test_a_file_that_others_could_read_is_closed_to_them(directory: Path) -> None:
+    open_store("sqlite", directory).close()
+    file = directory / FILE_NAME
+    file.chmod(0o644)
+    open_store("sqlite", directory).close()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_closed_store_is_one_file(directory: Path) -> None:
+    store = open_store("sqlite", directory)
+    store.commit(a_change(1))
+    store.close()
+    assert sorted(path.name for path in directory.iterdir()) == ["store.lock", "store.sqlite"]
+
+
+def test_every_connection_syncs_every_commit(directory: Path) -> None:
+    open_store("sqlite", directory).close()
+    engine = engine_of(directory / FILE_NAME)
+    with engine.connect() as one, engine.connect() as other:
+        for connection in (one, other):
+            answers = [
+                connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+                for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+            ]
+            assert answers == ["wal", 2, 1, 10_000]
+    engine.dispose()
+
+
+def test_a_store_may_lie_elsewhere(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/other/grid.sqlite", tmp_path / "state")
+    store.commit(a_change(1))
+    store.close()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["grid.lock", "grid.sqlite", "other"]
+
+
+@pytest.mark.parametrize("name", ["", "oracle", "mysql://me:secret@host/db", "sqlite://", "postgresql://host"])
+def test_other_names_are_refused_without_their_passwords(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RequestError, match="no store that koalapy knows") as refusal:
+        open_store(name, tmp_path)
+    assert "secret" not in str(refusal.value)
+
+
+# ---- one koalad
+
+
+def test_a_second_koalad_is_refused_and_told_whose_the_store_is(directory: Path) -> None:
+    with another_holder(directory) as pid, pytest.raises(StoreLocked, match=f"in use by process {pid}") as refusal:
+        open_store("sqlite", directory)
+    assert "koala down" in refusal.value.reason.advice
+    open_store("sqlite", directory).close()
+
+
+def test_nor_is_there_a_second_one_in_the_same_process(directory: Path) -> None:
+    store = open_store("sqlite", directory)
+    with pytest.raises(StoreLocked, match=f"in use by process {os.getpid()}"):
+        open_store("sqlite", directory)
+    store.commit(a_change(1))
+    store.close()
+
+
+def test_a_store_taken_over_refuses_what_its_first_koalad_commits(directory: Path) -> None:
+    """Somebody removed the lock file, and so let a second koalad in."""
+    first = open_store("sqlite", directory)
+    first.commit(a_change(1))
+    (directory / "store.lock").unlink()
+    second = open_store("sqlite", directory)
+    with pytest.raises(StoreLocked, match="taken over"):
+        first.commit(a_change(2))
+    second.commit(a_change(2))
+    assert_whole_up_to(second, 2)
+    first.close()
+    second.close()
+
+
+def test_a_program_that_keeps_the_file_locked_is_an_error_and_no_loss(
+    directory: Path,
+) -> None:
+    store = SqlStore(SqliteFile(directory / FILE_NAME, busy_timeout_s=0.05))
+    store.commit(a_change(1))
+    other = sqlite3.connect(directory / FILE_NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreLocked, match="Another program"):
+        store.commit(a_change(2))
+    other.execute("ROLLBACK")
+    other.close()
+    store.commit(a_change(2))
+    assert_whole_up_to(store, 2)
+    store.close()
+
+
+# ---- what is not ours is left alone
+
+
+@pytest.mark.parametrize("content", [b"not a database\n" * 200, b"\0", bytes(range(256)) * 64])
+def test_a_file_that_is_no_database_is_refused_and_kept(directory: Path, content: bytes) -> None:
+    directory.mkdir(parents=True)
+    file = directory / FILE_NAME
+    file.write_bytes(content)
+    with pytest.raises(StoreUnreadable, match="cannot be read as a store of koalapy"):
+        open_store("sqlite", directory)
+    assert file.read_bytes() == content
+
+
+def test_a_database_of_another_program_is_refused_and_kept(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    file = directory / FILE_NAME
+    other = sqlite3.connect(file)
+    other.execute("CREATE TABLE jobs (id INTEGER)")
+    other.close()
+    content = file.read_bytes()
+    with pytest.raises(StoreUnreadable, match="another program"):
+        open_store("sqlite", directory)
+    assert file.read_bytes() == content
+    assert not (directory / f"{FILE_NAME}-wal").exists()
+
+
+def test_a_database_with_our_mark_and_other_tables_is_refused(directory: Path) -> None:
+    open_store("sqlite", directory).close()
+    other = sqlite3.connect(directory / FILE_NAME)
+    other.execute("DROP TABLE meta")
+    other.close()
+    with pytest.raises(StoreUnreadable, match="not a store of koalapy"):
+        open_store("sqlite", directory)
+
+
+def test_a_damaged_store_is_refused(directory: Path) -> None:
+    store = open_store("sqlite", directory)
+    for number in range(1, 40):
+        store.commit(a_change(number))
+    store.close()
+    file = directory / FILE_NAME
+    content = bytearray(file.read_bytes())
+    content[100:] = b"\xff" * (len(content) - 100)
+    file.write_bytes(content)
+    with pytest.raises(StoreUnreadable, match="cannot be read"):
+        open_store("sqlite", directory)
+    assert file.read_bytes() == content
+
+
+def test_an_empty_file_is_an_empty_store(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    (directory / FILE_NAME).touch()
+    store = open_store("sqlite", directory)
+    store.commit(a_change(1))
+    assert_whole_up_to(store, 1)
+    store.close()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be made or opened") as refusal:
+        open_store("sqlite", tmp_path / "file")
+    assert str(tmp_path / "file") in str(refusal.value)
+
+
+def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
+    store = open_store("sqlite", tmp_path / "what? 100%done & #1")
+    store.commit(a_change(1))
+    store.close()
+    assert (tmp_path / "what? 100%done & #1" / FILE_NAME).stat().st_size
+
+
+def test_a_lock_is_not_kept_by_a_store_that_was_refused(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    file = directory / FILE_NAME
+    file.write_bytes(b"garbage" * 100)
+    with pytest.raises(StoreUnreadable):
+        open_store("sqlite", directory)
+    file.unlink()
+    open_store("sqlite", directory).close()
+
+
+# ---- no room
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def fill(store: Store, first: int) -> int:
+    """Commit until there is no room; the number of the commit that was refused."""
+    for number in range(first, 10_000):
+        try:
+            store.commit(a_change(number))
+        except StoreFull as refusal:
+            assert "no room" in str(refusal)
+            assert "Free disk space" in refusal.reason.advice
+            return number
+    raise AssertionError("there was room for everything")
+
+
+def test_a_quota_refuses_a_commit_whole_and_later_lets_it_in(directory: Path) -> None:
+    store = open_store("sqlite", directory)
+    with files_no_larger_than(400_000):
+        refused = fill(store, 1)
+        assert refused > 5
+        assert_whole_up_to(store, refused - 1)
+        with pytest.raises(StoreFull):
+            store.commit(a_change(refused))
+    store.commit(a_change(refused))
+    assert_whole_up_to(store, refused)
+    store.close()
+    reopened = open_store("sqlite", directory)
+    assert_whole_up_to(reopened, refused)
+    reopened.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB, where one may be mounted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = shutil.which("mount") and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
+    )
+    if not mounted or mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_refuses_a_commit_whole_and_later_lets_it_in(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 300_000)
+    store = open_store("sqlite", small_disk / "state")
+    refused = fill(store, 1)
+    assert refused > 5
+    assert_whole_up_to(store, refused - 1)
+    ballast.unlink()
+    store.commit(a_change(refused))
+    store.close()
+    reopened = open_store("sqlite", small_disk / "state")
+    assert_whole_up_to(reopened, refused)
+    reopened.close()
+
+
+def test_a_full_disk_makes_no_store(small_disk: Path) -> None:
+    (small_disk / "state").mkdir()
+    with suppress(OSError):
+        (small_disk / "ballast").write_bytes(b"x" * 2_000_000)
+    with pytest.raises(StoreFull, match="no room"):
+        open_store("sqlite", small_disk / "state")
+    (small_disk / "ballast").unlink()
+    store = open_store("sqlite", small_disk / "state")
+    assert_whole_up_to(store, 0)
+    store.close()
