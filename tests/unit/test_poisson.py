@@ -339,15 +339,20 @@ def program() -> Iterator[ModuleType]:
         yield module
 
 
+def connected() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return socket.create_connection(listener.getsockname()), listener.accept()[0]
+
+
 def test_a_silent_peer_is_named(program: ModuleType) -> None:
-    ours, theirs = socket.socketpair()
+    ours, theirs = connected()
     with ours, theirs, pytest.raises(program.Failure, match=r"no sign of ranks \[7\] for 0\.05 s\. Look at"):
         program.Links({7: ours}, 0.05).exchange({}, {7: 8})
 
 
 def test_two_processes_can_send_each_other_more_than_the_network_holds(program: ModuleType) -> None:
     data = [os.urandom(8_000_000), os.urandom(5_000_000)]
-    ours, theirs = socket.socketpair()
+    ours, theirs = connected()
     with ours, theirs, ThreadPoolExecutor(1) as thread:
         other = thread.submit(program.Links({0: theirs}, LIMIT_S).exchange, {0: data[1]}, {0: len(data[0])})
         received = program.Links({1: ours}, LIMIT_S).exchange({1: data[0]}, {1: len(data[1])})
