@@ -29,13 +29,13 @@ def make_current(connection: Connection, where: str) -> None:
         migrate(connection)
 
 
-def migrate(connection: Connection, scripts: Path = MIGRATIONS) -> None:
-    """Run what `scripts` has beyond the database's version, as one part of the connection's transaction."""
+def migrate(connection: Connection, scripts: Path | None = None) -> None:
+    """Run what the scripts have beyond the database's version, as a part of the connection's transaction."""
     from alembic import command  # a tenth of a second that a store of this version need not wait for
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+    config.set_main_option("script_location", str(scripts or MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 

@@ -14,7 +14,7 @@ from koalapy.store.open import open_store
 
 JOBS_A_COMMIT = 3
 
-WRITER = """
+CHANGES = """
 import sys
 from pathlib import Path
 from koalapy.model.change import Change, OutboxEntry
@@ -28,7 +28,6 @@ from koalapy.store.open import open_store
 
 wish = ComponentRequest(processors=2, executable="./a.out", arguments=("x" * 3000,))
 jobs_a_commit = int(sys.argv[2])
-store = open_store("sqlite", Path(sys.argv[1]))
 
 
 def job(number, place):
@@ -53,6 +52,10 @@ def change(turn):
     )
 
 
+"""
+
+FOREVER = """
+store = open_store("sqlite", Path(sys.argv[1]))
 turn = store.next_number
 while True:
     store.commit(change(turn))
@@ -60,8 +63,43 @@ while True:
     turn += 1
 """
 
+AT_EVERY_STEP = """
+import os, signal
+import alembic.command
+from sqlalchemy import Engine, event
 
-@pytest.mark.parametrize("seed", range(8))
+
+def killed_at(step, directory):
+    left = step
+
+    def count(*_):
+        nonlocal left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for name in ("begin", "before_cursor_execute", "after_cursor_execute", "commit"):
+        event.listen(Engine, name, count)
+    sys.addaudithook(lambda name, _: count() if name.startswith(("os.", "fcntl.", "sqlite3.")) else None)
+    store = open_store("sqlite", directory)
+    for turn in (1, 2):
+        store.commit(change(turn))
+        os.write(1, f"{step} {turn}\\n".encode())
+    store.close()
+    os._exit(0)
+
+
+step, killed = 0, True
+while killed:
+    step += 1
+    child = os.fork()
+    if not child:
+        killed_at(step, Path(sys.argv[1]) / str(step))
+    killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_killed_at_any_instruction(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     instance, turns = None, 0
@@ -76,24 +114,25 @@ def test_killed_at_any_instruction(tmp_path: Path, seed: int) -> None:
         store.close()
 
 
-def test_killed_while_it_is_made(tmp_path: Path) -> None:
-    """At whatever point of its making: the next opening finds a store, or makes one."""
-    for number in range(6):
-        directory = tmp_path / str(number)
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(directory), "1"], stdout=subprocess.DEVNULL) as writer:
-            while not directory.exists():
-                assert writer.poll() is None
-            for _ in range(number * 2000):
-                directory.exists()
-            writer.kill()
-        store = open_store("sqlite", directory)
-        assert_whole(store, store.next_number - 1, jobs_a_commit=1)
+def test_killed_at_every_step_of_its_making_and_of_two_commits(tmp_path: Path) -> None:
+    """A step is a statement, before and after, or a call to the system. The next opening finds a whole store."""
+    command = [sys.executable, "-c", CHANGES + AT_EVERY_STEP, str(tmp_path), str(JOBS_A_COMMIT)]
+    lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    acknowledged = {int(step): int(turn) for step, turn in map(str.split, lines)}
+    steps = max(acknowledged)
+    assert steps > 50
+    assert {acknowledged.get(step, 0) for step in range(1, steps + 1)} == {0, 1, 2}
+    for step in range(1, steps + 1):
+        store = open_store("sqlite", tmp_path / str(step))
+        turns = store.next_number - 1
+        assert acknowledged.get(step, 0) <= turns <= acknowledged.get(step, 0) + 1
+        assert_whole(store, turns)
         store.close()
 
 
 def write_until_killed(directory: Path, acknowledgements: int) -> int:
     """Kills the writer as soon as it has acknowledged so many commits; the last that it has."""
-    command = [sys.executable, "-c", WRITER, str(directory), str(JOBS_A_COMMIT)]
+    command = [sys.executable, "-c", CHANGES + FOREVER, str(directory), str(JOBS_A_COMMIT)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         said = [writer.stdout.readline() for _ in range(acknowledgements)]
@@ -102,14 +141,14 @@ def write_until_killed(directory: Path, acknowledgements: int) -> int:
     return int(said[-1])
 
 
-def assert_whole(store: Store, turns: int, jobs_a_commit: int = JOBS_A_COMMIT) -> None:
+def assert_whole(store: Store, turns: int) -> None:
     """Everything of so many commits, and nothing of the one after them."""
     if not turns:
         assert store.jobs() == []
         return
-    snapshot, last = store.load(), turns * jobs_a_commit
+    snapshot, last = store.load(), turns * JOBS_A_COMMIT
     assert [job.id for job in snapshot.jobs] == list(range(1, last + 1))
-    assert [job.place for job in snapshot.jobs[1:]] == [(job.id - 1) // jobs_a_commit + 1 for job in snapshot.jobs[1:]]
+    assert [job.place for job in snapshot.jobs[1:]] == [(job.id - 1) // JOBS_A_COMMIT + 1 for job in snapshot.jobs[1:]]
     assert snapshot.jobs[0].place == turns
     assert snapshot.counters == Counters(last + 1, turns)
     assert [entry.number for entry in snapshot.outbox] == [turns]

@@ -21,7 +21,7 @@ from koalapy.model.job import Component, History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.store import schema
+from koalapy.store import schema, upgrade
 from koalapy.store.backend import WRITES
 from koalapy.store.errors import StoreUnreadable
 from koalapy.store.open import FILE_NAME, open_store
@@ -125,7 +125,7 @@ def test_an_older_store_is_carried_along(old: Path, newer: Path) -> None:
 def test_an_older_store_is_migrated_when_it_is_opened(old: Path, newer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Today's store, opened by tomorrow's koalapy: this one with one more migration."""
     monkeypatch.setattr(schema, "SCHEMA_VERSION", "9999")
-    monkeypatch.setattr(migrate, "__defaults__", (newer,))
+    monkeypatch.setattr(upgrade, "MIGRATIONS", newer)
     store = open_store("sqlite", old)
     assert (store.jobs(), store.history(JOB.id), store.epoch) == ([JOB], [LINE], 2)
     store.close()
