@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Sequence
 from koalapy_adapters.batch import slurm_capacity, slurm_jobs, slurm_launch
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
-from koalapy_adapters.batch.text import native_lines, one_line, quoted, rounded_up
+from koalapy_adapters.batch.text import exec_line, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import check, unreadable
 from koalapy_adapters.errors import Result
 
@@ -58,7 +58,7 @@ def script(job: BatchJob) -> str:
     """`gpus` are those on each node (--gres). Raises RequestError for a value that fits on no line."""
     directives = _shape(job) + _wishes(job) + native_lines(job.native) + _identity(job)
     lines = ["#!/bin/sh"] + ["#SBATCH " + directive for directive in directives]
-    return "\n".join(lines) + "\n" + _CLEAN + "exec " + quoted(job.command) + "\n"
+    return "\n".join(lines) + "\n" + _CLEAN + exec_line(job.command)
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:

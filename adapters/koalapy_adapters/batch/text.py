@@ -15,9 +15,12 @@ def is_tag(name: str) -> bool:
     return _TAG.match(name) is not None
 
 
-def quoted(argv: Sequence[str]) -> str:
-    """The argument list as one line for /bin/sh, byte for byte."""
-    return " ".join(shlex.quote(word) for word in argv)
+def exec_line(argv: Sequence[str]) -> str:
+    """The batch script's last line: the shell becomes this command, its arguments byte for byte.
+
+    A line break in an argument is refused, since a batch system would read what follows it as options.
+    """
+    return "exec " + " ".join(shlex.quote(one_line("command", word)) for word in argv) + "\n"
 
 
 def one_line(what: str, value: str) -> str:

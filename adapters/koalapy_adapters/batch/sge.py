@@ -1,0 +1,175 @@
+"""Grid Engine, 8.1 and its kin, by its own commands; the manual: qsub(1), qstat(1), qacct(1), accounting(5)."""
+
+import re
+from typing import Dict, List, Optional, Sequence
+
+from koalapy_adapters.batch import sge_capacity, sge_jobs, sge_launch
+from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
+from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
+from koalapy_adapters.batch.text import exec_line, is_tag, native_lines, one_line, rounded_up
+from koalapy_adapters.batch.verdicts import check, failure, unreadable
+from koalapy_adapters.errors import RequestError, Result, SiteError
+
+NAME = "sge"
+
+capacity_argvs = sge_capacity.capacity_argvs
+parse_capacity = sge_capacity.parse_capacity
+batch_id = sge_launch.batch_id
+restarts = sge_launch.restarts
+hosts = sge_launch.hosts
+launch = sge_launch.launch
+
+_MIB = 1024 * 1024
+
+
+def describe_argv(site: Site) -> Argv:
+    return ["qstat", "-help"]
+
+
+def parse_describe(result: Result) -> Description:
+    """The first line, such as `SGE 8.1.9`."""
+    check(result, UNREACHABLE)
+    match = re.match(r"(?:GE |SGE |OGE |UGE |OGS[/ ]GE |AGE )\s*(\S+)", result.stdout)
+    if not match:
+        raise unreadable(result, "did not say its version")
+    return Description(match.group(1))
+
+
+def script(job: BatchJob) -> str:
+    """`account` is a project (-P), since that is what decides on access and share; `constraint` is a resource (-l).
+
+    How the slots lie on the nodes is decided by the parallel environment's allocation rule, so `processors_per_node`
+    changes nothing here. Raises RequestError or SiteError for what Grid Engine has no words for.
+    """
+    directives = _shape(job) + _wishes(job) + native_lines(job.native) + _identity(job)
+    lines = ["#!/bin/sh"] + ["#$ " + directive for directive in directives]
+    return "\n".join(lines) + "\n" + exec_line(job.command)
+
+
+def submit_argv(job: BatchJob, path: str) -> Argv:
+    return ["qsub", "-terse", path]
+
+
+def parse_submit(result: Result) -> str:
+    """`qsub -terse` prints the id, below warnings if there are any."""
+    check(result, REFUSALS)
+    lines = result.stdout.split()
+    if not lines or not lines[-1].isdigit():
+        raise unreadable(result, "printed no job id")
+    return lines[-1]
+
+
+def status_argv(batch_ids: Sequence[str]) -> Argv:
+    """All jobs of the user, since `qstat -j` tells a job's state in the qmaster's own numbers only."""
+    return ["qstat", "-xml"]
+
+
+def parse_status(result: Result) -> Dict[str, JobStatus]:
+    """Of every job that bears a tag, asked for or not."""
+    check(result, UNREACHABLE)
+    jobs = sge_jobs.jobs(sge_jobs.document(result))
+    return {job.batch_id: sge_jobs.status(job, result) for job in jobs if is_tag(job.name)}
+
+
+def find_argv(site: Site, tag: str) -> Argv:
+    return ["qstat", "-u", site.user, "-xml"]
+
+
+def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
+    """XML has the names whole; the text format cuts them to ten characters."""
+    return sge_jobs.first([status for status in parse_status(result).values() if status.name == tag])
+
+
+def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
+    """By name, because ids begin again at 1 after 9999999 and tags do not."""
+    return ["qacct", "-o", site.user, "-j", tag]
+
+
+def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
+    """None while the job runs, and for ever if it was deleted before it ran."""
+    if result.exit_status != 0 and re.search(r"job (name|id) \S+ not found", result.stderr + result.stdout):
+        return None
+    check(result, UNREACHABLE)
+    return sge_jobs.first([status for status in sge_jobs.accounted_jobs(result) if status.name == tag])
+
+
+def cancel_argv(batch_ids: Sequence[str]) -> Argv:
+    return ["qdel", *batch_ids]
+
+
+def parse_cancel(result: Result) -> None:
+    """One unknown job makes qdel fail, though it deletes the others; so each line is judged."""
+    said = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
+    if result.exit_status is None or not all(_DELETED.search(line) for line in said):
+        raise failure(result, REFUSALS)
+
+
+_DELETED = re.compile(r"has (registered|deleted)|does not exist|already in deletion|following jobs do not exist")
+
+
+def _shape(job: BatchJob) -> List[str]:
+    shape = ["-l h_rt=%d" % job.walltime_s]
+    if job.parallel_environment:
+        environment = one_line("parallel environment", job.parallel_environment)
+        shape.append("-pe %s %d" % (environment, job.processors))
+    elif job.processors > 1:
+        raise SiteError(
+            "no_parallel_environment",
+            "Grid Engine gives more than one processor in a parallel environment only.",
+            "Name one with control_slaves as `parallel_environment` of the cluster; `qconf -spl` lists them.",
+        )
+    return shape
+
+
+def _wishes(job: BatchJob) -> List[str]:
+    wishes = [
+        "%s %s" % (option, one_line(what, value))
+        for what, option, value in (
+            ("queue", "-q", job.queue),
+            ("account", "-P", job.account),
+            ("reservation", "-ar", job.reservation),
+            ("constraint", "-l", job.constraint),
+        )
+        if value
+    ]
+    if job.memory_per_processor:
+        wishes.append("-l h_vmem=%dM" % rounded_up(job.memory_per_processor, _MIB))
+    if job.exclusive:
+        wishes.append("-l exclusive=true")
+    if job.qos:
+        raise _wordless("qos", "Leave `qos` out, or say what the site uses instead in `native`.")
+    if job.gpus:
+        raise _wordless("gpus", "Say what the site calls its GPUs in `native`, such as `-l gpu=1`.")
+    return wishes
+
+
+def _wordless(what: str, advice: str) -> RequestError:
+    return RequestError("unsupported", "Grid Engine has no option for `%s`." % what, advice)
+
+
+def _identity(job: BatchJob) -> List[str]:
+    """What DESIGN promises of every batch job, after all that a user may have written: the last option counts.
+
+    Never -V: the job gets the node's environment. -w e refuses what no queue can ever run. The colon says that no host
+    is named before the path.
+    """
+    return [
+        "-N " + job.tag,
+        "-S /bin/sh",
+        "-r n",
+        "-w e",
+        '-wd "%s"' % _path(job.directory),
+        "-j y",
+        '-o ":%s"' % _path(job.output),
+    ]
+
+
+def _path(path: str) -> str:
+    """Within quotes qsub drops other quotes, and it replaces $HOME and the like; it knows no escape."""
+    if set("\"'$") & set(path):
+        raise SiteError(
+            "bad_directory",
+            "Grid Engine cannot write to %s, for it has a quote or a dollar sign." % path,
+            "Choose another `shared` directory of the cluster in the grid file.",
+        )
+    return one_line("directory", path)

@@ -1,0 +1,142 @@
+"""What of a Grid Engine queue this user could start now, from one qstat and one qselect."""
+
+from collections import Counter
+from typing import Dict, List, NamedTuple, Optional, Set
+from xml.etree import ElementTree
+
+from koalapy_adapters.batch import sge_jobs
+from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, JobStatus, Site
+from koalapy_adapters.batch.sge_jobs import Job
+from koalapy_adapters.batch.sge_refusals import UNREACHABLE
+from koalapy_adapters.batch.text import is_tag
+from koalapy_adapters.batch.verdicts import Verdict, check
+from koalapy_adapters.errors import Result, SiteError
+
+
+class Instance(NamedTuple):
+    """A queue instance, `all.q@node1`. `left`: the slots that the host has left in all its queues, where it says."""
+
+    queue: str
+    host: str
+    usable: bool
+    batch: bool
+    used: int
+    reserved: int
+    total: int
+    left: Optional[int]
+
+
+# qselect has no other words for "none", of the queue, the parallel environment or the access lists.
+_NONE_SELECTED = (
+    Verdict(
+        r"\A\s*\Z|no such parallel environment|no queues",
+        SiteError,
+        "no_such_queue",
+        "Grid Engine has no queue instance that fits the grid file and admits this user.",
+        "Correct `queue` or `parallel_environment` in the grid file; `qconf -sql` and `qconf -spl` list them.",
+    ),
+)
+
+
+def capacity_argvs(site: Site) -> List[Argv]:
+    """qselect knows the parallel environments of each queue and who may use it, which qstat does not print."""
+    select = ["qselect", "-U", site.user]
+    if site.queue:
+        select += ["-q", site.queue]
+    if site.parallel_environment:
+        select += ["-pe", site.parallel_environment]
+    return [["qstat", "-f", "-F", "slots", "-u", "*", "-xml"], select]
+
+
+def parse_capacity(site: Site, results: List[Result]) -> Capacity:
+    """Resource quota sets are not applied."""
+    check(results[0], UNREACHABLE)
+    check(results[1], UNREACHABLE + _NONE_SELECTED)
+    root = sge_jobs.document(results[0])
+    every = [_instance(element) for element in root.iter("Queue-List")]
+    selected = set(results[1].stdout.split())
+    ours = [each for each in every if "%s@%s" % (each.queue, each.host) in selected]
+    near = {each.host for each in ours}
+    jobs = list(sge_jobs.jobs(root))
+    statuses = {job.batch_id: sge_jobs.status(job, results[0]) for job in jobs if _is_ours(site, job)}
+    mine = sum(_slots_of_ours(site, element) for element in root.iter("Queue-List") if _host(element) in near)
+    busy = _busy(every, near)
+    free = _free(site, ours, busy)
+    return Capacity(
+        total=sum(_size(host, ours, busy) for host in near),
+        idle=sum(free),
+        ours=mine,
+        others=max(0, sum(busy.values()) - mine),
+        waiting_local=_waiting(jobs, statuses),
+        allocated=sorted({job.name for job in jobs if job.batch_id in statuses and sge_jobs.holds_slots(job)}),
+        pending=[status.name for status in statuses.values() if status.state in (QUEUED, HELD)],
+        free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
+        statuses=statuses,
+        unit="slot",
+    )
+
+
+def _instance(element: ElementTree.Element) -> Instance:
+    queue, _, host = element.findtext("name", "").partition("@")
+    left = element.find("resource[@type='hc']")
+    return Instance(
+        queue=queue,
+        host=host,
+        # Any letter means that nothing is started there: a(larm), A, u(nknown), d(isabled), D, s(uspended), S, C,
+        # E(rror), c(onfiguration ambiguous), o(rphaned), P(reempted).
+        usable=not element.findtext("state", "").strip(),
+        batch="B" in element.findtext("qtype", ""),
+        used=int(element.findtext("slots_used", "0")),
+        reserved=int(element.findtext("slots_resv", "0")),
+        total=int(element.findtext("slots_total", "0")),
+        left=int(float(left.text)) if left is not None and left.text else None,
+    )
+
+
+def _host(element: ElementTree.Element) -> str:
+    return element.findtext("name", "").partition("@")[2]
+
+
+def _busy(every: List[Instance], near: Set[str]) -> Dict[str, int]:
+    """The slots in use on each of our hosts, in whichever queue: they are the same processors."""
+    busy = dict.fromkeys(sorted(near), 0)
+    for each in every:
+        if each.host in near:
+            busy[each.host] += each.used
+    return busy
+
+
+def _size(host: str, ours: List[Instance], busy: Dict[str, int]) -> int:
+    """The processors of a host, once: its own number of slots, where the site set one, else its largest queue's."""
+    here = [each for each in ours if each.host == host]
+    limits = [each.left + busy[host] for each in here if each.left is not None]
+    return min([max(each.total for each in here), *limits]) if len(here) == 1 or not limits else min(limits)
+
+
+def _free(site: Site, ours: List[Instance], busy: Dict[str, int]) -> List[int]:
+    """The free processors of each host, through whichever queue offers most of them."""
+    free: Dict[str, int] = {}
+    for each in ours:
+        left = each.left if each.left is not None else _size(each.host, ours, busy) - busy[each.host]
+        offered = min(each.total - each.used - each.reserved, left)
+        if not each.usable or not each.batch or (site.exclusive and busy[each.host]):
+            offered = 0
+        free[each.host] = max(free.get(each.host, 0), offered)
+    return list(free.values())
+
+
+def _is_ours(site: Site, job: Job) -> bool:
+    return job.user == site.user and is_tag(job.name)
+
+
+def _slots_of_ours(site: Site, element: ElementTree.Element) -> int:
+    return sum(job.slots for job in sge_jobs.jobs(element) if _is_ours(site, job))
+
+
+def _waiting(jobs: List[Job], statuses: Dict[str, JobStatus]) -> int:
+    """Local jobs that want processors now. The scheduler gives a priority to what it considers: a job without one has
+    a start time yet to come, or is a second old, or the site uses no priorities at all.
+    """
+    graded = any(job.priority > 0 for job in jobs)
+    local = [job for job in jobs if job.batch_id not in statuses and job.state.replace("R", "") in ("qw", "q", "w")]
+    return len({job.batch_id for job in local if job.priority > 0 or not graded})
