@@ -61,11 +61,19 @@ def syntax_error(error: Exception, text: str, source: str) -> RequestError:
 
 def _place(error: Exception, text: str) -> _Place:
     if isinstance(error, yaml.MarkedYAMLError):
-        mark = error.problem_mark or error.context_mark
-        return _Place(mark.line + 1, mark.column + 1) if mark else _Place(1, 1)
+        return _marked(error, text)
     bad = _UNREADABLE.search(text)
     start = bad.start() if bad else 0
     return _Place(text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+
+
+def _marked(error: yaml.MarkedYAMLError, text: str) -> _Place:
+    """Where it is, or, if only the end of the text told, where that was begun which has no end."""
+    written = text.rstrip().split("\n")
+    for mark in (error.problem_mark, error.context_mark):
+        if mark and mark.line < len(written):
+            return _Place(mark.line + 1, mark.column + 1)
+    return _Place(len(written), len(written[-1]))
 
 
 def _meaning(error: Exception, text: str, place: _Place) -> tuple[str, str]:
