@@ -32,9 +32,7 @@ def up(as_json: Json = False) -> None:
     with _reporting() as say:
         running = testgrid.up(say)
     if as_json:
-        _print_json(
-            {"schema": "koala.testgrid/1", "grid": str(running.grid_file), "clusters": list(running.clusters)}
-        )
+        _print_json({"schema": "koala.testgrid/1", "grid": str(running.grid_file), "clusters": list(running.clusters)})
     else:
         _note(f"The grid file is {running.grid_file}:")
         sys.stdout.write(running.grid_file.read_text())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import docker
-from docker.errors import DockerException, NotFound
+from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 from docker.models.networks import Network as EngineNetwork
 
@@ -30,7 +30,10 @@ class Containers:
         if login:
             argv = ["bash", "-lc", 'cd; exec "$0" "$@"', *argv]
         environment = {"HOME": "/root" if user == "root" else f"/home/{user}", "USER": user}
-        code, output = self._container(host).exec_run(list(argv), user=user, environment=environment)
+        try:
+            code, output = self._container(host).exec_run(list(argv), user=user, environment=environment)
+        except APIError as error:
+            raise _refused(host, error) from error
         assert code is not None, "it has ended"
         assert isinstance(output, bytes), "nobody asked for a stream"
         return Executed(code, output.decode(errors="replace"))
@@ -140,7 +143,12 @@ def addresses_of(container: Container) -> dict[Network, str]:
     return {network: there["IPAddress"] for network, there in named.items() if there and there["IPAddress"]}
 
 
+def _refused(host: str, error: APIError) -> ContainersError:
+    """The engine says why: the container is paused, not running, …"""
+    words = str(error.explanation or error).replace(layout.container_name(host), host)
+    paused = f"{host} is paused." if "paused" in words else f"The engine refuses a command on {host}: {words}."
+    return ContainersError("refused", paused, "Run 'koala testgrid reset'.")
+
+
 def _last_line(output: str) -> str:
     return output.strip().rpartition("\n")[2] or "it said nothing"
-
-

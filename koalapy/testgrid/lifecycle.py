@@ -9,19 +9,11 @@ from docker.models.containers import Container
 
 from koalapy.testgrid import compose, layout, networks, ready, repair, state
 from koalapy.testgrid.containers import Containers, addresses_of
+from koalapy.testgrid.running import Running
 
 READY_TIMEOUT_S = 120.0
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The test grid as `up` leaves it."""
-
-    grid_file: Path
-    clusters: tuple[str, ...]
-    containers: Containers
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +37,10 @@ def up(say: Say = lambda _: None, timeout_s: float = READY_TIMEOUT_S) -> Running
             say("The containers are running.")
         else:
             _compose_up(containers, say)
-        repair.mend(containers)
+        mended = repair.mend(containers)
         host_keys = ready.exchange_keys(containers)
         state.write_known_hosts(host_keys)
-        if not _was_ready(containers):
+        if mended or not _was_ready(containers):
             say("Waiting until each cluster has run a job…")
             ready.run_jobs(containers, timeout_s)
             _mark_ready(containers)
@@ -70,9 +62,7 @@ def down(images: bool = False) -> None:
 
 def reset(containers: Containers | None = None) -> None:
     """Mends what tests broke, cancels all jobs, removes what people left, and waits until all nodes are idle."""
-    containers = containers or Containers()
-    repair.mend(containers)
-    repair.clean(containers)
+    repair.reset(containers or Containers())
 
 
 def status() -> Status:
@@ -147,7 +137,7 @@ def _remove_image(containers: Containers, name: str) -> None:
             raise
 
 
-# That a cluster has run a job is remembered where it is forgotten with the containers.
+# That a cluster has run a job is remembered where a new start of its head forgets it.
 _MARK = "/run/testgrid-ready"
 
 

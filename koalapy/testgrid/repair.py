@@ -17,15 +17,26 @@ WORKERS = 6
 Answer = TypeVar("Answer")
 
 
-def mend(containers: Containers) -> None:
-    """Unpauses, starts and reconnects what is not as it should be; raises if a container is missing."""
+def reset(containers: Containers) -> None:
+    """All of it: everything runs as composed, nothing of anybody's is on it, every node is idle."""
+    mend(containers)
+    clean(containers)
+
+
+def mend(containers: Containers) -> bool:
+    """Unpauses, starts and reconnects what is not as it should be, and says whether there was any such thing.
+
+    Raises if a container is missing.
+    """
     found = containers.all()
+    mended = False
     for host in layout.hosts():
         if host not in found:
             raise ContainersError(
                 "no_container", f"The test grid has no container '{host}'.", "Run 'koala testgrid up'."
             )
-        _mend(containers, host, found[host])
+        mended |= _mend(containers, host, found[host])
+    return mended
 
 
 def clean(containers: Containers) -> None:
@@ -44,13 +55,16 @@ def on_each(hosts: Iterable[str], action: Callable[[str], Answer]) -> list[Answe
         return list(pool.map(action, hosts))
 
 
-def _mend(containers: Containers, host: str, container: Container) -> None:
-    if container.status == "paused":
+def _mend(containers: Containers, host: str, container: Container) -> bool:
+    status = container.status
+    if status == "paused":
         container.unpause()
-    elif container.status != "running":
+    elif status != "running":
         container.start()
-    for network in set(layout.networks_of(host)) - set(_attached(container)):
+    unplugged = [network for network in layout.networks_of(host) if network not in _attached(container)]
+    for network in unplugged:
         containers.connect(host, network)
+    return status != "running" or bool(unplugged)
 
 
 def _attached(container: Container) -> list[str]:
@@ -67,5 +81,3 @@ def _settle(containers: Containers, head: str) -> None:
             f"The nodes of {head} did not become idle within {SETTLE_TIMEOUT_S} s.",
             f"Run 'koala testgrid down' and 'up' again. The batch system says:\n{output.strip()}",
         )
-
-

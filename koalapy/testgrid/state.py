@@ -86,9 +86,7 @@ def _make_key_pair() -> None:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     # The private half last: where it is, the public one is as well.
     _write(Path(f"{identity_file()}.pub"), public + b" koala-testgrid\n", 0o644)
     _write(identity_file(), private, 0o600)

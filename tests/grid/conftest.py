@@ -1,0 +1,44 @@
+"""The test grid as a fixture: brought up once, reset before each test, and held by one test run at a time."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from koalapy import testgrid as dockerised
+from koalapy.testgrid import Running, repair
+
+TEST_TIMEOUT_S = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.grid)
+            # The fixture may build images or wait for another run; only the test itself is bounded.
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S, func_only=True))
+
+
+@pytest.fixture(scope="session")
+def testgrid_session() -> Iterator[Running]:
+    """The test grid, up, and nobody else's until the session ends."""
+    with dockerised.reserved():
+        running = dockerised.up()
+        yield running
+        running.reset()
+
+
+@pytest.fixture
+def testgrid(testgrid_session: Running) -> Running:
+    """The test grid with everything running and nothing on it."""
+    testgrid_session.reset()
+    return testgrid_session
+
+
+@pytest.fixture
+def standing_testgrid(testgrid_session: Running) -> Running:
+    """The test grid with everything running and whatever is on it, for tests that only look."""
+    repair.mend(testgrid_session.containers)
+    return testgrid_session
