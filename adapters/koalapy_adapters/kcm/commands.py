@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import BatchJob, Capacity, Description, JobStatus, Site
 from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.kcm.drmaa import Drmaa, DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.running import Handle, run
 from koalapy_adapters.messages import Failure
 
@@ -32,12 +33,12 @@ class Found(NamedTuple):
 class BatchSystem:
     """One batch system by its dialect. Methods block, may run in several threads, and raise BatchError."""
 
-    def __init__(self, dialect: Any, site: Site, timeout: float = TIMEOUT) -> None:
+    def __init__(self, dialect: Any, site: Site, drmaa: Optional[Drmaa] = None, timeout: float = TIMEOUT) -> None:
         self.site = site
-        self._dialect = dialect
-        self._timeout = timeout
+        self._dialect, self._drmaa, self._timeout = dialect, drmaa, timeout
         self._lock = threading.Lock()
         self._spent = 0
+        self.measured = 0  # of it, by capacity calls
 
     @property
     def spent(self) -> float:
@@ -52,7 +53,8 @@ class BatchSystem:
 
     def submit(self, job: BatchJob, path: str, handle: Handle) -> str:
         """The batch id. Raises SubmitDoubt where a batch job may exist, BatchError where surely none does."""
-        result = self._run(self._dialect.submit_argv(job, path), handle, judged=False)
+        argv = self._dialect.submit_argv(job, path)
+        result = self._submit_by_drmaa(argv, path, handle) or self._run(argv, handle, judged=False)
         if not handle.started:
             raise TransientError("submit_ended", "The submit was ended before it began.", "Submit it again.")
         if result.exit_status is None:
@@ -61,6 +63,19 @@ class BatchSystem:
             return self._dialect.parse_submit(result)  # type: ignore[no-any-return]
         except (TransientError, UnreadableError) as error:
             raise SubmitDoubt(error) from error
+
+    def _submit_by_drmaa(self, argv: List[str], path: str, handle: Handle) -> Optional[Result]:
+        """As if the submit command had said it, since libdrmaa has the command's words. None: there is no DRMAA."""
+        if self._drmaa is None or not self._drmaa.start():
+            return None
+        if not handle.begin():
+            return Result(argv, None, "", "")
+        try:
+            return Result(argv, 0, self._drmaa.submit(path, argv[1:]) + "\n", "")
+        except DrmaaRefused as error:
+            return Result(argv, 1, "", str(error))
+        except DrmaaLost as error:
+            raise SubmitDoubt(TransientError("drmaa_lost", str(error), "Nothing: it is looked for.")) from error
 
     def look(self, tag: str, batch_id: str) -> Found:
         """By tag in the queue; in the accounting if it is not there."""
@@ -75,16 +90,21 @@ class BatchSystem:
         return dialect.parse_status(self._run(dialect.status_argv(batch_ids)))  # type: ignore[no-any-return]
 
     def cancel(self, batch_id: str) -> None:
+        if self._drmaa is not None and self._drmaa.cancel(batch_id):
+            return
         self._dialect.parse_cancel(self._run(self._dialect.cancel_argv([batch_id])))
 
     def capacity(self) -> Capacity:
-        results = [self._run(argv) for argv in self._dialect.capacity_argvs(self.site)]
+        results = [self._run(argv, measured=True) for argv in self._dialect.capacity_argvs(self.site)]
         return self._dialect.parse_capacity(self.site, results)  # type: ignore[no-any-return]
 
-    def _run(self, argv: List[str], handle: Optional[Handle] = None, judged: bool = True) -> Result:
+    def _run(
+        self, argv: List[str], handle: Optional[Handle] = None, judged: bool = True, measured: bool = False
+    ) -> Result:
         ran = run(argv, self._timeout, handle)
         with self._lock:
             self._spent += ran.cost
+            self.measured += ran.cost if measured else 0
         if judged and ran.result.exit_status is None:
             raise _timed_out(ran.result, self._timeout)
         return ran.result
@@ -108,9 +128,7 @@ def failure_of(error: BatchError) -> Dict[str, Any]:
     command = " ".join(result.argv)[:500] if result is not None else ""
     exit_status = result.exit_status if result is not None else None
     words = result.words if result is not None else ""
-    return dict(
-        Failure(error.code, error.whose, error.message, error.advice, command, exit_status, words)._asdict()
-    )
+    return dict(Failure(error.code, error.whose, error.message, error.advice, command, exit_status, words)._asdict())
 
 
 def guarded(call: Callable[[], Any]) -> Any:

@@ -51,7 +51,7 @@ class Outputs:
                 step = min(self._skip, os.fstat(file.fileno()).st_size)
                 self._skip -= step
                 position = file.seek(self._read.get(path, 0) + step)
-                for data in iter(lambda: file.read(size), b""):  # noqa: B023 - used up before the next file
+                for data in iter(lambda: file.read(size), b""):
                     keep = data.rfind(b"\n") + 1 if whole_lines and len(data) < size else len(data)
                     position += keep
                     if keep:

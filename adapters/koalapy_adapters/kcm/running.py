@@ -36,6 +36,12 @@ class Handle:
             if self._pid is not None:
                 _kill_group(self._pid)
 
+    def begin(self) -> bool:
+        """For what is no command: whether it may start, which it then counts as."""
+        with self._lock:
+            self.started = not self._ended
+            return self.started
+
     def start(self, argv: List[str]) -> "Optional[subprocess.Popen[bytes]]":
         """None if it was ended before. Raises SiteError for a command that does not exist."""
         with self._lock:

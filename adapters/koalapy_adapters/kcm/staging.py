@@ -175,4 +175,3 @@ def _size(work: str, path: str) -> Optional[int]:
     except OSError:
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
-

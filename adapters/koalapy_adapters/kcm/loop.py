@@ -1,0 +1,207 @@
+"""The KCM's loop: frames from koalad, outcomes of actions and the clock in; what the machine decides out."""
+
+import asyncio
+import sys
+from typing import Any, List, Optional, Set
+
+from koalapy_adapters.errors import BatchError
+from koalapy_adapters.frames import Chunk, Control, Credit, Frame, FrameError
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm.attempts import failure
+from koalapy_adapters.kcm.commands import failure_of, now
+from koalapy_adapters.kcm.ground import Ground, refusal
+from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.kcm.pipes import Reader, Streams, Writer
+from koalapy_adapters.messages import (
+    Fetch,
+    Hello,
+    MessageError,
+    Ping,
+    Pong,
+    Refused,
+    Stat,
+    Store,
+    from_json,
+)
+
+SILENCE = 60.0  # seconds without a frame, after which koalad is taken for gone
+_LOOK = 5.0
+_FAREWELL = 2.0
+
+
+class Kcm:
+    """One connection's KCM, from its Hello to its end."""
+
+    def __init__(self, streams: Streams, pushed: str) -> None:
+        self._pushed = pushed
+        self._writer = Writer(streams.sink)
+        self._reader = Reader(streams.source, self._received)
+        self._ground: Optional[Ground] = None
+        self._machine: Optional[Machine] = None
+        self._early: List[Any] = []  # messages that came before the machine stood
+        self._tasks: Set[Any] = set()
+        self._timer: Optional[asyncio.TimerHandle] = None
+        self._heard_at = now()
+        self._done: "asyncio.Future[int]" = asyncio.get_event_loop().create_future()
+
+    async def run(self) -> int:
+        """Until koalad is gone, or a newer KCM is there. The exit status."""
+        self._writer.start()
+        self._reader.start()
+        self._spawn(self._watch_silence())
+        try:
+            return await self._done
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        if self._ground is not None:
+            self._ground.close()
+        for task in self._tasks:
+            task.cancel()
+        self._writer.close(_FAREWELL)
+
+    # ---- from koalad
+
+    def _received(self, frame: Optional[Frame]) -> None:
+        self._heard_at = now()
+        if frame is None:
+            self._quit("koalad closed the connection")
+        elif isinstance(frame, Control):
+            self._control(frame.data)
+        elif self._ground is not None and isinstance(frame, Chunk):
+            self._ground.staging.chunk(frame)
+        elif self._ground is not None and isinstance(frame, Credit):
+            self._ground.staging.credit(frame.stream, frame.chunks)
+
+    def _control(self, data: Any) -> None:
+        try:
+            self._message(from_json(data))
+        except (MessageError, KeyError, TypeError, AttributeError) as error:
+            _log("koalad said what is not understood: %s" % error)
+            number = data.get("id") if isinstance(data, dict) else None
+            if isinstance(number, int):
+                self._writer.send(Refused(number, failure("not_understood", "ours", "The KCM did not understand.")))
+
+    def _message(self, message: Any) -> None:
+        if isinstance(message, Hello):
+            if self._ground is None:
+                self._spawn(self._begin(message))
+        elif isinstance(message, Ping):
+            cost = self._ground.batch.spent if self._ground is not None else 0.0
+            self._writer.send(Pong(message.id, now(), cost))
+        elif self._machine is None or self._ground is None:
+            self._early.append(message)
+        elif isinstance(message, (Store, Fetch, Stat)):
+            self._ground.staging.request(message)
+        else:
+            self._happened(message)
+
+    # ---- the machine
+
+    async def _begin(self, hello: Hello) -> None:
+        try:
+            self._ground = Ground(hello, self._pushed, self._writer, self._happened, self._is_over)
+            welcome = await self._ground.welcome()
+        except BatchError as error:
+            self._writer.send(refusal(failure_of(error)))
+            self._quit(error.message)
+            return
+        self._machine = Machine(now(), hello, self._ground.config)
+        self._writer.send(welcome)
+        self._spawn(self._settle(self._ground))
+        self._perform(self._machine.start(now()))
+        early, self._early = self._early, []
+        for message in early:
+            self._message(message)
+
+    async def _settle(self, ground: Ground) -> None:
+        """Until shared directory and batch system can be used; koalad then hears another Welcome."""
+        try:
+            while not ground.settled:
+                await asyncio.sleep(ground.config.poll)
+                welcome = await ground.welcome()
+                if ground.settled:
+                    self._writer.send(welcome)
+        except BatchError as error:
+            self._quit(error.message)
+
+    def _happened(self, event: Any) -> None:
+        if self._machine is not None and not self._done.done():
+            self._perform(self._machine.handle(now(), event))
+
+    def _is_over(self, tag: str) -> bool:
+        return self._machine is None or self._machine.is_over(tag)
+
+    def _perform(self, actions: List[Any]) -> None:
+        for action in actions:
+            self._act(action)
+        self._set_timer()
+
+    def _act(self, action: Any) -> None:
+        ground = self._ground
+        assert ground is not None
+        if isinstance(action, do.Send):
+            self._say(action.message)
+        elif isinstance(action, do.Tell):
+            ground.relay.tell(action.tag, action.message)
+        elif isinstance(action, do.EndSubmit):
+            ground.hands.end_submit(action.tag)
+        elif isinstance(action, do.Quit):
+            self._quit(action.why)
+        else:
+            self._spawn(self._carry_out(ground, action))
+
+    def _say(self, message: Any) -> None:
+        try:
+            self._writer.send(message)
+        except FrameError as error:
+            _log("A message to koalad was dropped: %s" % error)
+
+    async def _carry_out(self, ground: Ground, action: Any) -> None:
+        self._happened(await ground.hands.perform(action))
+
+    # ---- the clock
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at = self._machine.wakeup() if self._machine is not None else None
+        if at is not None and not self._done.done():
+            delay = max(0.0, (at - now()) / 1e6)
+            self._timer = asyncio.get_event_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        if self._machine is not None and not self._done.done():
+            self._perform(self._machine.tick(now()))
+
+    async def _watch_silence(self) -> None:
+        while now() - self._heard_at < SILENCE * 1e6:
+            await asyncio.sleep(_LOOK)
+        self._quit("koalad has said nothing for %d s" % SILENCE)
+
+    # ---- the end
+
+    def _quit(self, why: str) -> None:
+        if not self._done.done():
+            _log("The KCM ends: %s" % why.rstrip("."))
+            self._done.set_result(0)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: Any) -> None:
+        """A task that breaks is our mistake: better no KCM, for the next one recovers, than half a one."""
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log("The KCM broke: %s: %s" % (type(task.exception()).__name__, task.exception()))
+            if not self._done.done():
+                self._done.set_exception(task.exception())
+
+
+def _log(sentence: str) -> None:
+    sys.stderr.write(sentence + ".\n")
+    sys.stderr.flush()
