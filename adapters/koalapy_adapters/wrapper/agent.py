@@ -1,0 +1,192 @@
+"""The node agent: parent of the program's processes on one node, until nothing of them is left.
+
+On the wrapper's own node it is a fork of the wrapper; on the others `main` is started by the batch system's launcher.
+It obeys the messages on its standard input (prepare, release, stop, key); end of file there means that the wrapper is
+gone, and ends the program.
+"""
+
+import os
+import selectors
+import signal
+import sys
+from typing import Any, Dict, List, Optional
+
+from koalapy_adapters.wrapper import clock, descendants, guard, lines, signals
+from koalapy_adapters.wrapper.keyserver import KeyServer
+from koalapy_adapters.wrapper.processes import Plan, Prepared
+
+Json = Dict[str, Any]
+
+ORPHAN_GRACE = 5 * clock.SECOND  # for a program whose wrapper is gone before it said another
+_AGAIN = clock.SECOND // 20  # between two sweeps
+
+
+def main(argv: List[str]) -> int:
+    """`agent NODE,NODE…`: the nodes of this launcher. Returns when the wrapper has left."""
+    from koalapy_adapters.wrapper import nodename
+
+    index = nodename.own_index(argv[0].split(","))
+    if index is None:
+        sys.stderr.write("koala agent: this node, %s, is none of %s.\n" % (os.uname().nodename, argv[0]))
+        return 1
+    return guard.run(index, lambda directory: serve(index or 0, 0, 1, directory))
+
+
+def serve(index: int, commands: int, answers: int, directory: str) -> int:
+    """Obey the wrapper. `directory` is this node's private one, for the rendezvous' socket."""
+    descendants.become_subreaper()
+    return Agent(index, commands, answers, directory).run()
+
+
+class Agent:
+    """One node's share of the program: nothing, then prepared, started, and over when nothing of it is left."""
+
+    def __init__(self, index: int, commands: int, answers: int, directory: str) -> None:
+        self._index = index
+        self._commands = commands
+        self._out = lines.Writer(answers)
+        self._reader = lines.LineReader()
+        self._selector = selectors.DefaultSelector()
+        self._server = KeyServer(directory, self._selector, lambda key, value: self._say("put", key=key, value=value))
+        self._prepared: Optional[Prepared] = None
+        self._pids: Dict[int, int] = {}  # of processes that run: their rank on this node
+        self._started = False
+        self._sweeping = False
+        self._over = False
+        self._kill_at: Optional[int] = None
+        self._grace = ORPHAN_GRACE
+        self._wrapper_gone = False
+
+    def run(self) -> int:
+        noticed = signals.pipe()
+        self._selector.register(noticed, selectors.EVENT_READ, lambda: self._on_signals(signals.read(noticed)))
+        os.set_blocking(self._commands, False)
+        self._selector.register(self._commands, selectors.EVENT_READ, self._on_commands)
+        while not self._done():
+            for key, _ in self._selector.select(self._timeout()):
+                key.data()
+            self._advance()
+        self._server.close()
+        return 0
+
+    # ---- the wrapper's word ------------------------------------------------------------------------------------------
+
+    def _on_commands(self) -> None:
+        try:
+            data = os.read(self._commands, 1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lose_wrapper()
+            return
+        for text in self._reader.feed(data):
+            self._obey(lines.read(text))
+
+    def _obey(self, message: Json) -> None:
+        do = message["do"]
+        if do == "prepare":
+            self._prepare(message)
+        elif do == "release":
+            self._release(message["first_rank"], message["size"])
+        elif do == "stop":
+            self._stop(message["grace"])
+        elif do == "key":
+            self._server.learn(message["key"], message["value"])
+
+    def _prepare(self, message: Json) -> None:
+        from koalapy_adapters.wrapper import nodename
+
+        processes, offset = message["shares"][self._index]
+        environment = dict(message["environment"])
+        if message["elsewhere"]:
+            environment = nodename.localized(environment, os.environ)
+        environment["KOALA_SOCKET"] = self._server.path
+        self._grace = message["grace"]
+        plan = Plan(message["attempt"], message["executable"], message["arguments"], environment, processes, offset)
+        try:
+            self._prepared = Prepared(plan)
+        except OSError as error:
+            self._say("failed", what="prepare", why=str(error))
+            return
+        self._say("ready", sources=nodename.sources(message["relay"]))
+
+    def _release(self, first_rank: int, size: int) -> None:
+        if self._prepared is None or self._started or self._sweeping:
+            return
+        self._started = True
+        try:
+            started = self._prepared.start(first_rank, size)
+        except OSError as error:
+            self._say("failed", what="start", why=str(error))
+            return
+        self._pids = started.pids
+        if started.errors:
+            self._say("failed", what="start", why=started.errors[0].strerror)
+        else:
+            self._say("started", at=started.at)
+
+    def _stop(self, grace: int) -> None:
+        """SIGTERM to all that runs, SIGKILL after the grace; what never started is over at once."""
+        if self._sweeping:
+            return
+        if grace > 0 and self._started:
+            descendants.send(descendants.descendants(os.getpid()), signal.SIGTERM)
+            if self._kill_at is None:
+                self._kill_at = clock.now() + grace
+        else:
+            self._sweeping = True
+
+    def _lose_wrapper(self) -> None:
+        self._selector.unregister(self._commands)
+        self._wrapper_gone = True
+        if not self._over:
+            self._stop(self._grace)
+
+    # ---- the processes' end ------------------------------------------------------------------------------------------
+
+    def _on_signals(self, numbers: bytes) -> None:
+        if signals.told_to_stop(numbers):
+            self._say("signalled")
+            if not self._over:
+                self._stop(self._grace)
+
+    def _advance(self) -> None:
+        for pid, status in descendants.reap():
+            if pid in self._pids:
+                self._report_end(self._pids.pop(pid), status)
+        if self._kill_at is not None and clock.now() >= self._kill_at:
+            self._sweeping = True
+        if self._started and not self._pids:
+            self._sweeping = True
+        if self._sweeping and not self._over and descendants.sweep():
+            self._empty()
+
+    def _report_end(self, local: int, status: int) -> None:
+        signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        exit_status = 128 + signalled if signalled else os.WEXITSTATUS(status)
+        self._say("ended", at=clock.now(), exit_status=exit_status, signal=signalled)
+
+    def _empty(self) -> None:
+        self._over = True
+        if self._prepared is not None and not self._started:
+            self._prepared.discard()
+        self._say("emptied")
+
+    def _done(self) -> bool:
+        return self._over and self._wrapper_gone
+
+    def _timeout(self) -> Optional[float]:
+        if self._out.waiting or (self._sweeping and not self._over):
+            return _AGAIN / clock.SECOND
+        if self._kill_at is not None and not self._over:
+            return max(0, self._kill_at - clock.now()) / clock.SECOND
+        return None
+
+    def _say(self, said: str, **details: Any) -> None:
+        details["said"] = said
+        try:
+            self._out.write(lines.pieces(self._index, details))
+        except OSError:
+            pass  # the wrapper is gone: end of file on the other pipe says so, and ends the program

@@ -1,0 +1,69 @@
+"""How a component's processes are divided over the nodes of its allocation."""
+
+from typing import List, Optional, Sequence
+
+from koalapy_adapters.batch.protocol import Host
+from koalapy_adapters.errors import SiteError, UnreadableError
+
+PER_PROCESSOR, PER_NODE, ONCE = "per-processor", "per-node", "once"
+
+
+def divide(hosts: Sequence[Host], launch: str, processors: int, threads: int) -> List[int]:
+    """The number of processes on each host, in order.
+
+    Per processor: exactly `processors / threads` in all, each host filled before the next; where no host has room for
+    another whole one (3 processors, 2 threads each), the rest goes to those with the most processors left over.
+    Raises SiteError if the allocation is smaller than what was asked for.
+    """
+    if launch == PER_NODE:
+        return [1] * len(hosts)
+    if launch == ONCE:
+        return [1] + [0] * (len(hosts) - 1)
+    if launch != PER_PROCESSOR:
+        raise UnreadableError(
+            "bad_launch", "The launch method %r is not known." % launch, "Use one of the same version."
+        )
+    given = sum(host.processors for host in hosts)
+    if given < processors:
+        raise SiteError(
+            "allocation_too_small",
+            "The batch system gave %d processors where %d were asked for." % (given, processors),
+            "Look at the queue's and the parallel environment's allocation rules.",
+        )
+    return _fill(hosts, max(1, processors // threads), threads)
+
+
+def offsets(counts: Sequence[int]) -> List[int]:
+    """The first rank within the component on each host."""
+    return [sum(counts[:index]) for index in range(len(counts))]
+
+
+def own_first(hosts: Sequence[Host], own: str) -> List[Host]:
+    """The wrapper's own node first, which is where the batch system starts it; the others in their order."""
+    index = find([host.name for host in hosts], [own])
+    first = 0 if index is None else index
+    return [hosts[first], *(host for position, host in enumerate(hosts) if position != first)]
+
+
+def find(names: Sequence[str], own: Sequence[str]) -> Optional[int]:
+    """Which of the names is this node's, that is known as `own`; with or without a domain."""
+    for wanted in own:
+        if wanted in names:
+            return list(names).index(wanted)
+    shortened = [name.partition(".")[0] for name in names]
+    for wanted in own:
+        if wanted.partition(".")[0] in shortened:
+            return shortened.index(wanted.partition(".")[0])
+    return None
+
+
+def _fill(hosts: Sequence[Host], processes: int, threads: int) -> List[int]:
+    counts: List[int] = []
+    for host in hosts:
+        counts.append(min(host.processors // threads, processes - sum(counts)))
+    spare = [host.processors - count * threads for host, count in zip(hosts, counts)]
+    while sum(counts) < processes:
+        index = max(range(len(hosts)), key=lambda position: spare[position])
+        counts[index] += 1
+        spare[index] -= threads
+    return counts

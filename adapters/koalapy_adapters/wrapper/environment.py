@@ -1,0 +1,126 @@
+"""The environment of the program: what the user's login shell and the component's `setup` lines make."""
+
+import os
+import pwd
+from typing import Dict, List, NamedTuple
+
+from koalapy_adapters.wrapper import nodename
+from koalapy_adapters.wrapper.processes import decoded, encoded
+from koalapy_adapters.wrapper.spawn import spawn
+
+_BOURNE = ("sh", "bash", "dash", "ksh", "ksh93", "mksh", "zsh", "ash")
+_C_SHELLS = ("csh", "tcsh")
+_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+_PASSED_ON = ("LANG", "LC_ALL", "TZ")
+_WORDS = 2000  # of a failing setup, bytes
+
+
+class SetupError(Exception):
+    """The login shell or a line of `setup` failed; the text is the shell's last words."""
+
+
+class Shell(NamedTuple):
+    """How a shell is started as a login shell on a file, and what its file says."""
+
+    path: str
+    argv: List[str]
+    script: str
+
+
+class Capture:
+    """The login shell at work. Read its two descriptors as they become readable, and `finish` when it has ended."""
+
+    def __init__(self, setup: List[str], work: str, private: str) -> None:
+        """Start it in the directory `work`. Raises OSError if it cannot be started."""
+        self.environment, environment = os.pipe()
+        self.words, words = os.pipe()
+        os.set_blocking(self.environment, False)
+        os.set_blocking(self.words, False)
+        self._data = b""
+        self._said = b""
+        file = os.path.join(private, "setup")
+        shell = login_shell(pwd.getpwuid(os.getuid()).pw_shell, setup, file, "/dev/fd/%d" % environment)
+        _write(file, shell.script)
+        null = os.open(os.devnull, os.O_RDONLY)
+        self.pid = spawn(shell.argv, _base(), [null, words, words], work, keep=[environment])
+        for descriptor in (null, environment, words):
+            os.close(descriptor)
+
+    def readable(self) -> None:
+        """Drain both: what a shell prints must not hold it up."""
+        self._data += _drain(self.environment)
+        self._said = (self._said + _drain(self.words))[-_WORDS:]
+
+    def finish(self, status: int) -> Dict[str, str]:
+        """The environment, once the shell has ended. Raises SetupError if there is none.
+
+        Its end counts, not that of its descriptors: an ssh-agent that a profile starts holds them open.
+        """
+        self.readable()
+        os.close(self.environment)
+        os.close(self.words)
+        if status != 0 or not self._data.endswith(b"\0"):
+            raise SetupError(_tail(self._said) or "it ended with status %d and said nothing" % _status(status))
+        return _parse(self._data)
+
+
+def login_shell(wanted: str, setup: List[str], file: str, dump: str) -> Shell:
+    """The user's shell; where that is neither of Bourne's nor of C's kind, /bin/sh."""
+    name = os.path.basename(wanted)
+    if name in _C_SHELLS:
+        checked = [line + "\nif ($status) exit 1" for line in setup]
+        script = "\n".join([*checked, "exec %s -0 >! %s" % (_env(), dump), ""])
+        return Shell(wanted, [wanted, "-c", "source ~/.login >& /dev/null; source %s" % file], script)
+    path = wanted if name in _BOURNE else "/bin/sh"
+    script = "\n".join(["set -e", *setup, "exec %s -0 >| %s" % (_env(), dump), ""])
+    return Shell(path, [path, "-l", "-c", ". %s" % file], script)
+
+
+def _base() -> Dict[str, str]:
+    """Where the login shell begins: the node's own, and what is the batch system's of the job's environment."""
+    user = pwd.getpwuid(os.getuid())
+    base = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    base.update(nodename.of_batch(os.environ))
+    base.update(HOME=user.pw_dir, USER=user.pw_name, LOGNAME=user.pw_name, SHELL=user.pw_shell or "/bin/sh", PATH=_PATH)
+    return base
+
+
+def _parse(data: bytes) -> Dict[str, str]:
+    environment = {}
+    for entry in data.split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        if equals and name != b"_":
+            environment[decoded(name)] = decoded(value)
+    return environment
+
+
+def _tail(said: bytes) -> str:
+    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    return "; ".join(lines[-5:])[-500:]
+
+
+def _status(status: int) -> int:
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _env() -> str:
+    return "/usr/bin/env" if os.access("/usr/bin/env", os.X_OK) else "/bin/env"
+
+
+def _write(path: str, text: str) -> None:
+    """Lines of `setup` may hold secrets: they are in no command line, and in a directory that nobody else enters."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(encoded(text))
+
+
+def _drain(descriptor: int) -> bytes:
+    data = b""
+    while True:
+        try:
+            part = os.read(descriptor, 1 << 16)
+        except BlockingIOError:
+            return data
+        if not part:
+            return data
+        data += part

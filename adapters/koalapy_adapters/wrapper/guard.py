@@ -1,0 +1,63 @@
+"""The guard of a node agent that a launcher started: should the agent be killed, its processes must not survive it."""
+
+import os
+import shutil
+import signal
+import time
+from typing import Callable
+
+from koalapy_adapters.wrapper import descendants, lines, private
+
+_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
+_LOST = 75
+
+
+def run(index: int, serve: Callable[[str], int]) -> int:
+    """Run the agent, given its private directory, in a child; its exit status. Of an agent that died, all is killed."""
+    directory = private.make()
+    try:
+        descendants.become_subreaper()
+        pid = os.fork()
+        if pid == 0:
+            _be_agent(serve, directory)
+        os.close(0)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        status = _await(pid)
+        if status == 0:
+            return 0
+        while not descendants.sweep():
+            time.sleep(0.02)
+            descendants.reap()
+        _say_lost(index)
+        return _LOST
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _be_agent(serve: Callable[[str], int], directory: str) -> None:
+    status = _LOST
+    try:
+        descendants.die_with_parent(signal.SIGTERM)
+        status = serve(directory)
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _await(pid: int) -> int:
+    """Orphans of the program are reaped on the way."""
+    while True:
+        ended, status = os.wait()
+        if ended == pid:
+            return status
+
+
+def _say_lost(index: int) -> None:
+    try:
+        os.write(1, lines.pieces(index, {"said": "lost"}))
+    except OSError:
+        pass  # the launcher's end will say it

@@ -1,0 +1,109 @@
+"""JSON messages between wrapper and node agents, over the standard input and output of whatever launches the agents.
+
+To an agent: a message is a line. From an agent: pieces of lines short enough that launchers do not mix those of several
+agents (srun keeps lines whole up to 1024 bytes), each `@NODE+PIECE`, the last one of a message `@NODE.PIECE`, where
+NODE is the agent's index among those of its launcher. Other lines are a launcher's own talk.
+"""
+
+import json
+import os
+import re
+from typing import Any, Dict, List, NamedTuple
+
+Json = Dict[str, Any]
+
+PIECE = 900
+_PIECE = re.compile(rb"@(\d{1,6})([+.])(.*)\Z")
+
+
+class Piece(NamedTuple):
+    """One whole message of the agent with this index."""
+
+    node: int
+    message: Json
+
+
+def line(message: Json) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def read(text: bytes) -> Json:
+    """The message of a line. Raises ValueError for what is none."""
+    message: Json = json.loads(text.decode())
+    return message
+
+
+def pieces(node: int, message: Json) -> bytes:
+    text = json.dumps(message, separators=(",", ":")).encode()
+    parts = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+    more = [b"@%d+%s\n" % (node, part) for part in parts[:-1]]
+    return b"".join(more) + b"@%d.%s\n" % (node, parts[-1])
+
+
+class LineReader:
+    """Bytes in, whole lines out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> List[bytes]:
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        return whole
+
+
+class Assembler:
+    """A launcher's output in, messages out; what is none is collected in `talk`."""
+
+    def __init__(self) -> None:
+        self._reader = LineReader()
+        self._parts: Dict[int, bytes] = {}
+        self.talk: List[bytes] = []
+
+    def feed(self, data: bytes) -> List[Piece]:
+        found = []
+        for text in self._reader.feed(data):
+            match = _PIECE.match(text)
+            if match is None:
+                self.talk.append(text)
+                continue
+            node = int(match.group(1))
+            whole = self._parts.pop(node, b"") + match.group(3)
+            if match.group(2) == b"+":
+                self._parts[node] = whole
+            else:
+                found += self._message(node, whole)
+        return found
+
+    def _message(self, node: int, text: bytes) -> List[Piece]:
+        try:
+            message = json.loads(text.decode())
+        except ValueError:
+            self.talk.append(text)  # an agent died amid its message, and another spoke for it
+            return []
+        return [Piece(node, message)]
+
+
+class Writer:
+    """Bytes that wait until a non-blocking descriptor takes them."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._waiting = bytearray()
+        os.set_blocking(descriptor, False)
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def write(self, data: bytes) -> None:
+        """Raises BrokenPipeError if nobody reads any more."""
+        self._waiting += data
+        self.flush()
+
+    def flush(self) -> None:
+        while self._waiting:
+            try:
+                written = os.write(self.descriptor, self._waiting)
+            except BlockingIOError:
+                return
+            del self._waiting[:written]

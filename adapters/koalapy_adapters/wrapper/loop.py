@@ -1,0 +1,249 @@
+"""The wrapper's loop: tells the machine what happens, and does what it wants."""
+
+import selectors
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Type
+
+from koalapy_adapters import messages
+from koalapy_adapters.wrapper import clock, descendants, events, nodename, reasons, signals
+from koalapy_adapters.wrapper.allocation import Allocation
+from koalapy_adapters.wrapper.environment import Capture, SetupError
+from koalapy_adapters.wrapper.executable import NoExecutable, locate
+from koalapy_adapters.wrapper.keys import Keys
+from koalapy_adapters.wrapper.machine import Machine
+from koalapy_adapters.wrapper.nodes import Heard, Nodes
+from koalapy_adapters.wrapper.program import Attempt, write_hosts
+from koalapy_adapters.wrapper.relay import Callbacks, Relay
+from koalapy_adapters.wrapper.shared import RelayFound, Shared
+
+Json = Dict[str, Any]
+
+HEARTBEAT = 10 * clock.SECOND
+_SOON = clock.SECOND // 50  # while something is swept, or a pipe is full
+
+
+class Loop:
+    """Runs until the machine leaves."""
+
+    def __init__(self, attempt: Attempt, allocation: Optional[Allocation]) -> None:
+        self._attempt = attempt
+        self._allocation = allocation
+        batch_id = allocation.batch_id if allocation else attempt.batch_id
+        self._machine = Machine(attempt.settings(batch_id), clock.now())
+        self._pending: Deque[Any] = deque()
+        self._handling = False
+        self._selector = selectors.DefaultSelector()
+        self.nodes = Nodes(self._selector, self._on_agent)
+        self._shared = Shared(attempt.directory, attempt.relay_file)
+        callbacks = Callbacks(self._on_entered, self._on_relay, self._on_relay_lost, self._shared.seek_relay)
+        self.relay = Relay(self._selector, self._knock, callbacks, clock.now)
+        self._relay_addresses: List[str] = []
+        self._connected_to = ""
+        self._offset: Optional[int] = None  # the relay's clock minus ours
+        self._keys = Keys()
+        self._own_keys: List[messages.PutKey] = []
+        self._capture: Optional[Capture] = None
+        self._environment: Dict[str, str] = {}
+        self._executable = ""
+        self._heartbeat_at: Optional[int] = clock.now()
+        self._exit_status: Optional[int] = None
+
+    def run(self) -> int:
+        """The wrapper's exit status."""
+        noticed = signals.pipe()
+        self._selector.register(noticed, selectors.EVENT_READ, lambda: self._on_signals(signals.read(noticed)))
+        self._selector.register(self._shared.readable, selectors.EVENT_READ, self._on_shared)
+        self._on_signals(b"")  # of children that ended before anybody listened
+        while self._exit_status is None:
+            self._tick()
+            for key, _ in self._selector.select(self._timeout()):
+                key.data()
+        return self._exit_status
+
+    def found_relay(self, found: RelayFound) -> None:
+        if found.addresses:
+            self._relay_addresses = found.addresses
+            self.relay.connect(clock.now(), found.addresses, found.port)
+        else:
+            self.relay.nowhere(clock.now())
+
+    def await_environment(self, capture: Capture) -> None:
+        self._capture = capture
+        for descriptor in (capture.environment, capture.words):
+            self._selector.register(descriptor, selectors.EVENT_READ, capture.readable)
+
+    def handle(self, event: Any) -> None:
+        """Tell the machine, and do what it answers; what that brings about comes after it."""
+        self._pending.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        while self._pending:
+            self._do(self._machine.handle(clock.now(), self._pending.popleft()))
+        self._handling = False
+
+    # ---- what happens ------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now = clock.now()
+        self.relay.tick(now)
+        if self._heartbeat_at is not None and now >= self._heartbeat_at:
+            self._heartbeat_at = None  # the next is due after this one's answer
+            self._shared.touch_heartbeat()
+        if self.nodes.waiting:
+            self.nodes.flush()
+            self.nodes.sweep([self._capture.pid] if self._capture else [])
+        due = self._machine.next_wakeup()
+        if due is not None and now >= due:
+            self._do(self._machine.tick(now))
+
+    def _timeout(self) -> Optional[float]:
+        now = clock.now()
+        times = [self._machine.next_wakeup(), self.relay.next_wakeup(), self._heartbeat_at]
+        times.append(now + _SOON if self.nodes.waiting else None)
+        if self._exit_status is not None:
+            return 0
+        return max(0, min((time for time in times if time is not None), default=now + HEARTBEAT) - now) / clock.SECOND
+
+    def _on_signals(self, numbers: bytes) -> None:
+        if signals.told_to_stop(numbers):
+            self.handle(events.Signalled())
+        for pid, status in descendants.reap():
+            if self._capture is not None and pid == self._capture.pid:
+                self._captured(status)
+            else:
+                self.nodes.child_ended(pid)
+
+    def _captured(self, status: int) -> None:
+        capture, self._capture = self._capture, None
+        assert capture is not None
+        self._selector.unregister(capture.environment)
+        self._selector.unregister(capture.words)
+        try:
+            self._environment = capture.finish(status)
+            self._environment.update(self._attempt.variables())
+            self._executable = locate(self._attempt.program["executable"], self._attempt.work, self._environment)
+        except SetupError as error:
+            self.handle(
+                events.PreparationFailed(reasons.setup_failed(str(error), self._attempt.program["setup"] != []))
+            )
+        except NoExecutable as error:
+            self.handle(events.PreparationFailed(error.error))
+        else:
+            self.handle(events.EnvironmentCaptured())
+
+    def _on_shared(self) -> None:
+        for result in self._shared.results():
+            if isinstance(result, RelayFound):
+                self.found_relay(result)
+            else:
+                self._heartbeat_at = self._heartbeat_at or clock.now() + HEARTBEAT
+                if result is not None:
+                    self.handle(result)
+
+    def _on_agent(self, said: Any) -> None:
+        if not isinstance(said, Heard):
+            self.handle(events.NodeLost(said.node))
+            return
+        message = said.message
+        if message["said"] == "put":
+            self._put(message["key"], message["value"])
+        else:
+            self.handle(_AGENT_EVENTS[message["said"]](self, said.node, message))
+
+    def _ready(self, node: str, message: Json) -> Any:
+        return events.NodeReady(node, nodename.choose(message["sources"], self._connected_to, node))
+
+    def _failed(self, node: str, message: Json) -> Any:
+        return events.NodeFailed(node, reasons.cannot_start(node, message["what"], self._executable, message["why"]))
+
+    def _on_entered(self, address: str, offset: int) -> None:
+        self._connected_to, self._offset = address, offset
+        self.handle(events.RelayEntered())
+        for put in self._own_keys:
+            self.relay.send(put)
+
+    def _on_relay_lost(self) -> None:
+        self.handle(events.RelayLost())
+
+    def _on_relay(self, message: Any) -> None:
+        if isinstance(message, messages.Release):
+            self.handle(events.ReleaseHeard(message.first_rank, message.hosts))
+        elif isinstance(message, messages.Stop):
+            self.handle(events.StopHeard(message.force))
+        elif isinstance(message, messages.PutKey) and self._keys.put(message.key, message.value):
+            self.nodes.broadcast({"do": "key", "key": message.key, "value": message.value})
+
+    def _put(self, key: str, value: str) -> None:
+        """A key from one of our nodes: all of them, and the job's other components, shall know it."""
+        if self._keys.put(key, value):
+            put = messages.PutKey(self._attempt.tag, key, value)
+            self._own_keys.append(put)
+            self.nodes.broadcast({"do": "key", "key": key, "value": value})
+            self.relay.send(put)
+
+    def _knock(self, now: int) -> messages.Knock:
+        return messages.Knock(messages.PROTOCOL, self._attempt.tag, self._attempt.token, now)
+
+    # ---- what is to be done ------------------------------------------------------------------------------------------
+
+    def _do(self, commands: List[Any]) -> None:
+        for command in commands:
+            _DOING[type(command)](self, command)
+
+    def _say_report(self, command: events.SayReport) -> None:
+        self.relay.send(messages.Say(messages.to_json(command.report)))
+
+    def _prepare_nodes(self, command: events.PrepareNodes) -> None:
+        assert self._allocation is not None
+        message = {
+            "attempt": self._attempt.directory,
+            "executable": self._executable,
+            "arguments": self._attempt.program["arguments"],
+            "environment": self._environment,
+            "grace": clock.microseconds(self._attempt.program["grace"]),
+            "relay": self._relay_addresses,
+        }
+        self.nodes.prepare(message, self._allocation.shares)
+
+    def _release_nodes(self, command: events.ReleaseNodes) -> None:
+        try:
+            write_hosts(self._attempt, command.hosts)
+        except OSError as error:
+            self.handle(events.PreparationFailed(reasons.no_room("the hosts file", error)))
+            return
+        self.nodes.broadcast({"do": "release", "first_rank": command.first_rank, "size": len(command.hosts)})
+
+    def _stop_nodes(self, command: events.StopNodes) -> None:
+        self.nodes.broadcast({"do": "stop", "grace": command.grace})
+
+    def _abandon_nodes(self, command: events.AbandonNodes) -> None:
+        self.nodes.kill()
+
+    def _write_record(self, command: events.WriteRecord) -> None:
+        record = dict(messages.to_json(command.report), clock=clock.now(), offset=self._offset)
+        self._shared.write_record(record, command.only_if_none)
+
+    def _leave(self, command: events.Leave) -> None:
+        self._exit_status = command.exit_status
+
+
+_AGENT_EVENTS: Dict[str, Callable[[Loop, str, Json], Any]] = {
+    "ready": Loop._ready,
+    "failed": Loop._failed,
+    "started": lambda loop, node, message: events.NodeStarted(node, message["at"]),
+    "ended": lambda loop, node, message: events.ProcessEnded(
+        node, message["at"], message["exit_status"], message["signal"]
+    ),
+    "emptied": lambda loop, node, message: events.NodeEmptied(node),
+    "signalled": lambda loop, node, message: events.Signalled(),
+}
+_DOING: Dict[Type[Any], Callable[[Loop, Any], None]] = {
+    events.SayReport: Loop._say_report,
+    events.PrepareNodes: Loop._prepare_nodes,
+    events.ReleaseNodes: Loop._release_nodes,
+    events.StopNodes: Loop._stop_nodes,
+    events.AbandonNodes: Loop._abandon_nodes,
+    events.WriteRecord: Loop._write_record,
+    events.Leave: Loop._leave,
+}

@@ -1,0 +1,341 @@
+"""What the wrapper decides: event in, commands out. It reads no clock and does nothing itself.
+
+    started -> at_barrier -> released -> running -> ended
+
+An ending is decided once, by whatever happens first; then all nodes are emptied, the record is written, and only after
+that is the end said. Instants and durations are integer microseconds of the node's clock.
+"""
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type
+
+from koalapy_adapters.messages import Report
+from koalapy_adapters.wrapper import events as e
+from koalapy_adapters.wrapper import reasons
+from koalapy_adapters.wrapper.clock import SECOND
+
+STARTED, AT_BARRIER, RELEASED, RUNNING, ENDED = "started", "at_barrier", "released", "running", "ended"
+
+START_AT_LEAST = 60 * SECOND  # for environment and agents, where the barrier's time-out is shorter
+STOP_MARGIN = 10 * SECOND  # beyond the grace, until an agent is given up
+RECORD_AGAIN, RECORD_PATIENCE = SECOND, 60 * SECOND
+RECORD_HANGS = 5 * SECOND  # after which the end is said without it
+FAREWELL = SECOND  # how long the end waits for a relay that is not connected
+FOREIGN_FAREWELL = 5 * SECOND  # the same, of a second start: nobody else will say it
+
+
+class Settings(NamedTuple):
+    """What is fixed for this attempt."""
+
+    tag: str
+    batch_id: str
+    barrier_timeout: int
+    walltime: int
+    grace: int
+    orphan_timeout: int
+
+
+class Machine:
+    """`handle` every event, then `tick` at `next_wakeup` or later; both answer with what is to be done, in order."""
+
+    def __init__(self, settings: Settings, now: int) -> None:
+        self._settings = settings
+        self._report = Report(settings.tag, settings.batch_id, STARTED, [])
+        self._nodes: Dict[str, str] = {}  # those that run processes: waiting, ready, started or over
+        self._claimed = False
+        self._captured = False
+        self._relay = False
+        self._began = now
+        self._contact = now  # with the relay or the shared directory
+        self._last_end: Optional[int] = None
+        self._stopping_until: Optional[int] = None
+        self._abandoned = False
+        self._final: Optional[Report] = None
+        self._only_if_none = False
+        self._final_at = 0
+        self._write_at: Optional[int] = None
+        self._settled = False  # the end may be said
+        self._recorded = False
+        self._left = False
+
+    def handle(self, now: int, event: Any) -> List[Any]:
+        """Raises KeyError for what is no event of `events`."""
+        react = _REACTIONS[type(event)]
+        if self._left:
+            return []
+        return react(self, now, event) + self._advance(now)
+
+    def tick(self, now: int) -> List[Any]:
+        """Whatever time has brought."""
+        if self._left:
+            return []
+        return self._overdue(now) + self._advance(now)
+
+    def next_wakeup(self) -> Optional[int]:
+        """The next deadline, None if only events can bring anything."""
+        deadlines = [due for due, _ in self._deadlines()]
+        return None if self._left or not deadlines else min(deadlines)
+
+    def report(self) -> Report:
+        """What may be said by now: an end only once it has been recorded, or that has failed."""
+        return self._final if self._final is not None and self._settled else self._report
+
+    # ---- what happened -----------------------------------------------------------------------------------------------
+
+    def _on_claimed(self, now: int, event: e.Claimed) -> List[Any]:
+        self._claimed = True
+        self._nodes = {node.name: "waiting" for node in event.nodes if node.processes}
+        self._report = self._report._replace(nodes=[[node.name, node.name, node.processes] for node in event.nodes])
+        return [e.SayReport(self._report)]
+
+    def _on_revoked(self, now: int, event: e.AttemptRevoked) -> List[Any]:
+        self._left = True
+        return [e.Leave(0)]
+
+    def _on_claimed_before(self, now: int, event: e.ClaimedBefore) -> List[Any]:
+        self._only_if_none = True
+        recorded = reasons.recorded_report(event.record)
+        if recorded is not None:
+            self._final, self._final_at = recorded, now
+            self._settled = self._recorded = True
+            return []
+        self._report = self._report._replace(ending="restarted", error=reasons.RESTARTED)
+        return self._finish(now)
+
+    def _on_preparation_failed(self, now: int, event: e.PreparationFailed) -> List[Any]:
+        return self._end(now, "failed", 0, event.error)
+
+    def _on_environment(self, now: int, event: e.EnvironmentCaptured) -> List[Any]:
+        if self._captured or self._ending:
+            return []
+        self._captured = True
+        return [e.PrepareNodes()]
+
+    def _on_ready(self, now: int, event: e.NodeReady) -> List[Any]:
+        if self._nodes.get(event.node) == "waiting":
+            self._nodes[event.node] = "ready"
+            nodes = [[n, event.address if n == event.node else a, p] for n, a, p in self._report.nodes]
+            self._report = self._report._replace(nodes=nodes)
+        return []
+
+    def _on_node_failed(self, now: int, event: e.NodeFailed) -> List[Any]:
+        return self._end(now, "failed", 0, event.error)
+
+    def _on_started(self, now: int, event: e.NodeStarted) -> List[Any]:
+        if self._nodes.get(event.node) == "ready":
+            self._nodes[event.node] = "started"
+            self._report = self._report._replace(started_at=max(event.at, self._report.started_at or 0))
+        return []
+
+    def _on_process_ended(self, now: int, event: e.ProcessEnded) -> List[Any]:
+        self._last_end = max(event.at, self._last_end or 0)
+        if not self._report.exit_status:
+            self._report = self._report._replace(exit_status=event.exit_status)
+        if event.exit_status == 0:
+            return []
+        outside = event.signal and event.signal not in reasons.OWN_FAULTS
+        return self._end(now, "killed" if outside else "exited", self._settings.grace)
+
+    def _on_emptied(self, now: int, event: e.NodeEmptied) -> List[Any]:
+        if event.node in self._nodes:
+            self._nodes[event.node] = "over"
+        return []
+
+    def _on_lost(self, now: int, event: e.NodeLost) -> List[Any]:
+        if self._nodes.get(event.node, "over") == "over":
+            return []
+        self._nodes[event.node] = "over"
+        return self._end(now, "killed", self._settings.grace, reasons.agent_lost(event.node))
+
+    def _on_signalled(self, now: int, event: e.Signalled) -> List[Any]:
+        return self._end(now, "killed", self._settings.grace, reasons.SIGNALLED)
+
+    def _on_relay_entered(self, now: int, event: e.RelayEntered) -> List[Any]:
+        self._relay, self._contact = True, now
+        return [e.SayReport(self.report())] if self._claimed else []
+
+    def _on_relay_lost(self, now: int, event: e.RelayLost) -> List[Any]:
+        if self._relay:
+            self._relay, self._contact = False, now
+        return []
+
+    def _on_shared_reached(self, now: int, event: e.SharedReached) -> List[Any]:
+        self._contact = now
+        return []
+
+    def _on_release(self, now: int, event: e.ReleaseHeard) -> List[Any]:
+        """Delivered again after a reconnect: what was done is only said again."""
+        if self._report.phase != AT_BARRIER or self._ending:
+            return [e.SayReport(self.report())] if self._claimed else []
+        self._report = self._report._replace(phase=RELEASED, released_at=now)
+        return [e.ReleaseNodes(event.first_rank, event.hosts), e.SayReport(self._report)]
+
+    def _on_stop(self, now: int, event: e.StopHeard) -> List[Any]:
+        if self._final is not None:
+            return []
+        if self._ending and event.force:
+            return [e.StopNodes(0)]
+        return self._end(now, "cancelled", 0 if event.force else self._settings.grace)
+
+    def _on_recorded(self, now: int, event: e.RecordWritten) -> List[Any]:
+        if self._final is None or self._recorded:
+            return []
+        self._recorded, self._write_at = True, None
+        return self._settle()
+
+    def _on_record_failed(self, now: int, event: e.RecordFailed) -> List[Any]:
+        if self._final is None or self._recorded:
+            return []
+        self._write_at = now + RECORD_AGAIN
+        return self._settle()
+
+    # ---- what follows ------------------------------------------------------------------------------------------------
+
+    @property
+    def _ending(self) -> str:
+        return self._report.ending
+
+    def _advance(self, now: int) -> List[Any]:
+        stages = set(self._nodes.values())
+        if self._final is not None:
+            return self._try_to_leave(now)
+        if self._report.phase == STARTED and not self._ending and self._captured and stages == {"ready"}:
+            self._report = self._report._replace(phase=AT_BARRIER, at_barrier_at=now)
+            return [e.SayReport(self._report)]
+        commands: List[Any] = []
+        if self._report.phase == RELEASED and stages and stages <= {"started", "over"} and self._report.started_at:
+            self._report = self._report._replace(phase=RUNNING)
+            commands.append(e.SayReport(self._report))
+        if self._claimed and stages <= {"over"}:
+            return commands + self._finish(now) + self._try_to_leave(now)
+        return commands
+
+    def _end(self, now: int, ending: str, grace: int, error: Optional[e.Json] = None) -> List[Any]:
+        """The first that decides an ending decides it; the rest is its consequence."""
+        if self._ending or self._final is not None:
+            return []
+        self._report = self._report._replace(ending=ending, error=error)
+        self._stopping_until = now + grace + STOP_MARGIN
+        return [e.StopNodes(grace)]
+
+    def _finish(self, now: int) -> List[Any]:
+        self._final_at = now
+        ended_at = self._last_end if self._last_end is not None else now
+        ending = self._ending or "exited"
+        self._final = self._report._replace(phase=ENDED, ending=ending, ended_at=ended_at)
+        return self._write(now)
+
+    def _write(self, now: int) -> List[Any]:
+        assert self._final is not None
+        self._write_at = None
+        return [e.WriteRecord(self._final, self._only_if_none)]
+
+    def _settle(self) -> List[Any]:
+        """The end may be said now; it is said here if the relay listens, else when it does."""
+        assert self._final is not None
+        if self._settled:
+            return []
+        self._settled = True
+        return [e.SayReport(self._final)] if self._relay and self._claimed else []
+
+    def _try_to_leave(self, now: int) -> List[Any]:
+        assert self._final is not None
+        heard = self._settled and self._relay
+        farewell = FAREWELL if self._claimed else FOREIGN_FAREWELL
+        done = self._recorded and (heard or now >= self._final_at + farewell)
+        if not done and now < self._final_at + RECORD_PATIENCE:
+            return []
+        self._left = True
+        said = [e.SayReport(self._final)] if heard and not self._claimed else []
+        return [*said, e.Leave(self._exit_status(self._final))]
+
+    def _exit_status(self, final: Report) -> int:
+        if not self._claimed:
+            return 1
+        return final.exit_status if final.exit_status is not None and final.ending == "exited" else 1
+
+    # ---- time --------------------------------------------------------------------------------------------------------
+
+    def _deadlines(self) -> List[Any]:
+        """(instant, what is due then) of everything that time alone can bring."""
+        if self._final is not None:
+            return self._final_deadlines()
+        due: List[Any] = []
+        if self._stopping_until is not None:
+            return [(self._stopping_until, self._abandon)]
+        if self._report.phase == STARTED:
+            start = max(self._settings.barrier_timeout, START_AT_LEAST)
+            due.append((self._began + start, self._too_slow))
+        if self._report.at_barrier_at is not None and self._report.phase == AT_BARRIER:
+            due.append((self._report.at_barrier_at + self._settings.barrier_timeout, self._leave_barrier))
+        if self._report.released_at is not None:
+            due.append((self._report.released_at + self._settings.walltime, self._exceed))
+        if not self._relay:
+            due.append((self._contact + self._settings.orphan_timeout, self._orphaned))
+        return due
+
+    def _final_deadlines(self) -> List[Any]:
+        farewell = FAREWELL if self._claimed else FOREIGN_FAREWELL
+        due = [(self._final_at + (farewell if self._recorded else RECORD_PATIENCE), self._nothing)]
+        if self._write_at is not None:
+            due.append((self._write_at, self._write))
+        if not self._settled:
+            due.append((self._final_at + RECORD_HANGS, self._say_unrecorded))
+        return due
+
+    def _overdue(self, now: int) -> List[Any]:
+        commands: List[Any] = []
+        for due, act in self._deadlines():
+            if due <= now:
+                commands += act(now)
+        return commands
+
+    def _too_slow(self, now: int) -> List[Any]:
+        waiting = [name for name, stage in self._nodes.items() if stage == "waiting"]
+        error = reasons.agents_late(waiting) if self._captured else reasons.SETUP_SLOW
+        return self._end(now, "failed", 0, error)
+
+    def _leave_barrier(self, now: int) -> List[Any]:
+        return self._end(now, "left_barrier", 0, reasons.LEFT_BARRIER)
+
+    def _exceed(self, now: int) -> List[Any]:
+        return self._end(now, "walltime", self._settings.grace, reasons.WALLTIME)
+
+    def _orphaned(self, now: int) -> List[Any]:
+        return self._end(now, "killed", self._settings.grace, reasons.ORPHANED)
+
+    def _abandon(self, now: int) -> List[Any]:
+        """Agents that do not answer are killed; those that even then do not end (a hung disk) are left behind."""
+        self._stopping_until = now + STOP_MARGIN
+        if self._abandoned:
+            self._nodes = dict.fromkeys(self._nodes, "over")
+        self._abandoned = True
+        return [e.AbandonNodes()]
+
+    def _say_unrecorded(self, now: int) -> List[Any]:
+        return self._settle()
+
+    def _nothing(self, now: int) -> List[Any]:
+        return []
+
+
+_REACTIONS: Dict[Type[Any], Callable[[Machine, int, Any], List[Any]]] = {
+    e.Claimed: Machine._on_claimed,
+    e.AttemptRevoked: Machine._on_revoked,
+    e.ClaimedBefore: Machine._on_claimed_before,
+    e.PreparationFailed: Machine._on_preparation_failed,
+    e.EnvironmentCaptured: Machine._on_environment,
+    e.NodeReady: Machine._on_ready,
+    e.NodeFailed: Machine._on_node_failed,
+    e.NodeStarted: Machine._on_started,
+    e.ProcessEnded: Machine._on_process_ended,
+    e.NodeEmptied: Machine._on_emptied,
+    e.NodeLost: Machine._on_lost,
+    e.Signalled: Machine._on_signalled,
+    e.RelayEntered: Machine._on_relay_entered,
+    e.RelayLost: Machine._on_relay_lost,
+    e.ReleaseHeard: Machine._on_release,
+    e.StopHeard: Machine._on_stop,
+    e.SharedReached: Machine._on_shared_reached,
+    e.RecordWritten: Machine._on_recorded,
+    e.RecordFailed: Machine._on_record_failed,
+}

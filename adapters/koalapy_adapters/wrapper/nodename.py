@@ -1,0 +1,101 @@
+"""Who this node is: its name among those of the allocation, its address, and its part of the environment."""
+
+import os
+import socket
+from typing import Dict, List, Mapping, Optional, Tuple
+
+from koalapy_adapters.wrapper.division import find
+
+# What batch systems put into a job's environment. Nothing else of it reaches the program.
+BATCH_PREFIXES = (
+    "SLURM_",
+    "SLURMD_",
+    "SGE_",
+    "PBS_",
+    "LSB_",
+    "LSF_",
+    "FLUX_",
+    "OAR_",
+    "COBALT_",
+    "KOALA_LOCAL_",
+    "CUDA_VISIBLE_",
+    "ROCR_VISIBLE_",
+    "ZE_AFFINITY_",
+    "GPU_DEVICE_",
+)
+BATCH_NAMES = frozenset(
+    (
+        "ARC",
+        "ENVIRONMENT",
+        "HOSTNAME",
+        "JOB_ID",
+        "JOB_NAME",
+        "JOB_SCRIPT",
+        "NHOSTS",
+        "NQUEUES",
+        "NSLOTS",
+        "PE",
+        "PE_HOSTFILE",
+        "QUEUE",
+        "REQUEST",
+        "RESTARTED",
+        "TASK_ID",
+        "TMP",
+        "TMPDIR",
+    )
+)
+
+
+def of_batch(environment: Mapping[str, str]) -> Dict[str, str]:
+    """The part of a batch job's environment that is the batch system's."""
+    return {
+        name: value for name, value in environment.items() if name in BATCH_NAMES or name.startswith(BATCH_PREFIXES)
+    }
+
+
+def localized(captured: Mapping[str, str], own: Mapping[str, str]) -> Dict[str, str]:
+    """The environment that was captured on the first node, as it is on another, in whose job `own` holds."""
+    elsewhere = of_batch(captured)
+    environment = {name: value for name, value in captured.items() if name not in elsewhere}
+    environment.update(of_batch(own))
+    return environment
+
+
+def own_names() -> List[str]:
+    """By which the batch system may know this node: its own word first, since several may share a machine."""
+    said = [os.environ.get(name, "") for name in ("SLURMD_NODENAME", "KOALA_LOCAL_HOST")]
+    return [name for name in [*said, os.uname().nodename, os.environ.get("HOSTNAME", "")] if name]
+
+
+def own_index(names: List[str]) -> Optional[int]:
+    """Which of these nodes this is; the only one surely is."""
+    return 0 if len(names) == 1 else find(names, own_names())
+
+
+def sources(addresses: List[str]) -> List[Tuple[str, str]]:
+    """(relay's address, ours on the way there) for every address of the relay that this node has a route to.
+
+    Connecting a datagram socket sends nothing; it only makes the kernel choose.
+    """
+    found = []
+    for address in addresses:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((address, 9))
+                found.append((address, str(probe.getsockname()[0])))
+        except OSError:
+            continue
+    return found
+
+
+def choose(found: List[List[str]], connected: str, fallback: str) -> str:
+    """A node's address as its peers reach it: on the way to where the relay was reached, rather than on a loopback."""
+    usable = [source for relay, source in found if not _loopback(source)]
+    towards = [source for relay, source in found if relay == connected and not _loopback(source)]
+    candidates = towards + usable + [source for _, source in found]
+    return candidates[0] if candidates else fallback
+
+
+def _loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"

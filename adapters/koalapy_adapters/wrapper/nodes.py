@@ -1,0 +1,218 @@
+"""The wrapper's side of its node agents: starting them, telling them, hearing them, and noticing when one is lost."""
+
+import os
+import selectors
+import signal
+import sys
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from koalapy_adapters.batch.protocol import Launch
+from koalapy_adapters.wrapper import descendants, lines
+from koalapy_adapters.wrapper.spawn import spawn
+
+Json = Dict[str, Any]
+
+
+class Forked(NamedTuple):
+    """The agent on the wrapper's own node: its pid, and the ends of the pipes to and from it."""
+
+    pid: int
+    commands: int
+    answers: int
+
+
+class Heard(NamedTuple):
+    """What the agent of a node said."""
+
+    node: str
+    message: Json
+
+
+class Lost(NamedTuple):
+    """An agent ended, or its launcher did."""
+
+    node: str
+
+
+def fork_agent(directory: str) -> Forked:
+    """Fork the agent for this node, without the cost of a new interpreter."""
+    command_read, commands = os.pipe()
+    answers, answer_write = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(command_read)
+        os.close(answer_write)
+        return Forked(pid, commands, answers)
+    status = 70
+    try:
+        os.close(commands)
+        os.close(answers)
+        from koalapy_adapters.wrapper import agent
+
+        status = agent.serve(0, command_read, answer_write, directory)
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+class Nodes:
+    """All agents, by their launchers. `tell` is called with every Heard and Lost."""
+
+    def __init__(self, selector: selectors.BaseSelector, tell: Callable[[Any], None]) -> None:
+        self._selector = selector
+        self._tell = tell
+        self._channels: List[_Channel] = []
+
+    def add_forked(self, node: str, forked: Forked) -> None:
+        self._add(_Channel([node], forked.pid, forked.commands, forked.answers, forked=True))
+
+    def launch(self, launches: Sequence[Launch], names: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start the agents on the other nodes. `names` are those in the agents' own command line."""
+        for launch in launches:
+            command_read, commands = os.pipe()
+            answers, answer_write = os.pipe()
+            pid = spawn(launch.argv, environment, [command_read, answer_write, 2])
+            os.close(command_read)
+            os.close(answer_write)
+            self._add(_Channel(list(names), pid, commands, answers, own=list(launch.hosts)))
+
+    def prepare(self, message: Json, shares: Dict[str, List[int]]) -> None:
+        """`shares`: processes and first rank of each node."""
+        for channel in self._channels:
+            own = [shares.get(name, [0, 0]) for name in channel.names]
+            channel.write(dict(message, do="prepare", shares=own, elsewhere=not channel.forked))
+
+    def broadcast(self, message: Json) -> None:
+        """To every agent that listens."""
+        for channel in self._channels:
+            channel.write(message)
+
+    def flush(self) -> None:
+        """Write on what waits."""
+        for channel in self._channels:
+            channel.flush()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `flush` or `sweep` has something to do."""
+        return any(channel.waiting or channel.sweeping for channel in self._channels)
+
+    def child_ended(self, pid: int) -> None:
+        """A launcher, or the agent on this node, has ended. What that one leaves is swept before it counts as lost."""
+        for channel in self._channels:
+            if channel.pid == pid:
+                self._read(channel)
+                channel.pid = 0
+                channel.sweeping = channel.forked
+                if not channel.forked:
+                    self._lose(channel)
+
+    def sweep(self, spared: Sequence[int]) -> None:
+        """Kill what the agent that died on this node left behind; but for the launchers and the `spared`."""
+        for channel in self._channels:
+            if channel.sweeping and descendants.sweep([*spared, *self.pids()]):
+                channel.sweeping = False
+                self._lose(channel)
+
+    def pids(self) -> List[int]:
+        return [channel.pid for channel in self._channels if channel.pid]
+
+    def forget(self, pid: int) -> None:
+        """A launcher or agent that ended when nobody waited for it any more."""
+        for channel in self._channels:
+            if channel.pid == pid:
+                channel.pid = 0
+
+    def kill(self) -> None:
+        """Of an agent that does not obey, and of launchers, whose agents then see the end of file."""
+        descendants.send(self.pids(), signal.SIGKILL)
+
+    def close(self) -> None:
+        """End of file for all: the agents leave."""
+        for channel in self._channels:
+            channel.close_commands()
+
+    def _add(self, channel: "_Channel") -> None:
+        self._channels.append(channel)
+        self._selector.register(channel.answers, selectors.EVENT_READ, lambda: self._read(channel))
+
+    def _read(self, channel: "_Channel") -> None:
+        for piece in channel.read():
+            if piece.node >= len(channel.names):
+                continue
+            name = channel.names[piece.node]
+            self._tell(Lost(name) if piece.message.get("said") == "lost" else Heard(name, piece.message))
+        if channel.ended:
+            channel.ended = False
+            self._selector.unregister(channel.answers)
+
+    def _lose(self, channel: "_Channel") -> None:
+        for name in channel.own:
+            self._tell(Lost(name))
+
+
+class _Channel:
+    """One launcher, or the forked agent. `names` by the agents' indices, `own` those that this launcher started."""
+
+    def __init__(
+        self,
+        names: List[str],
+        pid: int,
+        commands: int,
+        answers: int,
+        forked: bool = False,
+        own: Optional[List[str]] = None,
+    ) -> None:
+        self.names = names
+        self.own = names if own is None else own
+        self.pid = pid
+        self.answers = answers
+        self.forked = forked
+        self.sweeping = False
+        self.ended = False  # its output, just now
+        self._writer: Optional[lines.Writer] = lines.Writer(commands)
+        self._assembler = lines.Assembler()
+        self._open = True
+        os.set_blocking(answers, False)
+
+    @property
+    def waiting(self) -> bool:
+        return self._writer is not None and self._writer.waiting
+
+    def write(self, message: Json) -> None:
+        if self._writer is not None:
+            try:
+                self._writer.write(lines.line(message))
+            except OSError:
+                self._writer = None  # its end is about to be noticed
+
+    def flush(self) -> None:
+        if self._writer is not None:
+            try:
+                self._writer.flush()
+            except OSError:
+                self._writer = None
+
+    def close_commands(self) -> None:
+        if self._writer is not None:
+            os.close(self._writer.descriptor)
+            self._writer = None
+
+    def read(self) -> List[lines.Piece]:
+        """All that can be read now."""
+        found: List[lines.Piece] = []
+        while self._open:
+            try:
+                data = os.read(self.answers, 1 << 16)
+            except BlockingIOError:
+                break
+            if not data:
+                self._open, self.ended = False, True
+            found += self._assembler.feed(data)
+        for text in self._assembler.talk:
+            sys.stderr.write("launcher: %s\n" % text.decode("utf-8", "replace"))
+        del self._assembler.talk[:]
+        return found

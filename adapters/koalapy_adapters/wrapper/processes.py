@@ -1,0 +1,132 @@
+"""The program's processes on one node, prepared at the barrier so that a release need only fork and execute."""
+
+import os
+import signal
+from typing import Any, Dict, List, NamedTuple
+
+from koalapy_adapters import layout
+from koalapy_adapters.wrapper import clock
+
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+
+
+class Plan(NamedTuple):
+    """What runs on a node. Texts hold surrogates for bytes that are no UTF-8. `offset`: first rank in the component."""
+
+    attempt: str
+    executable: str
+    arguments: List[str]
+    environment: Dict[str, str]
+    processes: int
+    offset: int
+
+
+class Prepared:
+    """Files are open and the working directory is entered; raises OSError if that cannot be done."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._argv = [encoded(word) for word in [plan.executable, *plan.arguments]]
+        self._environment = {encoded(name): encoded(value) for name, value in plan.environment.items()}
+        os.chdir(layout.inside(plan.attempt, "work"))
+        self._null = os.open(os.devnull, os.O_RDONLY)
+        self._files = [[self._open(local, kind) for kind in ("out", "err")] for local in range(plan.processes)]
+
+    def start(self, first_rank: int, size: int) -> "Started":
+        """Start every process. Raises OSError where even a fork is refused; some may run then."""
+        reading, writing = os.pipe()
+        pids = {}
+        for local, (out, err) in enumerate(self._files):
+            rank = first_rank + self._plan.offset + local
+            pids[self._fork(local, rank, size, [self._null, out, err], writing)] = local
+        os.close(writing)
+        said = _read_all(reading)
+        self._name_files(first_rank)
+        return Started(pids, said)
+
+    def discard(self) -> None:
+        """Never released: leave no empty files behind."""
+        for local in range(self._plan.processes):
+            for kind in ("out", "err"):
+                _try(os.unlink, self._waiting_name(local, kind))
+
+    def _fork(self, local: int, rank: int, size: int, standard: List[int], said: int) -> int:
+        environment = dict(self._environment)
+        for name, value in ((b"RANK", rank), (b"SIZE", size), (b"LOCAL_RANK", local)):
+            environment[b"KOALA_" + name] = b"%d" % value
+        pid = os.fork()
+        if pid == 0:
+            _execute(self._argv, environment, standard, said)
+        return pid
+
+    def _open(self, local: int, kind: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        return os.open(self._waiting_name(local, kind), flags, 0o600)
+
+    def _waiting_name(self, local: int, kind: str) -> str:
+        name = "%s.%d.waiting" % (kind, self._plan.offset + local)
+        return os.path.join(self._plan.attempt, "output", name)
+
+    def _name_files(self, first_rank: int) -> None:
+        """Their ranks are known only now; the processes hold them open and do not mind."""
+        for local, descriptors in enumerate(self._files):
+            for kind, descriptor in zip(("out", "err"), descriptors):
+                rank = first_rank + self._plan.offset + local
+                _try(os.rename, self._waiting_name(local, kind), layout.output_file(self._plan.attempt, rank, kind))
+                os.close(descriptor)
+
+
+class Started:
+    """The processes, by pid; when the last of them was about to be executed; and why some could not be."""
+
+    def __init__(self, pids: Dict[int, int], said: bytes) -> None:
+        self.pids = pids
+        words = [line.split() for line in said.decode().splitlines()]
+        self.at = max((int(word[1]) for word in words if word[0] == "at"), default=0)
+        self.errors = [OSError(int(word[1]), os.strerror(int(word[1]))) for word in words if word[0] == "error"]
+
+
+def encoded(text: str) -> bytes:
+    """The bytes that a user wrote, whatever the locale of this node is."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def decoded(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _execute(argv: List[bytes], environment: Dict[bytes, bytes], standard: List[int], said: int) -> None:
+    """In the child: become the program. Never returns; says its instant, and an errno if it cannot."""
+    try:
+        os.setpgid(0, 0)  # so that a program's `kill 0` does not reach the agent
+        for target, descriptor in enumerate(standard):
+            os.dup2(descriptor, target)
+        signal.set_wakeup_fd(-1)
+        for number in _RESET:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.write(said, b"at %d\n" % clock.now())
+        os.execve(argv[0], argv, environment)
+    except OSError as error:
+        os.write(said, b"error %d\n" % (error.errno or 0))
+    finally:
+        os._exit(127)
+
+
+def _read_all(descriptor: int) -> bytes:
+    """Until every child has executed its program, or given up."""
+    data = b""
+    while True:
+        part = os.read(descriptor, 4096)
+        if not part:
+            os.close(descriptor)
+            return data
+        data += part
+
+
+def _try(act: Any, *names: str) -> None:
+    """Names are a convenience for those who look into the directory; the output itself is safe."""
+    try:
+        act(*names)
+    except OSError:
+        pass

@@ -1,0 +1,91 @@
+"""The component's program as component.json has it, and the environment that it finds its place in the grid by."""
+
+import os
+from typing import Dict, List, NamedTuple
+
+from koalapy_adapters import layout
+from koalapy_adapters.wrapper.clock import microseconds
+from koalapy_adapters.wrapper.events import Json
+from koalapy_adapters.wrapper.machine import Settings
+
+
+class Attempt(NamedTuple):
+    """What component.json says. `command` starts the pushed file."""
+
+    directory: str
+    tag: str
+    batch_id: str
+    batch: str
+    relay_file: str
+    token: str
+    orphan_timeout: float
+    command: List[str]
+    program: Json  # messages.Program
+
+    @property
+    def work(self) -> str:
+        return layout.inside(self.directory, "work")
+
+    def settings(self, batch_id: str) -> Settings:
+        return Settings(
+            tag=self.tag,
+            batch_id=batch_id,
+            barrier_timeout=microseconds(self.program["barrier_timeout"]),
+            walltime=microseconds(self.program["walltime"]),
+            grace=microseconds(self.program["grace"]),
+            orphan_timeout=microseconds(self.orphan_timeout),
+        )
+
+    def variables(self) -> Dict[str, str]:
+        """The component's own environment, and KOALA_* but for the ranks."""
+        own = dict(self.program["environment"])
+        own.update(
+            KOALA_JOB_ID=str(self.program["job"]),
+            KOALA_COMPONENT=str(self.program["component"]),
+            KOALA_COMPONENTS=str(self.program["components"]),
+            KOALA_HOSTS=layout.inside(self.directory, "hosts"),
+            KOALA_RENDEZVOUS=layout.inside(self.directory, "rendezvous"),
+        )
+        return own
+
+
+def read_attempt(directory: str, component: Json) -> Attempt:
+    """Raises KeyError for a component.json that lacks something."""
+    return Attempt(
+        directory=directory,
+        tag=component["tag"],
+        batch_id=component.get("batch_id") or "",
+        batch=component["batch"],
+        relay_file=layout.relay_file(component["shared"], component["instance"]),
+        token=_token(directory),
+        orphan_timeout=component["orphan_timeout"],
+        command=component["command"],
+        program=component["program"],
+    )
+
+
+def furnish(attempt: Attempt) -> None:
+    """Make what the program expects in the attempt's directory. Raises OSError."""
+    for name in ("work", "output"):
+        os.makedirs(layout.inside(attempt.directory, name), mode=0o700, exist_ok=True)
+    words = " ".join("'%s'" % word.replace("'", "'\\''") for word in attempt.command)
+    path = layout.inside(attempt.directory, "rendezvous")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
+    with os.fdopen(descriptor, "w") as file:
+        file.write('#!/bin/sh\nexec %s rendezvous "$@"\n' % words)
+
+
+def write_hosts(attempt: Attempt, hosts: List[List[object]]) -> None:
+    """KOALA_HOSTS. Not synced: the program starts when it is there, and a node that crashes takes the program along."""
+    path = layout.inside(attempt.directory, "hosts")
+    with open(path + ".new", "w") as file:
+        file.writelines("%s %s\n" % (component, address) for component, address in hosts)
+    os.rename(path + ".new", path)
+
+
+def _token(directory: str) -> str:
+    try:
+        with open(layout.inside(directory, "token")) as file:
+            return file.read().strip()
+    except OSError:
+        return ""  # the relay will not let us in; the record still says how it ended

@@ -1,0 +1,130 @@
+"""Why an attempt ended as it did: each a sentence of what is wrong and one of what to do, and whose move it is."""
+
+import signal
+from typing import List, Optional
+
+from koalapy_adapters.messages import Report
+from koalapy_adapters.wrapper.events import Json, failure
+
+# A process that dies of these did it to itself: that is its answer, not somebody's who killed it from outside.
+OWN_FAULTS = frozenset(
+    int(number)
+    for number in (
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGABRT,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+        signal.SIGPIPE,
+    )
+)
+
+RESTARTED = failure(
+    "restarted",
+    "site",
+    "The batch system started this attempt a second time.",
+    "Its program was not run again; look whether the cluster reruns jobs that are submitted as not rerunnable.",
+)
+SIGNALLED = failure(
+    "signalled",
+    "site",
+    "The batch system told the job to stop (SIGTERM).",
+    "See the batch system's accounting for the reason.",
+)
+LEFT_BARRIER = failure(
+    "barrier_timeout",
+    "transient",
+    "The component waited at its barrier, and no release came in time.",
+    "Raise `barrier` in the grid file if the other components need longer to start.",
+)
+WALLTIME = failure(
+    "walltime_exceeded",
+    "request",
+    "The program ran longer than the component's walltime.",
+    "Ask for more with `walltime`.",
+)
+ORPHANED = failure(
+    "orphaned",
+    "transient",
+    "The wrapper reached neither its relay nor the shared directory for `orphan_timeout`, and ended its program.",
+    "Look after the cluster's file system and the network between its nodes and its head node.",
+)
+SETUP_SLOW = failure(
+    "setup_slow",
+    "request",
+    "The login shell and the `setup` lines did not end in time.",
+    "Look for a command in them, or in the shell's start-up files, that waits.",
+)
+
+
+def agents_late(nodes: List[str]) -> Json:
+    return failure(
+        "agents_late",
+        "transient",
+        "No node agent answered in time from %s." % ", ".join(nodes),
+        "Look whether the batch system can start processes on these nodes, and whether they see the shared directory.",
+    )
+
+
+def agent_lost(node: str) -> Json:
+    return failure(
+        "agent_lost",
+        "transient",
+        "The node agent on %s was lost." % node,
+        "Look whether that node is up, and whether something killed the job's processes there.",
+    )
+
+
+def no_executable(executable: str, why: str, advice: str) -> Json:
+    return failure("no_executable", "request", "The executable %s %s." % (executable, why), advice)
+
+
+def cannot_start(node: str, what: str, executable: str, why: str) -> Json:
+    """The node could not open its files, or not execute the program."""
+    if what == "prepare":
+        return failure(
+            "node_not_prepared",
+            "site",
+            "The node %s could not prepare the program: %s." % (node, why),
+            "Look whether it sees the shared directory, and whether that has room.",
+        )
+    advice = "A script needs a first line such as #!/bin/sh; a binary must be built for these nodes."
+    return failure(
+        "no_executable", "request", "The node %s could not execute %s: %s." % (node, executable, why), advice
+    )
+
+
+def setup_failed(words: str, has_setup: bool) -> Json:
+    """`words`: the shell's last ones."""
+    if has_setup:
+        return failure(
+            "setup_failed", "request", "A line of `setup` failed.", "Correct it; the shell's words say why.", words
+        )
+    return failure(
+        "login_failed",
+        "site",
+        "The login shell gave no environment.",
+        "Look whether `$SHELL -l -c true` succeeds on this cluster.",
+        words,
+    )
+
+
+def no_room(what: str, error: OSError) -> Json:
+    return failure(
+        "shared_directory",
+        "site",
+        "The shared directory cannot be used: %s: %s." % (what, error.strerror or error),
+        "Free space there, or look after the file system.",
+    )
+
+
+def recorded_report(record: Optional[Json]) -> Optional[Report]:
+    """The Report that a record holds; None where there is none, or what lies there is none."""
+    if not isinstance(record, dict):
+        return None
+    try:
+        return Report(**{name: value for name, value in record.items() if name in Report._fields})
+    except TypeError:
+        return None

@@ -1,0 +1,121 @@
+"""Puts the wrapper together around its loop, and cleans up behind it: nothing that it started is left."""
+
+import os
+import shutil
+import sys
+import time
+import traceback
+from typing import Any, Dict, Optional, Tuple
+
+from koalapy_adapters import layout
+from koalapy_adapters.errors import BatchError
+from koalapy_adapters.wrapper import descendants, events, reasons
+from koalapy_adapters.wrapper.allocation import Allocation, as_failure, read_allocation
+from koalapy_adapters.wrapper.environment import Capture
+from koalapy_adapters.wrapper.loop import Loop
+from koalapy_adapters.wrapper.nodes import Forked
+from koalapy_adapters.wrapper.program import Attempt, furnish, read_attempt
+from koalapy_adapters.wrapper.shared import read_relay
+
+Json = Dict[str, Any]
+
+LINGER_S = 0.3  # for the relay to read the last report: the batch job is not over before
+AGENTS_LEAVE_S = 2.0
+_BROKEN = 70  # EX_SOFTWARE
+
+
+def first(directory: str, component: Json, forked: Forked, private: str) -> int:
+    """Run the attempt, whose claim is ours, to its end; the exit status."""
+    try:
+        return _supervise(read_attempt(directory, component), forked, private)
+    except Exception:
+        traceback.print_exc()
+        return _BROKEN
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+
+
+def again(directory: str, component: Json) -> int:
+    """A second start of an attempt that was claimed before: only say so."""
+    attempt = read_attempt(directory, component)
+    sys.stderr.write("koala wrapper: %s was started before; its program is not run again.\n" % attempt.tag)
+    loop = Loop(attempt, None)
+    loop.found_relay(read_relay(attempt.relay_file))
+    loop.handle(events.ClaimedBefore(_record(directory)))
+    try:
+        return loop.run()
+    finally:
+        loop.relay.close(LINGER_S)
+
+
+def _supervise(attempt: Attempt, forked: Forked, private: str) -> int:
+    capture, error = _begin(attempt, private)
+    allocation, refused = _allocation(attempt)
+    error = error or refused
+    loop = Loop(attempt, allocation)
+    try:
+        loop.nodes.add_forked(allocation.names[0] if allocation else os.uname().nodename, forked)
+        loop.found_relay(read_relay(attempt.relay_file))
+        if capture is not None:
+            loop.await_environment(capture)
+        if allocation is not None and error is None:
+            error = _launch(loop, allocation, attempt)
+        descendants.become_subreaper()
+        if error is not None:
+            loop.handle(events.PreparationFailed(error))
+        loop.handle(events.Claimed(allocation.nodes if allocation else []))
+        return loop.run()
+    finally:
+        _clean_up(loop, attempt.program["grace"] + AGENTS_LEAVE_S)
+
+
+def _begin(attempt: Attempt, private: str) -> Tuple[Optional[Capture], Optional[Json]]:
+    """The login shell first: it takes longest."""
+    try:
+        furnish(attempt)
+        return Capture(attempt.program["setup"], attempt.work, private), None
+    except OSError as error:
+        return None, reasons.no_room("the attempt's directory", error)
+
+
+def _allocation(attempt: Attempt) -> Tuple[Optional[Allocation], Optional[Json]]:
+    try:
+        return read_allocation(attempt.batch, attempt.program, attempt.batch_id), None
+    except BatchError as error:
+        return None, as_failure(error)
+    except OSError as error:
+        return None, reasons.no_room("what the batch system wrote for this job", error)
+
+
+def _launch(loop: Loop, allocation: Allocation, attempt: Attempt) -> Optional[Json]:
+    try:
+        loop.nodes.launch(allocation.launches(attempt.command), allocation.others, os.environ)
+    except BatchError as error:
+        return as_failure(error)
+    return None
+
+
+def _clean_up(loop: Loop, patience_s: float) -> None:
+    """The agents leave when nobody speaks to them any more; what does not is killed."""
+    loop.nodes.close()
+    loop.relay.close(LINGER_S)
+    deadline = time.monotonic() + patience_s
+    while loop.nodes.pids() and time.monotonic() < deadline:
+        _reap(loop)
+        time.sleep(0.005)
+    while not descendants.sweep() and time.monotonic() < deadline + AGENTS_LEAVE_S:
+        _reap(loop)
+        time.sleep(0.005)
+
+
+def _reap(loop: Loop) -> None:
+    for pid, _ in descendants.reap():
+        loop.nodes.forget(pid)
+
+
+def _record(directory: str) -> Optional[Json]:
+    try:
+        record = layout.read_json(layout.inside(directory, "record.json"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None

@@ -1,0 +1,87 @@
+"""The shared directory, used by a thread of its own: a network file system may hang, and the wrapper must not."""
+
+import os
+import queue
+import threading
+from typing import Any, Callable, List, NamedTuple, Optional
+
+from koalapy_adapters import layout
+from koalapy_adapters.wrapper import events
+from koalapy_adapters.wrapper.events import Json
+from koalapy_adapters.wrapper.reasons import recorded_report
+
+
+class RelayFound(NamedTuple):
+    """What the relay's file says; no addresses where there is none."""
+
+    addresses: List[str] = []
+    port: int = 0
+
+
+class Shared:
+    """Does one thing after the other, and puts what came of each where `results` finds it; `readable` tells of some."""
+
+    def __init__(self, attempt: str, relay_file: str) -> None:
+        self._attempt = attempt
+        self._relay_file = relay_file
+        self._tasks: "queue.Queue[Callable[[], Any]]" = queue.Queue()
+        self._results: List[Any] = []
+        self.readable, self._writable = os.pipe()
+        os.set_blocking(self.readable, False)
+        threading.Thread(target=self._work, name="shared-directory", daemon=True).start()
+
+    def touch_heartbeat(self) -> None:
+        """-> SharedReached, or nothing."""
+        self._tasks.put(lambda: _touch(layout.inside(self._attempt, "heartbeat")))
+
+    def seek_relay(self) -> None:
+        """-> RelayFound"""
+        self._tasks.put(lambda: read_relay(self._relay_file))
+
+    def write_record(self, record: Json, only_if_none: bool) -> None:
+        """-> RecordWritten or RecordFailed"""
+        self._tasks.put(lambda: _write_record(layout.inside(self._attempt, "record.json"), record, only_if_none))
+
+    def results(self) -> List[Any]:
+        try:
+            os.read(self.readable, 512)
+        except BlockingIOError:
+            pass
+        found = []
+        while self._results:
+            found.append(self._results.pop(0))
+        return found
+
+    def _work(self) -> None:
+        while True:
+            result = self._tasks.get()()
+            self._results.append(result)
+            os.write(self._writable, b".")
+
+
+def read_relay(path: str) -> RelayFound:
+    try:
+        data = layout.read_json(path)
+        if data is None:
+            return RelayFound()
+        return RelayFound([str(address) for address in data["addresses"]], int(data["port"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return RelayFound()  # a KCM may be about to write it; it is read again
+
+
+def _touch(path: str) -> Optional[events.SharedReached]:
+    try:
+        with open(path, "ab"):
+            os.utime(path)
+    except OSError:
+        return None
+    return events.SharedReached()
+
+
+def _write_record(path: str, record: Json, only_if_none: bool) -> Any:
+    try:
+        if not (only_if_none and recorded_report(layout.read_json(path)) is not None):
+            layout.write_json(path, record)
+    except (OSError, ValueError) as error:
+        return events.RecordFailed(str(error))
+    return events.RecordWritten()

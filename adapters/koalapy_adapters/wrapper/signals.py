@@ -1,0 +1,38 @@
+"""Signals as bytes on a pipe, for a loop that waits for descriptors."""
+
+import os
+import signal
+from typing import Any, Iterable
+
+# What batch systems send before they kill: on cancel and at the limits (Slurm, PBS: TERM; Grid Engine: USR2, XCPU).
+STOPPING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGXCPU))
+_IGNORED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE)
+
+
+def pipe(noticed: Iterable[int] = (signal.SIGCHLD, *STOPPING)) -> int:
+    """The end to read from: a byte is the number of a signal that came in. Others that would kill are ignored."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing)
+    for number in noticed:
+        signal.signal(number, _notice)
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    return reading
+
+
+def read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 512)
+    except BlockingIOError:
+        return b""
+
+
+def told_to_stop(numbers: bytes) -> bool:
+    return not STOPPING.isdisjoint(numbers)
+
+
+def _notice(number: int, frame: Any) -> None:
+    """The byte on the pipe is what counts."""

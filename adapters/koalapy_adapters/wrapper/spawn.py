@@ -1,0 +1,54 @@
+"""Starting a helper process of the wrapper (a launcher, the login shell), without the weight of `subprocess`."""
+
+import os
+import signal
+from typing import List, Mapping, Optional, Sequence
+
+from koalapy_adapters.wrapper.processes import encoded
+
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_NOT_FOUND = 127
+
+
+def spawn(
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    standard: Sequence[int],
+    directory: Optional[str] = None,
+    keep: Sequence[int] = (),
+) -> int:
+    """Its pid. `standard` are the descriptors of its input, output and errors; `keep` stay open under their numbers."""
+    words = [encoded(word) for word in argv]
+    variables = {encoded(name): encoded(value) for name, value in environment.items()}
+    pid = os.fork()
+    if pid == 0:
+        _become(words, variables, standard, directory, keep)
+    return pid
+
+
+def _become(
+    argv: List[bytes],
+    environment: Mapping[bytes, bytes],
+    standard: Sequence[int],
+    directory: Optional[str],
+    keep: Sequence[int],
+) -> None:
+    """In the child. Never returns; a program that cannot be started says so on its standard error, with status 127."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in _RESET:
+            signal.signal(number, signal.SIG_DFL)
+        for target, descriptor in enumerate(standard):
+            if target == descriptor:
+                os.set_inheritable(descriptor, True)
+            else:
+                os.dup2(descriptor, target)
+        for descriptor in keep:
+            os.set_inheritable(descriptor, True)
+        if directory is not None:
+            os.chdir(directory)
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        os.write(2, b"%s: %s\n" % (argv[0], str(error).encode("utf-8", "replace")))
+    finally:
+        os._exit(_NOT_FOUND)

@@ -1,0 +1,70 @@
+"""The wrapper's first steps, slow things begun early: claim, agent, then everything else."""
+
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, List, TypeVar
+
+from koalapy_adapters import claims, layout
+from koalapy_adapters.wrapper import private
+
+Json = Dict[str, Any]
+T = TypeVar("T")
+
+PATIENCE_S = 60.0  # with a shared directory that does not show the attempt yet, or cannot be written
+_PAUSE_S = 0.2
+
+
+def main(argv: List[str]) -> int:
+    """`wrapper ATTEMPT_DIRECTORY`. 0 at once for an attempt that was revoked."""
+    if len(argv) != 1:
+        sys.stderr.write("usage: wrapper ATTEMPT_DIRECTORY\n")
+        return 2
+    attempt = os.path.abspath(argv[0])
+    own = claims.Claim(claims.CLAIMED, "wrapper %s %d %s" % (os.uname().nodename, os.getpid(), os.urandom(8).hex()))
+    try:
+        component = _patiently(lambda: _component(attempt))
+        held = _patiently(lambda: claims.take(attempt, own))
+    except (OSError, ValueError) as error:
+        sys.stderr.write(
+            "koala wrapper: the attempt in %s cannot be claimed (%s). Nothing was run.\n" % (attempt, error)
+        )
+        return 1
+    if held.kind == claims.REVOKED:
+        return 0
+    return _run_again(attempt, component) if held != own else _run(attempt, component)
+
+
+def _run(directory: str, component: Json) -> int:
+    from koalapy_adapters.wrapper.nodes import fork_agent  # late: a revoked attempt leaves without it
+
+    private_directory = private.make()
+    forked = fork_agent(private_directory)
+    from koalapy_adapters.wrapper import run  # late: the agent imports its own part meanwhile
+
+    return run.first(directory, component, forked, private_directory)
+
+
+def _run_again(directory: str, component: Json) -> int:
+    from koalapy_adapters.wrapper import run
+
+    return run.again(directory, component)
+
+
+def _component(attempt: str) -> Json:
+    component = layout.read_json(layout.inside(attempt, "component.json"))
+    if not isinstance(component, dict):
+        raise FileNotFoundError("there is no component.json")
+    return component
+
+
+def _patiently(act: Callable[[], T]) -> T:
+    """Try until PATIENCE_S are over: what one node wrote shows late on another's network file system."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return act()
+        except OSError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE_S)
