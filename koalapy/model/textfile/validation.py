@@ -30,20 +30,9 @@ def validate(schema: type[S], document: Document, context: Mapping[str, Any]) ->
     try:
         return schema.model_validate(document.data, context=dict(context))
     except ValidationError as error:
-        details = error.errors(include_url=False)
-        raise refusal(document, [_problem(schema, detail) for detail in details]) from None
-
-
-def refusal(document: Document, problems: Sequence[Problem]) -> RequestError:
-    """One error for one or more problems, in the order of their lines; of many, the first five are shown."""
-    ordered = sorted(problems, key=lambda problem: document.line(problem.path))
-    first = ordered[0]
-    if len(ordered) == 1:
-        return RequestError(first.code, _sentence(document, first), first.advice)
-    lines = [f"{document.source} has {len(ordered)} mistakes:"]
-    lines += [f"{_sentence(document, problem)} {problem.advice}" for problem in ordered[:MOST_SHOWN]]
-    lines += [f"and {len(ordered) - MOST_SHOWN} more."] if len(ordered) > MOST_SHOWN else []
-    return RequestError(first.code, "\n  ".join(lines), "Correct these, and try again.")
+        details = sorted(error.errors(include_url=False), key=lambda detail: document.line(_path(detail)))
+        shown = [_problem(schema, detail) for detail in details[:MOST_SHOWN]]
+        raise _refusal(document, shown, len(details)) from None
 
 
 def known_keys(schema: type[Section], path: Path) -> list[str]:
@@ -55,17 +44,28 @@ def known_keys(schema: type[Section], path: Path) -> list[str]:
     return list(_resolved(whole, node).get("properties", {}))
 
 
+def _refusal(document: Document, problems: Sequence[Problem], count: int) -> RequestError:
+    """One error for `count` problems, of which the first few are told, in the order of their lines."""
+    first = problems[0]
+    if count == 1:
+        return RequestError(first.code, _sentence(document, first), first.advice)
+    lines = [f"{document.source} has {count} mistakes:"]
+    lines += [f"{_sentence(document, problem)} {problem.advice}" for problem in problems]
+    lines += [f"and {count - len(problems)} more."] if count > len(problems) else []
+    return RequestError(first.code, "\n  ".join(lines), "Correct these, and try again.")
+
+
 def _sentence(document: Document, problem: Problem) -> str:
     name = dotted(problem.path)
     return f"{document.where(problem.path)}: {f'{name} ' if name else 'the file '}{problem.what}."
 
 
 def _problem(schema: type[Section], detail: ErrorDetails) -> Problem:
-    path: Path = tuple(step for step in detail["loc"] if step != "[key]")
-    context: dict[str, Any] = detail.get("ctx", {})
+    path = _path(detail)
     match detail["type"]:
         case "koala":
-            return Problem((*path, *context["at"]), context["code"], context["what"], context["advice"])
+            context = detail["ctx"]
+            return Problem(path, context["code"], context["what"], context["advice"])
         case "extra_forbidden" | "invalid_key":
             return _unknown_key(schema, path)
         case "missing":
@@ -76,6 +76,12 @@ def _problem(schema: type[Section], detail: ErrorDetails) -> Problem:
         case _:
             what = f"is {kind_of(detail['input'])}, which does not fit: {detail['msg']}"
             return Problem(path, "wrong_value", what, "See the file's reference for what belongs there.")
+
+
+def _path(detail: ErrorDetails) -> Path:
+    """pydantic marks a key that is itself wrong by a step of its own."""
+    below: Path = tuple(detail.get("ctx", {}).get("at", ()))
+    return (*(step for step in detail["loc"] if step != "[key]"), *below)
 
 
 def _unknown_key(schema: type[Section], path: Path) -> Problem:
@@ -91,10 +97,6 @@ def _part(node: Mapping[str, Any], step: str | int) -> Mapping[str, Any]:
     return dict(found)
 
 
-def _resolved(whole: Mapping[str, Any], node: Any) -> Mapping[str, Any]:
-    for choice in node.get("anyOf", ()) if isinstance(node, dict) else ():
-        if "$ref" in choice or "properties" in choice:
-            node = choice
-    if isinstance(node, dict) and "$ref" in node:
-        return dict(whole["$defs"][node["$ref"].rsplit("/", 1)[-1]])
-    return node if isinstance(node, dict) else {}
+def _resolved(whole: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference = str(node.get("$ref", "")).rpartition("/")[2]
+    return dict(whole["$defs"][reference]) if reference else node
