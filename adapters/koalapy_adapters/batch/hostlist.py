@@ -15,7 +15,7 @@ _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?\Z")
 def expand(text: str) -> List[str]:
     """The hosts in order. Several brackets in a name multiply, the last turning fastest. Raises ValueError."""
     parts = _PART.findall(text)
-    if ",".join(parts) != text:
+    if not parts or ",".join(parts) != text:
         raise ValueError("not a host list: %.200r" % text)
     hosts: List[str] = []
     for part in parts:

@@ -77,7 +77,7 @@ def find_argv(site: Site, tag: str) -> Argv:
 
 def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
     """XML has the names whole; the text format cuts them to ten characters."""
-    return sge_jobs.first([status for status in parse_status(result).values() if status.name == tag])
+    return sge_jobs.newest([status for status in parse_status(result).values() if status.name == tag])
 
 
 def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
@@ -90,7 +90,7 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
     if result.exit_status != 0 and re.search(r"job (name|id) \S+ not found", result.stderr + result.stdout):
         return None
     check(result, UNREACHABLE)
-    return sge_jobs.first([status for status in sge_jobs.accounted_jobs(result) if status.name == tag])
+    return sge_jobs.newest([status for status in sge_jobs.accounted_jobs(result) if status.name == tag])
 
 
 def cancel_argv(batch_ids: Sequence[str]) -> Argv:

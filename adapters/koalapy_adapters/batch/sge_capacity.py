@@ -110,7 +110,7 @@ def _size(host: str, ours: List[Instance], busy: Dict[str, int]) -> int:
     """The processors of a host, once: its own number of slots, where the site set one, else its largest queue's."""
     here = [each for each in ours if each.host == host]
     limits = [each.left + busy[host] for each in here if each.left is not None]
-    return min([max(each.total for each in here), *limits]) if len(here) == 1 or not limits else min(limits)
+    return min(sum(each.total for each in here), *limits) if limits else max(each.total for each in here)
 
 
 def _free(site: Site, ours: List[Instance], busy: Dict[str, int]) -> List[int]:

@@ -141,6 +141,9 @@ def _seconds(text: str) -> float:
     return float(match.group(0)) if match else 0.0
 
 
-def first(statuses: List[JobStatus]) -> Optional[JobStatus]:
-    """Of several jobs of one tag, the one that still lives, else the latest."""
-    return max(statuses, key=lambda status: (status.state != ENDED, int(status.batch_id)), default=None)
+def newest(statuses: List[JobStatus]) -> Optional[JobStatus]:
+    """Of several jobs of one tag, the one that still lives, else the latest; of several records of it, the last, which
+    is the job's own: those of its tasks on other hosts, where the site keeps them, are written before.
+    """
+    ordered = sorted(statuses, key=lambda status: (status.state != ENDED, int(status.batch_id)))
+    return ordered[-1] if ordered else None

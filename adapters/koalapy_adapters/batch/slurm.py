@@ -127,12 +127,13 @@ def parse_cancel(result: Result) -> None:
 
 
 def _shape(job: BatchJob) -> List[str]:
-    """One task a processor, so that Slurm itself spreads them.
+    """One task a processor, so that Slurm itself spreads them. That is the default, and said with --cpus-per-task it
+    would hold for every srun of the job too.
 
     Slurm allocates --ntasks-per-node processors on every node, the last too: 9 processors, 4 a node, as 3 on each of
     3 nodes waste none.
     """
-    shape = ["--ntasks=%d" % job.processors, "--cpus-per-task=1"]
+    shape = ["--ntasks=%d" % job.processors]
     if job.processors_per_node:
         nodes = rounded_up(job.processors, job.processors_per_node)
         shape += ["--nodes=%d" % nodes, "--ntasks-per-node=%d" % rounded_up(job.processors, nodes)]

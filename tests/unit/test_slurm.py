@@ -1,0 +1,461 @@
+"""Slurm's dialect on output captured from real clusters (22.05 unless a name says otherwise)."""
+
+import re
+from pathlib import Path
+
+import pytest
+from koalapy_adapters.batch import hostlist, slurm
+from koalapy_adapters.batch.protocol import BatchJob, Host, JobStatus, Site
+from koalapy_adapters.batch.slurm_words import STATES, holds, stuck
+from koalapy_adapters.errors import (
+    BatchError,
+    RequestError,
+    Result,
+    SiteError,
+    TransientError,
+    UnreadableError,
+)
+
+SAMPLES = Path(__file__).parent / "samples" / "slurm"
+SITE = Site(user="koala")
+
+
+def tag(number: int) -> str:
+    return f"kaaaaa{number:09d}"
+
+
+def said(name: str, argv: list[str] | None = None) -> Result:
+    """A command that succeeded with this sample."""
+    return Result(argv or [name], 0, (SAMPLES / f"{name}.out").read_text(), "")
+
+
+def failed(name: str, exit_status: int | None = 1) -> Result:
+    return Result([name], exit_status, "", (SAMPLES / f"{name}.err").read_text())
+
+
+def printed(text: str, argv: list[str] | None = None) -> Result:
+    return Result(argv or ["a command"], 0, text, "")
+
+
+def job(**wishes: object) -> BatchJob:
+    wishes = {"processors": 2, "walltime_s": 60, "command": ["true"], "directory": "/home/koala/t", **wishes}
+    return BatchJob(tag=tag(1), **wishes)  # type: ignore[arg-type]
+
+
+# ---- submit ----------------------------------------------------------------------------------------------------------
+
+
+def directives(of: BatchJob) -> list[str]:
+    return re.findall(r"^#SBATCH (.*)$", slurm.script(of), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("processors", "per_node", "shape"),
+    [
+        (5, None, ["--ntasks=5"]),
+        (8, 4, ["--ntasks=8", "--nodes=2", "--ntasks-per-node=4"]),
+        (9, 4, ["--ntasks=9", "--nodes=3", "--ntasks-per-node=3"]),
+        (5, 4, ["--ntasks=5", "--nodes=2", "--ntasks-per-node=3"]),
+        (2, 4, ["--ntasks=2", "--nodes=1", "--ntasks-per-node=2"]),
+    ],
+)
+def test_processors_are_tasks_spread_evenly(processors: int, per_node: int | None, shape: list[str]) -> None:
+    assert directives(job(processors=processors, processors_per_node=per_node))[: len(shape)] == shape
+
+
+@pytest.mark.parametrize(("walltime_s", "minutes"), [(1, 1), (60, 1), (61, 2), (3600, 60)])
+def test_walltime_is_rounded_up_to_minutes(walltime_s: int, minutes: int) -> None:
+    assert f"--time={minutes}" in directives(job(walltime_s=walltime_s))
+
+
+def test_memory_is_rounded_up_to_mebibytes() -> None:
+    assert "--mem-per-cpu=513M" in directives(job(memory_per_processor=512 * 1024**2 + 1))
+
+
+def test_a_users_options_cannot_undo_what_is_promised() -> None:
+    lines = directives(job(native=["--requeue", "--export=NONE", "--job-name=other"]))
+    assert lines.index("--requeue") < lines.index("--no-requeue")
+    assert lines.index("--export=NONE") < lines.index("--export=ALL")
+    assert lines.index("--job-name=other") < lines.index(f"--job-name={tag(1)}")
+    argv = slurm.submit_argv(job(), "/home/koala/t/script")
+    assert {"--no-requeue", "--export=ALL", f"--job-name={tag(1)}"} < set(argv)
+
+
+@pytest.mark.parametrize("field", ["queue", "account", "qos", "reservation", "constraint"])
+def test_a_line_break_cannot_reach_the_shell(field: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        slurm.script(job(**{field: "a\nrm -rf /"}))
+    assert caught.value.code == "bad_value"
+
+
+def test_a_line_break_in_a_native_option_is_refused() -> None:
+    with pytest.raises(RequestError):
+        slurm.script(job(native=["--comment=a\nrm -rf /"]))
+
+
+@pytest.mark.parametrize(("printed_id", "batch_id"), [("59\n", "59"), ("59;alpha\n", "59")])
+def test_submit_gives_the_id(printed_id: str, batch_id: str) -> None:
+    assert slurm.parse_submit(printed(printed_id)) == batch_id
+
+
+@pytest.mark.parametrize("words", ["", "Submitted\n", "59 60\n"])
+def test_submit_without_an_id_is_unreadable(words: str) -> None:
+    with pytest.raises(UnreadableError):
+        slurm.parse_submit(printed(words))
+
+
+@pytest.mark.parametrize(
+    ("sample", "error", "code"),
+    [
+        ("err_bad_account", RequestError, "account_not_permitted"),
+        ("err_bad_constraint", RequestError, "no_such_constraint"),
+        ("err_bad_gres", RequestError, "no_such_resource"),
+        ("err_license", RequestError, "no_such_resource"),
+        ("err_bad_nodelist", RequestError, "bad_native"),
+        ("err_bad_option", RequestError, "bad_native"),
+        ("err_bad_time", RequestError, "bad_native"),
+        ("err_bad_partition", RequestError, "no_such_queue"),
+        ("err_bad_reservation", RequestError, "no_such_reservation"),
+        ("err_time_limit", RequestError, "walltime_too_long"),
+        ("err_too_many_cpus", RequestError, "too_many_processors"),
+        ("err_too_many_nodes_partition", RequestError, "too_many_processors"),
+        ("err_too_much_mem", RequestError, "memory_too_large"),
+        ("err_no_script", SiteError, "script_missing"),
+        ("ctld_down_sbatch___wrap_true", TransientError, "batch_system_unreachable"),
+    ],
+)
+def test_a_refusal_says_whose_move_it_is(sample: str, error: type[BatchError], code: str) -> None:
+    with pytest.raises(error) as caught:
+        slurm.parse_submit(failed(sample))
+    assert caught.value.code == code
+    assert caught.value.message.endswith(".")
+    assert caught.value.advice.endswith(".")
+    assert caught.value.result is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "code"),
+    [
+        ("sbatch: error: AssocMaxSubmitJobLimit", TransientError, "submit_limit"),
+        ("sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
+         "size and/or time limits)", RequestError, "accounting_limit"),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", TransientError,
+         "batch_system_unreachable"),
+        ("sbatch: error: Batch job submission failed: Unspecified error", SiteError, "site_refuses"),
+        ("sbatch: error: the moon is in the wrong place", UnreadableError, "unreadable_answer"),
+    ],
+    ids=["submit limit", "policy", "timed out", "submit filter", "unknown"],
+)  # fmt: skip
+def test_words_of_slurm_errno(words: str, error: type[BatchError], code: str) -> None:
+    with pytest.raises(error) as caught:
+        slurm.parse_submit(Result(["sbatch"], 1, "", words))
+    assert caught.value.code == code
+
+
+def test_a_command_that_was_ended_may_have_done_its_work() -> None:
+    with pytest.raises(TransientError) as caught:
+        slurm.parse_submit(Result(["sbatch"], None, "", ""))
+    assert caught.value.code == "no_answer"
+
+
+def test_a_missing_command_is_the_sites() -> None:
+    with pytest.raises(SiteError) as caught:
+        slurm.parse_describe(Result(["scontrol"], 127, "", "scontrol: not there"))
+    assert caught.value.code == "command_missing"
+
+
+# ---- describe --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sample", "features"), [("config-scontrol", ["memory"]), ("config_accounting", ["accounting", "memory"])]
+)
+def test_describe_gives_version_and_features(sample: str, features: list[str]) -> None:
+    assert slurm.parse_describe(said(sample)) == ("22.05.8", features)
+
+
+# ---- status, find, history -------------------------------------------------------------------------------------------
+
+ENDED = {
+    21: ("exited", 7),
+    22: ("killed", 137),
+    23: ("exited", 0),
+    25: ("cancelled", 143),
+}
+
+
+@pytest.mark.parametrize("sample", ["ended-squeue", "24.11-ended-squeue"])
+def test_status_of_ended_jobs(sample: str) -> None:
+    statuses = {status.name: status for status in slurm.parse_status(said(sample)).values()}
+    for number, (ending, exit_status) in ENDED.items():
+        status = statuses[tag(number)]
+        assert (status.state, status.ending, status.exit_status) == ("ended", ending, exit_status)
+
+
+def test_a_job_that_could_not_write_its_output_is_lost_and_not_killed() -> None:
+    status = slurm.parse_status(said("ended-squeue"))["104"]
+    assert (status.ending, status.exit_status, status.reason) == ("lost", None, "JobLaunchFailure")
+
+
+def test_a_forgotten_job_is_not_listed() -> None:
+    forgotten = Result(["squeue"], 1, "", (SAMPLES / "forgotten-squeue.out").read_text())
+    assert slurm.parse_status(forgotten) == {}
+
+
+@pytest.mark.parametrize("sample", ["ctld_down_squeue", "ctld_down_sinfo", "ctld_down_scontrol_show_job_1"])
+def test_a_controller_that_is_down_is_not_a_forgotten_job(sample: str) -> None:
+    for parse in (
+        slurm.parse_status,
+        lambda result: slurm.parse_find(result, tag(1)),
+        lambda result: slurm.parse_history(result, tag(1)),
+    ):
+        with pytest.raises(TransientError):
+            parse(failed(sample))
+
+
+def test_find_prefers_the_job_that_lives() -> None:
+    lines = [f"7|RUNNING|koala|batch|1|0|0|None| {tag(1)}", f"9|FAILED|koala|batch|1|256|0|NonZeroExitCode| {tag(1)}"]
+    found = slurm.parse_find(printed("\n".join(lines)), tag(1))
+    assert found is not None
+    assert (found.batch_id, found.state) == ("7", "running")
+    assert slurm.parse_find(printed(""), tag(1)) is None
+
+
+def test_a_name_that_merely_begins_like_a_tag_is_another_job() -> None:
+    assert slurm.parse_find(printed(f"7|RUNNING|koala|batch|1|0|0|None|{tag(1)}0"), tag(1)) is None
+
+
+def test_every_state_of_the_manual_is_known_and_no_other() -> None:
+    line = f"7|%s|koala|batch|1|0|0|None| {tag(1)}"
+    for word, state in STATES.items():
+        assert slurm.parse_status(printed(line % word))["7"].state == state
+    with pytest.raises(UnreadableError, match="BEWITCHED"):
+        slurm.parse_status(printed(line % "BEWITCHED"))
+
+
+SHOWN = {
+    "scontrol_job_running_oneline": ("running", "", None),
+    "scontrol_job_held": ("held", "", None),
+    "scontrol_job_depnever": ("queued", "", None),
+    "scontrol_job_done": ("ended", "exited", 0),
+    "scontrol_job_failed": ("ended", "exited", 7),
+    "scontrol_job_badout": ("ended", "lost", None),
+    "scontrol_job_cancelled": ("ended", "cancelled", 143),
+    "scontrol_job_timeout": ("ended", "walltime", 143),
+    "node_fail_scontrol": ("ended", "lost", None),
+    "killed-scontrol": ("ended", "killed", 137),
+    "24.11-killed-scontrol": ("ended", "killed", 137),
+    "cancelled-scontrol": ("ended", "cancelled", 143),
+}
+
+
+def history(text: str) -> JobStatus | None:
+    name = re.search(r"JobName=(\S+)", text)
+    return slurm.parse_history(printed(" ".join(text.split()), ["scontrol"]), name.group(1) if name else "")
+
+
+@pytest.mark.parametrize(("sample", "expected"), SHOWN.items(), ids=list(SHOWN))
+def test_the_controller_remembers(sample: str, expected: tuple[str, str, int | None]) -> None:
+    status = history((SAMPLES / f"{sample}.out").read_text())
+    assert status is not None
+    assert (status.state, status.ending, status.exit_status) == expected
+
+
+def test_a_dependency_that_never_clears_is_stuck() -> None:
+    status = history((SAMPLES / "scontrol_job_depnever.out").read_text())
+    assert status is not None
+    assert status.stuck == "dependency_never_satisfied"
+
+
+def test_restarts_are_counted() -> None:
+    status = history((SAMPLES / "preempt_requeue_scontrol.out").read_text())
+    assert status is not None
+    assert (status.state, status.restarts, status.reason, status.stuck) == ("queued", 1, "BeginTime", "")
+
+
+def test_an_id_given_to_another_job_is_not_ours() -> None:
+    assert slurm.parse_history(said("killed-scontrol", ["scontrol"]), tag(99)) is None
+
+
+def test_no_accounting_and_purged_jobs_are_unknown() -> None:
+    assert slurm.parse_history(failed("sacct_disabled"), tag(1)) is None
+    assert slurm.parse_history(failed("purged_scontrol"), tag(1)) is None
+    with pytest.raises(TransientError):
+        slurm.parse_history(failed("dbd_down_sacct___"), tag(1))
+
+
+def test_the_accounting_knows_ended_jobs() -> None:
+    rows = [line.split("|") for line in (SAMPLES / "sacct_short.out").read_text().splitlines()]
+    argv = slurm.history_argv(SITE, "tlimit", "")
+    assert argv is not None
+    assert "--format=JobIDRaw,JobName,State,ExitCode" in argv
+    answer = printed("".join("|".join(row[1:5]) + "\n" for row in rows), argv)
+    endings = {name: slurm.parse_history(answer, name) for name in ("done0", "fail7", "kill9", "tlimit", "running")}
+    assert {name: (status.ending, status.exit_status) for name, status in endings.items() if status} == {
+        "done0": ("", None),  # this one was requeued
+        "fail7": ("exited", 7),
+        "kill9": ("killed", 137),
+        "tlimit": ("walltime", None),
+        "running": ("cancelled", None),
+    }
+
+
+# ---- pending reasons -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("PartitionTimeLimit", "partition_time_limit"),
+        ("PartitionNodeLimit", "partition_node_limit"),
+        ("BadConstraints", "bad_constraints"),
+        ("InvalidAccount", "invalid_account"),
+        ("InvalidQOS", "invalid_qos"),
+        ("QOSNotAllowed", "qos_not_allowed"),
+        ("QOSMaxCpuPerJobLimit", "qos_max_cpu_per_job_limit"),
+        ("QOSMaxWallDurationPerJobLimit", "qos_max_wall_duration_per_job_limit"),
+        ("QOSMinCpuNotSatisfied", "qos_min_cpu_not_satisfied"),
+        ("AssocMaxCpuMinutesPerJobLimit", "assoc_max_cpu_minutes_per_job_limit"),
+        ("AssocGrpCPUMinutesLimit", "assoc_grp_cpu_minutes_limit"),
+        ("AssocGrpBillingMinutes", "assoc_grp_billing_minutes"),
+        ("QOSGrpWallLimit", "qos_grp_wall_limit"),
+        ("JobHeldAdmin", "job_held_admin"),
+        ("launch failed requeued held", "launch_failed"),
+        ("launch_failed_requeued_held", "launch_failed"),
+        ("job requeued in held state", "launch_failed"),
+    ],
+)
+def test_reasons_that_cannot_clear(reason: str, code: str) -> None:
+    assert stuck(reason) == code
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "None",
+        "Resources",
+        "Priority",
+        "BeginTime",
+        "Dependency",
+        "Licenses",
+        "JobHeldUser",
+        "PartitionDown",
+        "PartitionInactive",
+        "Reservation",
+        "ReqNodeNotAvail",
+        "ReqNodeNotAvail, UnavailableNodes:alpha-c3",
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+        "AssocMaxJobsLimit",
+        "AssocGrpCpuLimit",
+        "AssocGrpCPURunMinutesLimit",
+        "AssocGrpGRESRunMinutes",
+        "QOSMaxCpuPerUserLimit",
+        "QOSMaxJobsPerUserLimit",
+        "QOSGrpNodeLimit",
+        "MaxCpuPerAccount",
+    ],
+)
+def test_reasons_that_clear_by_themselves(reason: str) -> None:
+    assert stuck(reason) == ""
+
+
+def test_a_job_that_was_requeued_held_is_held_and_stuck() -> None:
+    line = f"7|PENDING|koala|batch|1|0|1|launch failed requeued held| {tag(1)}"
+    status = slurm.parse_status(printed(line))["7"]
+    assert (status.state, status.stuck) == ("held", "launch_failed")
+    assert holds("JobHeldUser")
+    assert not holds("Resources")
+
+
+# ---- cancel ----------------------------------------------------------------------------------------------------------
+
+
+def test_cancelling_what_has_ended_is_no_error() -> None:
+    slurm.parse_cancel(printed(""))
+    slurm.parse_cancel(failed("scancel_done_verbose"))
+    with pytest.raises(TransientError):
+        slurm.parse_cancel(failed("ctld_down_scancel_1", 8))
+
+
+# ---- inside a job ----------------------------------------------------------------------------------------------------
+
+
+def no_file(path: str) -> str:
+    raise AssertionError(path)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Of a job of 5 processors, at most 4 a node, on two nodes of which Slurm gave three processors each."""
+    return {
+        "SLURM_JOB_ID": "61",
+        "SLURM_JOB_NODELIST": "mu-c[1-2]",
+        "SLURM_TASKS_PER_NODE": "3(x2)",
+        "SLURM_JOB_CPUS_PER_NODE": "3(x2)",
+        "SLURM_NTASKS": "5",
+        **more,
+    }
+
+
+def test_hosts_have_the_processors_asked_for_and_no_more() -> None:
+    assert slurm.hosts(environment(), no_file) == [Host("mu-c1", 3), Host("mu-c2", 2)]
+    assert slurm.batch_id(environment()) == "61"
+
+
+def test_restarts_are_zero_unless_said() -> None:
+    assert slurm.restarts(environment()) == 0
+    assert slurm.restarts(environment(SLURM_RESTART_COUNT="2")) == 2
+
+
+def test_one_srun_starts_an_agent_on_every_node() -> None:
+    (launch,) = slurm.launch(environment(), ["mu-c1", "mu-c2"], ["python3", "agent"])
+    assert launch.hosts == ["mu-c1", "mu-c2"]
+    assert launch.argv[0] == "srun"
+    assert launch.argv[-3:] == ["--", "python3", "agent"]
+    wanted = {"--nodes=2", "--ntasks=2", "--cpus-per-task=3", "--nodelist=mu-c1,mu-c2", "--export=ALL", "--overlap"}
+    assert wanted < set(launch.argv)
+
+
+def test_nodes_of_unequal_processors_are_started_apart() -> None:
+    unequal = environment(SLURM_JOB_CPUS_PER_NODE="4,1")
+    launches = slurm.launch(unequal, ["mu-c1", "mu-c2"], ["agent"])
+    assert [(launch.hosts, "--cpus-per-task=4" in launch.argv) for launch in launches] == [
+        (["mu-c1"], True),
+        (["mu-c2"], False),
+    ]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"SLURM_TASKS_PER_NODE": "3"}, {"SLURM_TASKS_PER_NODE": "x"}, {"SLURM_JOB_NODELIST": "a[1-"}],
+    ids=["count", "number", "list"],
+)  # fmt: skip
+def test_an_allocation_that_makes_no_sense_is_unreadable(broken: dict[str, str]) -> None:
+    with pytest.raises(UnreadableError):
+        slurm.hosts(environment(**broken), no_file)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("a", ["a"]),
+        ("a,b-1", ["a", "b-1"]),
+        ("a[1-3,07-09],b", ["a1", "a2", "a3", "a07", "a08", "a09", "b"]),
+        ("r[1-2]n[08-10]x", ["r1n08x", "r1n09x", "r1n10x", "r2n08x", "r2n09x", "r2n10x"]),
+        ("n[098-101]", ["n098", "n099", "n100", "n101"]),
+    ],
+)
+def test_host_lists(text: str, hosts: list[str]) -> None:
+    assert hostlist.expand(text) == hosts
+
+
+@pytest.mark.parametrize("text", ["", "a,,b", "a[", "a[]", "a[3-1]", "a[x]", "a[1-999999999]", "a[1-99999]b[1-99999]"])
+def test_broken_host_lists(text: str) -> None:
+    with pytest.raises(ValueError, match="host"):
+        hostlist.expand(text)
+
+
+def test_counts() -> None:
+    assert hostlist.expand_counts("4(x2),1") == [4, 4, 1]
+    for text in ("", "4(x)", "4(x999999999)"):
+        with pytest.raises(ValueError, match="counts"):
+            hostlist.expand_counts(text)
