@@ -23,6 +23,7 @@ from koalapy.runtime.koalad import Koalad
 from koalapy.runtime.registry import load, registered
 
 _LOG = structlog.get_logger()
+_CANCEL_S = 600.0
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -72,7 +73,7 @@ class _Daemon:
         """Until told to end. Jobs run on, unless they are to be cancelled first."""
         self._end.wait()
         if self._cancel:
-            self._koalad.cancel_all()
+            self._koalad.cancel_all(_CANCEL_S)
         self._locations.socket.unlink(missing_ok=True)
         self._server.stop()
         self._koalad.stop()

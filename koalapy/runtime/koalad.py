@@ -1,0 +1,72 @@
+"""koalad without its API: store, engine, driver and links, put together for one grid."""
+
+import contextlib
+from pathlib import Path
+
+import structlog
+
+from koalapy.config import GridFile, engine_settings
+from koalapy.driver import Driver
+from koalapy.engine import Engine
+from koalapy.model.errors import RequestError
+from koalapy.model.records import Step
+from koalapy.model.states import JobState
+from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.links import ClusterLinks
+from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.registry import policies
+from koalapy.runtime.service import Service
+from koalapy.store.open import open_store
+
+_LOG = structlog.get_logger()
+
+
+class Koalad:
+    """One grid's koalad. `start` returns at once; clusters connect in their own time.
+
+    Raises KoalaError where the store cannot be opened or a policy is not known; then nothing was started.
+    """
+
+    def __init__(self, grid: GridFile, state_directory: Path) -> None:
+        settings = engine_settings(grid)
+        chosen = policies(settings)
+        self.grid = grid.grid
+        self._clock = SystemClock()
+        self._store = open_store(grid.store, state_directory)
+        snapshot = self._store.load()
+        self._links = ClusterLinks(grid, snapshot.instance, self._store.epoch, self._clock)
+        driver = Driver(
+            Engine(settings, chosen, snapshot),
+            self._store,
+            self._links,
+            self._clock,
+            snapshot.outbox,
+            self._store.next_number,
+            self._committed,
+        )
+        self._loop = DriverLoop(driver, self._clock)
+        self.service = Service(self._store, self._loop, self._clock, self._links.read)
+
+    def start(self) -> None:
+        self._loop.start()
+        self._links.start(self._loop)
+
+    def cancel_all(self, patience_s: float) -> None:
+        """End every job, and wait until nothing of them is left."""
+        unfinished = [state for state in JobState if not state.final]
+        jobs = [job.id for job in self.service.jobs(unfinished)]
+        for job in jobs:
+            with contextlib.suppress(RequestError):  # it may just have ended
+                self.service.cancel(job)
+        self.service.wait(jobs, patience_s)
+
+    def stop(self) -> None:
+        """Jobs run on."""
+        self._links.close()
+        self._loop.stop()
+        self._store.close()
+
+    def _committed(self, step: Step) -> None:
+        for line in step.history:
+            _LOG.info(line.kind, job=line.job, **line.details)
+        self.service.notify()
