@@ -22,7 +22,7 @@ def build(environment: Mapping[str, str], say: Say) -> None:
     say("Looking for the base image…")
     _run(["bash", str(layout.directory() / "base" / "make-base")], {}, BUILD_TIMEOUT_S, "base_failed")
     say("Building the images…")
-    _compose(["build"], environment, BUILD_TIMEOUT_S, "build_failed")
+    _compose(["build", *layout.IMAGES.values()], environment, BUILD_TIMEOUT_S, "build_failed")
 
 
 def up(environment: Mapping[str, str]) -> None:

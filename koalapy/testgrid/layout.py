@@ -17,7 +17,8 @@ from koalapy.data import data_path
 PROJECT = "koala-testgrid"
 USER = "koala"
 NETWORKS: tuple["Network", ...] = ("cluster", "access")
-IMAGES = (f"{PROJECT}-slurm", f"{PROJECT}-sge")
+# Each image with one of the services that are built from it; building it for all would repeat it.
+IMAGES = {f"{PROJECT}-slurm": "alpha", f"{PROJECT}-sge": "gamma"}
 
 Network = Literal["cluster", "access"]
 
