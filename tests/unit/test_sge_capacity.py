@@ -1,0 +1,109 @@
+"""What Grid Engine's dialect makes of a queue: on captured output, and on that changed in one respect."""
+
+import re
+from pathlib import Path
+
+import pytest
+from koalapy_adapters.batch import sge
+from koalapy_adapters.batch.protocol import Capacity, Site
+from koalapy_adapters.errors import Result, SiteError
+
+SAMPLES = Path(__file__).parent / "samples" / "sge"
+SITE = Site(user="koala", queue="all.q", parallel_environment="mpi")
+
+
+def tag(number: int) -> str:
+    return f"kaaaaa{number:09d}"
+
+
+def said(name: str) -> Result:
+    """A command that printed this sample on stdout."""
+    return printed((SAMPLES / f"{name}.out").read_text())
+
+
+def printed(text: str) -> Result:
+    return Result(["a command"], 0, text, "")
+
+
+def captured(state: str, site: Site = SITE, selected: str = "") -> Capacity:
+    return sge.parse_capacity(site, [said(f"{state}-qstat"), said(selected or f"{state}-qselect")])
+
+
+def test_a_busy_cluster() -> None:
+    """Three hosts of four processors in two queues: all.q has 3 of wombat's and 6 of ours, short.q 1 of wombat's."""
+    seen = captured("busy")
+    assert (seen.total, seen.idle, seen.ours, seen.others) == (12, 2, 6, 4)
+    assert (seen.free_nodes, seen.unit) == ([[2, 1]], "slot")
+    assert seen.allocated == [tag(11)]
+    assert sorted(seen.pending) == [tag(12), tag(13), tag(14)]
+    assert {status.name: (status.state, status.stuck) for status in seen.statuses.values()} == {
+        tag(11): ("running", ""),
+        tag(12): ("queued", ""),
+        tag(13): ("held", ""),
+        tag(14): ("queued", "error_state"),
+    }
+
+
+def test_local_jobs_that_wait_are_those_that_want_slots_now() -> None:
+    """wombat's 12 slots; not the held one, the one in error, nor the one whose start time is years away."""
+    assert captured("busy").waiting_local == 1
+
+
+def test_without_priorities_every_waiting_job_counts() -> None:
+    ungraded = re.sub(r"(<JAT_prio>)[\d.]+", r"\g<1>0.00000", said("busy-qstat").stdout)
+    assert sge.parse_capacity(SITE, [printed(ungraded), said("busy-qselect")]).waiting_local == 2
+
+
+def test_processors_in_several_queues_count_once() -> None:
+    both = captured("busy", Site(user="koala"), "busy-any-qselect")
+    assert (both.total, both.idle, both.ours, both.others) == (12, 2, 6, 4)
+
+
+def test_without_a_limit_of_the_host_its_largest_queue_is_its_size() -> None:
+    unlimited = re.sub(r' *<resource name="slots" type="hc">.*\n', "", said("busy-qstat").stdout)
+    seen = sge.parse_capacity(Site(user="koala"), [printed(unlimited), said("busy-any-qselect")])
+    assert (seen.total, seen.idle, seen.free_nodes) == (12, 2, [[2, 1]])
+
+
+def test_hosts_that_do_not_answer_and_disabled_queues_are_out() -> None:
+    seen = captured("down")
+    assert (seen.total, seen.idle, seen.free_nodes) == (12, 4, [[4, 1]])
+
+
+@pytest.mark.parametrize("state", ["a", "A", "u", "au", "d", "D", "s", "S", "C", "E", "c", "o", "P"])
+def test_any_state_of_a_queue_means_that_nothing_starts_there(state: str) -> None:
+    stopped = said("busy-qstat").stdout.replace("</Queue-List>", f"<state>{state}</state></Queue-List>")
+    assert sge.parse_capacity(SITE, [printed(stopped), said("busy-qselect")]).idle == 0
+
+
+def test_slots_of_an_advance_reservation_are_out() -> None:
+    reserved = said("busy-qstat").stdout.replace("<slots_resv>0", "<slots_resv>2")
+    assert sge.parse_capacity(SITE, [printed(reserved), said("busy-qselect")]).idle == 1
+
+
+def test_interactive_queues_run_no_batch_jobs() -> None:
+    interactive = said("busy-qstat").stdout.replace("BIP", "I")
+    assert sge.parse_capacity(SITE, [printed(interactive), said("busy-qselect")]).idle == 0
+
+
+def test_whole_hosts_only_where_allocation_is_exclusive() -> None:
+    assert captured("busy", SITE._replace(exclusive=True)).idle == 0
+    assert captured("down", SITE._replace(exclusive=True)).idle == 4
+
+
+def test_hosts_of_other_queues_do_not_count() -> None:
+    seen = sge.parse_capacity(SITE, [said("busy-qstat"), printed("all.q@nu-c3\n")])
+    assert (seen.total, seen.idle, seen.ours, seen.others) == (4, 2, 1, 1)
+
+
+@pytest.mark.parametrize("words", ["", "error: no such parallel environment\n"])
+def test_a_queue_that_is_not_there(words: str) -> None:
+    with pytest.raises(SiteError) as caught:
+        sge.parse_capacity(SITE, [said("busy-qstat"), Result(["qselect"], 1, "", words)])
+    assert caught.value.code == "no_such_queue"
+
+
+def test_the_sample_of_another_cluster() -> None:
+    """Eight slots, seven in use by untagged jobs; a job that is starting again, arrays, and five that wait in vain."""
+    seen = sge.parse_capacity(Site(user="koala"), [said("qstat_f_xml"), printed("all.q@gamma\nshort.q@gamma\n")])
+    assert (seen.total, seen.idle, seen.ours, seen.others, seen.waiting_local) == (8, 1, 0, 7, 1)
