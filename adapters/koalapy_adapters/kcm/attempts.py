@@ -99,6 +99,7 @@ class Attempt:
         self.look_backoff = Backoff(5 * SECOND, 300 * SECOND)
         self.looking = False
         self.inspecting = False
+        self.outdated = False  # what is being looked at may have changed since
         self.heartbeat = 0
         self.sign_at = now  # when there was a sign of it, or none could be had
         # its end by koalad's wish

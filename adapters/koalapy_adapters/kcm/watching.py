@@ -40,6 +40,8 @@ def inspect_all(core: Core) -> List[Any]:
 def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
     """What lies in its directory."""
     attempt.inspecting = False
+    if attempt.outdated:
+        return _unsettle(attempt, attempt.unsettled)
     if sight.heartbeat != attempt.heartbeat:
         attempt.heartbeat, attempt.sign_at = sight.heartbeat, now
     actions: List[Any] = []
@@ -50,7 +52,7 @@ def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
 
 def unsighted(now: int, attempt: Attempt) -> None:
     """The shared directory is out of reach: that there was no sign of the attempt means nothing."""
-    attempt.inspecting = False
+    attempt.inspecting = attempt.outdated = False
     attempt.sign_at = now
 
 
@@ -62,6 +64,8 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
     status = outcome.listed
     if status is None and outcome.accounted is not None and outcome.accounted.state == ENDED:
         status = outcome.accounted
+    if status is not None and status.state == ENDED:
+        return _unsettle(attempt, status)
     if status is not None:
         return see(core, now, attempt, status)
     attempt.look_at = attempt.look_backoff.after(now)
@@ -85,7 +89,7 @@ def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
     actions: List[Any] = []
     if attempt.settle_at is not None and attempt.settle_at <= now:
         attempt.settle_at = None
-        actions.append(Inspect([attempt.tag]))
+        actions += _unsettle(attempt, attempt.unsettled)
     if attempt.look_at is not None and attempt.look_at <= now:
         attempt.look_at = None
         actions += [] if attempt.over else _look(attempt)
@@ -107,7 +111,17 @@ def _listed(core: Core, now: int, attempt: Attempt, status: Optional[JobStatus],
         return []  # the call was under way before the attempt was in
     if attempt.stage in (Stage.KNOWN, Stage.IN) and not attempt.gone and not _seen_ended(attempt):
         attempt.unsettled = status or JobStatus(attempt.batch_id, attempt.tag, MISSING)
+        attempt.outdated = attempt.inspecting
     return []
+
+
+def _unsettle(attempt: Attempt, status: Optional[JobStatus]) -> List[Any]:
+    """It is over by the batch system: look for a record that was not there before."""
+    attempt.unsettled, attempt.outdated = status, attempt.inspecting
+    if attempt.inspecting:
+        return []
+    attempt.inspecting = True
+    return [Inspect([attempt.tag])]
 
 
 def _settle(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
