@@ -28,7 +28,7 @@ from koalapy_adapters.batch.protocol import (
     Launch,
     Site,
 )
-from koalapy_adapters.batch.text import is_tag, native_lines, one_line, quoted
+from koalapy_adapters.batch.text import exec_line, is_tag, native_lines, one_line
 from koalapy_adapters.errors import Result
 
 NAME = "local"
@@ -68,7 +68,7 @@ def script(job: BatchJob) -> str:
         "output=" + one_line("output", job.output),
     ]
     lines = ["#!/bin/sh"] + ["#KOALA " + wish for wish in wishes + native_lines(job.native)]
-    return "\n".join(lines) + "\nexec " + quoted(job.command) + "\n"
+    return "\n".join(lines) + "\n" + exec_line(job.command)
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:
