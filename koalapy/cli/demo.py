@@ -163,7 +163,11 @@ def _summary(jobs: list[Document], stories: dict[int, Document], seconds: float)
 
 
 def _runs(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    """A koalad that has ended is our child still, until it is waited for."""
+    try:
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return Path(f"/proc/{pid}").exists()
 
 
 def _processes_in(directory: Path) -> list[int]:
