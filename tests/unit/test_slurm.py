@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import slurm
-from koalapy_adapters.batch.protocol import BatchJob, JobStatus, Site
+from koalapy_adapters.batch.protocol import BatchJob, Site
 from koalapy_adapters.batch.slurm_words import STATES, holds, stuck
 from koalapy_adapters.errors import (
     BatchError,
@@ -202,7 +202,7 @@ def test_a_forgotten_job_is_not_listed() -> None:
     assert slurm.parse_status(forgotten) == {}
 
 
-@pytest.mark.parametrize("sample", ["ctld_down_squeue", "ctld_down_sinfo", "ctld_down_scontrol_show_job_1"])
+@pytest.mark.parametrize("sample", ["ctld_down_squeue", "ctld_down_sinfo"])
 def test_a_controller_that_is_down_is_not_a_forgotten_job(sample: str) -> None:
     for parse in (
         slurm.parse_status,
@@ -233,55 +233,36 @@ def test_every_state_of_the_manual_is_known_and_no_other() -> None:
         slurm.parse_status(printed(line % "BEWITCHED"))
 
 
-SHOWN = {
-    "scontrol_job_running_oneline": ("running", "", None),
-    "scontrol_job_held": ("held", "", None),
-    "scontrol_job_depnever": ("queued", "", None),
-    "scontrol_job_done": ("ended", "exited", 0),
-    "scontrol_job_failed": ("ended", "exited", 7),
-    "scontrol_job_badout": ("ended", "lost", None),
-    "scontrol_job_cancelled": ("ended", "cancelled", 143),
-    "scontrol_job_timeout": ("ended", "walltime", 143),
-    "node_fail_scontrol": ("ended", "lost", None),
-    "killed-scontrol": ("ended", "killed", 137),
-    "24.11-killed-scontrol": ("ended", "killed", 137),
-    "cancelled-scontrol": ("ended", "cancelled", 143),
-}
-
-
-def history(text: str) -> JobStatus | None:
-    name = re.search(r"JobName=(\S+)", text)
-    return slurm.parse_history(printed(" ".join(text.split()), ["scontrol"]), name.group(1) if name else "")
-
-
-@pytest.mark.parametrize(("sample", "expected"), SHOWN.items(), ids=list(SHOWN))
-def test_the_controller_remembers(sample: str, expected: tuple[str, str, int | None]) -> None:
-    status = history((SAMPLES / f"{sample}.out").read_text())
-    assert status is not None
-    assert (status.state, status.ending, status.exit_status) == expected
-
-
-def test_a_dependency_that_never_clears_is_stuck() -> None:
-    status = history((SAMPLES / "scontrol_job_depnever.out").read_text())
-    assert status is not None
-    assert status.stuck == "dependency_never_satisfied"
+@pytest.mark.parametrize(
+    ("word", "exit_code", "ending", "exit_status"),
+    [
+        ("TIMEOUT", "0:15", "walltime", 143),
+        ("DEADLINE", "0", "walltime", None),
+        ("NODE_FAIL", "0:0", "lost", None),
+        ("BOOT_FAIL", "0", "lost", None),
+        ("OUT_OF_MEMORY", "0:125", "memory", None),
+        ("PREEMPTED", "0:15", "killed", 143),
+        ("CANCELLED", "0:0", "cancelled", None),
+        ("FAILED", "0:53", "lost", None),
+    ],
+)
+def test_endings(word: str, exit_code: str, ending: str, exit_status: int | None) -> None:
+    status = slurm.parse_status(printed(f"7|{word}|koala|batch|1|{exit_code}|0|None| {tag(1)}"))["7"]
+    assert (status.state, status.ending, status.exit_status) == ("ended", ending, exit_status)
 
 
 def test_restarts_are_counted() -> None:
-    status = history((SAMPLES / "preempt_requeue_scontrol.out").read_text())
-    assert status is not None
+    status = slurm.parse_status(printed(f"7|PENDING|koala|batch|1|0|1|BeginTime| {tag(1)}"))["7"]
     assert (status.state, status.restarts, status.reason, status.stuck) == ("queued", 1, "BeginTime", "")
 
 
-def test_an_id_given_to_another_job_is_not_ours() -> None:
-    assert slurm.parse_history(said("killed-scontrol", ["scontrol"]), tag(99)) is None
-
-
-def test_no_accounting_and_purged_jobs_are_unknown() -> None:
+def test_no_accounting_is_no_knowledge() -> None:
     assert slurm.parse_history(failed("sacct_disabled"), tag(1)) is None
-    assert slurm.parse_history(failed("purged_scontrol"), tag(1)) is None
+    assert slurm.parse_history(printed(""), tag(1)) is None
     with pytest.raises(TransientError):
         slurm.parse_history(failed("dbd_down_sacct___"), tag(1))
+    with pytest.raises(UnreadableError):
+        slurm.parse_history(printed("something new\n"), tag(1))
 
 
 def test_the_accounting_knows_ended_jobs() -> None:

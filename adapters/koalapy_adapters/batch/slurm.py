@@ -1,4 +1,4 @@
-"""Slurm, 22.05 and later, by its own commands; the manual pages are sbatch(1), squeue(1), scontrol(1), sacct(1)."""
+"""Slurm, 22.05 and later, by its own commands; the manual pages are sbatch(1), squeue(1), sinfo(1), sacct(1)."""
 
 import re
 from typing import Dict, List, Optional, Sequence
@@ -25,11 +25,13 @@ _MIB = 1024 * 1024
 _ALWAYS = ["--no-requeue", "--open-mode=append", "--export=ALL"]
 
 # Any other --export than ALL has Slurm run the user's login shell on the node first (up to 22.05 NIL too), which takes
-# a quarter of a second at best, and longer than its time-out at worst. So all is passed, and this drops it again.
+# a quarter of a second at best, and longer than its time-out at worst. So all is passed, and this drops it again but
+# for what Slurm sets itself: not even the LC_ALL=C of our own commands is to reach a program.
 _CLEAN = """\
 for name in $(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p'); do
     case $name in
-    SLURM_* | HOME | LOGNAME | PATH | SHELL | TMPDIR | USER | CUDA_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES) ;;
+    SLURM* | CUDA_VISIBLE_* | GPU_DEVICE_* | ROCR_VISIBLE_* | ZE_AFFINITY_*) ;;
+    HOME | LOGNAME | PATH | SHELL | TMPDIR | USER) ;;
     *) unset "$name" ;;
     esac
 done
@@ -81,7 +83,7 @@ def status_argv(batch_ids: Sequence[str]) -> Argv:
 
 def parse_status(result: Result) -> Dict[str, JobStatus]:
     """Ended jobs are listed for MinJobAge. Asked about one it has forgotten, squeue fails; of two, it is silent."""
-    if _forgotten(result):
+    if result.exit_status != 0 and "invalid job id" in result.stderr.lower():
         return {}
     check(result, UNREACHABLE)
     return slurm_jobs.by_id(slurm_jobs.status(job, result) for job in slurm_jobs.jobs(result))
@@ -98,22 +100,17 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
 
 
 def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
-    """With an id: the controller, which remembers for MinJobAge and needs no database. Without: the accounting."""
-    if batch_id:
-        return ["scontrol", "show", "job", "-o", batch_id]
+    """The accounting's database. What the controller still remembers of ended jobs, find and status have told."""
     fields = "--format=" + slurm_jobs.SACCT_FORMAT
     return ["sacct", "-n", "-X", "-P", "--user=" + site.user, "--name=" + tag, "--starttime=now-30days", fields]
 
 
 def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
-    """None also for an id that a reset controller has given to another job, and without a database."""
-    if _forgotten(result) or "accounting storage is disabled" in result.stderr:
+    """None without a database too."""
+    if "accounting storage is disabled" in result.stderr:
         return None
     check(result, UNREACHABLE)
-    if result.argv and result.argv[0] == "sacct":
-        return slurm_jobs.newest(job for job in slurm_jobs.accounted_jobs(result) if job.name == tag)
-    status = slurm_jobs.shown_job(result)
-    return status if status and status.name == tag else None
+    return slurm_jobs.newest(job for job in slurm_jobs.accounted_jobs(result) if job.name == tag)
 
 
 def cancel_argv(batch_ids: Sequence[str]) -> Argv:
@@ -174,7 +171,3 @@ def _identity(job: BatchJob) -> List[str]:
 def _path(path: str) -> str:
     """sbatch reads a directive as a shell reads its words."""
     return '"%s"' % one_line("directory", path).replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _forgotten(result: Result) -> bool:
-    return result.exit_status != 0 and "invalid job id" in result.stderr.lower()

@@ -1,4 +1,4 @@
-"""Slurm's jobs as squeue, scontrol and sacct list them, read into statuses."""
+"""Slurm's jobs as squeue and sacct list them, read into statuses."""
 
 import re
 from typing import Dict, Iterator, List, NamedTuple, Optional
@@ -12,6 +12,7 @@ from koalapy_adapters.errors import Result
 # forty times as long. The name comes last, since anybody may put a line break or a bar into it, and is cut to one more
 # than a tag has, too short for a line that could be taken for a job.
 SQUEUE_FORMAT = "JobID:|,State:|,UserName:|,Partition:|,NumCPUs:|,exit_code:|,RestartCnt:|,Reason:|,Name:.16"
+SACCT_FORMAT = "JobIDRaw,JobName,State,ExitCode"
 _JOB = re.compile(r"(\d+)\|([A-Z_]+)\|([^|]+)\|([^|]*)\|(\d+)\|(\d+(?::\d+)?)\|(\d+)\|([^|]*)\|(.*)\Z")
 
 # A larger "signal" is Slurm's own, such as the 125 of a job that ran out of memory.
@@ -56,26 +57,6 @@ def jobs(result: Result) -> Iterator[Job]:
 def status(job: Job, result: Result) -> JobStatus:
     """The job as the protocol says it. Raises UnreadableError for a state that Slurm's manual did not have."""
     return job_status(job.batch_id, job.name, job.state, job.reason, job.exit_code, job.restarts, result)
-
-
-def shown_job(result: Result) -> Optional[JobStatus]:
-    """The job of `scontrol show job -o`; None if there is none. Free text of the user comes after these keys."""
-    fields = dict(re.findall(r"(\w+)=(\S*)", result.stdout)[::-1])
-    if "JobId" not in fields:
-        return None
-    reason = re.search(r" Reason=(.*?) Dependency=", result.stdout)
-    return job_status(
-        fields["JobId"],
-        fields.get("JobName", ""),
-        fields.get("JobState", ""),
-        reason.group(1) if reason else "",
-        fields.get("ExitCode", "0:0"),
-        int(fields.get("Restarts", "0")),
-        result,
-    )
-
-
-SACCT_FORMAT = "JobIDRaw,JobName,State,ExitCode"
 
 
 def accounted_jobs(result: Result) -> Iterator[JobStatus]:
