@@ -132,7 +132,9 @@ class Relay:
         self._selector.register(candidate, selectors.EVENT_WRITE, lambda: self._connected(candidate))
 
     def _connected(self, candidate: socket.socket) -> None:
-        """The first that connects is asked; the others are let go."""
+        """The first that connects is asked; the others are let go, also those that the same select found ready."""
+        if candidate not in self._trying:
+            return
         error = candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         address = self._trying[candidate]
         now = self._clock()
