@@ -12,8 +12,10 @@ import os
 import shlex
 import sys
 import threading
+import time
 from typing import IO, Any, Dict, List
 
+_NO_USAGE = "code 24:"
 _WAIT = 60  # seconds that one wait for the end of a job lasts
 
 
@@ -92,7 +94,9 @@ class _Helper:
 
     def _failed(self, error: Exception) -> None:
         """Of a job that was deleted before it ran the library says only that it cannot tell: that is an end too."""
-        sys.stderr.write("wait: %s\n" % error)
+        if not str(error).startswith(_NO_USAGE):
+            sys.stderr.write("wait: %s\n" % error)
+            time.sleep(1)
         self._submitted.set()
         self.say({"ended": ""})
 

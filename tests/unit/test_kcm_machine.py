@@ -299,8 +299,8 @@ class TestCancel:
         assert said(kcm.handle(T0 + 1, Cancel(10, TAG))) == [Done(10), Gone(TAG, T0 + 1)]
 
     def test_many_are_checked_in_one_call(self) -> None:
-        tags = ["kabcde00000000%d" % number for number in range(5)]
-        kcm = machine(*[[tag, "%d" % (40 + place)] for place, tag in enumerate(tags)])
+        tags = [f"kabcde00000000{number}" for number in range(5)]
+        kcm = machine(*[[tag, str(40 + place)] for place, tag in enumerate(tags)])
         for tag in tags:
             kcm.handle(T0, Cancel(9, tag))
             kcm.handle(T0, do.Revoked(tag, True))

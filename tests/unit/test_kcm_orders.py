@@ -44,7 +44,7 @@ class Job:
 
 @dataclass
 class World:
-    """Batch system, shared directory and wrappers, with every action of the machine executed, then told, in any order."""
+    """Batch system, shared directory and wrappers; every action is executed at one time and told at another."""
 
     now: int = 1_000 * do.SECOND
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -256,15 +256,16 @@ def report(tag: str, phase: str) -> dict[str, Any]:
 
 STEPS = 120
 MOVES = (
-    ("execute", 8),
-    ("tell", 8),
-    ("start", 3),
-    ("finish", 2),
-    ("reconnect", 1),
-    ("late", 1),
-    ("forget", 2),
-    ("wait", 4),
-    ("submit", 1),
+    ("execute", 24),
+    ("tell", 24),
+    ("start", 9),
+    ("finish", 6),
+    ("reconnect", 3),
+    ("late", 3),
+    ("forget", 6),
+    ("wait", 12),
+    ("wake", 2),
+    ("submit", 3),
     ("cancel", 1),
 )
 
@@ -295,6 +296,7 @@ def move(world: World, dice: Random, name: str, tag: str) -> None:
             "finish": lambda: world.finish(dice.randrange(3), dice.random() < 0.7),
             "late": world.arrive_late,
             "forget": world.forget,
+            "wake": lambda: world.happen(do.Woken()),
         }[name]()
 
 

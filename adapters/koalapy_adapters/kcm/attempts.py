@@ -38,14 +38,14 @@ UNANSWERED = frozenset(
 
 
 class Backoff:
-    """A wait that doubles from `first` up to `limit` (microseconds)."""
+    """A wait that grows by so many percent each time, from `first` up to `limit` (microseconds)."""
 
-    def __init__(self, first: int, limit: int) -> None:
-        self._next, self._limit = first, limit
+    def __init__(self, first: int, limit: int, growth: int = 100) -> None:
+        self._next, self._limit, self._growth = first, limit, growth
 
     def after(self, now: int) -> int:
         """The instant of the next try."""
-        wait, self._next = self._next, min(2 * self._next, self._limit)
+        wait, self._next = self._next, min(self._next * (100 + self._growth) // 100, self._limit)
         return now + wait
 
 
@@ -58,9 +58,10 @@ class Ending:
         self.revoke_at: Optional[int] = None
         self.revoke_backoff = Backoff(SECOND // 4, 30 * SECOND)
         self.cancel_at: Optional[int] = None
+        self.cancelling = False  # the batch system's cancel runs
         self.cancel_backoff = Backoff(2 * SECOND, 60 * SECOND)
         self.check_at: Optional[int] = None
-        self.check_backoff = Backoff(SECOND // 20, 5 * SECOND)
+        self.check_backoff = Backoff(SECOND // 20, 5 * SECOND, growth=30)
         self.listed = True  # until the batch system says that it is not
         self.over = False  # the batch system says that it has ended
 

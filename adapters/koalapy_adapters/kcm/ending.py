@@ -73,6 +73,7 @@ def cancelled(core: Core, now: int, attempt: Attempt) -> List[Any]:
     """The cancel command ended. What it says matters less than what the queue says now."""
     end = attempt.ending
     if end is not None:
+        end.cancelling = False
         end.cancel_at = end.cancel_backoff.after(now)
         end.check_at = now
     return []
@@ -103,6 +104,13 @@ def checked(core: Core, now: int, outcome: JobsChecked) -> List[Any]:
         else:
             actions += _heard(core, now, attempt, outcome.statuses.get(attempt.batch_id), None)
     return actions
+
+
+def wake(attempt: Attempt, now: int) -> None:
+    """A batch job ended, perhaps this one's."""
+    end = attempt.ending
+    if end is not None and end.check_at is not None:
+        end.check_at = now
 
 
 def wrapper_silent(attempt: Attempt, now: int) -> None:
@@ -164,6 +172,7 @@ def _cancel(now: int, attempt: Attempt, end: Ending) -> List[Any]:
     if not attempt.batch_id:
         end.check_at = now
         return []
+    end.cancelling = True
     return [CancelJob(attempt.tag, attempt.batch_id)]
 
 
@@ -183,7 +192,8 @@ def _heard(
     end.listed = listed is not None and listed.state != ENDED
     if listed is not None and end.listed:
         attempt.sign_at = now
-        if listed.batch_id != attempt.batch_id:  # just found, or a second job of a submit in doubt
+        never_cancelled = end.cancel_at is None and not end.cancelling
+        if never_cancelled or listed.batch_id != attempt.batch_id:  # just found, or a second job after a doubt
             attempt.batch_id, end.cancel_at = listed.batch_id, now
         return []
     end.over = any(status is not None and status.state == ENDED for status in (listed, accounted))

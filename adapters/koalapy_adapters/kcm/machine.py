@@ -158,6 +158,8 @@ def _revoked(core: Core, now: int, event: do.Revoked) -> List[Any]:
 
 def _woken(core: Core, now: int, event: do.Woken) -> List[Any]:
     core.pace.soon(now)
+    for attempt in core.attempts.values():
+        ending.wake(attempt, now)
     return watching.inspect_all(core)
 
 

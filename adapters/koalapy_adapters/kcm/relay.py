@@ -55,7 +55,9 @@ class Relay:
             knock = await self._door(messages)
             if knock is not None:
                 await self._host(knock, messages, writer)
-        except (OSError, EOFError, FrameError, MessageError, asyncio.TimeoutError) as error:
+        except (OSError, EOFError):
+            pass  # it comes again, or its record says how it ended
+        except (FrameError, MessageError, asyncio.TimeoutError) as error:
             _log("A wrapper's connection ended: %s %s" % (type(error).__name__, error))
         finally:
             writer.close()

@@ -106,7 +106,7 @@ def is_over(attempt: Optional[Attempt]) -> bool:
 def _listed(core: Core, now: int, attempt: Attempt, status: Optional[JobStatus], started_at: int) -> List[Any]:
     if status is not None and status.state != ENDED:
         attempt.sign_at = now
-        return see(core, now, attempt, status)
+        return [] if attempt.over else see(core, now, attempt, status)
     if status is None and attempt.submitted_at >= started_at:
         return []  # the call was under way before the attempt was in
     if attempt.stage in (Stage.KNOWN, Stage.IN) and not attempt.gone and not _seen_ended(attempt):
