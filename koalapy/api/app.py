@@ -1,5 +1,6 @@
 """The HTTP API: every call of the service, an endpoint each."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -104,7 +105,8 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         if stream not in ("output", "errors"):
             raise RequestError("no_such_stream", f"There is no stream {stream}.", "Ask for output or errors.")
         pieces = service.output(job, stream, component, follow)
-        return StreamingResponse(pieces, media_type="application/octet-stream")
+        first = next(pieces, b"")  # what cannot be read is refused before the answer begins
+        return StreamingResponse(itertools.chain([first], pieces), media_type="application/octet-stream")
 
     @app.get("/v1/clusters")
     def clusters() -> Document:

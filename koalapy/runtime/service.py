@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from koalapy.broker.fit import Lack
 from koalapy.driver import Delivery
 from koalapy.information.kis import Known, View
-from koalapy.model.errors import RequestError, TransientError
+from koalapy.model.errors import KoalaError, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
 from koalapy.model.identity import AttemptId, JobId
@@ -135,9 +135,15 @@ class Service:
         return self._read_all(found, chosen, stream, follow)
 
     def _read_all(self, job: Job, components: Sequence[Component], stream: str, follow: bool) -> Iterator[bytes]:
+        """A component whose attempt has no directory on its cluster yet has written nothing."""
         for each in components:
-            if each.cluster is not None and each.attempt:
+            if each.cluster is None or not each.attempt:
+                continue
+            try:
                 yield from self._read(each.cluster, job.attempt_of(each), stream, follow)
+            except KoalaError as error:
+                if error.reason.code != "no_such_attempt" or job.state.final:
+                    raise
 
     def notify(self) -> None:
         """Something was committed: whoever waits looks again."""
