@@ -353,7 +353,7 @@ def test_a_silent_peer_is_named(program: ModuleType) -> None:
 def test_two_processes_can_send_each_other_more_than_the_network_holds(program: ModuleType) -> None:
     data = [os.urandom(8_000_000), os.urandom(5_000_000)]
     ours, theirs = connected()
-    with ours, theirs, ThreadPoolExecutor(1) as thread:
+    with ThreadPoolExecutor(1) as thread, ours, theirs:  # closed first, the sockets wake a thread that would hang
         other = thread.submit(program.Links({0: theirs}, LIMIT_S).exchange, {0: data[1]}, {0: len(data[0])})
         received = program.Links({1: ours}, LIMIT_S).exchange({1: data[0]}, {1: len(data[1])})
         assert received == {1: data[1]}
