@@ -1,0 +1,254 @@
+"""The link to one cluster: connects, pushes the KCM, talks to it for as long as it can, and connects again."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import structlog
+import tenacity
+from koalapy_adapters.connections import bootstrap
+from koalapy_adapters.connections.pack import Packed
+from koalapy_adapters.connections.protocol import Channel, Connection
+from koalapy_adapters.errors import BatchError
+from koalapy_adapters.messages import Welcome
+
+from koalapy.driver import Delivery
+from koalapy.model.errors import KoalaError, Reason, TransientError
+from koalapy.model.events import ClusterLost
+from koalapy.model.identity import AttemptId
+from koalapy.model.units import Instant
+from koalapy.runtime.cluster import Cluster, Listener
+from koalapy.runtime.kcm import Kcm
+from koalapy.runtime.outstanding import ComponentCommand
+from koalapy.runtime.translate import reason_of_error
+
+_LOG = structlog.get_logger()
+_JOIN_S = 20.0
+_SETTLED_S = 10.0  # a session that lasted so long is followed by a quick try
+
+State = Literal["connected", "connecting", "unreachable"]
+Known = Callable[[], Sequence[tuple[AttemptId, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """For `koala clusters`: how the connection stands, why if it does not, and what is at its other end."""
+
+    cluster: str
+    state: State
+    reason: Reason | None = None
+    host: str = ""
+    version: str = ""
+    cost: float = 0.0  # CPU seconds of batch commands in this session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What a link asks of koalad. `next_epoch` and `known` may block and are called at each connect; the rest returns
+    at once. `put` hears of a key that a component's program has put."""
+
+    now: Callable[[], Instant]
+    deliver: Callable[[Delivery], None]
+    next_epoch: Callable[[], int]
+    known: Known
+    put: Callable[[AttemptId, str, str], None]
+    connected: Callable[[], None] = lambda: None
+
+
+class Link:
+    """One cluster's. Its threads start with `start`; everything but `close` may be called from any thread at any time.
+
+    What is sent while the cluster is not connected is dropped: the driver sends it again after ClusterConnected.
+    """
+
+    def __init__(self, cluster: Cluster, connection: Connection, packed: Packed, around: Around) -> None:
+        self.cluster = cluster
+        self._connection, self._packed, self._around = connection, packed, around
+        self._status = LinkStatus(cluster.name, "connecting")
+        self._kcm: Kcm | None = None  # once it has said Welcome
+        self._talking: Kcm | None = None
+        self._urgent = False
+        self._said: deque[str] = deque(maxlen=20)
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=f"link-{cluster.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """Begin to end the connection; jobs run on. Returns at once."""
+        with self._lock:
+            self._closing.set()
+            talking = self._talking
+        if talking is not None:
+            talking.end()
+
+    def close(self) -> None:
+        """End the connection; jobs run on. Blocks for some seconds at most."""
+        self.end()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_S)
+
+    # ---- for the driver; no call blocks
+
+    def send(self, number: int, command: ComponentCommand, doubt: bool) -> None:
+        if (kcm := self._kcm) is not None:
+            kcm.send(number, command, doubt)
+
+    def watch(self, urgent: bool) -> None:
+        """Remembered, and said to every KCM to come."""
+        self._urgent = urgent
+        if (kcm := self._kcm) is not None:
+            kcm.watch(urgent)
+
+    def acknowledge(self, epoch: int, number: int) -> None:
+        if (kcm := self._kcm) is not None:
+            kcm.acknowledge(epoch, number)
+
+    def put(self, attempt: AttemptId, key: str, value: str) -> None:
+        """A key for a component on this cluster."""
+        if (kcm := self._kcm) is not None:
+            kcm.put(attempt, key, value)
+
+    def status(self) -> LinkStatus:
+        status, kcm = self._status, self._kcm
+        if kcm is None:
+            return status
+        return LinkStatus(status.cluster, status.state, status.reason, status.host, status.version, kcm.cost)
+
+    # ---- for whoever can wait. Raises TransientError if the cluster is, or gets, out of reach.
+
+    def stat(self, attempt: AttemptId, paths: Sequence[str]) -> dict[str, int]:
+        """The sizes of those paths that are files in the attempt's working directory."""
+        return self._connected().stat(attempt, paths)
+
+    def fetch(
+        self,
+        attempt: AttemptId,
+        where: str,
+        path: str = "",
+        offset: int = 0,
+        follow: bool = False,
+        mode: Callable[[int], None] = lambda mode: None,
+    ) -> Iterator[bytes]:
+        """What the attempt has written: `where` is output, errors or work (then `path`). Until its end, with `follow`.
+
+        `mode` hears the permission bits at the end. Raises KoalaError where there is no such file, too.
+        """
+        yield from self._connected().fetch(attempt, where, path, offset, follow, mode)
+
+    def _connected(self) -> Kcm:
+        if (kcm := self._kcm) is not None:
+            return kcm
+        reason = self._status.reason
+        why = f"{self.cluster.name} is not connected" + (f": {reason.message}" if reason else ".")
+        raise TransientError("not_connected", why, reason.advice if reason else "Wait a moment.")
+
+    # ---- the link's thread
+
+    def _run(self) -> None:
+        timing = self.cluster.timing
+        while not self._closing.is_set():
+            tries = tenacity.Retrying(
+                wait=_Wait(timing.retry_first, timing.retry_max, timing.retry_site),
+                stop=tenacity.stop_when_event_set(self._closing),
+                sleep=tenacity.sleep_using_event(self._closing),
+                retry=tenacity.retry_if_exception_type(_Lost),
+            )
+            try:
+                tries(self._live)
+            except tenacity.RetryError:
+                return
+            except Exception:
+                _LOG.exception("link_failed", cluster=self.cluster.name)
+                self._closing.wait(timing.retry_max)
+
+    def _live(self) -> None:
+        """One connection from its beginning to its end. Raises _Lost for one that did not last."""
+        try:
+            channel = bootstrap.start(self._connection, self._packed, self._target(), self._hear)
+        except BatchError as error:
+            raise self._lost(reason_of_error(error)) from error
+        try:
+            kcm = Kcm(self.cluster, channel, self._around.next_epoch(), self._listener())
+            known = self._around.known()
+        except KoalaError as error:
+            channel.close()
+            raise self._lost(error.reason) from error
+        began = time.monotonic()
+        self._talk(kcm, known, channel)
+        if time.monotonic() - began < _SETTLED_S and not self._closing.is_set():
+            assert self._status.reason is not None
+            raise _Lost(self._status.reason)
+
+    def _talk(self, kcm: Kcm, known: Sequence[tuple[AttemptId, str]], channel: Channel) -> None:
+        with self._lock:
+            if self._closing.is_set():
+                channel.close()
+                return
+            self._talking = kcm
+        why = kcm.run(known)
+        self._kcm = self._talking = None
+        if not self._closing.is_set():
+            self._lost(why or self._cut())
+
+    def _target(self) -> bootstrap.Target:
+        config, timing = self.cluster.config, self.cluster.timing
+        return bootstrap.Target(config.get("shared"), config.get("python"), timeout_s=timing.welcome)
+
+    def _listener(self) -> Listener:
+        return Listener(self._around.now, self._around.deliver, self._welcomed, self._around.put)
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        """From now on the driver's commands go through."""
+        self._status = LinkStatus(self.cluster.name, "connected", None, welcome.host, welcome.batch_version)
+        self._kcm = self._talking
+        self._said.clear()
+        _LOG.info("cluster_connected", cluster=self.cluster.name, host=welcome.host, batch=welcome.batch_version)
+        if self._urgent and self._kcm is not None:
+            self._kcm.watch(True)
+        self._around.connected()
+
+    def _lost(self, reason: Reason) -> "_Lost":
+        """Tell the driver, but for the same reason once only."""
+        before, self._status = self._status, LinkStatus(self.cluster.name, "unreachable", reason)
+        if before.state != "unreachable" or before.reason != reason:
+            _LOG.warning("cluster_lost", cluster=self.cluster.name, code=reason.code, reason=str(reason))
+            self._around.deliver(Delivery(events=(ClusterLost(cluster=self.cluster.name, reason=reason),)))
+        return _Lost(reason)
+
+    def _cut(self) -> Reason:
+        """The other side ended the connection; its last words say why, if it had any."""
+        advice = "koalad connects again by itself."
+        if not self._said:
+            return Reason("cut", "transient", f"The connection to {self._connection.where} was lost.", advice)
+        words = self._said[-1]
+        message = f"The KCM on {self._connection.where} ended: {words.rstrip('.')}."
+        return Reason("kcm_ended", "transient", message, advice, words=" ".join(self._said)[-500:])
+
+    def _hear(self, line: str) -> None:
+        self._said.append(line)
+        _LOG.debug("kcm_said", cluster=self.cluster.name, line=line)
+
+
+class _Lost(Exception):
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class _Wait(tenacity.wait.wait_base):
+    """Exponential with jitter; longer where nothing but a person can mend it."""
+
+    def __init__(self, first: float, most: float, site: float) -> None:
+        self._usual = tenacity.wait_exponential_jitter(initial=first, max=most, jitter=first)
+        self._site = tenacity.wait_exponential_jitter(initial=first, max=site, jitter=first)
+
+    def __call__(self, retry_state: tenacity.RetryCallState) -> float:
+        error = retry_state.outcome.exception() if retry_state.outcome else None
+        blamed = isinstance(error, _Lost) and error.reason.whose == "site"
+        return (self._site if blamed else self._usual)(retry_state)

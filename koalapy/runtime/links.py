@@ -1,0 +1,137 @@
+"""All of a grid's links as one: the driver's way to the clusters."""
+
+import functools
+import itertools
+from collections.abc import Iterator
+
+from koalapy_adapters.connections.pack import packed
+
+from koalapy.config import GridFile, cluster_config
+from koalapy.engine import Engine
+from koalapy.model.change import OutboxEntry
+from koalapy.model.commands import CollectOutput, ForgetComponent, WatchCluster
+from koalapy.model.errors import RequestError
+from koalapy.model.identity import AttemptId, InstanceId
+from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.cluster import Cluster, Timing
+from koalapy.runtime.collect import Collector
+from koalapy.runtime.connect import connection_of
+from koalapy.runtime.link import Around, Link, LinkStatus
+from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.rendezvous import RendezvousHub
+
+_CONNECTS = 1 << 32  # of one koalad, so that the next one's epochs are higher
+
+
+class ClusterLinks:
+    """One link per cluster of the grid file. Nothing happens before `start`.
+
+    Raises SiteError of koalapy_adapters if what is installed cannot be packed for the clusters.
+    """
+
+    def __init__(
+        self, grid: GridFile, instance: InstanceId, epoch: int, clock: SystemClock, timing: Timing | None = None
+    ) -> None:
+        self._grid, self._instance, self._clock = grid, instance, clock
+        self._timing = timing or Timing()
+        self._epochs = itertools.count(epoch * _CONNECTS + 1)
+        self._packed = packed()
+        self._links: dict[str, Link] = {}
+
+    def start(self, loop: DriverLoop) -> None:
+        """Connect in the background; what comes is delivered to the loop."""
+        self._loop = loop
+        self._hub = RendezvousHub(self._peers, self._put)
+        self._links |= {name: self._link(name) for name in self._grid.clusters}
+        self._collector = Collector(self._links, loop.deliver, self._timing.retry_max)
+        self._hub.start()
+        for link in self._links.values():
+            link.start()
+
+    def close(self) -> None:
+        """End all connections; jobs run on."""
+        for link in self._links.values():
+            link.end()
+        for link in self._links.values():
+            link.close()
+        if self._links:
+            self._collector.close()
+            self._hub.close()
+
+    # ---- for the driver; no call blocks
+
+    def send(self, entry: OutboxEntry, doubt: bool) -> None:
+        command = entry.command
+        if isinstance(command, CollectOutput):
+            self._collector.collect(entry.number, command)
+        elif not isinstance(command, WatchCluster) and command.cluster in self._links:
+            if isinstance(command, ForgetComponent):
+                self._hub.forget(command.attempt)
+            self._links[command.cluster].send(entry.number, command, doubt)
+
+    def watch(self, command: WatchCluster) -> None:
+        if command.cluster in self._links:
+            self._links[command.cluster].watch(command.urgent)
+
+    def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
+        self._links[cluster].acknowledge(epoch, number)
+
+    # ---- for the API's threads
+
+    def read(self, cluster: str, attempt: AttemptId, stream: str, follow: bool) -> Iterator[bytes]:
+        """What the attempt's processes wrote: `stream` is output or errors. Raises KoalaError."""
+        link = self._links.get(cluster)
+        if link is None:
+            message = f"The cluster {cluster} is not in the grid file any more."
+            raise RequestError("no_such_cluster", message, "Put it back to read what its jobs wrote.")
+        return link.fetch(attempt, stream, follow=follow)
+
+    def status(self) -> list[LinkStatus]:
+        """In the order of the grid file."""
+        return [link.status() for link in self._links.values()]
+
+    # ---- what links and hub ask
+
+    def _link(self, name: str) -> Link:
+        around = Around(
+            now=self._clock.now,
+            deliver=self._loop.deliver,
+            next_epoch=functools.partial(next, self._epochs),
+            known=functools.partial(self._known, name),
+            put=self._hub.put,
+            connected=functools.partial(self._hub.connected, name),
+        )
+        settings = self._grid.clusters[name]
+        connection = connection_of(settings)
+        config = cluster_config(self._grid, name)
+        if "python" not in settings.model_fields_set:
+            config["python"] = connection.python
+        cluster = Cluster(name=name, instance=self._instance, config=config, timing=self._timing)
+        return Link(cluster, connection, self._packed, around)
+
+    def _known(self, cluster: str) -> list[tuple[AttemptId, str]]:
+        return self._loop.ask(lambda engine: _known(engine, cluster))
+
+    def _peers(self, attempt: AttemptId) -> list[tuple[str, AttemptId]]:
+        return self._loop.ask(lambda engine: _peers(engine, attempt))
+
+    def _put(self, cluster: str, attempt: AttemptId, key: str, value: str) -> None:
+        if cluster in self._links:
+            self._links[cluster].put(attempt, key, value)
+
+
+def _known(engine: Engine, cluster: str) -> list[tuple[AttemptId, str]]:
+    """Every attempt that may have something on the cluster, and its batch id if that is known."""
+    records = engine.records
+    live = [(job.attempt_of(component), component.batch_id) for job, component in records.live(cluster)]
+    return live + [(debt.attempt, debt.batch_id) for debt in records.debts.values() if debt.cluster == cluster]
+
+
+def _peers(engine: Engine, attempt: AttemptId) -> list[tuple[str, AttemptId]]:
+    """The other components of the same try of its job; none for an attempt of the past."""
+    found = engine.records.component(attempt)
+    if found is None:
+        return []
+    job, _ = found
+    others = [each for each in job.present if each.attempt and each.index != attempt.component]
+    return [(each.cluster, job.attempt_of(each)) for each in others if each.cluster is not None]

@@ -1,0 +1,168 @@
+"""Between the wire and the core: commands to messages, messages to events. Pure."""
+
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Any, cast
+
+from koalapy_adapters import messages as wire
+from koalapy_adapters.errors import BatchError
+
+from koalapy.model.cluster import ClusterState, Node
+from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent
+from koalapy.model.errors import Reason, Whose
+from koalapy.model.events import ClusterMeasured, ComponentReported, ComponentSeen, MeasurementFailed
+from koalapy.model.identity import AttemptId, InstanceId, Tag, attempt_of, tag_of
+from koalapy.model.request import ComponentRequest
+from koalapy.model.units import SECOND, Duration, Instant
+
+Mapped = Callable[[int], Instant]  # an instant of the KCM's clock to koalad's
+_WHOSE = ("transient", "site", "request", "ours")
+_WISHES = ("processors_per_node", "memory_per_processor", "gpus", "exclusive", "queue", "account", "qos", "constraint")
+
+
+# ---- to the wire
+
+
+def submit(
+    instance: InstanceId, number: int, command: SubmitComponent, staged: list[list[Any]], doubt: bool, grace: Duration
+) -> wire.Submit:
+    """`staged`: [path in the working directory, content hash, mode]."""
+    tag = tag_of(instance, command.attempt)
+    return wire.Submit(number, tag, _batch(command), program(command, grace)._asdict(), staged, doubt)
+
+
+def _batch(command: SubmitComponent) -> dict[str, Any]:
+    """The component's wishes; what it does not say is the grid file's to say."""
+    request = command.request
+    said = {name: getattr(request, name) for name in _WISHES if getattr(request, name)}
+    native = {"native": list(request.native)} if request.native else {}
+    walltime_s = -(-command.walltime // SECOND)
+    return {"processors": request.processors, "walltime_s": walltime_s, **said, **native}
+
+
+def program(command: SubmitComponent, grace: Duration) -> wire.Program:
+    request, attempt = command.request, command.attempt
+    return wire.Program(
+        job=attempt.job,
+        component=attempt.component,
+        components=command.components,
+        attempt=attempt.number,
+        executable=request.executable,
+        arguments=list(request.arguments),
+        environment=[[name, value] for name, value in request.environment],
+        setup=list(request.setup),
+        launch=str(request.launch),
+        processors=request.processors,
+        threads=request.threads_per_process,
+        walltime=request.walltime / SECOND,
+        barrier_timeout=command.barrier_timeout / SECOND,
+        grace=grace / SECOND,
+        optional=request.optional,
+    )
+
+
+def release(instance: InstanceId, number: int, command: ReleaseComponent) -> wire.Release:
+    hosts: list[list[Any]] = [[component, address] for component, address in command.hosts]
+    return wire.Release(number, tag_of(instance, command.attempt), command.first_rank, hosts)
+
+
+def cancel(instance: InstanceId, number: int, command: CancelComponent) -> wire.Cancel:
+    return wire.Cancel(number, tag_of(instance, command.attempt), command.batch_id, command.force)
+
+
+def forget(instance: InstanceId, number: int, command: ForgetComponent) -> wire.Forget:
+    return wire.Forget(number, tag_of(instance, command.attempt))
+
+
+def staged_executable(request: ComponentRequest) -> PurePosixPath | None:
+    """The executable's path in the attempt's working directory, None if it is absolute or looked up on the PATH."""
+    path = PurePosixPath(request.executable)
+    return path if "/" in request.executable and not path.is_absolute() else None
+
+
+# ---- from the wire
+
+
+def own_attempt(instance: InstanceId, tag: str) -> AttemptId | None:
+    """None for a tag of another store, and for what is no tag."""
+    try:
+        theirs, attempt = attempt_of(Tag(tag))
+    except ValueError:
+        return None
+    return attempt if theirs == instance else None
+
+
+def reason_of(error: dict[str, Any]) -> Reason:
+    """Of a Failure on the wire; one that is broken is ours."""
+    whose = error.get("whose")
+    status = error.get("exit_status")
+    return Reason(
+        code=str(error.get("code") or "unknown"),
+        whose=cast(Whose, whose) if whose in _WHOSE else "ours",
+        message=str(error.get("message") or "The KCM names no reason."),
+        advice=str(error.get("advice") or ""),
+        command=str(error.get("command") or ""),
+        exit_status=status if isinstance(status, int) else None,
+        words=str(error.get("words") or ""),
+    )
+
+
+def reason_of_error(error: BatchError) -> Reason:
+    whose = cast(Whose, error.whose)
+    if error.result is None:
+        return Reason(error.code, whose, error.message, error.advice)
+    command = " ".join(error.result.argv)
+    words, status = error.result.words, error.result.exit_status
+    return Reason(error.code, whose, error.message, error.advice, command, status, words)
+
+
+def measured(cluster: str, message: wire.Measured, mapped: Mapped) -> ClusterMeasured:
+    state = ClusterState(
+        measured_at=mapped(message.measured_at),
+        total=message.total,
+        idle=message.idle,
+        ours=message.ours,
+        others=message.others,
+        waiting_local=message.waiting_local,
+        allocated=tuple(Tag(tag) for tag in message.allocated),
+        pending=tuple(Tag(tag) for tag in message.pending),
+        free_nodes=tuple((free, nodes) for free, nodes in message.free_nodes),
+        unit=message.unit,
+    )
+    return ClusterMeasured(cluster=cluster, state=state)
+
+
+def measure_failed(cluster: str, message: wire.MeasureFailed) -> MeasurementFailed:
+    return MeasurementFailed(cluster=cluster, reason=reason_of(message.error))
+
+
+def seen(attempt: AttemptId, message: wire.BatchSeen, mapped: Mapped) -> ComponentSeen:
+    return ComponentSeen(
+        attempt=attempt,
+        batch_id=message.batch_id,
+        at=mapped(message.at),
+        state=message.state,
+        words=message.reason,
+        stuck=message.stuck,
+        exit_status=message.exit_status,
+        ending=message.ending,
+    )
+
+
+def reported(attempt: AttemptId, message: wire.Report, mapped: Mapped) -> ComponentReported:
+    def ours(instant: int | None) -> Instant | None:
+        return None if instant is None else mapped(instant)
+
+    return ComponentReported(
+        attempt=attempt,
+        batch_id=message.batch_id,
+        phase=message.phase,
+        nodes=tuple(Node(name, address, processes) for name, address, processes in message.nodes),
+        at_barrier_at=ours(message.at_barrier_at),
+        released_at=ours(message.released_at),
+        started_at=ours(message.started_at),
+        ended_at=ours(message.ended_at),
+        exit_status=message.exit_status,
+        ending=message.ending,
+        reason=None if message.error is None else reason_of(message.error),
+    )
