@@ -7,12 +7,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from koalapy import Grid
+import yaml
+
+from koalapy import Grid, testgrid
 
 KOALA = [sys.executable, "-m", "koalapy.cli.main"]
 
@@ -20,30 +23,29 @@ KOALA = [sys.executable, "-m", "koalapy.cli.main"]
 @contextmanager
 def koalad_on_test_grid(**scheduling: Any) -> Iterator[tuple[Grid, Path]]:
     """A koalad over the test grid, which is brought up if it is not; its state is in a temporary directory."""
-    import yaml
-
-    answer = subprocess.run([*KOALA, "testgrid", "up", "--json"], check=True, stdout=subprocess.PIPE)
-    grid = yaml.safe_load(Path(json.loads(answer.stdout)["grid"]).read_text())
-    with tempfile.TemporaryDirectory(prefix="koala-bench-") as name:
+    with testgrid.reserved(), tempfile.TemporaryDirectory(prefix="koala-bench-") as name:
+        grid = yaml.safe_load(testgrid.up().grid_file.read_text())
+        testgrid.reset()
         directory = Path(name)
         grid["grid"] = "bench"
         if scheduling:
             grid["scheduling"] = scheduling
         grid_file = directory / "grid.yaml"
         grid_file.write_text(yaml.safe_dump(grid))
+        before = dict(os.environ)
         os.environ |= {"XDG_STATE_HOME": name, "XDG_RUNTIME_DIR": name}
-        subprocess.run([*KOALA, "up", "--grid", str(grid_file)], check=True)
+        subprocess.run([*KOALA, "up", "--grid", str(grid_file)], check=True, stdout=sys.stderr)
         with Grid(grid_file) as koalad:
             try:
                 yield koalad, grid_file
             finally:
                 koalad.shutdown(cancel=True)
+                os.environ.clear()
+                os.environ |= before
 
 
 def wait_until_measured(koalad: Grid, patience_s: float = 60) -> None:
     """Until every cluster is known and idle."""
-    import time
-
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         clusters = koalad.clusters()
