@@ -4,12 +4,12 @@ import glob
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from typing import IO, Any, Callable, Dict, List, Optional
 
 from koalapy_adapters.kcm.actions import Woken
+from koalapy_adapters.kcm.pipes import log
 
 TIMEOUT = 10.0  # seconds for one operation
 MAX_CRASHES, CRASH_WINDOW = 3, 600.0  # so many within so many seconds: the dialect's commands do better
@@ -112,7 +112,7 @@ class Drmaa:
         self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW] + [now]
         if not self._contact or len(self._crashes) >= MAX_CRASHES:
             self.usable = False
-            sys.stderr.write("The DRMAA library %s fails; the batch system's commands are used.\n" % self._library)
+            log("The DRMAA library %s fails; the batch system's commands are used" % self._library)
 
 
 class _Helper:

@@ -1,7 +1,6 @@
 """The KCM's loop: frames from koalad, outcomes of actions and the clock in; what the machine decides out."""
 
 import asyncio
-import sys
 from typing import Any, List, Optional, Set
 
 from koalapy_adapters.errors import BatchError
@@ -11,7 +10,7 @@ from koalapy_adapters.kcm.attempts import failure
 from koalapy_adapters.kcm.commands import failure_of, now
 from koalapy_adapters.kcm.ground import Ground, refusal
 from koalapy_adapters.kcm.machine import Machine
-from koalapy_adapters.kcm.pipes import Reader, Streams, Writer
+from koalapy_adapters.kcm.pipes import Reader, Streams, Writer, log
 from koalapy_adapters.messages import (
     Fetch,
     Hello,
@@ -78,7 +77,7 @@ class Kcm:
         try:
             self._message(from_json(data))
         except (MessageError, KeyError, TypeError, AttributeError) as error:
-            _log("koalad said what is not understood: %s" % error)
+            log("koalad said what is not understood: %s" % error)
             number = data.get("id") if isinstance(data, dict) else None
             if isinstance(number, int):
                 self._writer.send(Refused(number, failure("not_understood", "ours", "The KCM did not understand.")))
@@ -156,7 +155,7 @@ class Kcm:
         try:
             self._writer.send(message)
         except FrameError as error:
-            _log("A message to koalad was dropped: %s" % error)
+            log("A message to koalad was dropped: %s" % error)
 
     async def _carry_out(self, ground: Ground, action: Any) -> None:
         self._happened(await ground.hands.perform(action))
@@ -185,7 +184,7 @@ class Kcm:
 
     def _quit(self, why: str) -> None:
         if not self._done.done():
-            _log("The KCM ends: %s" % why.rstrip("."))
+            log("The KCM ends: %s" % why.rstrip("."))
             self._done.set_result(0)
 
     def _spawn(self, work: Any) -> None:
@@ -197,11 +196,6 @@ class Kcm:
         """A task that breaks is our mistake: better no KCM, for the next one recovers, than half a one."""
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _log("The KCM broke: %s: %s" % (type(task.exception()).__name__, task.exception()))
+            log("The KCM broke: %s: %s" % (type(task.exception()).__name__, task.exception()))
             if not self._done.done():
                 self._done.set_exception(task.exception())
-
-
-def _log(sentence: str) -> None:
-    sys.stderr.write(sentence + ".\n")
-    sys.stderr.flush()

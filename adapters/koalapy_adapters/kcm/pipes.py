@@ -31,6 +31,15 @@ def take_standard_streams() -> Streams:
     return streams
 
 
+def log(sentence: str) -> None:
+    """Say it to koalad. That it does not listen any more must stop nothing, least of all the KCM's end."""
+    try:
+        sys.stderr.write(sentence + ".\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
 class Reader:
     """Hands each frame to the loop, and None at the end, whether koalad closed the connection or broke its rules."""
 
@@ -51,7 +60,7 @@ class Reader:
                 for frame in decoder.feed(data):
                     self._loop.call_soon_threadsafe(self._receive, frame)
         except (OSError, FrameError) as error:
-            sys.stderr.write("The connection to koalad broke: %s.\n" % error)
+            log("The connection to koalad broke: %s" % error)
         except RuntimeError:
             return  # the loop is closed
         try:
@@ -119,4 +128,4 @@ class Writer:
                 data = self._next()
         except OSError as error:
             # koalad is gone; the reader comes to the end of its stream too, and the KCM ends by that.
-            sys.stderr.write("koalad does not read any more: %s.\n" % error)
+            log("koalad does not read any more: %s" % error)

@@ -2,12 +2,12 @@
 
 import asyncio
 import hmac
-import sys
 from typing import Any, Callable, Dict, List, Optional
 
 from koalapy_adapters.frames import Control, Decoder, FrameError, encode
 from koalapy_adapters.kcm import network
 from koalapy_adapters.kcm.actions import WrapperEntered, WrapperLeft, WrapperPut, WrapperSaid
+from koalapy_adapters.kcm.pipes import log
 from koalapy_adapters.kcm.threads import in_thread
 from koalapy_adapters.messages import PROTOCOL, Beat, Knock, MessageError, PutKey, Say, from_json, to_json
 
@@ -58,7 +58,7 @@ class Relay:
         except (OSError, EOFError):
             pass  # it comes again, or its record says how it ended
         except (FrameError, MessageError, asyncio.TimeoutError) as error:
-            _log("A wrapper's connection ended: %s %s" % (type(error).__name__, error))
+            log("A wrapper's connection ended: %s %s" % (type(error).__name__, error))
         finally:
             writer.close()
 
@@ -130,7 +130,3 @@ async def _beat(writer: asyncio.StreamWriter) -> None:
     while True:
         await asyncio.sleep(BEAT)
         writer.write(encode(Control(to_json(Beat()))))
-
-
-def _log(sentence: str) -> None:
-    sys.stderr.write(sentence + ".\n")
