@@ -71,7 +71,7 @@ class Decoder:
     def feed(self, data: bytes) -> List[Frame]:
         """The frames that these bytes complete. Raises FrameError for whatever is none."""
         self._buffer += data
-        frames = []  # type: List[Frame]
+        frames: List[Frame] = []
         while len(self._buffer) >= _HEADER.size:
             kind, length = _HEADER.unpack_from(self._buffer)
             if kind not in b"JCG" or length > MAX_CONTROL:

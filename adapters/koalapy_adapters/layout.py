@@ -3,7 +3,7 @@
     SHARED/                         `shared` of the grid file, else ~/.koala
       bin/HASH.pyz                  what was pushed
       INSTANCE/                     one store's
-        relay.json                  where the newest KCM listens
+        relay.CLUSTER.json          where the cluster's newest KCM listens
         stage/DIGEST                staged files by content
         TAG/                        one attempt
           component.json            what to run (mode 0600)
@@ -30,8 +30,9 @@ def attempt_directory(shared: str, instance: str, tag: str) -> str:
     return os.path.join(shared, instance, tag)
 
 
-def relay_file(shared: str, instance: str) -> str:
-    return os.path.join(shared, instance, "relay.json")
+def relay_file(shared: str, instance: str, cluster: str) -> str:
+    """Clusters of one grid may have one shared directory: a home that several heads mount."""
+    return os.path.join(shared, instance, "relay.%s.json" % cluster)
 
 
 def staged_file(shared: str, instance: str, digest: str) -> str:

@@ -6,7 +6,7 @@ twice, they are done once and answered twice. Batch jobs and attempts are known 
 """
 
 import re
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Type
 
 PROTOCOL = 1
 
@@ -363,7 +363,7 @@ class Beat(NamedTuple):
     """Either way, so that each side notices when the other is gone."""
 
 
-MESSAGES = {
+MESSAGES: Dict[str, Type[Any]] = {
     re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).lower(): kind
     for kind in (
         Hello,
@@ -397,7 +397,7 @@ MESSAGES = {
         Stop,
         Beat,
     )
-}  # type: Dict[str, Type[Any]]
+}
 _NAMES = {kind: name for name, kind in MESSAGES.items()}
 
 

@@ -34,10 +34,10 @@ class Component(NamedTuple):
 class Directories:
     """One store's part of the shared directory. Methods block and raise BatchError."""
 
-    def __init__(self, shared: str, instance: str, epoch: int) -> None:
+    def __init__(self, shared: str, instance: str, cluster: str, epoch: int) -> None:
         if not _INSTANCE.fullmatch(instance):
             raise RequestError("bad_instance", "%r names no store." % instance)
-        self.shared, self.instance, self.epoch = shared, instance, epoch
+        self.shared, self.instance, self.cluster, self.epoch = shared, instance, cluster, epoch
         self.own = layout.instance_directory(shared, instance)
 
     def attempt(self, tag: str) -> str:
@@ -60,14 +60,14 @@ class Directories:
         self.check_epoch()
         try:
             data = {"addresses": addresses, "port": port, "epoch": self.epoch}
-            layout.write_json(layout.relay_file(self.shared, self.instance), data)
+            layout.write_json(layout.relay_file(self.shared, self.instance, self.cluster), data)
         except OSError as error:
             raise unusable(self.own, error) from error
 
     def newest_epoch(self) -> int:
         """Of the KCM that listens, or 0."""
         try:
-            data = layout.read_json(layout.relay_file(self.shared, self.instance))
+            data = layout.read_json(layout.relay_file(self.shared, self.instance, self.cluster))
             return int(data["epoch"]) if data is not None else 0
         except OSError as error:
             raise unusable(self.own, error) from error

@@ -48,12 +48,16 @@ def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
 
 
 def begin(core: Core, now: int, attempt: Attempt) -> List[Any]:
-    """Start to end the attempt; none of its submit's actions may run any more."""
+    """Start to end the attempt; none of its submit's actions may run any more.
+
+    A batch job whose wrapper has left its record ends by itself: cancelled at once, it would look to its owner and the
+    accounting as if it had not ended well.
+    """
     end = attempt.ending = Ending(attempt.looking)
     attempt.retry_at = None
-    end.cancel_at = now
+    end.cancel_at = now + MARGIN if attempt.over else now
     actions: List[Any] = [Revoke(attempt.tag)]
-    if attempt.connected and attempt.stop is not None:
+    if attempt.connected and attempt.stop is not None and not attempt.over:
         actions.append(Tell(attempt.tag, attempt.stop))
         end.cancel_at = now if attempt.stop.force else now + _grace(core, attempt) + MARGIN
     return actions

@@ -38,7 +38,7 @@ class Ground:
         self.config = _config(hello)
         self._version, self._pushed = hello.version, os.path.abspath(pushed)
         shared = os.path.expanduser(self.config.shared or "~/.koala")
-        self._directories = Directories(shared, hello.instance, hello.epoch)
+        self._directories = Directories(shared, hello.instance, self.config.name, hello.epoch)
         dialect = load(self.config.batch)
         site = recipes.site(self.config, shared, self._pushed)
         self._drmaa = _drmaa(self.config, site.command, tell)

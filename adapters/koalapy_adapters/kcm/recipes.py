@@ -67,6 +67,7 @@ def component(recipe: Recipe, action: do.Prepare, job: BatchJob, script: str) ->
     data = {
         "tag": action.tag,
         "instance": directories.instance,
+        "cluster": directories.cluster,
         "batch": config.batch,
         "shared": directories.shared,
         "orphan_timeout": config.orphan_timeout,

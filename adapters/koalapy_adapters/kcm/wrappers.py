@@ -7,6 +7,7 @@ from koalapy_adapters.kcm.actions import Inspect, Send, Tell, WrapperEntered
 from koalapy_adapters.kcm.attempts import Attempt, Core, failure
 from koalapy_adapters.messages import PROTOCOL, Done, Enter, PutKey, Refused, Release, Report
 
+AT_BARRIER = "at_barrier"
 INSTANTS = ("at_barrier_at", "released_at", "started_at", "ended_at")
 OVER = failure(
     "attempt_over", "ours", "The attempt has ended without having been released.", "Submit it as a new attempt."
@@ -35,6 +36,8 @@ def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List
     if attempt.over:
         core.pace.soon(now)
         ending.wrapper_silent(attempt, now)
+    if mapped.phase == AT_BARRIER and attempt.release is not None and attempt.connected:
+        actions.append(Tell(attempt.tag, attempt.release))  # before its barrier the wrapper had no use for it
     return actions
 
 

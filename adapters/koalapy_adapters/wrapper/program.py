@@ -56,7 +56,7 @@ def read_attempt(directory: str, component: Json) -> Attempt:
         tag=component["tag"],
         batch_id=component.get("batch_id") or "",
         batch=component["batch"],
-        relay_file=layout.relay_file(component["shared"], component["instance"]),
+        relay_file=layout.relay_file(component["shared"], component["instance"], component["cluster"]),
         token=_token(directory),
         orphan_timeout=component["orphan_timeout"],
         command=component["command"],
