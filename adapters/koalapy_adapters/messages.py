@@ -317,7 +317,7 @@ class Gone(NamedTuple):
     at: int
 
 
-# ---- both ways: rendezvous ---------------------------------------------------------------------------------------------
+# ---- both ways: rendezvous
 
 
 class PutKey(NamedTuple):
@@ -328,7 +328,7 @@ class PutKey(NamedTuple):
     value: str
 
 
-# ---- wrapper to KCM, over the relay ------------------------------------------------------------------------------------
+# ---- wrapper to KCM, over the relay
 
 
 class Knock(NamedTuple):

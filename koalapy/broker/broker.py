@@ -1,6 +1,6 @@
 """The broker's answer to the scheduler: an allocation, or why there is none (DCS, section 3.4)."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from koalapy.broker.fit import lack, processors_taken, wish
@@ -51,7 +51,7 @@ def never_fits(request: Request, views: Sequence[View], policy: PlacementPolicy)
 
 
 def shortest_queue(request: Request, views: Sequence[View], without: Collection[str] = ()) -> Allocation | None:
-    """A batch queue for every component though it is busy, the shortest that fits and whose backlog of ours allows it."""
+    """A batch queue for every component though it is busy: the shortest that fits and whose backlog allows it."""
     chosen: list[str | None] = []
     waiting = {view.name: view.backlog for view in views}
     for component in request.components:
