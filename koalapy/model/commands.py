@@ -39,7 +39,7 @@ class ReleaseComponent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelComponent:
-    """Revoke and end it. Confirmed by ComponentGone, and by nothing before. Supersedes what was to be sent before it."""
+    """Revoke and end it. Confirmed by ComponentGone, by nothing before. Supersedes what was to be sent before it."""
 
     cluster: str
     attempt: AttemptId

@@ -31,7 +31,7 @@ def instance_id(entropy: bytes) -> InstanceId:
 
 
 def tag_of(instance: InstanceId, attempt: AttemptId) -> Tag:
-    """The batch job's name: `k`, 5 characters of the store, 9 of the attempt: fits Torque's 15 and Grid Engine's rules."""
+    """The batch job's name: `k`, 5 characters of the store, 9 of the attempt: fits Torque's 15, Grid Engine's rules."""
     packed = (attempt.job << _COMPONENT_BITS | attempt.component) << _NUMBER_BITS | attempt.number
     return Tag(f"k{instance}{_base32(packed, _ATTEMPT_LENGTH)}")
 

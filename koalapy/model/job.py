@@ -125,12 +125,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Debt:
-    """A batch job that could not be ended because its cluster is out of reach; it will be when it can be."""
+    """A batch job that could not be ended because its cluster is out of reach; it will be when it can be.
+
+    `past`: its job is beyond this try, so that nobody will ask for what the attempt wrote.
+    """
 
     attempt: AttemptId
     cluster: str
     batch_id: str
     since: Instant
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

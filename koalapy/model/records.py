@@ -10,6 +10,8 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Component, Counters, Debt, History, Job
 from koalapy.model.units import Instant
 
+ENDED_KEYS = 10_000  # remembered: far more than there are requests under way at any moment
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -24,13 +26,14 @@ class Step:
 
 
 class Records:
-    """Jobs, debts and counters. `take` gives what has changed since it was last called, and forgets jobs that are over."""
+    """Jobs, debts and counters. `take` gives what has changed since its last call, and forgets jobs that are over."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.instance: InstanceId = snapshot.instance
         self.counters = snapshot.counters
         self.jobs: dict[JobId, Job] = {job.id: job for job in snapshot.jobs}
         self.debts: dict[AttemptId, Debt] = {debt.attempt: debt for debt in snapshot.debts}
+        self._ended_keys: dict[tuple[str, str], None] = {}
         self._clear()
 
     def put(self, job: Job) -> Job:
@@ -48,11 +51,13 @@ class Records:
         self.debts[debt.attempt] = debt
         self._debts[debt.attempt] = debt
 
-    def settle(self, attempt: AttemptId) -> None:
-        """The debt is no more. Nothing happens if there was none."""
-        if self.debts.pop(attempt, None) is not None:
+    def settle(self, attempt: AttemptId) -> Debt | None:
+        """The debt that is no more. Nothing happens if there was none."""
+        debt = self.debts.pop(attempt, None)
+        if debt is not None:
             self._settled.append(attempt)
             self._debts.pop(attempt, None)
+        return debt
 
     def new_job_id(self) -> JobId:
         number = self.counters.next_job
@@ -66,6 +71,11 @@ class Records:
         self.counters = replace(self.counters, next_place=place + 1)
         self._counted = True
         return place
+
+    def has_key(self, owner: str, key: str) -> bool:
+        """Whether a job of this key is there, or has ended so lately that somebody may still ask for it by the key."""
+        known = any(job.key == key and job.owner == owner for job in self.jobs.values())
+        return known or (owner, key) in self._ended_keys
 
     def component(self, attempt: AttemptId) -> tuple[Job, Component] | None:
         """The job and component whose present attempt this is; None for an attempt of the past."""
@@ -93,9 +103,16 @@ class Records:
         )
         for job in step.jobs:
             if job.state.final:
-                del self.jobs[job.id]
+                self._forget(job)
         self._clear()
         return step
+
+    def _forget(self, job: Job) -> None:
+        del self.jobs[job.id]
+        if job.key:
+            self._ended_keys[job.owner, job.key] = None
+        if len(self._ended_keys) > ENDED_KEYS:
+            del self._ended_keys[next(iter(self._ended_keys))]
 
     def _clear(self) -> None:
         self._changed: dict[JobId, Job] = {}

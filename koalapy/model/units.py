@@ -1,7 +1,8 @@
 """Instants, durations and sizes, and how they are written.
 
 An `Instant` is integer microseconds since 1970-01-01T00:00:00Z, a `Duration` integer microseconds. At the edges an
-instant is RFC 3339 with microseconds; in files a duration is `90s`, `10m`, `2h` or `30d`, a size `512M` or `4G` (binary).
+instant is RFC 3339 with microseconds; in files a duration is `90s`, `10m`, `2h` or `30d`, a size is `512M` or `4G`
+(binary).
 """
 
 import re

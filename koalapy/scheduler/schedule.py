@@ -118,7 +118,7 @@ def excluded(now: Instant, job: Job) -> frozenset[str]:
 
 
 def _stalled(now: Instant, job: Job, views: Sequence[View]) -> bool:
-    """Whether a cluster that it needs cannot be used now: named and in trouble or left out, or none is usable at all."""
+    """Whether what it needs cannot be used now: a named cluster is in trouble or left out, or none is usable at all."""
     without = excluded(now, job)
     usable = {view.name for view in views if view.trouble is None and view.name not in without}
     named = {component.cluster for component in job.request.components if not component.optional}
