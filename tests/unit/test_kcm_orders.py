@@ -289,15 +289,18 @@ def move(world: World, dice: Random, name: str, tag: str) -> None:
     elif name == "wait":
         world.now += dice.choice((1, 1_000, 100_000, 5_000_000, 90_000_000))
         world.take(world.kcm.tick(world.now))
+    elif name == "tell":
+        world.tell(dice.randrange(9))
+    elif name == "start":
+        world.start(dice.randrange(3), dice.random() < 0.7)
+    elif name == "finish":
+        world.finish(dice.randrange(3), dice.random() < 0.7)
+    elif name == "late":
+        world.arrive_late()
+    elif name == "forget":
+        world.forget()
     else:
-        {
-            "tell": lambda: world.tell(dice.randrange(9)),
-            "start": lambda: world.start(dice.randrange(3), dice.random() < 0.7),
-            "finish": lambda: world.finish(dice.randrange(3), dice.random() < 0.7),
-            "late": world.arrive_late,
-            "forget": world.forget,
-            "wake": lambda: world.happen(do.Woken()),
-        }[name]()
+        world.happen(do.Woken())
 
 
 @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -55,7 +55,7 @@ def begin(core: Core, now: int, attempt: Attempt) -> List[Any]:
     """
     end = attempt.ending = Ending(attempt.looking)
     attempt.retry_at = None
-    end.cancel_at = now + MARGIN if attempt.over else now
+    end.cancel_at, end.check_at = (now + MARGIN, now) if attempt.over else (now, None)
     actions: List[Any] = [Revoke(attempt.tag)]
     if attempt.connected and attempt.stop is not None and not attempt.over:
         actions.append(Tell(attempt.tag, attempt.stop))

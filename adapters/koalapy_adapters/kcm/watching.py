@@ -30,11 +30,11 @@ def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
 
 
 def inspect_all(core: Core) -> List[Any]:
-    """Look into the directories of all that may have ended without a word."""
+    """Look into the directories of all that may have ended without a word, and whether a newer KCM is there."""
     tags = [attempt.tag for attempt in core.attempts.values() if _may_have_ended(attempt)]
     for tag in tags:
         core.attempts[tag].inspecting = True
-    return [Inspect(tags)] if tags else []
+    return [Inspect(tags)]
 
 
 def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:

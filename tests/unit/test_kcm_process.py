@@ -1,0 +1,330 @@
+"""The KCM as a process behind pipes, over the embedded queue: real jobs, real wrappers, real files."""
+
+import hashlib
+import importlib.util
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koalapy_adapters.connections.pack import packed
+from koalapy_adapters.frames import Chunk, Control
+from koalapy_adapters.messages import (
+    PROTOCOL,
+    Beat,
+    Cancel,
+    Done,
+    Enter,
+    Fetch,
+    Fetched,
+    Forget,
+    Gone,
+    Hello,
+    Knock,
+    Measured,
+    Ping,
+    Pong,
+    PutKey,
+    Refused,
+    Release,
+    Stat,
+    Store,
+    Submitted,
+    Unknown,
+    Welcome,
+)
+
+
+def _load(name: str) -> Any:
+    """A module beside this file, which lies in no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+far = _load("kcm_connection")
+INSTANCE = far.INSTANCE
+TAGS = far.TAGS
+Koalad = far.Koalad
+await_file = far.await_file
+dialogue = far.dialogue
+
+
+@pytest.fixture(scope="session")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pushed") / "pushed.pyz"
+    path.write_bytes(packed().data)
+    return path
+
+
+@pytest.fixture
+def connect(tmp_path: Path, pyz: Path) -> Iterator[Callable[[], Any]]:
+    """Opens connections to the same shared directory; whatever is left in its queue at the end is cancelled."""
+    opened: list[Any] = []
+
+    def open_one(shared: Path = tmp_path / "shared") -> Any:
+        opened.append(Koalad(shared, pyz))
+        return opened[-1]
+
+    yield open_one
+    for koalad in opened:
+        if koalad.process.poll() is None:
+            koalad.hang_up()
+    if (tmp_path / "shared" / "local-queue").exists():
+        last = open_one()
+        last.hello(epoch=99)
+        for tag in TAGS:
+            last.request(Cancel, tag, force=True)
+            last.gone(tag)
+        assert last.hang_up() == 0
+
+
+def test_a_job_from_submit_to_forget(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    assert koalad.hello().error is None
+    assert isinstance(koalad.submit(TAGS[0], "echo rank $KOALA_RANK; echo oops >&2", processors=2), Submitted)
+    barrier = koalad.report(TAGS[0], "at_barrier")
+    address = barrier.nodes[0][1]
+    assert isinstance(koalad.answer(Release, TAGS[0], 0, [[0, address], [0, address]]), Done)
+    ended = koalad.report(TAGS[0], "ended")
+    assert (ended.ending, ended.exit_status) == ("exited", 0)
+    assert None not in (ended.released_at, ended.started_at, ended.ended_at)
+    output, end = koalad.fetch(TAGS[0], "output")
+    assert (output, end.size) == (b"rank 0\nrank 1\n", 14)
+    assert koalad.fetch(TAGS[0], "errors")[0] == b"oops\noops\n"
+    assert isinstance(koalad.answer(Forget, TAGS[0]), Done)
+    assert not (koalad.shared / INSTANCE / TAGS[0]).exists()
+    assert isinstance(koalad.answer(Forget, TAGS[0]), Done)
+    pong = koalad.answer(Ping, 0)
+    assert isinstance(pong, Pong)
+    assert pong.cost > 0
+    assert koalad.hang_up() == 0
+
+
+def test_modes_of_what_lies_in_the_shared_directory(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.hello()
+    koalad.submit(TAGS[0], "true")
+    attempt = koalad.shared / INSTANCE / TAGS[0]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (attempt, *attempt.iterdir())}
+    assert (modes[TAGS[0]], modes["token"], modes["component.json"], modes["script"]) == (0o700, 0o600, 0o600, 0o700)
+    token = (attempt / "token").read_text()
+    assert token not in (attempt / "script").read_text() + (attempt / "component.json").read_text()
+
+
+def test_a_queued_job_that_is_cancelled_never_runs(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.hello()
+    koalad.submit(TAGS[0], "sleep 600", processors=2)
+    koalad.report(TAGS[0], "at_barrier")
+    assert isinstance(koalad.submit(TAGS[1], "touch ran"), Submitted)
+    koalad.request(Cancel, TAGS[1])
+    koalad.gone(TAGS[1])
+    claim = json.loads((koalad.shared / INSTANCE / TAGS[1] / "claim").read_text())
+    assert claim["kind"] == "revoked"
+    koalad.request(Cancel, TAGS[0])
+    koalad.gone(TAGS[0])
+    assert not (koalad.shared / INSTANCE / TAGS[1] / "work" / "ran").exists()
+    assert json.loads((koalad.shared / INSTANCE / TAGS[0] / "record.json").read_text())["ending"] == "cancelled"
+
+
+def test_a_running_program_is_ended_by_cancel(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.hello()
+    koalad.submit(TAGS[0], "trap '' TERM; echo $$ > pid; while :; do sleep 1; done")
+    release(koalad, TAGS[0])
+    koalad.report(TAGS[0], "running")
+    pid = koalad.shared / INSTANCE / TAGS[0] / "work" / "pid"
+    koalad.request(Cancel, TAGS[0])
+    assert koalad.report(TAGS[0], "ended").ending == "cancelled"
+    koalad.wait(Gone)
+    assert not Path("/proc", pid.read_text().strip() if pid.exists() else "none").exists()
+
+
+def test_the_next_kcm_finds_the_wrapper_again(connect: Callable[[], Any]) -> None:
+    first = connect()
+    first.hello(epoch=1)
+    submitted = first.submit(TAGS[0], "echo done")
+    first.report(TAGS[0], "at_barrier")
+    assert first.hang_up() == 0
+    second = connect()
+    second.hello(epoch=2, known=[[TAGS[0], submitted.batch_id]])
+    assert second.submit(TAGS[0], "echo done", doubt=True).batch_id == submitted.batch_id
+    second.send(PutKey(TAGS[0], "port", "1"))
+    second.report(TAGS[0], "at_barrier")
+    release(second, TAGS[0])
+    assert second.report(TAGS[0], "ended").exit_status == 0
+
+
+def test_what_ended_while_no_kcm_was_there_is_told_by_the_record(connect: Callable[[], Any]) -> None:
+    first = connect()
+    first.hello(epoch=1)
+    submitted = first.submit(TAGS[0], "while [ ! -e go ]; do sleep 0.05; done; exit 3")
+    release(first, TAGS[0])
+    first.report(TAGS[0], "running")
+    assert first.hang_up() == 0
+    attempt = first.shared / INSTANCE / TAGS[0]
+    (attempt / "work" / "go").touch()
+    await_file(attempt / "record.json")
+    second = connect()
+    second.hello(epoch=2, known=[[TAGS[0], submitted.batch_id]])
+    ended = second.report(TAGS[0], "ended")
+    assert (ended.ending, ended.exit_status) == ("exited", 3)
+
+
+def test_a_killed_kcm_loses_nothing(connect: Callable[[], Any]) -> None:
+    first = connect()
+    first.hello(epoch=1)
+    first.submit(TAGS[0], "echo once >> count")
+    first.process.send_signal(signal.SIGKILL)
+    first.ended()
+    second = connect()
+    second.hello(epoch=2)
+    assert isinstance(second.submit(TAGS[0], "echo once >> count", doubt=True), Submitted)
+    release(second, TAGS[0])
+    second.report(TAGS[0], "ended")
+    assert second.fetch(TAGS[0], "work", "count")[0] == b"once\n"
+
+
+def test_a_stale_kcm_ends(connect: Callable[[], Any]) -> None:
+    newer, older = connect(), connect()
+    newer.hello(epoch=5)
+    welcome = older.hello(epoch=4)
+    assert welcome.error is not None
+    assert welcome.error["code"] == "stale"
+    assert older.ended() == 0
+    replaced = connect()
+    replaced.hello(epoch=6)
+    newer.submit(TAGS[0], "true")
+    assert newer.wait(object, lambda message: message is None) is None
+    assert newer.ended() == 0
+    assert "epoch 6" in newer.said
+
+
+def test_files_in_and_out_keep_bytes_and_mode(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.hello()
+    data = bytes(range(256)) * 9_000  # more chunks than the first credit
+    script = b"#!/bin/sh\ncp data.bin copy.bin && chmod 640 copy.bin\n"
+    assert koalad.store(data) == Done(1)
+    assert koalad.store(script) == Done(2)
+    assert koalad.answer(Store, hashlib.sha256(data).hexdigest(), len(data)) == Done(3, have=True)
+    digests = [hashlib.sha256(content).hexdigest() for content in (data, script)]
+    staged = [["data.bin", digests[0], 0o600], ["sub/run", digests[1], 0o750]]
+    koalad.submit(TAGS[0], "./sub/run", staged=staged)
+    release(koalad, TAGS[0])
+    assert koalad.report(TAGS[0], "ended").exit_status == 0
+    copied, end = koalad.fetch(TAGS[0], "work", "copy.bin")
+    assert (copied == data, end.mode) == (True, 0o640)
+    assert koalad.fetch(TAGS[0], "work", "copy.bin", offset=len(data) - 10)[0] == data[-10:]
+    sizes = koalad.answer(Stat, TAGS[0], ["copy.bin", "absent", "../token", "sub"]).details
+    assert sizes == {"copy.bin": len(data)}
+    assert koalad.fetch(TAGS[0], "work", "../token")[1].error["code"] == "bad_fetch"
+    assert koalad.fetch(TAGS[0], "work", "absent")[1].error["code"] == "no_such_file"
+
+
+def test_a_damaged_file_is_refused_and_leaves_nothing(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.hello()
+    number = koalad.request(Store, "0" * 64, 3)
+    koalad.write(Chunk(number, 0, b"abc"))
+    koalad.write(Chunk(number, 1, b""))
+    refused = koalad.wait(Refused)
+    assert (refused.id, refused.error["code"]) == (number, "stage_damaged")
+    assert list((koalad.shared / INSTANCE / "stage").iterdir()) == []
+
+
+def test_output_is_followed_to_its_end(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.hello()
+    koalad.submit(TAGS[0], "echo first; while [ ! -e go ]; do sleep 0.05; done; printf last")
+    release(koalad, TAGS[0])
+    number = koalad.request(Fetch, TAGS[0], "output", follow=True)
+    assert koalad.wait(Chunk).data == b"first\n"
+    (koalad.shared / INSTANCE / TAGS[0] / "work" / "go").touch()
+    assert koalad.wait(Chunk).data == b"last"
+    assert koalad.wait(Fetched) == Fetched(number, 10)
+
+
+def test_the_relay_lets_nobody_in_without_the_token(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.hello()
+    koalad.submit(TAGS[0], "sleep 600", processors=2)
+    koalad.report(TAGS[0], "at_barrier")
+    relay = json.loads((koalad.shared / INSTANCE / "relay.here.json").read_text())
+    token = (koalad.shared / INSTANCE / TAGS[0] / "token").read_text()
+    for knock in (Knock(PROTOCOL, TAGS[0], "0" * 64, 0), Knock(PROTOCOL, "../" + TAGS[0], token, 0), Beat()):
+        assert dialogue(relay["port"], knock) is None
+    assert isinstance(dialogue(relay["port"], Knock(PROTOCOL, TAGS[0], token, 0)), Enter)
+
+
+@pytest.mark.parametrize("kind", ["a file in its way", "no directory may be made there"])
+def test_a_shared_directory_out_of_reach(kind: str, connect: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    koalad = connect(tmp_path / "file" / "shared" if kind.startswith("a file") else Path("/proc/koala"))
+    welcome = koalad.hello()
+    assert welcome.error is not None
+    assert (welcome.error["code"], welcome.error["whose"]) == ("shared_gone", "site")
+    refused = koalad.submit(TAGS[0], "true")
+    assert isinstance(refused, Refused)
+    assert refused.error["code"] == "shared_gone"
+    assert koalad.hang_up() == 0
+
+
+def test_a_shared_directory_that_comes_back_is_used(connect: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "shared").touch()
+    koalad = connect()
+    assert koalad.hello().error is not None
+    (tmp_path / "shared").unlink()
+    assert koalad.wait(Welcome).error is None
+    assert isinstance(koalad.submit(TAGS[0], "true"), Submitted)
+
+
+def test_refusals_of_the_batch_system_carry_its_words(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.hello()
+    refused = koalad.submit(TAGS[0], "true", processors=50)
+    assert isinstance(refused, Refused)
+    assert refused.error["whose"] in ("request", "site")
+    assert refused.error["message"]
+
+
+def test_foreign_tags_are_listed(connect: Callable[[], Any]) -> None:
+    first = connect()
+    first.hello(epoch=1)
+    first.submit(TAGS[0], "sleep 600")
+    assert first.hang_up() == 0
+    second = connect()
+    second.hello(epoch=2)
+    details = second.answer(Unknown).details
+    assert details["directories"] == [[INSTANCE, TAGS[0]]]
+    assert [job[0] for job in details["queue"]] == [TAGS[0]]
+
+
+def test_nonsense_is_answered_and_survived(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.hello()
+    koalad.write(Control({"type": "submit", "id": 77}))
+    refused = koalad.wait(Refused)
+    assert (refused.id, refused.error["code"]) == (77, "not_understood")
+    koalad.write(Control("nonsense"))
+    assert isinstance(koalad.answer(Ping, 0), Pong)
+    assert isinstance(koalad.wait(Measured), Measured)
+
+
+def test_another_protocol_is_refused(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.send(Hello(PROTOCOL + 1, "9", 1, INSTANCE, 0, {"name": "here", "batch": "local"}))
+    welcome = koalad.wait(Welcome)
+    assert (welcome.protocol, welcome.error["code"]) == (PROTOCOL, "protocol")
+    assert koalad.ended() == 0
+
+
+def release(koalad: Any, tag: str) -> None:
+    assert isinstance(koalad.answer(Release, tag, 0, [[0, "127.0.0.1"]]), Done)

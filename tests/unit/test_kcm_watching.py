@@ -1,0 +1,225 @@
+"""What the KCM makes of wrappers, of the batch system's lists and of time: an event in, actions out."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from koalapy_adapters.batch.protocol import ENDED, QUEUED, RUNNING
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.messages import (
+    Acknowledge,
+    BatchSeen,
+    Done,
+    Enter,
+    Forget,
+    Measured,
+    PutKey,
+    Refused,
+    Release,
+    Report,
+    Watch,
+)
+
+
+def _load(name: str) -> Any:
+    """A module beside this file, which lies in no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+talk = _load("kcm_talk")
+machine = talk.machine
+submit = talk.submit
+said = talk.said
+told = talk.told
+deeds = talk.deeds
+measured = talk.measured
+listed = talk.listed
+queued_machine = talk.queued_machine
+running_machine = talk.running_machine
+report = talk.report
+TAG = talk.TAG
+T0 = talk.T0
+LATER = talk.LATER
+SECOND = talk.SECOND
+
+
+class TestWrapper:
+    def test_instants_are_mapped_to_the_kcms_clock_and_stay_as_they_were_first_mapped(self) -> None:
+        kcm = queued_machine()
+        kcm.handle(T0, do.WrapperEntered(TAG, T0 - 50))
+        first = said(kcm.handle(T0, do.WrapperSaid(TAG, report("at_barrier", at_barrier_at=T0 - 60))))
+        assert first[0].at_barrier_at == T0 - 10
+        kcm.handle(T0, do.WrapperEntered(TAG, T0 - 40))
+        assert said(kcm.handle(T0, do.WrapperSaid(TAG, report("at_barrier", at_barrier_at=T0 - 60)))) == []
+
+    def test_release_is_answered_when_the_wrapper_says_that_it_has_it(self) -> None:
+        kcm = running_machine()
+        release = Release(5, TAG, 0, [[0, "10.0.0.1"]])
+        actions = kcm.handle(T0, release)
+        assert (told(actions), said(actions)) == ([release], [])
+        kcm.handle(T0, do.WrapperLeft(TAG))
+        assert told(kcm.handle(T0, do.WrapperEntered(TAG, T0))) == [Enter(1, T0), release]
+        actions = kcm.handle(T0, do.WrapperSaid(TAG, report("released", at_barrier_at=1, released_at=T0)))
+        assert Done(5) in said(actions)
+        assert said(kcm.handle(T0, release._replace(id=6))) == [Done(6)]
+
+    def test_release_that_came_before_the_barrier_is_told_again_at_it(self) -> None:
+        kcm = queued_machine()
+        release = Release(5, TAG, 0, [[0, "10.0.0.1"]])
+        assert told(kcm.handle(T0, release)) == []
+        assert release in told(kcm.handle(T0, do.WrapperEntered(TAG, T0)))
+        assert told(kcm.handle(T0, do.WrapperSaid(TAG, report("started")))) == []
+        assert told(kcm.handle(T0, do.WrapperSaid(TAG, report("at_barrier", at_barrier_at=T0)))) == [release]
+
+    def test_release_of_one_that_left_its_barrier_is_refused(self) -> None:
+        kcm = running_machine()
+        kcm.handle(T0, Release(5, TAG, 0, []))
+        actions = kcm.handle(T0, do.WrapperSaid(TAG, report("ended", ending="left_barrier")))
+        assert [answer.id for answer in said(actions) if isinstance(answer, Refused)] == [5]
+
+    def test_keys_wait_for_the_wrapper_and_are_told_again_to_the_next_connection(self) -> None:
+        kcm = queued_machine()
+        key = PutKey(TAG, "port", "4000")
+        assert told(kcm.handle(T0, key)) == []
+        assert key in told(kcm.handle(T0, do.WrapperEntered(TAG, T0)))
+        assert key in told(kcm.handle(T0, do.WrapperEntered(TAG, T0)))
+
+    def test_a_wrappers_key_goes_to_koalad_as_its_own(self) -> None:
+        kcm = running_machine()
+        assert kcm.handle(T0, do.WrapperPut(TAG, "port", "1")) == [do.Send(PutKey(TAG, "port", "1"))]
+
+    def test_one_that_left_without_a_word_is_told_by_its_record(self) -> None:
+        kcm = running_machine()
+        assert do.Inspect in deeds(kcm.handle(T0, do.WrapperLeft(TAG)))
+        record = report("ended", ending="exited", exit_status=3, ended_at=T0 - 50)
+        ended = said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.Sight("claimed", record)})))
+        assert [(message.phase, message.exit_status, message.ended_at) for message in ended] == [("ended", 3, T0)]
+
+    def test_what_is_no_report_is_passed_over(self) -> None:
+        kcm = running_machine()
+        assert said(kcm.handle(T0, do.WrapperSaid(TAG, {"phase": "ended"}))) == []
+
+
+class TestWatching:
+    def test_says_what_changed_and_only_that(self) -> None:
+        kcm = queued_machine()
+        first = said(kcm.handle(T0 + 2, measured(T0 + 1, listed(QUEUED))))
+        assert [message.state for message in first if isinstance(message, BatchSeen)] == ["queued"]
+        assert not [m for m in said(kcm.handle(T0 + 4, measured(T0 + 3, listed(QUEUED)))) if isinstance(m, BatchSeen)]
+
+    def test_a_job_that_is_no_longer_listed_is_missing_until_more_is_known(self) -> None:
+        kcm = queued_machine()
+        kcm.handle(T0 + 2, measured(T0 + 1, listed(RUNNING)))
+        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight("claimed")}))
+        assert do.Inspect in deeds(kcm.handle(T0 + 4, measured(T0 + 3)))
+        assert deeds(kcm.handle(T0 + 5, do.Inspected([TAG], {TAG: do.Sight("claimed")}))) == [do.Look]
+        seen = said(kcm.handle(T0 + 6, do.Looked(TAG)))
+        assert [message.state for message in seen] == ["missing"]
+        assert do.Look in deeds(kcm.tick(T0 + 6 + 5 * SECOND))
+        assert do.Inspect in deeds(kcm.handle(T0 + 9 * SECOND, do.Looked(TAG, accounted=listed(ENDED))))
+        seen = said(kcm.handle(T0 + 9 * SECOND, do.Inspected([TAG], {TAG: do.Sight()})))
+        assert [message.state for message in seen] == ["ended"]
+
+    def test_a_job_submitted_while_the_call_ran_is_not_missing(self) -> None:
+        kcm = queued_machine()
+        assert do.Inspect in deeds(kcm.handle(T0 + 2, measured(T0 - 1)))
+        assert kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight()})) == []
+
+    def test_an_end_seen_by_the_batch_system_lets_the_record_speak_first(self) -> None:
+        kcm = queued_machine()
+        kcm.handle(T0 + 2, measured(T0 + 1, listed(ENDED)))
+        assert deeds(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight("claimed")}))) == []
+        assert do.Inspect in deeds(kcm.tick(T0 + 3 + SECOND // 2))
+        sights = {TAG: do.Sight("claimed", report("ended", ending="exited", exit_status=0))}
+        seen = said(kcm.handle(T0 + SECOND, do.Inspected([TAG], sights)))
+        assert [type(message) for message in seen] == [Report, BatchSeen]
+
+    def test_a_sight_from_before_the_end_settles_nothing(self) -> None:
+        kcm = queued_machine()
+        assert do.Inspect in deeds(kcm.handle(T0 + 2, measured(T0 + 1, listed(RUNNING))))
+        assert kcm.handle(T0 + 4, measured(T0 + 3, listed(ENDED))) == [do.Inspect([])]
+        assert kcm.handle(T0 + 5, do.Inspected([TAG], {TAG: do.Sight()})) == [do.Inspect([TAG])]
+        assert said(kcm.handle(T0 + 6, do.Inspected([TAG], {TAG: do.Sight()}))) != []
+
+    def test_an_unclaimed_job_that_ended_is_told_at_once(self) -> None:
+        kcm = queued_machine()
+        kcm.handle(T0 + 2, measured(T0 + 1, listed(ENDED)))
+        assert [m.state for m in said(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight()})))] == ["ended"]
+
+    def test_a_newer_kcm_ends_this_one(self) -> None:
+        kcm = machine()
+        assert do.Quit in deeds(kcm.handle(T0, do.Inspected([TAG], {}, 8)))
+        assert do.Quit not in deeds(machine().handle(T0, do.Inspected([TAG], {}, 7)))
+
+    def test_what_ended_while_nobody_listened_is_looked_for_first(self) -> None:
+        kcm = machine([TAG, "41"])
+        assert kcm.start(T0) == [do.Inspect([TAG]), do.Measure()]
+
+
+class TestPace:
+    def test_one_call_at_a_time_as_often_as_the_grid_file_says(self) -> None:
+        kcm = machine()
+        assert deeds(kcm.start(T0)) == [do.Inspect, do.Measure]
+        assert kcm.tick(T0 + 60 * SECOND) == []
+        assert do.Measure in deeds(kcm.handle(T0 + 60 * SECOND, measured(T0)))
+        kcm.handle(T0 + 60 * SECOND, Acknowledge(1))
+        kcm.handle(T0 + 61 * SECOND, measured(T0 + 60 * SECOND))
+        kcm.handle(T0 + 61 * SECOND, Acknowledge(2))
+        assert kcm.wakeup() == T0 + 70 * SECOND
+
+    def test_urgent_polls_every_second_but_never_beyond_its_cost(self) -> None:
+        kcm = machine()
+        kcm.start(T0)
+        kcm.handle(T0 + 1, measured(T0, cost=30_000))
+        kcm.handle(T0 + 1, Acknowledge(1))
+        assert kcm.wakeup() == T0 + 10 * SECOND
+        kcm.handle(T0 + 2, Watch(True))
+        assert kcm.wakeup() == T0 + 3 * SECOND
+
+    def test_a_submit_is_looked_at_soon(self) -> None:
+        kcm = machine()
+        kcm.start(T0)
+        kcm.handle(T0 + 1, measured(T0))
+        kcm.handle(T0 + 1, Acknowledge(1))
+        for event in (submit(), do.Prepared(TAG), do.JobSubmitted(TAG, "41")):
+            kcm.handle(T0 + 1, event)
+        assert kcm.wakeup() == T0 + 1 + SECOND // 5
+
+    def test_only_the_newest_measurement_waits_for_the_acknowledgement(self) -> None:
+        kcm = machine()
+        assert len(said(kcm.handle(T0, measured(T0)))) == 1
+        for second in (1, 2, 3):
+            assert said(kcm.handle(T0 + second * SECOND, measured(T0 + second * SECOND))) == []
+        newest = kcm.handle(T0 + 4 * SECOND, Acknowledge(1))
+        assert [message.measured_at for message in said(newest)] == [T0 + 3 * SECOND]
+        assert [action.message.number for action in newest if isinstance(action, do.Send)] == [2]
+        assert all(isinstance(message, Measured) for message in said(newest))
+
+    def test_what_is_not_acknowledged_is_sent_again_in_order(self) -> None:
+        kcm = queued_machine()
+        kcm.handle(T0, Acknowledge(1))
+        kcm.handle(T0 + 2, measured(T0 + 1, listed(QUEUED)))
+        again = kcm.tick(T0 + 31 * SECOND)
+        assert [action.message.number for action in again if isinstance(action, do.Send)] == [2, 3]
+
+
+class TestForget:
+    def test_removes_until_it_is_removed(self) -> None:
+        kcm = queued_machine()
+        assert deeds(kcm.handle(T0, Forget(3, TAG))) == [do.Remove]
+        assert said(kcm.handle(T0, do.Removed(TAG, LATER))) == []
+        assert do.Remove in deeds(kcm.tick(T0 + SECOND))
+        assert said(kcm.handle(T0 + SECOND, do.Removed(TAG))) == [Done(3)]
+
+    def test_outcomes_that_come_late_change_nothing(self) -> None:
+        kcm = queued_machine()
+        kcm.handle(T0, Forget(3, TAG))
+        kcm.handle(T0, do.Removed(TAG))
+        for late in (do.JobCancelled(TAG), do.Looked(TAG), do.Revoked(TAG, True), do.WrapperLeft(TAG)):
+            assert kcm.handle(T0, late) == []
