@@ -100,7 +100,7 @@ class Engine:
     # ---- events from users; each handler says whether the scheduling pass must look again
 
     def _on_submitted(self, now: Instant, event: JobSubmitted) -> bool:
-        if event.key and any(job.key == event.key and job.owner == event.owner for job in self._records.jobs.values()):
+        if event.key and self._records.has_key(event.owner, event.key):
             return False
         job = Job(
             id=self._records.new_job_id(),
@@ -119,7 +119,7 @@ class Engine:
 
     def _on_cancel(self, now: Instant, event: CancelRequested) -> bool:
         job = self._records.jobs.get(event.job)
-        if job is None:
+        if job is None or job.state.final:
             return False
         if not job.state.active:
             self._records.put(job.to(JobState.CANCELLED, finished_at=now, reason=CANCELLED))

@@ -76,7 +76,7 @@ def _submission(job: Job, component: Component, settings: Settings) -> SubmitCom
 
 def submitted(records: Records, now: Instant, event: ComponentSubmitted) -> None:
     found = records.component(event.attempt)
-    if found is None:
+    if found is None or found[1].gone:
         return
     job, component = found
     changes: dict[str, object] = {"batch_id": event.batch_id}
@@ -91,8 +91,8 @@ def submission_failed(
 ) -> None:
     """`healthy`: the clusters that could be the next choice."""
     found = records.component(event.attempt)
-    if found is None or found[1].gone:
-        return
+    if found is None or found[1].gone or found[1].ending:
+        return  # one that is being ended is gone when its cluster says so
     job, component = found
     job = records.put(
         job.with_component(component.index, state=ComponentState.FAILED, gone=True, reason=event.reason, ended_at=now)

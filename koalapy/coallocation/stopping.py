@@ -5,6 +5,7 @@ from dataclasses import replace
 from koalapy.model.commands import CancelComponent, ForgetComponent
 from koalapy.model.errors import Reason
 from koalapy.model.events import ComponentGone
+from koalapy.model.identity import AttemptId
 from koalapy.model.job import Component, Debt, Job, Outcome
 from koalapy.model.records import Records
 from koalapy.model.states import ComponentState, JobState
@@ -27,6 +28,7 @@ def stop(
 
 def end(records: Records, job: Job, component: Component) -> Job:
     """Revoke and cancel one attempt, once (twice if forced); ComponentGone says when nothing of it is left."""
+    component = job.components[component.index]
     assert component.cluster is not None
     if component.gone or (component.ending and not job.forced):
         return job
@@ -42,7 +44,9 @@ def end(records: Records, job: Job, component: Component) -> Job:
 
 
 def gone(records: Records, now: Instant, event: ComponentGone) -> None:
-    records.settle(event.attempt)
+    debt = records.settle(event.attempt)
+    if debt is not None and debt.past:
+        records.command(ForgetComponent(cluster=debt.cluster, attempt=debt.attempt))
     found = records.component(event.attempt)
     if found is None or found[1].gone:
         return
@@ -99,9 +103,7 @@ def _again(records: Records, now: Instant, job: Job) -> None:
 
 def _back(records: Records, now: Instant, job: Job, place: int, state: JobState) -> None:
     for component in job.components:
-        attempt = job.attempt_of(component)
-        if component.cluster is not None and attempt not in records.debts:
-            records.command(ForgetComponent(cluster=component.cluster, attempt=attempt))
+        _forget(records, job.attempt_of(component), component.cluster)
     job = job.to(
         state,
         place=place,
@@ -116,6 +118,15 @@ def _back(records: Records, now: Instant, job: Job, place: int, state: JobState)
     records.put(job)
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}
     records.note(now, job.id, "job_requeued", **counted, **_because(job.reason))
+
+
+def _forget(records: Records, attempt: AttemptId, cluster: str | None) -> None:
+    """Nobody will ask for what a past try wrote; what is owed is forgotten when it is gone."""
+    debt = records.debts.get(attempt)
+    if debt is not None:
+        records.owe(replace(debt, past=True))
+    elif cluster is not None:
+        records.command(ForgetComponent(cluster=cluster, attempt=attempt))
 
 
 def _waiting(component: Component) -> Component:

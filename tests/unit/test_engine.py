@@ -513,3 +513,74 @@ def test_a_job_may_go_into_the_shortest_queue_when_it_has_waited_long_enough(pla
     commands = play.measure(alpha=32, beta=16, gamma=16)
     assert any(isinstance(command, SubmitComponent) for command in commands)
     assert play.job(job).patient
+
+
+def test_two_cancels_in_one_batch_are_one(play: Play) -> None:
+    play.measure(alpha=32, beta=16, gamma=16)
+    job = play.submit(component(4))
+    play.tell(CancelRequested(job), CancelRequested(job))
+    assert play.job(job).state is JobState.CANCELLED
+
+
+def test_a_key_is_known_beyond_the_end_of_its_job(play: Play) -> None:
+    request = make(component(4000))
+    play.tell(JobSubmitted(request=request, owner="me", key="k"))
+    assert play.job(JobId(1)).state is JobState.FAILED
+    play.tell(JobSubmitted(request=request, owner="me", key="k"))
+    play.tell(JobSubmitted(request=request, owner="somebody", key="k"))
+    assert [job.owner for job in play.jobs.values()] == ["me", "somebody"]
+
+
+def test_the_directory_of_a_debt_is_forgotten_when_it_is_settled(play: Play) -> None:
+    job = play.submit(component(4, "gamma"))
+    (lost,) = play.attempts(job)
+    play.lose("gamma")
+    assert ForgetComponent(cluster="gamma", attempt=lost) not in play.wake()
+    assert list(play.debts) == [lost]
+    play.down.clear()
+    play.tell(CancelRequested(job))
+    commands = play.tell(ComponentGone(attempt=lost))
+    assert commands == [ForgetComponent(cluster="gamma", attempt=lost)]
+    assert not play.debts
+
+
+def test_the_last_attempts_of_a_job_that_is_over_are_kept_for_its_output(play: Play) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    play.lose("alpha")
+    play.tell(CancelRequested(job, force=True))
+    play.reach("alpha")
+    assert not play.debts
+    assert not [command for command in play.pending if isinstance(command, ForgetComponent)]
+
+
+def test_nothing_is_forgotten_before_its_cancel_is_done(play: Play) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "beta"))
+    first, second = play.attempts(job)
+    play.tell(SubmissionFailed(attempt=first, reason=BUSY_QUEUE))
+    commands = play.tell(SubmissionFailed(attempt=second, reason=BUSY_QUEUE))
+    assert not commands
+    assert play.job(job).state is JobState.STOPPING
+    commands = play.tell(ComponentGone(attempt=second))
+    assert ForgetComponent(cluster="beta", attempt=second) in commands
+    assert play.job(job).submission_failures == 1
+
+
+def test_an_optional_component_that_ends_early_is_cancelled_once(play: Play) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "beta", optional=True))
+    early = play.attempts(job)[1]
+    play.come(early)
+    commands = play.end(early, 137, "killed")
+    assert [command for command in commands if isinstance(command, CancelComponent)] == [
+        CancelComponent(cluster="beta", attempt=early, batch_id=str(early))
+    ]
+
+
+def test_what_is_told_late_of_a_past_try_changes_nothing(play: Play) -> None:
+    job = play.submit(component(4, "alpha"))
+    (attempt,) = play.attempts(job)
+    play.measure(alpha=32)
+    play.tell(SubmissionFailed(attempt=attempt, reason=BUSY_QUEUE))
+    before = play.job(job)
+    play.tell(ComponentSubmitted(attempt=attempt, batch_id="7"))
+    assert play.job(job) == before
