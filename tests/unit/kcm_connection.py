@@ -31,13 +31,14 @@ from koalapy_adapters.messages import (
 INSTANCE = "abcde"
 TAGS = [f"k{INSTANCE}00000000{number}" for number in range(1, 5)]
 PATIENCE = 60.0
+PYTHON = os.environ.get("KOALA_TEST_PYTHON", sys.executable)  # the cluster's own may be as old as 3.6
 
 
 class Koalad:
     """koalad's end of one connection: sends, acknowledges, and waits for what it is told to wait for."""
 
     def __init__(self, shared: Path, pyz: Path) -> None:
-        argv = [sys.executable, "-W", "error", "-I", "-S", str(pyz), "kcm"]
+        argv = [PYTHON, "-W", "error", "-I", "-S", str(pyz), "kcm"]
         self.shared = shared
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.said = ""
@@ -48,7 +49,7 @@ class Koalad:
         self._ids = 0
 
     def hello(self, epoch: int = 1, known: list[list[str]] | None = None, **cluster: Any) -> Welcome:
-        fields = {"name": "here", "batch": "local", "slots": 2, "poll": 1.0, "python": sys.executable, "grace": 1.0}
+        fields = {"name": "here", "batch": "local", "slots": 2, "poll": 1.0, "python": PYTHON, "grace": 1.0}
         fields.update({"shared": str(self.shared), **cluster})
         self.send(Hello(PROTOCOL, "0", epoch, INSTANCE, 0, fields, known or []))
         welcome = self.wait(Welcome)

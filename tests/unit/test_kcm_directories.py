@@ -1,0 +1,173 @@
+"""The shared directory: what may lie where, and what happens when it is full, gone, or somebody else's."""
+
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koalapy_adapters import claims, layout
+from koalapy_adapters.errors import BatchError, RequestError, SiteError
+from koalapy_adapters.kcm.actions import Sight
+from koalapy_adapters.kcm.directories import Component, Directories, is_inside, unusable
+from koalapy_adapters.kcm.network import addresses
+
+TAG = "kabcde000000001"
+
+
+@pytest.fixture
+def directories(tmp_path: Path) -> Directories:
+    made = Directories(str(tmp_path / "shared"), "abcde", "here", 3)
+    made.create()
+    return made
+
+
+def component(staged: list[list[Any]] | None = None) -> Component:
+    return Component(TAG, {"tag": TAG}, "#!/bin/sh\n", staged or [])
+
+
+def stage(directories: Directories, data: bytes) -> str:
+    digest = hashlib.sha256(data).hexdigest()
+    Path(layout.staged_file(directories.shared, "abcde", digest)).write_bytes(data)
+    return digest
+
+
+@pytest.mark.parametrize(
+    "tag", ["", "..", "k", "kabcde00000000/", "/etc/passwd", "Kabcde000000001", TAG + "0", TAG + "\n"]
+)
+def test_what_is_no_tag_names_no_directory(tag: str, directories: Directories) -> None:
+    for use in (directories.attempt, directories.remove, directories.revoke):
+        with pytest.raises(RequestError):
+            use(tag)
+    assert directories.token(tag) is None
+    assert directories.inspect([tag]) == {}
+
+
+@pytest.mark.parametrize("instance", ["", "..", "a/b", "bin\n"])
+def test_what_is_no_instance_is_refused(instance: str, tmp_path: Path) -> None:
+    with pytest.raises(RequestError):
+        Directories(str(tmp_path), instance, "here", 1)
+
+
+@pytest.mark.parametrize("path", ["", "/etc/x", "../x", "a/../../x", "a//b", ".", "a/.", "a\0b"])
+def test_what_leads_out_is_not_inside(path: str) -> None:
+    assert not is_inside(path)
+
+
+def test_staged_files_are_copies_with_their_modes(directories: Directories) -> None:
+    digest = stage(directories, b"#!/bin/sh\n")
+    directories.prepare(component([["sub/run", digest, 0o755], ["data", digest, 0o4600]]))
+    work = Path(directories.attempt(TAG), "work")
+    assert (work / "sub" / "run").stat().st_mode & 0o7777 == 0o755
+    assert (work / "data").stat().st_mode & 0o7777 == 0o600
+    (work / "data").write_bytes(b"changed")
+    assert Path(layout.staged_file(directories.shared, "abcde", digest)).read_bytes() == b"#!/bin/sh\n"
+
+
+def test_a_staged_file_that_is_no_longer_there_is_said(directories: Directories) -> None:
+    with pytest.raises(SiteError) as lost:
+        directories.prepare(component([["x", "0" * 64, 0o600]]))
+    assert lost.value.code == "stage_lost"
+
+
+@pytest.mark.parametrize("staged", [["../x", "0" * 64, 0o600], ["x", "../token", 0o600]])
+def test_no_staged_file_leads_out(staged: list[Any], directories: Directories) -> None:
+    with pytest.raises(RequestError):
+        directories.prepare(component([staged]))
+
+
+def test_each_preparation_has_a_secret_of_its_own(directories: Directories) -> None:
+    tokens = set()
+    for _ in range(2):
+        directories.prepare(component())
+        tokens.add(directories.token(TAG))
+    assert len(tokens) == 2
+
+
+def test_a_claimed_attempt_is_not_prepared_again(directories: Directories) -> None:
+    directories.prepare(component())
+    claims.take(directories.attempt(TAG), claims.Claim(claims.CLAIMED, "n1"))
+    with pytest.raises(SiteError):
+        directories.prepare(component())
+    assert not directories.revoke(TAG)
+
+
+def test_revoking_what_does_not_exist_makes_it(directories: Directories) -> None:
+    assert directories.revoke(TAG)
+    assert directories.revoke(TAG)
+    assert directories.inspect([TAG]) == {TAG: Sight(claim="revoked")}
+
+
+def test_a_sight_is_of_claim_record_and_heartbeat(directories: Directories) -> None:
+    directories.prepare(component())
+    attempt = Path(directories.attempt(TAG))
+    (attempt / "record.json").write_text(json.dumps({"phase": "ended"}))
+    (attempt / "heartbeat").touch()
+    os.utime(attempt / "heartbeat", ns=(0, 5_000_000_000))
+    assert directories.inspect([TAG]) == {TAG: Sight("", {"phase": "ended"}, 5_000_000)}
+
+
+def test_removing_never_follows_a_link(directories: Directories, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    os.symlink(tmp_path / "precious", directories.attempt(TAG))
+    directories.remove(TAG)
+    assert not os.path.lexists(directories.attempt(TAG))
+    directories.prepare(component())
+    os.symlink(tmp_path / "precious", Path(directories.attempt(TAG), "work", "link"))
+    directories.remove(TAG)
+    directories.remove(TAG)
+    assert (tmp_path / "precious" / "file").exists()
+
+
+def test_a_newer_kcm_keeps_the_relay_and_the_attempts(directories: Directories) -> None:
+    newer = Directories(directories.shared, "abcde", "here", 4)
+    newer.publish_relay(["10.0.0.1"], 4000)
+    for use in (lambda: directories.publish_relay([], 1), lambda: directories.prepare(component())):
+        with pytest.raises(SiteError) as stale:
+            use()
+        assert stale.value.code == "stale"
+    assert Directories(directories.shared, "abcde", "there", 1).newest_epoch() == 0
+
+
+def test_staged_files_that_nobody_used_for_long_are_dropped(directories: Directories) -> None:
+    old, new = stage(directories, b"old"), stage(directories, b"new")
+    os.utime(layout.staged_file(directories.shared, "abcde", old), (0, 0))
+    directories.create()
+    assert os.listdir(Path(directories.own, "stage")) == [new]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, "shared_full"), (errno.EDQUOT, "shared_full"), (errno.ESTALE, "shared_gone")]
+)
+def test_the_shared_directorys_troubles_have_names(number: int, code: str) -> None:
+    error: BatchError = unusable("/shared", OSError(number, os.strerror(number)))
+    assert (error.code, error.whose) == (code, "site")
+    assert error.advice
+
+
+def test_a_full_disk_refuses_and_leaves_no_half_file(directories: Directories, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SiteError) as error:
+        directories.prepare(component())
+    assert error.value.code == "shared_full"
+    assert set(os.listdir(directories.attempt(TAG))) == {"work", "output"}
+
+
+def test_tags_of_every_store_are_listed(directories: Directories) -> None:
+    directories.prepare(component())
+    other = Directories(directories.shared, "zzzzz", "here", 1)
+    other.create()
+    other.revoke("kzzzzz000000001")
+    assert directories.tags() == [["abcde", TAG], ["zzzzz", "kzzzzz000000001"]]
+
+
+def test_own_addresses_can_be_reached_by_others() -> None:
+    found = addresses()
+    assert not any(address.startswith(("127.", "169.254.", "fe80")) or address == "::1" for address in found)
+    assert addresses(loopback=True) == [*found, "127.0.0.1"]

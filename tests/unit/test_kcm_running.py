@@ -1,0 +1,140 @@
+"""Running the batch system's commands: in the C locale, for a limited time, and nothing of them left behind."""
+
+import os
+import select
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from koalapy_adapters.batch.protocol import BatchJob, Site
+from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError, UnreadableError
+from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt, failure_of, guarded, load
+from koalapy_adapters.kcm.running import Handle, run
+
+JOB = BatchJob("kabcde000000001", "/tmp/a", ["true"], 1, 60)
+
+
+def sh(script: str, timeout: float = 60.0, handle: Handle | None = None) -> tuple[int | None, str, str]:
+    result = run(["/bin/sh", "-c", script], timeout, handle).result
+    return result.exit_status, result.stdout, result.stderr
+
+
+def test_streams_status_and_locale() -> None:
+    assert sh("echo out; echo err >&2; exit 3") == (3, "out\n", "err\n")
+    assert sh("echo $LC_ALL; cat") == (0, "C\n", "")
+
+
+def test_arguments_are_never_read_by_a_shell() -> None:
+    assert run(["printf", "%s", "$(id) *"], 60.0).result.stdout == "$(id) *"
+
+
+def test_bytes_that_are_no_text_do_not_break_it() -> None:
+    assert sh(r"printf '\377ok'")[1].endswith("ok")
+
+
+def test_much_output_on_both_streams_is_read() -> None:
+    script = "import sys; sys.stdout.write('x' * 3000000); sys.stderr.write('y' * 3000000)"
+    result = run([sys.executable, "-c", script], 60.0).result
+    assert (len(result.stdout), len(result.stderr)) == (3_000_000, 3_000_000)
+
+
+def test_too_long_ends_the_whole_group() -> None:
+    status, out, _ = sh("sleep 600 & echo $!; wait", timeout=0.3)
+    assert status is None
+    await_death(int(out))
+
+
+def test_a_process_that_it_leaves_behind_does_not_hold_it_up() -> None:
+    status, out, _ = sh("setsid sleep 600 & echo $!")
+    assert status == 0
+    os.kill(int(out), 9)
+
+
+def test_its_cpu_time_is_measured_with_its_children() -> None:
+    burn = f"{sys.executable} -c 'sum(i * i for i in range(2_000_000))'"
+    assert run(["/bin/sh", "-c", burn + "; true"], 60.0).cost > 20_000
+
+
+def test_a_missing_command_is_the_sites_fault() -> None:
+    with pytest.raises(SiteError, match="qsub-of-nowhere"):
+        run(["qsub-of-nowhere"], 1.0)
+
+
+def test_one_that_was_ended_before_it_began_never_begins(tmp_path: Path) -> None:
+    handle = Handle()
+    handle.end()
+    assert sh(f"touch {tmp_path}/ran", handle=handle) == (None, "", "")
+    assert not handle.started
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_runs_can_be_ended_from_another_thread(tmp_path: Path) -> None:
+    handle, fifo = Handle(), tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def end_when_it_runs() -> None:
+        fifo.read_text()
+        handle.end()
+
+    ender = threading.Thread(target=end_when_it_runs)
+    ender.start()
+    assert sh(f"echo > {fifo}; sleep 600", handle=handle)[0] is None
+    ender.join()
+
+
+def dialect(script: str, error: BatchError | None = None) -> SimpleNamespace:
+    def parse_submit(result: object) -> str:
+        if error is not None:
+            raise error
+        return "1"
+
+    return SimpleNamespace(submit_argv=lambda job, path: ["/bin/sh", "-c", script], parse_submit=parse_submit)
+
+
+@pytest.mark.parametrize("error", [TransientError("busy", "Busy."), UnreadableError("odd", "Odd.")], ids=type)
+def test_a_submit_that_did_not_clearly_fail_is_a_doubt(error: BatchError) -> None:
+    with pytest.raises(SubmitDoubt):
+        BatchSystem(dialect("true", error), Site("me")).submit(JOB, "script", Handle())
+
+
+@pytest.mark.parametrize("error", [SiteError("down", "Down."), RequestError("no_queue", "No.")], ids=type)
+def test_a_clear_no_is_none(error: BatchError) -> None:
+    with pytest.raises(type(error)):
+        BatchSystem(dialect("true", error), Site("me")).submit(JOB, "script", Handle())
+
+
+def test_a_submit_that_takes_too_long_is_a_doubt() -> None:
+    with pytest.raises(SubmitDoubt) as doubt:
+        BatchSystem(dialect("sleep 600"), Site("me"), timeout=0.2).submit(JOB, "script", Handle())
+    assert doubt.value.error.code == "command_timeout"
+
+
+def test_errors_carry_the_command_and_its_words() -> None:
+    result = run(["/bin/sh", "-c", "echo no such queue >&2; exit 1"], 60.0).result
+    failure = failure_of(RequestError("no_such_queue", "There is none.", "Name another.", result))
+    assert (failure["exit_status"], failure["words"], failure["whose"]) == (1, "no such queue", "request")
+    assert failure["command"].startswith("/bin/sh -c")
+
+
+def test_a_dialect_that_breaks_is_our_fault_and_ends_nothing() -> None:
+    with pytest.raises(UnreadableError, match="KeyError"):
+        guarded(lambda: dict[str, str]()["jobs"])
+
+
+def test_an_unknown_batch_system_is_named() -> None:
+    with pytest.raises(SiteError, match="condor"):
+        load("condor")
+
+
+def await_death(pid: int) -> None:
+    """Whoever was sent SIGKILL dies at once, but not before kill(2) returns."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([descriptor], [], [], 60.0)[0], f"process {pid} lives"
+    finally:
+        os.close(descriptor)
