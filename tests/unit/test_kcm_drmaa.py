@@ -33,6 +33,7 @@ for line in sys.stdin:
         say(batch_id=7)
         print("a library that prints what it likes", flush=True)
         say(ended="7")
+    if script == "exit": os._exit(0)
 """
 JOB = BatchJob("kabcde000000001", "/tmp/a", ["true"], 1, 60)
 
@@ -77,6 +78,14 @@ def test_a_crash_hurts_its_operation_only_and_the_session_is_resumed(
     assert session.submit("job", []) == "7"
     runs = (tmp_path / "runs").read_text().splitlines()
     assert runs == ['[[""], "/lib/libdrmaa.so"]', '[["session-1"], "/lib/libdrmaa.so"]']
+
+
+def test_one_that_died_while_nobody_asked_is_replaced_first(client: Callable[..., Drmaa], tmp_path: Path) -> None:
+    session = client()
+    assert session.submit("exit", []) == "7"
+    while len((tmp_path / "runs").read_text().splitlines()) < 2:  # until the end of its output has been heard
+        assert session.start()
+    assert session.submit("job", []) == "7"
 
 
 def test_a_helper_that_hangs_is_ended(client: Callable[..., Drmaa], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,8 @@ class BatchSystem:
         except DrmaaRefused as error:
             return Result(argv, 1, "", str(error))
         except DrmaaLost as error:
-            raise SubmitDoubt(TransientError("drmaa_lost", str(error), "Nothing: it is looked for.")) from error
+            advice = "Submit it again; if this goes on, set `drmaa: off` for this cluster in the grid file."
+            raise SubmitDoubt(TransientError("drmaa_lost", str(error), advice)) from error
 
     def look(self, tag: str, batch_id: str) -> Found:
         """By tag in the queue; in the accounting if it is not there."""

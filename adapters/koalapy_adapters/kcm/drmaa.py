@@ -95,6 +95,11 @@ class Drmaa:
                 raise
 
     def _running(self) -> "_Helper":
+        """One that died while nobody asked it anything is replaced before it is asked."""
+        if self._helper is not None and self._helper.gone:
+            self._crashed()
+        if self._helper is None and not self.usable:
+            raise DrmaaLost("The DRMAA helper dies again and again.")
         if self._helper is None:
             helper = _Helper([*self._command, self._contact], self._library, self._ended)
             self._helper = helper
@@ -123,7 +128,7 @@ class _Helper:
         self._ended = ended
         self._changed = threading.Condition()
         self._answers: List[Dict[str, Any]] = []
-        self._gone = False
+        self.gone = False
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/", start_new_session=True
@@ -163,11 +168,11 @@ class _Helper:
     def _answer(self) -> Dict[str, Any]:
         deadline = time.monotonic() + TIMEOUT
         with self._changed:
-            while not self._answers and not self._gone and time.monotonic() < deadline:
+            while not self._answers and not self.gone and time.monotonic() < deadline:
                 self._changed.wait(max(0.0, deadline - time.monotonic()))
             if self._answers:
                 return self._answers.pop(0)
-        raise DrmaaLost("The DRMAA helper died." if self._gone else "The DRMAA helper did not answer in time.")
+        raise DrmaaLost("The DRMAA helper died." if self.gone else "The DRMAA helper did not answer in time.")
 
     def _listen(self) -> None:
         with _pipe(self._process.stdout) as stdout:
@@ -181,7 +186,7 @@ class _Helper:
                 else:
                     self._put(said)
         with self._changed:
-            self._gone = True
+            self.gone = True
             self._changed.notify()
 
     def _put(self, answer: Dict[str, Any]) -> None:
