@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from koalapy.broker.fit import lack, processors_taken, wish
-from koalapy.information.kis import View
+from koalapy.broker.fit import lack, wish
+from koalapy.information.kis import View, processors_taken
 from koalapy.model.errors import Reason
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.policies.placement import Offer, Placement, PlacementPolicy, Wish
@@ -53,19 +53,13 @@ def never_fits(request: Request, views: Sequence[View], policy: PlacementPolicy)
 def shortest_queue(request: Request, views: Sequence[View], without: Collection[str] = ()) -> Allocation | None:
     """A batch queue for every component though it is busy: the shortest that fits and whose backlog allows it."""
     chosen: list[str | None] = []
-    waiting = {view.name: view.backlog for view in views}
+    asked = {view.name: 0 for view in views}
     for component in request.components:
-        fitting = [
-            view
-            for view in views
-            if view.name not in without
-            and lack(component, view, now=False) is None
-            and waiting[view.name] + component.processors <= _backlog_limit(view)
-        ]
+        fitting = [view for view in views if view.name not in without and _may_wait(component, view, asked[view.name])]
         if not fitting:
             return None
-        best = min(fitting, key=lambda view: (_queue_length(view), waiting[view.name], -view.total))
-        waiting[best.name] += component.processors
+        best = min(fitting, key=lambda view: (_queue_length(view), view.backlog + asked[view.name], -view.total))
+        asked[best.name] += processors_taken(component, best.settings)
         chosen.append(best.name)
     return tuple(chosen) if _one_network(request, chosen, views) else None
 
@@ -76,7 +70,7 @@ def take(allocation: Allocation, request: Request, views: Iterable[View]) -> lis
     by_name = {view.name: view for view in views}
     for cluster, component in zip(allocation, request.components, strict=True):
         if cluster is not None:
-            taken[cluster] = taken.get(cluster, 0) + processors_taken(component, by_name[cluster])
+            taken[cluster] = taken.get(cluster, 0) + processors_taken(component, by_name[cluster].settings)
     return [
         replace(
             view, idle=max(0, view.idle - taken.get(view.name, 0)), promised=view.promised + taken.get(view.name, 0)
@@ -98,7 +92,7 @@ def _place_within(
         view = by_name.get(component.cluster)
         if view is None or lack(component, replace(view, idle=idle[view.name])) is not None:
             return None
-        idle[view.name] -= processors_taken(component, view)
+        idle[view.name] -= processors_taken(component, view.settings)
         placed[index] = view.name
     used = set(placed.values())
     offers = [Offer(view.name, idle[view.name], view.name in used) for view in views]
@@ -153,8 +147,11 @@ def _one_network(request: Request, clusters: Sequence[str | None], views: Sequen
     return len({view.settings.network for view in views if view.name in clusters}) == 1
 
 
-def _backlog_limit(view: View) -> int:
-    return view.total if view.settings.backlog is None else view.settings.backlog
+def _may_wait(component: ComponentRequest, view: View, asked: int) -> bool:
+    """With what its siblings ask there (`asked`) it must fit into the cluster, and into the backlog of ours there."""
+    limit = view.total if view.settings.backlog is None else view.settings.backlog
+    together = asked + processors_taken(component, view.settings)
+    return lack(component, view, now=False) is None and together <= view.total and view.backlog + together <= limit
 
 
 def _queue_length(view: View) -> int:

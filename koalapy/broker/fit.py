@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from koalapy.information.kis import View
+from koalapy.information.kis import View, processors_taken
 from koalapy.model.errors import Reason
 from koalapy.model.request import ComponentRequest
 from koalapy.policies.placement import Wish
@@ -21,18 +21,11 @@ class Lack:
 def wish(index: int, component: ComponentRequest, views: Sequence[View]) -> Wish:
     """The component as a placement policy sees it, over the clusters that could take it at all."""
     demand = {
-        view.name: processors_taken(component, view) for view in views if lack(component, view, now=False) is None
+        view.name: processors_taken(component, view.settings)
+        for view in views
+        if lack(component, view, now=False) is None
     }
     return Wish(index, component.processors, demand)
-
-
-def processors_taken(component: ComponentRequest, view: View) -> int:
-    """Processors that the component takes there: whole nodes where allocation is exclusive."""
-    size = view.settings.processors_per_node
-    if not size or not (component.exclusive or view.settings.exclusive):
-        return component.processors
-    per_node = min(component.processors_per_node or size, size)
-    return -(-component.processors // per_node) * size
 
 
 def lack(component: ComponentRequest, view: View, *, now: bool = True) -> Reason | None:
@@ -41,7 +34,7 @@ def lack(component: ComponentRequest, view: View, *, now: bool = True) -> Reason
         return Reason("elsewhere", "request", f"its component names {component.cluster}.")
     if view.trouble:
         return view.trouble
-    needed = processors_taken(component, view)
+    needed = processors_taken(component, view.settings)
     if needed > view.total:
         return Reason(
             "too_large", "request", f"has {view.total} processors in all, {needed} are asked.", "Ask for fewer."

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from koalapy.information.kis import Known
+from koalapy.information.kis import Known, processors_taken
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId, tag_of
 from koalapy.model.job import Component, Job
@@ -44,7 +44,8 @@ def _seen_to_wait(records: Records, job: Job, component: Component, known: Known
     state = known.state
     if state is None or component.queued_at is None or state.measured_at <= component.queued_at:
         return False
-    return tag_of(records.instance, job.attempt_of(component)) in state.pending and state.idle < component.processors
+    needed = processors_taken(component.request, known.settings)
+    return tag_of(records.instance, job.attempt_of(component)) in state.pending and state.idle < needed
 
 
 def _cycle(follows: Mapping[JobId, list[JobId]]) -> list[JobId]:

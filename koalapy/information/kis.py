@@ -7,6 +7,7 @@ from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.identity import tag_of
 from koalapy.model.records import Records
+from koalapy.model.request import ComponentRequest
 from koalapy.model.units import Instant, format_duration
 
 NEVER_CONNECTED = Reason("connecting", "transient", "koalad has not reached its head node yet.", "Wait a moment.")
@@ -69,14 +70,31 @@ class Information:
     def is_connected(self, cluster: str | None) -> bool:
         return cluster in self.clusters and self.clusters[cluster].connected
 
+    def could_take(self, component: ComponentRequest) -> list[str]:
+        """Clusters in reach that the component would fit on if nobody else were there."""
+        return [
+            name
+            for name, known in self.clusters.items()
+            if known.connected and known.state and processors_taken(component, known.settings) <= known.state.total
+        ]
+
     def views(self, now: Instant, records: Records) -> list[View]:
         return [_view(now, known, records) for known in self.clusters.values()]
+
+
+def processors_taken(component: ComponentRequest, cluster: ClusterSettings) -> int:
+    """Processors that the component takes there: whole nodes where allocation is exclusive."""
+    size = cluster.processors_per_node
+    if not size or not (component.exclusive or cluster.exclusive):
+        return component.processors
+    per_node = min(component.processors_per_node or size, size)
+    return -(-component.processors // per_node) * size
 
 
 def _view(now: Instant, known: Known, records: Records) -> View:
     name, state = known.settings.name, known.state
     trouble = known.trouble or _stale(now, known)
-    promised, backlog = _promised(name, state, records)
+    promised, backlog = _promised(known, records)
     return View(
         name=name,
         settings=known.settings,
@@ -97,16 +115,17 @@ def _stale(now: Instant, known: Known) -> Reason | None:
     return Reason("stale", "transient", message, "Nothing is placed there until it answers again.")
 
 
-def _promised(cluster: str, state: ClusterState | None, records: Records) -> tuple[int, int]:
+def _promised(known: Known, records: Records) -> tuple[int, int]:
     """Processors promised on the cluster that its batch system does not show as taken, and those seen to wait.
 
     An attempt counts from its claim until nothing of it is left.
     """
-    shown = frozenset(state.allocated) if state else frozenset()
-    pending = frozenset(state.pending) if state else frozenset()
+    shown = frozenset(known.state.allocated) if known.state else frozenset()
+    pending = frozenset(known.state.pending) if known.state else frozenset()
     promised = backlog = 0
-    for job, component in records.live(cluster):
+    for job, component in records.live(known.settings.name):
         tag = tag_of(records.instance, job.attempt_of(component))
-        promised += component.processors if tag not in shown else 0
-        backlog += component.processors if tag in pending else 0
+        taken = processors_taken(component.request, known.settings)
+        promised += taken if tag not in shown else 0
+        backlog += taken if tag in pending else 0
     return promised, backlog
