@@ -31,7 +31,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.records import Records, Step
 from koalapy.model.settings import Settings
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.scheduler.queue import in_order
 from koalapy.scheduler.schedule import Claim, Overtaken, Policies, Reject, queues_since, schedule
@@ -151,17 +151,13 @@ class Engine:
 
     def _on_connected(self, now: Instant, event: ClusterConnected) -> bool:
         self._information.connected(event.cluster, event.version)
+        running.asked_anew(self._records, now, event.cluster)
         self._watched.pop(event.cluster, None)
         return False
 
     def _on_lost(self, now: Instant, event: ClusterLost) -> bool:
         self._information.lost(event.cluster, event.reason)
-        for job, component in list(self._records.live(event.cluster)):
-            state = component.state
-            if job.state is JobState.RUNNING and state.facts.released and not state.final:
-                changed = job.with_component(component.index, state=ComponentState.UNKNOWN, unknown_since=None)
-                self._records.put(changed)
-                self._records.note(now, job.id, "component_unknown", component=component.index, cluster=event.cluster)
+        running.out_of_reach(self._records, now, event.cluster)
         return True
 
     def _on_measured(self, now: Instant, event: ClusterMeasured) -> bool:
@@ -177,15 +173,15 @@ class Engine:
         return False
 
     def _on_submission_failed(self, now: Instant, event: SubmissionFailed) -> bool:
-        claim.submission_failed(self._records, self._settings, now, event, self._healthy())
+        claim.submission_failed(self._records, self._settings, now, event, self._information)
         return True
 
     def _on_seen(self, now: Instant, event: ComponentSeen) -> bool:
-        running.seen(self._records, now, event, self._healthy())
+        running.seen(self._records, now, event, self._information)
         return False
 
     def _on_reported(self, now: Instant, event: ComponentReported) -> bool:
-        running.reported(self._records, now, event, self._healthy())
+        running.reported(self._records, now, event, self._information)
         return event.phase == "ended"
 
     def _on_gone(self, now: Instant, event: ComponentGone) -> bool:
@@ -223,12 +219,11 @@ class Engine:
 
     def _follow_up_job(self, now: Instant, identity: JobId, reachable: frozenset[str]) -> None:
         records, settings = self._records, self._settings
-        barrier.release_if_whole(records, now, records.jobs[identity], reachable)
         deadline = barrier.deadline(records.jobs[identity], settings)
         if deadline is not None and now >= deadline:
             barrier.time_out(records, settings, now, records.jobs[identity])
-            barrier.release_if_whole(records, now, records.jobs[identity], reachable)
-        running.lost(records, settings, now, records.jobs[identity], self._healthy())
+        barrier.release_if_whole(records, now, records.jobs[identity], reachable)
+        running.lost(records, settings, now, records.jobs[identity], reachable, self._information)
         running.finish_if_over(records, now, records.jobs[identity])
         self._settle(now, identity, reachable)
 
@@ -244,8 +239,7 @@ class Engine:
             self._dirty = True
 
     def _break_circles(self, now: Instant, reachable: frozenset[str]) -> None:
-        younger = guard.job_to_give_back(self._records, self._information.clusters)
-        if younger is not None:
+        while (younger := guard.job_to_give_back(self._records, self._information.clusters)) is not None:
             stopping.stop(self._records, now, younger, Outcome.GIVE_BACK, guard.GIVEN_BACK)
             self._settle(now, younger.id, reachable)
 
@@ -288,10 +282,6 @@ class Engine:
     def _waiting(self) -> list[Job]:
         return in_order(self._records.jobs.values())
 
-    def _healthy(self) -> list[str]:
-        """Clusters that could be a next choice."""
-        return [name for name, known in self._information.clusters.items() if known.connected and known.state]
-
     def _reachable_in_order(self) -> list[str]:
         return [name for name, known in self._information.clusters.items() if known.connected]
 
@@ -300,18 +290,16 @@ class Engine:
 
     def _due(self, now: Instant) -> bool:
         """Whether a moment that a waiting job waits for has come since the last batch."""
-        return any(
-            self._handled_at < moment <= now for job in self._waiting() for moment in self._waits_for(job)
-        )
+        moments = (moment for job in self._waiting() for moment in self._waits_for(job))
+        return any(self._handled_at < moment <= now for moment in moments)
 
     def _waits_for(self, job: Job) -> list[Instant]:
         since = queues_since(job, self._settings)
         return [until for _, until in job.excluded] + ([since] if since is not None else [])
 
     def _lost_at(self, component: Component) -> Instant | None:
-        if component.unknown_since is None or component.state.final:
-            return None
-        return Instant(component.unknown_since + self._settings.orphan_timeout + self._settings.grace)
+        in_reach = self._information.is_connected(component.cluster)
+        return running.lost_at(component, self._settings) if in_reach else None
 
 
 CANCELLED = Reason("cancelled", "request", "It was cancelled by its user.", "")

@@ -1,5 +1,6 @@
 """The barrier: nobody starts before everybody has come, and nobody waits for ever (DCS, section 3.5)."""
 
+from koalapy.coallocation.claim import BARRIER_MARGIN
 from koalapy.coallocation.stopping import account_held, end, stop
 from koalapy.model.commands import ReleaseComponent
 from koalapy.model.errors import Reason
@@ -8,6 +9,9 @@ from koalapy.model.records import Records
 from koalapy.model.settings import Settings
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Duration, Instant, format_duration
+
+_MOST_JITTER = BARRIER_MARGIN * 2 // 3
+_LEAD = BARRIER_MARGIN - _MOST_JITTER  # between koalad's deadline and the first wrapper that leaves its barrier
 
 
 def release_if_whole(records: Records, now: Instant, job: Job, reachable: frozenset[str]) -> None:
@@ -41,28 +45,22 @@ def _release(records: Records, now: Instant, job: Job) -> None:
 
 
 def deadline(job: Job, settings: Settings) -> Instant | None:
-    """When the job's claim or barrier runs out; None where neither is running.
-
-    The claim's time counts until the last batch job has started, the barrier's from the first component at it. The
-    jitter keeps several koalad from claiming and giving back in step.
-    """
+    """When the job's claim or barrier runs out; None where neither is running."""
     if job.state is not JobState.CLAIMING:
         return None
-    ends = []
-    if _missing(job) and job.claimed_at is not None and not job.patient:
-        ends.append(job.claimed_at + settings.claim_timeout + _jitter(job, settings.claim_timeout))
-    came = [component.at_barrier_at for component in job.components if component.at_barrier_at is not None]
-    if came:
-        ends.append(min(came) + settings.barrier_timeout + _jitter(job, settings.barrier_timeout))
-    return Instant(min(ends)) if ends else None
+    ends = [end for end in (_claim_ends(job, settings), _barrier_ends(job, settings)) if end is not None]
+    return min(ends, default=None)
 
 
 def time_out(records: Records, settings: Settings, now: Instant, job: Job) -> None:
     """The time is up: go without the optional components if only they are late, else give everything back."""
-    late = [component for component in job.present if component.state is not ComponentState.AT_BARRIER]
-    if late and len(late) < len(job.present) and all(component.request.optional for component in late):
+    missing, barrier_ends = _missing(job), _barrier_ends(job, settings)
+    late = missing
+    if barrier_ends is not None and now >= barrier_ends:
+        late = [component for component in job.present if component.state is not ComponentState.AT_BARRIER]
+    in_time = barrier_ends is None or now < barrier_ends + _LEAD
+    if in_time and late and len(late) < len(job.present) and all(each.request.optional for each in late):
         return _go_without(records, now, job, late)
-    missing = _missing(job)
     code, limit = (
         ("claim_timeout", settings.claim_timeout) if missing else ("barrier_timeout", settings.barrier_timeout)
     )
@@ -76,6 +74,23 @@ def _go_without(records: Records, now: Instant, job: Job, late: list[Component])
         job = job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason)
         records.note(now, job.id, "component_left_out", component=component.index, cluster=component.cluster)
     records.put(job)
+
+
+def _claim_ends(job: Job, settings: Settings) -> Instant | None:
+    """The claim's time counts until the last batch job has started."""
+    if not _missing(job) or job.claimed_at is None or job.patient:
+        return None
+    return Instant(job.claimed_at + settings.claim_timeout + _jitter(job, settings.claim_timeout))
+
+
+def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
+    """The barrier's time counts from the first component at it; before that, from the start of the last batch job."""
+    came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
+    started = [each.allocated_at for each in job.present if each.allocated_at is not None]
+    if not came and (_missing(job) or not started):
+        return None
+    since = min(came) if came else max(started)
+    return Instant(since + settings.barrier_timeout + _jitter(job, settings.barrier_timeout))
 
 
 def _missing(job: Job) -> list[Component]:
@@ -99,6 +114,10 @@ def _too_late(code: str, late: list[Component], limit: Duration) -> Reason:
 
 
 def _jitter(job: Job, limit: Duration) -> int:
-    """Up to a tenth of the limit, another for every job and try, the same whenever it is asked."""
+    """Up to a tenth of the limit, another for every job and try, the same whenever it is asked.
+
+    It keeps several koalad from claiming and giving back in step.
+    """
     attempts = sum(component.attempt for component in job.components)
-    return (job.id * 2_654_435_761 + attempts * 40_503) % 1_000 * limit // 10_000
+    most = min(limit // 10, _MOST_JITTER)
+    return (job.id * 2_654_435_761 + attempts * 40_503) % 1_000 * most // 1_000

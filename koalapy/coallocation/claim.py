@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from koalapy.coallocation.stopping import end, stop
+from koalapy.information.kis import Information
 from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import Reason
 from koalapy.model.events import ComponentSubmitted, SubmissionFailed
@@ -15,6 +16,7 @@ from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
 
 WALLTIME_MARGIN = MINUTE
+BARRIER_MARGIN = Duration(WALLTIME_MARGIN // 2)  # wrappers leave their barriers so much later than koalad gives up
 EXCLUSION = Duration(10 * MINUTE)
 
 NOT_PLACED = Reason("left_out", "transient", "It is optional and did not fit.", "")
@@ -68,7 +70,7 @@ def _submission(job: Job, component: Component, settings: Settings) -> SubmitCom
         components=len(job.components),
         request=component.request,
         walltime=Duration(component.request.walltime + settings.barrier_timeout + WALLTIME_MARGIN),
-        barrier_timeout=Duration(settings.barrier_timeout + WALLTIME_MARGIN // 2),
+        barrier_timeout=Duration(settings.barrier_timeout + BARRIER_MARGIN),
         stage_in=job.request.stage_in,
         directory=job.request.directory,
     )
@@ -87,9 +89,9 @@ def submitted(records: Records, now: Instant, event: ComponentSubmitted) -> None
 
 
 def submission_failed(
-    records: Records, settings: Settings, now: Instant, event: SubmissionFailed, healthy: Sequence[str]
+    records: Records, settings: Settings, now: Instant, event: SubmissionFailed, clusters: Information
 ) -> None:
-    """`healthy`: the clusters that could be the next choice."""
+    """`clusters` tell which could be the next choice."""
     found = records.component(event.attempt)
     if found is None or found[1].gone or found[1].ending:
         return  # one that is being ended is gone when its cluster says so
@@ -98,7 +100,7 @@ def submission_failed(
         job.with_component(component.index, state=ComponentState.FAILED, gone=True, reason=event.reason, ended_at=now)
     )
     records.note(now, job.id, "submission_failed", component=component.index, **told(event.reason, component))
-    give_up(records, now, job, job.components[component.index], event.reason, healthy)
+    give_up(records, now, job, job.components[component.index], event.reason, clusters)
 
 
 def told(reason: Reason, component: Component) -> dict[str, object]:
@@ -107,7 +109,7 @@ def told(reason: Reason, component: Component) -> dict[str, object]:
 
 
 def give_up(
-    records: Records, now: Instant, job: Job, component: Component, reason: Reason, healthy: Sequence[str]
+    records: Records, now: Instant, job: Job, component: Component, reason: Reason, clusters: Information
 ) -> None:
     """A component cannot be claimed where it was sent: leave it out, try elsewhere, try again, or fail the job.
 
@@ -129,7 +131,7 @@ def give_up(
     if named and reason.whose == "request":
         return stop(records, now, job, Outcome.FAILED, said)
     job = records.put(_exclude(job, component, now))
-    others = [name for name in healthy if name not in dict(job.excluded)]
+    others = [name for name in clusters.could_take(component.request) if name not in dict(job.excluded)]
     if not named and others:
         return stop(records, now, job, Outcome.GIVE_BACK, said)
     outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE

@@ -1,11 +1,11 @@
 """The run list: what wrappers and batch systems tell of every component, and what it means for its job."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from koalapy.coallocation.claim import give_up, told
-from koalapy.coallocation.stopping import end, stop
+from koalapy.coallocation.stopping import account_held, end, stop
+from koalapy.information.kis import Information
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import Reason
 from koalapy.model.events import ComponentReported, ComponentSeen, OutputCollected
@@ -20,14 +20,14 @@ _S = ComponentState
 _BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED)
 
 
-def reported(records: Records, now: Instant, event: ComponentReported, healthy: Sequence[str]) -> None:
+def reported(records: Records, now: Instant, event: ComponentReported, clusters: Information) -> None:
     """The wrapper's word. It may tell again what it told before, and skip steps that it told nobody."""
     found = records.component(event.attempt)
     if found is None or found[1].gone or found[1].state.final:
         return None
     job, component = found
     if event.phase == "ended":
-        return _ended(records, now, job, component, event, healthy)
+        return _ended(records, now, job, component, event, clusters)
     changes = _progress(now, component, event)
     if job.state is JobState.STOPPING:
         changes.pop("state", None)
@@ -85,11 +85,11 @@ def _note_start(records: Records, job: Job) -> Job:
 
 
 def _ended(
-    records: Records, now: Instant, job: Job, component: Component, event: ComponentReported, healthy: Sequence[str]
+    records: Records, now: Instant, job: Job, component: Component, event: ComponentReported, clusters: Information
 ) -> None:
     changes = _progress(now, component, event) | {"ended_at": event.ended_at or now, "exit_status": event.exit_status}
     reason = None if event.ending == "exited" and event.exit_status == 0 else _failure(component, event)
-    over(records, now, job, component, changes, reason, healthy)
+    over(records, now, job, component, changes, reason, clusters)
 
 
 def over(
@@ -99,14 +99,15 @@ def over(
     component: Component,
     changes: dict[str, Any],
     reason: Reason | None,
-    healthy: Sequence[str],
+    clusters: Information,
 ) -> None:
     """An attempt is over: `reason` None means that its program ended well."""
     released = component.state.facts.released
-    changes |= {"state": _S.FAILED if reason else _S.DONE, "reason": reason}
+    state = _S.FAILED if reason else _S.DONE
     if job.state is JobState.STOPPING and reason is not None and reason.code in ("cancelled", "revoked", "killed"):
-        changes |= {"state": _S.CANCELLED, "reason": None}
-    job = records.put(job.with_component(component.index, **changes))
+        state, reason = _S.CANCELLED, None  # as it was told to
+    job = account_held(job, changes["ended_at"], component)
+    job = records.put(job.with_component(component.index, **changes | {"state": state, "reason": reason}))
     component = job.components[component.index]
     records.note(
         now, job.id, "component_ended", component=component.index, exit_status=component.exit_status,
@@ -116,7 +117,7 @@ def over(
     if reason is None or job.state is JobState.STOPPING:
         return None
     if job.state is JobState.CLAIMING or not released:
-        return give_up(records, now, job, component, reason, healthy)
+        return give_up(records, now, job, component, reason, clusters)
     if not component.request.optional:
         stop(records, now, job, _outcome(job, reason), reason.on(component.cluster or ""))
 
@@ -153,21 +154,21 @@ def _outcome(job: Job, reason: Reason) -> Outcome:
     return Outcome.COMPLETION_FAILURE if kind in job.request.retry_on else Outcome.FAILED
 
 
-def seen(records: Records, now: Instant, event: ComponentSeen, healthy: Sequence[str]) -> None:
+def seen(records: Records, now: Instant, event: ComponentSeen, clusters: Information) -> None:
     """The batch system's word, for what the wrapper cannot tell: waiting, stuck, suspended, killed, vanished."""
     found = records.component(event.attempt)
     if found is None or found[1].gone or found[1].state.final:
         return None
     job, component = found
     if event.state == "ended":
-        return _ended_unheard(records, now, job, component, event, healthy)
-    changes: dict[str, Any] = {"batch_id": event.batch_id or component.batch_id}
+        return _ended_unheard(records, now, job, component, event, clusters)
+    changes: dict[str, Any] = {"batch_id": event.batch_id or component.batch_id, "unknown_since": None}
     changes |= _SEEN.get(event.state, _nothing)(now, component, event)
     if job.state is JobState.STOPPING:
         changes.pop("state", None)
     job = _update(records, now, job, component, changes)
     if event.stuck and job.state is JobState.CLAIMING:
-        give_up(records, now, job, component, _stuck(event), healthy)
+        give_up(records, now, job, component, _stuck(event), clusters)
 
 
 def _pending(now: Instant, component: Component, event: ComponentSeen) -> dict[str, Any]:
@@ -176,11 +177,15 @@ def _pending(now: Instant, component: Component, event: ComponentSeen) -> dict[s
 
 def _running(now: Instant, component: Component, event: ComponentSeen) -> dict[str, Any]:
     changes: dict[str, Any] = {"allocated_at": component.allocated_at or now, "pending_reason": ""}
-    return changes | ({"state": _S.RUNNING} if component.state is _S.SUSPENDED else {})
+    if component.state is _S.UNKNOWN:
+        changes["state"] = _S.RELEASED if component.started_at is None else _S.RUNNING
+    elif component.state is _S.SUSPENDED:
+        changes["state"] = _S.RUNNING
+    return changes
 
 
 def _suspended(now: Instant, component: Component, event: ComponentSeen) -> dict[str, Any]:
-    return {"state": _S.SUSPENDED} if component.state in (_S.RUNNING, _S.RELEASED) else {}
+    return {"state": _S.SUSPENDED} if component.state.facts.released else {}
 
 
 def _missing(now: Instant, component: Component, event: ComponentSeen) -> dict[str, Any]:
@@ -208,7 +213,7 @@ def _stuck(event: ComponentSeen) -> Reason:
 
 
 def _ended_unheard(
-    records: Records, now: Instant, job: Job, component: Component, event: ComponentSeen, healthy: Sequence[str]
+    records: Records, now: Instant, job: Job, component: Component, event: ComponentSeen, clusters: Information
 ) -> None:
     """The batch job is over and its wrapper left no record: what the accounting says, else it was lost."""
     told = {
@@ -224,16 +229,39 @@ def _ended_unheard(
     lost = Reason("lost", "transient", "It was lost: its batch job ended and left no record.", "")
     reason = told.get(event.ending, lost)
     changes = {"ended_at": now, "exit_status": event.exit_status, "batch_id": event.batch_id or component.batch_id}
-    over(records, now, job, component, changes, reason, healthy)
+    over(records, now, job, component, changes, reason, clusters)
 
 
-def lost(records: Records, settings: Settings, now: Instant, job: Job, healthy: Sequence[str]) -> None:
-    """Attempts unknown for so long that they are over (DESIGN, promise 1)."""
+def lost(
+    records: Records, settings: Settings, now: Instant, job: Job, reachable: frozenset[str], clusters: Information
+) -> None:
+    """Attempts unknown for so long, on clusters in reach all the time, that they are over (DESIGN, promise 1)."""
     for component in job.live:
-        since = component.unknown_since
-        if since is not None and now >= since + settings.orphan_timeout + settings.grace and not component.state.final:
+        at = lost_at(component, settings)
+        if at is not None and now >= at and component.cluster in reachable:
             reason = Reason("lost", "transient", "It was lost: no sign of it was found any more.", "")
-            over(records, now, records.jobs[job.id], component, {"ended_at": now}, reason, healthy)
+            over(records, now, records.jobs[job.id], component, {"ended_at": now}, reason, clusters)
+
+
+def lost_at(component: Component, settings: Settings) -> Instant | None:
+    """When it is over if nothing more is heard of it; None while it is not missing."""
+    if component.unknown_since is None or component.state.final:
+        return None
+    return Instant(component.unknown_since + settings.orphan_timeout + settings.grace)
+
+
+def out_of_reach(records: Records, now: Instant, cluster: str) -> None:
+    """Its connection is gone: what has been released there is unknown until it answers."""
+    asked_anew(records, now, cluster)
+    for job, component in list(records.live(cluster)):
+        if job.state is JobState.RUNNING and component.state.facts.released and not component.state.final:
+            _update(records, now, job, component, {"state": _S.UNKNOWN})
+
+
+def asked_anew(records: Records, now: Instant, cluster: str) -> None:
+    """Nothing there counts as missing until its next KCM says so: only what it could see all the time is lost."""
+    for job, component in list(records.live(cluster)):
+        _update(records, now, job, component, {"unknown_since": None})
 
 
 def finish_if_over(records: Records, now: Instant, job: Job) -> None:

@@ -63,11 +63,12 @@ def owe_what_is_out_of_reach(records: Records, now: Instant, job: Job, reachable
 
     Not where a program may run: then the next try waits (promises 1 and 2), unless there is none, or its user said so.
     """
-    over = job.outcome is Outcome.FAILED or job.forced
+    nobody_waits = job.outcome is Outcome.FAILED or job.forced
     for component in job.live:
         if component.cluster in reachable or component.cluster is None:
             continue
-        if component.state.facts.released and not over:
+        may_run = component.state.facts.released and not component.state.final
+        if may_run and not nobody_waits:
             continue
         attempt = job.attempt_of(component)
         records.owe(Debt(attempt=attempt, cluster=component.cluster, batch_id=component.batch_id, since=now))
@@ -138,11 +139,16 @@ def _over(records: Records, now: Instant, job: Job, state: JobState) -> None:
     records.note(now, job.id, f"job_{state}", **_because(job.reason))
 
 
-def account_held(job: Job, now: Instant) -> Job:
-    """Add what its components held at their barriers until now, in processor-microseconds."""
+def account_held(job: Job, now: Instant, only: Component | None = None) -> Job:
+    """Add what its components, or only this one, held at their barriers until now, in processor-microseconds.
+
+    Each is accounted once: when it is released or ends, or when its job stops.
+    """
+    if job.state is not JobState.CLAIMING:
+        return job
     held = sum(
         component.processors * max(0, now - component.at_barrier_at)
-        for component in job.components
+        for component in ([only] if only else job.components)
         if component.state is ComponentState.AT_BARRIER and component.at_barrier_at is not None
     )
     return replace(job, held=job.held + held)

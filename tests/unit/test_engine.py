@@ -366,7 +366,7 @@ def test_fcfs_lets_nobody_pass() -> None:
 
 
 def test_fpfs_lets_the_first_waiting_job_be_passed_so_often_and_no_more() -> None:
-    settings = Settings(clusters=tuple(ClusterSettings(name=n, batch="slurm") for n in SIZES), max_overtakes=3)
+    settings = alike(max_overtakes=3)
     play = Play(settings)
     play.measure(alpha=32)
     first = play.submit(component(32, "alpha"))
@@ -377,7 +377,7 @@ def test_fpfs_lets_the_first_waiting_job_be_passed_so_often_and_no_more() -> Non
 
 
 def test_a_job_out_of_reach_does_not_hold_up_the_others() -> None:
-    settings = Settings(clusters=tuple(ClusterSettings(name=n, batch="slurm") for n in SIZES), max_overtakes=0)
+    settings = alike(max_overtakes=0)
     play = Play(settings)
     play.lose("gamma")
     play.submit(component(4, "gamma"))
@@ -584,3 +584,192 @@ def test_what_is_told_late_of_a_past_try_changes_nothing(play: Play) -> None:
     before = play.job(job)
     play.tell(ComponentSubmitted(attempt=attempt, batch_id="7"))
     assert play.job(job) == before
+
+
+def grid(*clusters: ClusterSettings, **fields: object) -> Settings:
+    return Settings(clusters=clusters, **fields)  # type: ignore[arg-type]
+
+
+def alike(**fields: object) -> Settings:
+    return grid(*(ClusterSettings(name=name, batch="slurm") for name in SIZES), **fields)
+
+
+def test_whole_nodes_are_promised_where_allocation_is_exclusive() -> None:
+    alpha = ClusterSettings(name="alpha", batch="slurm", processors_per_node=4, exclusive=True)
+    play = Play(grid(alpha), sizes={"alpha": 8})
+    jobs = [play.submit(component(1)) for _ in range(3)]
+    assert [play.job(job).state for job in jobs] == [JobState.CLAIMING] * 2 + [JobState.WAITING]
+
+
+def test_siblings_in_one_queue_fit_there_together() -> None:
+    clusters = (ClusterSettings(name=name, batch="slurm", backlog=100) for name in ("alpha", "beta"))
+    play = Play(grid(*clusters, queue_after=Duration(0)), sizes={"alpha": 8, "beta": 8})
+    busy = play.measurement("beta", others=8)
+    play.tell(play.measurement("alpha", others=8), replace(busy, state=replace(busy.state, waiting_local=3)))
+    job = play.submit(component(6), component(6), when_busy=WhenBusy.QUEUE)
+    assert [each.cluster for each in play.job(job).components] == ["alpha", "beta"]
+
+
+def test_what_is_missing_out_of_reach_is_not_lost(play: Play) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    missing = ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing")
+    play.tell(missing)
+    play.lose("alpha")
+    assert play.engine.next_wakeup() is None
+    play.tell(after=Duration(2 * play.settings.orphan_timeout))
+    play.reach("alpha")
+    assert play.job(job).state is JobState.RUNNING
+    play.tell(missing)
+    play.tell(after=Duration(play.settings.orphan_timeout))
+    assert play.job(job).state is JobState.RUNNING
+    play.wake()
+    assert play.job(job).reason is not None
+    assert play.job(job).reason.code == "lost"  # type: ignore[union-attr]
+
+
+def test_a_koalad_that_slept_takes_nothing_for_lost(play: Play) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.engine = Engine(
+        play.settings, Policies(worst_fit, fpfs), Snapshot(instance=INSTANCE, jobs=tuple(play.jobs.values()))
+    )
+    play.tell(after=Duration(2 * play.settings.orphan_timeout))
+    play.tell(ClusterConnected(cluster="alpha", version="22.05"))
+    assert play.job(job).state is JobState.RUNNING
+    play.end(attempt)
+    play.obey()
+    assert play.job(job).state is JobState.DONE
+
+
+def test_what_the_queue_lists_again_is_not_missing(play: Play) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    for state in ("missing", "running"):
+        play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
+    assert play.job(job).components[0].state is ComponentState.RUNNING
+    assert play.engine.next_wakeup() is None
+    for state in ("missing", "suspended"):
+        play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
+    assert play.job(job).components[0].state is ComponentState.SUSPENDED
+    assert play.engine.next_wakeup() is None
+
+
+def test_a_cluster_out_of_reach_is_told_once(play: Play) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    play.lose("alpha")
+    play.tell(ClusterLost(cluster="alpha", reason=BUSY_QUEUE))
+    assert play.kinds.count("component_unknown") == 1
+
+
+def test_nobody_is_released_after_the_barrier_is_over(play: Play) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "beta"))
+    first, second = play.attempts(job)
+    play.come(first)
+    play.tell(ComponentSubmitted(attempt=second, batch_id="2"), play.report(second, "started"))
+    late = Duration(play.settings.barrier_timeout * 2)
+    commands = play.tell(play.report(second, "at_barrier", at_barrier_at=Instant(play.now + late)), after=late)
+    assert not any(isinstance(command, ReleaseComponent) for command in commands)
+    assert play.job(job).state is JobState.STOPPING
+
+
+@pytest.mark.parametrize("minutes", [1, 5, 60])
+def test_koalad_gives_a_barrier_up_before_any_wrapper_leaves_it(minutes: int) -> None:
+    play = Play(alike(barrier_timeout=Duration(minutes * 60 * SECOND)))
+    for _ in range(20):
+        job = play.submit(component(1, "alpha"), component(1, "beta"))
+        first, second = play.attempts(job)
+        submits = [each for each in play.pending if isinstance(each, SubmitComponent) and each.attempt == first]
+        play.come(first)
+        play.tell(play.report(second, "started"))
+        ends = play.engine.next_wakeup()
+        assert ends is not None
+        assert ends + 5 * SECOND < play.job(job).components[0].at_barrier_at + submits[0].barrier_timeout  # type: ignore[operator]
+        play.tell(CancelRequested(job))
+        play.obey()
+
+
+def test_at_the_claim_time_out_only_what_has_not_started_is_late(play: Play) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
+    needed, late = play.attempts(job)
+    play.tell(play.report(needed, "started"), ComponentSubmitted(attempt=late, batch_id="late"))
+    play.wake()
+    assert play.job(job).state is JobState.CLAIMING
+    assert play.job(job).components[1].state is ComponentState.CANCELLED
+    play.tell(play.report(needed, "at_barrier", at_barrier_at=play.now))
+    assert play.job(job).state is JobState.RUNNING
+
+
+def test_what_has_started_and_never_comes_is_not_awaited_for_ever(play: Play) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.tell(play.report(play.attempts(job)[0], "started"))
+    play.lose("alpha")
+    play.wake()
+    assert play.job(job).submission_failures == 1
+    assert play.job(job).reason is not None
+    assert play.job(job).reason.code == "barrier_timeout"  # type: ignore[union-attr]
+
+
+def test_all_circles_are_broken_in_the_step_in_which_they_are_seen() -> None:
+    sizes = dict.fromkeys(("a", "b", "c", "d"), 4)
+    clusters = (ClusterSettings(name=name, batch="slurm") for name in sizes)
+    play = Play(grid(*clusters, queue_after=Duration(0)), sizes=sizes)
+    pairs = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")]
+    play.measure(a=4, b=4, c=4, d=4)
+    jobs = [play.submit(component(4, x), component(4, y), when_busy=WhenBusy.QUEUE) for x, y in pairs[::2]]
+    play.come(*(play.attempts(job)[0] for job in jobs))
+    jobs += [play.submit(component(4, x), component(4, y), when_busy=WhenBusy.QUEUE) for x, y in pairs[1::2]]
+    play.come(*(play.attempts(job)[0] for job in jobs[2:]))
+    waits = [play.attempts(job)[1] for job in jobs]
+    play.tell(*(ComponentSubmitted(attempt=attempt, batch_id=str(attempt)) for attempt in waits))
+    play.tell()
+    play.tell(*(play.measurement(name, pending=waits) for name in sizes))
+    assert [play.job(job).state for job in jobs] == [JobState.CLAIMING] * 2 + [JobState.STOPPING] * 2
+
+
+def test_a_refusal_is_final_where_no_other_cluster_is_large_enough(play: Play) -> None:
+    job = play.submit(component(32))
+    refused = Reason("no_such_queue", "request", "No queue.", "", command="sbatch", exit_status=1)
+    play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
+    assert play.job(job).state is JobState.FAILED
+
+
+def test_the_next_try_does_not_wait_for_a_cluster_where_the_program_has_ended(play: Play) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    play.end(attempt, 137, "killed")
+    play.lose("alpha")
+    assert play.job(job).state is JobState.WAITING
+    assert list(play.debts) == [attempt]
+
+
+def test_what_was_held_counts_for_those_that_left_their_barriers_too(play: Play) -> None:
+    job = play.submit(component(4, "alpha"), component(2, "beta"))
+    first, _ = play.attempts(job)
+    play.come(first)
+    began = play.job(job).components[0].at_barrier_at
+    assert began is not None
+    play.tell(after=Duration(7 * SECOND))
+    play.end(first, ending="left_barrier")
+    ended = play.job(job).components[0].ended_at
+    assert ended is not None
+    assert play.job(job).held == 4 * (ended - began)
+    play.obey()
+    assert play.job(job).held == 4 * (ended - began)
+
+
+def test_what_was_told_to_end_has_not_failed(play: Play) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    play.tell(CancelRequested(job))
+    (attempt,) = play.attempts(job)
+    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="ended", ending="cancelled"))
+    assert play.job(job).components[0].state is ComponentState.CANCELLED
+    (ended,) = [each for each in play.history if each.kind == "component_ended"]
+    assert "message" not in ended.details
