@@ -11,7 +11,7 @@ from koalapy_adapters.localqueue.spool import Spool, now
 from koalapy_adapters.wrapper import descendants
 
 KILL_WAIT_S = 30.0  # between SIGTERM and SIGKILL, as Slurm's KillWait
-_PASSED_ON = ("LANG", "LC_ALL", "TZ")
+_PASSED_ON = ("HOME", "LANG", "LC_ALL", "TZ")
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _CANNOT_START = 126
 
@@ -52,11 +52,11 @@ def _run(spool: Spool, job: jobs.Job) -> None:
 
 
 def _environment(spool: Spool, job: jobs.Job) -> Dict[str, str]:
-    """A clean one: nothing of the submitting process but its language and time zone."""
+    """A clean one: nothing of the submitting process but its home, language and time zone."""
     user = pwd.getpwuid(os.getuid())
-    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    environment = {"HOME": user.pw_dir}
+    environment.update((name, os.environ[name]) for name in _PASSED_ON if name in os.environ)
     environment.update(
-        HOME=user.pw_dir,
         USER=user.pw_name,
         LOGNAME=user.pw_name,
         SHELL=user.pw_shell or "/bin/sh",

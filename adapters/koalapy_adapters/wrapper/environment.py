@@ -11,7 +11,7 @@ from koalapy_adapters.wrapper.spawn import spawn
 _BOURNE = ("sh", "bash", "dash", "ksh", "ksh93", "mksh", "zsh", "ash")
 _C_SHELLS = ("csh", "tcsh")
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-_PASSED_ON = ("LANG", "LC_ALL", "TZ")
+_PASSED_ON = ("HOME", "LANG", "LC_ALL", "TZ")
 _WORDS = 2000  # of a failing setup, bytes
 
 
@@ -79,9 +79,10 @@ def login_shell(wanted: str, setup: List[str], file: str, dump: str) -> Shell:
 def _base() -> Dict[str, str]:
     """Where the login shell begins: the node's own, and what is the batch system's of the job's environment."""
     user = pwd.getpwuid(os.getuid())
-    base = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    base = {"HOME": user.pw_dir}
+    base.update((name, os.environ[name]) for name in _PASSED_ON if name in os.environ)
     base.update(nodename.of_batch(os.environ))
-    base.update(HOME=user.pw_dir, USER=user.pw_name, LOGNAME=user.pw_name, SHELL=user.pw_shell or "/bin/sh", PATH=_PATH)
+    base.update(USER=user.pw_name, LOGNAME=user.pw_name, SHELL=user.pw_shell or "/bin/sh", PATH=_PATH)
     return base
 
 

@@ -1,6 +1,7 @@
 """The wrapper's loop: tells the machine what happens, and does what it wants."""
 
 import selectors
+import signal
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Type
 
@@ -53,7 +54,7 @@ class Loop:
         noticed = signals.pipe()
         self._selector.register(noticed, selectors.EVENT_READ, lambda: self._on_signals(signals.read(noticed)))
         self._selector.register(self._shared.readable, selectors.EVENT_READ, self._on_shared)
-        self._on_signals(b"")  # of children that ended before anybody listened
+        self.reap()  # those that ended before anybody listened
         while self._exit_status is None:
             self._tick()
             for key, _ in self._selector.select(self._timeout()):
@@ -82,6 +83,16 @@ class Loop:
             self._do(self._machine.handle(clock.now(), self._pending.popleft()))
         self._handling = False
 
+    @property
+    def capturing(self) -> bool:
+        return self._capture is not None
+
+    def end_capture(self) -> None:
+        """Tell a login shell that still runs to end; its start-up files may hold locks, and get to let go of them."""
+        if self._capture is not None:
+            pid = self._capture.pid
+            descendants.send([pid, *descendants.descendants(pid)], signal.SIGTERM)
+
     # ---- what happens ------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
@@ -108,6 +119,10 @@ class Loop:
     def _on_signals(self, numbers: bytes) -> None:
         if signals.told_to_stop(numbers):
             self.handle(events.Signalled())
+        self.reap()
+
+    def reap(self) -> None:
+        """Notice the children that ended."""
         for pid, status in descendants.reap():
             if self._capture is not None and pid == self._capture.pid:
                 self._captured(status)
@@ -215,6 +230,7 @@ class Loop:
         self.nodes.broadcast({"do": "release", "first_rank": command.first_rank, "size": len(command.hosts)})
 
     def _stop_nodes(self, command: events.StopNodes) -> None:
+        self.end_capture()
         self.nodes.broadcast({"do": "stop", "grace": command.grace})
 
     def _abandon_nodes(self, command: events.AbandonNodes) -> None:

@@ -120,12 +120,6 @@ class Nodes:
     def pids(self) -> List[int]:
         return [channel.pid for channel in self._channels if channel.pid]
 
-    def forget(self, pid: int) -> None:
-        """A launcher or agent that ended when nobody waited for it any more."""
-        for channel in self._channels:
-            if channel.pid == pid:
-                channel.pid = 0
-
     def kill(self) -> None:
         """Of an agent that does not obey, and of launchers, whose agents then see the end of file."""
         descendants.send(self.pids(), signal.SIGKILL)

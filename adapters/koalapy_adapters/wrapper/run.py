@@ -5,7 +5,7 @@ import shutil
 import sys
 import time
 import traceback
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from koalapy_adapters import layout
 from koalapy_adapters.errors import BatchError
@@ -21,6 +21,7 @@ Json = Dict[str, Any]
 
 LINGER_S = 0.3  # for the relay to read the last report: the batch job is not over before
 AGENTS_LEAVE_S = 2.0
+SHELL_LEAVES_S = 1.0
 _BROKEN = 70  # EX_SOFTWARE
 
 
@@ -99,18 +100,17 @@ def _clean_up(loop: Loop, patience_s: float) -> None:
     """The agents leave when nobody speaks to them any more; what does not is killed."""
     loop.nodes.close()
     loop.relay.close(LINGER_S)
+    loop.end_capture()
+    _wait(loop, patience_s, lambda: not loop.nodes.pids())
+    _wait(loop, SHELL_LEAVES_S, lambda: not loop.capturing)
+    _wait(loop, AGENTS_LEAVE_S, descendants.sweep)
+
+
+def _wait(loop: Loop, patience_s: float, over: Callable[[], bool]) -> None:
     deadline = time.monotonic() + patience_s
-    while loop.nodes.pids() and time.monotonic() < deadline:
-        _reap(loop)
+    while not over() and time.monotonic() < deadline:
         time.sleep(0.005)
-    while not descendants.sweep() and time.monotonic() < deadline + AGENTS_LEAVE_S:
-        _reap(loop)
-        time.sleep(0.005)
-
-
-def _reap(loop: Loop) -> None:
-    for pid, _ in descendants.reap():
-        loop.nodes.forget(pid)
+        loop.reap()
 
 
 def _record(directory: str) -> Optional[Json]:
