@@ -1,6 +1,5 @@
 """`Grid`, the Python client of koalad's HTTP API: all that `koala` can do."""
 
-import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,13 +9,17 @@ from typing import Any, Self
 
 import httpx
 
-from koalapy.locations import Locations
+from koalapy.daemon import start, wait_for_end
+from koalapy.locations import Locations, default_grid_file, read_file
 from koalapy.model.errors import KoalaError, OurError, RequestError, SiteError, TransientError
+from koalapy.model.textfile.document import MAX_BYTES
 
 Document = dict[str, Any]
 
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LONGEST_WAIT_S = 30.0
+_IDS_AT_ONCE = 1000  # in one address
+_DOWN_S, _CANCEL_S = 60.0, 660.0
 _KINDS: dict[str, type[KoalaError]] = {
     "transient": TransientError,
     "site": SiteError,
@@ -30,15 +33,16 @@ class NotReachable(TransientError):
 
 
 class Grid:
-    """A running koalad. Every call raises KoalaError with koalad's own reason, NotReachable if nobody answers.
+    """One grid's koalad. Every call raises KoalaError with koalad's own reason, NotReachable if nobody answers.
 
     `grid` is the grid's name, or the path of its grid file. Answers are the JSON documents of the API as dictionaries.
+    Any number of threads may use it at the same time.
     """
 
     def __init__(self, grid: str | Path | None = None, *, timeout_s: float = 60.0) -> None:
         self.locations = Locations.of(grid)
-        transport = httpx.HTTPTransport(uds=str(self.locations.socket))
-        self._http = httpx.Client(transport=transport, base_url="http://koalad", timeout=timeout_s)
+        self._timeout_s = timeout_s
+        self._http = self._connect()
 
     def __enter__(self) -> Self:
         return self
@@ -48,6 +52,30 @@ class Grid:
 
     def close(self) -> None:
         self._http.close()
+
+    def up(self) -> bool:
+        """Start koalad if it does not run, and return when it is ready. False if it ran already."""
+        started = start(self.locations, self.is_up)
+        self._http.close()
+        self._http = self._connect()
+        return started
+
+    def is_up(self) -> bool:
+        try:
+            with self._connect() as http:
+                http.get("/v1/status")
+        except httpx.TransportError:
+            return False
+        return True
+
+    def down(self, *, cancel: bool = False) -> None:
+        """End koalad, and return when its process is gone. Jobs run on, unless `cancel`."""
+        pid = int(self.status()["pid"])
+        self.shutdown(cancel=cancel)
+        patience_s = _CANCEL_S if cancel else _DOWN_S
+        if not wait_for_end(pid, patience_s):
+            message = f"koalad (process {pid}) is still up after {patience_s:.0f} s."
+            raise TransientError("still_up", message, "`koala status` says what keeps it.")
 
     def submit(
         self,
@@ -64,28 +92,39 @@ class Grid:
         """
         body: Document = {"overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
         if isinstance(job, Mapping):
-            body |= {"job": dict(job), "directory": str(Path(directory or Path.cwd()).absolute())}
+            body |= {"job": dict(job), "source": "job", "directory": str(Path(directory or Path.cwd()).absolute())}
         else:
             path = Path(job).absolute()
             body |= {"text": _read(path), "source": str(path), "directory": str(Path(directory or path.parent))}
         return int(self._call("POST", "/v1/jobs", json=body)["id"])
 
     def jobs(self, states: Sequence[str] = (), ids: Sequence[int] = ()) -> list[Document]:
-        """Jobs by id, finished ones too."""
-        parameters = [("state", state) for state in states] + [("id", str(job)) for job in ids]
-        return list(self._call("GET", "/v1/jobs", params=parameters)["jobs"])
+        """Jobs by id, finished ones too; of these states, and of these ids, if there are any."""
+        wanted = [("state", state) for state in states]
+        found: list[Document] = []
+        for some in _chunks(sorted(set(ids))) or [[]]:
+            parameters = wanted + [("id", str(job)) for job in some]
+            found += self._call("GET", "/v1/jobs", params=parameters)["jobs"]
+        return found
 
     def show(self, job: int) -> Document:
         """The job and its events: schema koala.job/1."""
         return self._call("GET", f"/v1/jobs/{job}")
 
     def wait(self, jobs: Sequence[int], timeout_s: float | None = None) -> list[Document]:
-        """The jobs once all of them are over. Raises TimeoutError after `timeout_s`."""
+        """The jobs, in this order, once all of them are over. Raises TimeoutError after `timeout_s`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        found: dict[int, Document] = {}
+        for some in _chunks(list(jobs)):
+            found |= {job["id"]: job for job in self._wait(some, deadline)}
+        return [found[job] for job in jobs]
+
+    def _wait(self, jobs: Sequence[int], deadline: float | None) -> list[Document]:
         while True:
             left = _LONGEST_WAIT_S if deadline is None else max(0.0, min(_LONGEST_WAIT_S, deadline - time.monotonic()))
             parameters = [("id", str(job)) for job in jobs] + [("timeout", str(left))]
-            found = list(self._call("GET", "/v1/wait", params=parameters)["jobs"])
+            patience = httpx.Timeout(self._timeout_s, read=left + self._timeout_s)
+            found = list(self._call("GET", "/v1/wait", params=parameters, timeout=patience)["jobs"])
             if all(job["state"] in _FINAL for job in found):
                 return found
             if deadline is not None and time.monotonic() >= deadline:
@@ -108,18 +147,25 @@ class Grid:
     def output(
         self, job: int, *, stream: str = "output", component: int | None = None, follow: bool = False
     ) -> Iterator[bytes]:
-        """What the processes of the last attempt wrote; `follow` goes on until the attempt has ended."""
+        """What the processes of the last attempt wrote; `follow` goes on until the attempt has ended.
+
+        Raises TransientError with the code `cut` if it breaks off.
+        """
         parameters: dict[str, Any] = {"stream": stream, "follow": follow}
         if component is not None:
             parameters["component"] = component
-        patience = httpx.Timeout(60.0, read=None)
+        patience = httpx.Timeout(self._timeout_s, read=None)
+        begun = False
         try:
             with self._http.stream("GET", f"/v1/jobs/{job}/output", params=parameters, timeout=patience) as answer:
                 if answer.status_code != httpx.codes.OK:
                     answer.read()
                     raise _error(answer)
+                begun = True
                 yield from answer.iter_raw()
         except httpx.TransportError as error:
+            if begun:
+                raise TransientError("cut", f"The output of job {job} broke off.", "Ask for it again.") from error
             raise self._not_reachable(error) from error
 
     def clusters(self) -> list[Document]:
@@ -130,8 +176,14 @@ class Grid:
         return self._call("GET", "/v1/status")
 
     def shutdown(self, *, cancel: bool = False) -> None:
-        """End koalad. Jobs run on, unless `cancel`."""
+        """Tell koalad to end, and return at once. Jobs run on, unless `cancel`."""
         self._call("POST", "/v1/shutdown", json={"cancel": cancel})
+
+    def _connect(self) -> httpx.Client:
+        sockets = self.locations.sockets
+        there = next((path for path in sockets if path.exists()), sockets[0])
+        transport = httpx.HTTPTransport(uds=str(there), limits=httpx.Limits(max_connections=None))
+        return httpx.Client(transport=transport, base_url="http://koalad", timeout=self._timeout_s)
 
     def _call(self, method: str, path: str, **request: Any) -> Document:
         try:
@@ -142,10 +194,20 @@ class Grid:
             raise _error(answer)
         return dict(answer.json())
 
-    def _not_reachable(self, error: Exception) -> NotReachable:
-        return NotReachable(
-            "not_reachable", f"koalad of grid {self.locations.grid} does not answer ({error}).", "Start it: `koala up`."
-        )
+    def _not_reachable(self, error: httpx.TransportError) -> NotReachable:
+        if isinstance(error, httpx.ConnectError):
+            advice = f"Start it with `koala up{self._option()}`."
+            return NotReachable("not_reachable", f"koalad of grid {self.locations.grid} is not running.", advice)
+        why = "was cut off" if isinstance(error, httpx.ProtocolError | httpx.NetworkError) else "takes too long"
+        message = f"koalad of grid {self.locations.grid} does not answer: it {why}."
+        return NotReachable("not_reachable", message, f"Look at {self.locations.log}.")
+
+    def _option(self) -> str:
+        """How this grid is named on a command line; nothing for the default one."""
+        file = self.locations.grid_file
+        if file is None:
+            return " --grid FILE"
+        return "" if file == default_grid_file().absolute() else f" --grid {file}"
 
 
 def _error(answer: httpx.Response) -> KoalaError:
@@ -165,16 +227,15 @@ def _error(answer: httpx.Response) -> KoalaError:
 
 def _read(path: Path) -> str:
     """The job file's text. Raises RequestError where it cannot be read."""
-    limit = 10 << 20
+    data = read_file(path, "job file")
+    if len(data) > MAX_BYTES:
+        message = f"{path} is larger than {MAX_BYTES // 1_000_000} MB."
+        raise RequestError("too_large_file", message, "A job file is a short text; stage data in.")
     try:
-        if path.is_dir():
-            raise RequestError("not_a_file", f"{path} is a directory.", "Give the path of a job file.")
-        if path.stat().st_size > limit:
-            raise RequestError("too_large_file", f"{path} is larger than 10 MB.", "A job file is a short text.")
-        return path.read_bytes().decode()
-    except FileNotFoundError as error:
-        raise RequestError("no_such_file", f"There is no file {path}.", "Give the path of a job file.") from error
+        return data.decode()
     except UnicodeDecodeError as error:
         raise RequestError("not_text", f"{path} is not a text file.", "A job file is YAML in UTF-8.") from error
-    except OSError as error:
-        raise RequestError("unreadable", f"{path} cannot be read: {os.strerror(error.errno or 0)}.", "") from error
+
+
+def _chunks(ids: Sequence[int]) -> list[Sequence[int]]:
+    return [ids[start : start + _IDS_AT_ONCE] for start in range(0, len(ids), _IDS_AT_ONCE)]

@@ -2,13 +2,15 @@
 
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from koalapy.model.errors import RequestError
+from koalapy.model.errors import OurError, RequestError
+from koalapy.model.textfile.document import MAX_BYTES, read_document
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.IGNORECASE)
-_GRID_LINE = re.compile(r"^grid:\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*(?:#.*)?$", re.MULTILINE)
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.IGNORECASE | re.ASCII)
+_GRID_LINE = re.compile(rb"^grid:[ \t]*[\"']?([A-Za-z0-9][A-Za-z0-9_-]{0,31})[\"']?[ \t]*(?:#.*)?\r?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,36 +33,91 @@ class Locations:
 
     @property
     def state(self) -> Path:
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        return Path(base) / "koala" / self.grid
+        base = _directory("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        return base / "koala" / self.grid
 
     @property
     def socket(self) -> Path:
         """In $XDG_RUNTIME_DIR where there is one, else in the state directory."""
-        base = os.environ.get("XDG_RUNTIME_DIR")
-        return Path(base) / "koala" / f"{self.grid}.sock" if base else self.state / "koalad.sock"
+        base = _directory("XDG_RUNTIME_DIR")
+        return base / "koala" / f"{self.grid}.sock" if base else self.state / "koalad.sock"
+
+    @property
+    def sockets(self) -> tuple[Path, ...]:
+        """Where a koalad may be found: one that was started with another $XDG_RUNTIME_DIR, or none, by the last."""
+        return tuple(dict.fromkeys((self.socket, self.state / "koalad.sock")))
 
     @property
     def log(self) -> Path:
         return self.state / "koalad.log"
 
+    def make(self) -> None:
+        """The directories of state and socket, for their owner alone. Raises OurError where that cannot be."""
+        for directory in (self.state, self.socket.parent):
+            _make_private(directory)
+
 
 def default_grid_file() -> Path:
     named = os.environ.get("KOALA_GRID")
-    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(named) if named else Path(config) / "koala" / "grid.yaml"
+    config = _directory("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(named) if named else config / "koala" / "grid.yaml"
+
+
+def read_file(path: Path, what: str) -> bytes:
+    """The bytes of a grid or job file, of one too large as many as show that it is.
+
+    Raises RequestError where there is none; `what` is what a reader would call it.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise RequestError("no_such_file", f"There is no file {path}.", f"Give the path of a {what}.") from error
+    except IsADirectoryError as error:
+        raise RequestError("not_a_file", f"{path} is a directory.", f"Give the path of a {what}.") from error
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}."
+        raise RequestError("unreadable", message, f"Change its permissions, or give another {what}.") from error
+
+
+def _directory(variable: str) -> Path | None:
+    """What the variable names; a relative path counts for nothing, as the XDG specification has it."""
+    path = Path(os.environ.get(variable) or ".")
+    return path if path.is_absolute() else None
 
 
 def _name_in(path: Path) -> str:
-    """The grid's name, without reading the rest: koalad itself judges the file."""
+    """The grid's name, mostly without reading the rest: koalad itself judges the file."""
     try:
-        text = path.read_bytes()[: 10 << 20].decode(errors="replace")
-    except FileNotFoundError as error:
+        text = read_file(path, "grid file")
+    except RequestError as error:
+        if error.reason.code != "no_such_file":
+            raise
         advice = "Write one (docs/grid-file.md), or name it with --grid or $KOALA_GRID."
         raise RequestError("no_grid_file", f"There is no grid file {path}.", advice) from error
-    except OSError as error:
-        raise RequestError("unreadable", f"{path} cannot be read: {error.strerror}.", "") from error
-    found = _GRID_LINE.search(text)
-    if not found:
+    if found := _GRID_LINE.search(text):
+        return found[1].decode()
+    name = read_document(text, str(path)).data.get("grid")
+    if not isinstance(name, str):
         raise RequestError("no_grid_name", f"{path} names no grid.", "Begin it with a line like `grid: mine`.")
-    return found[1]
+    if not _NAME.fullmatch(name):
+        advice = "Use at most 32 letters, digits, - and _, and begin with a letter or digit."
+        raise RequestError("bad_grid_name", f"{path} names its grid {name[:40]!r}, which is no name.", advice)
+    return name
+
+
+def _make_private(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = directory.stat()
+        if found.st_uid != os.getuid():
+            advice = "Name another place with $XDG_STATE_HOME and $XDG_RUNTIME_DIR."
+            raise OurError("not_ours", f"The directory {directory} belongs to another user.", advice)
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            directory.chmod(0o700)
+    except OSError as error:
+        message = f"The directory {directory} cannot be made: {error.strerror}."
+        advice = (
+            "Make room or change permissions there, or name another place with $XDG_STATE_HOME or $XDG_RUNTIME_DIR."
+        )
+        raise OurError("no_directory", message, advice) from error

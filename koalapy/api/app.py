@@ -1,26 +1,31 @@
 """The HTTP API: every call of the service, an endpoint each."""
 
-import itertools
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal
 
+import anyio
+import anyio.to_thread
 from fastapi import FastAPI, Query
-from fastapi import Request as HttpRequest
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from koalapy import __version__
-from koalapy.api import documents
+from koalapy.api import documents, schemas
 from koalapy.api.documents import Document
-from koalapy.model.errors import KoalaError, RequestError
+from koalapy.api.limits import BodyLimit
+from koalapy.api.refusals import add_refusals
+from koalapy.model.errors import Reason, TransientError
 from koalapy.model.identity import JobId
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
 from koalapy.runtime.service import Service
 
-MAX_BODY = 11 << 20  # a job file of 10 MB and its envelope
+MAX_BODY = 11_000_000  # a job file of 10 MB and its envelope
 _LONGEST_WAIT_S = 60.0
-_HTTP_STATUS = {"transient": 503, "site": 502, "request": 422, "ours": 500}
+_FOLLOWERS = 500  # outputs that are read at one time, each by a thread: apart from those of all other calls
 
 
 class JobText(BaseModel):
@@ -30,103 +35,170 @@ class JobText(BaseModel):
 
     text: str | None = None
     job: dict[str, Any] | None = None
-    source: str = "job.yaml"
-    directory: str
-    overrides: dict[str, str] = Field(default_factory=dict)
-    key: str = Field(default="", max_length=200)
+    source: str = Field(default="job.yaml", max_length=5000, description="its name, for messages and for its language")
+    directory: str = Field(max_length=5000, description="absolute; the job's paths are relative to it")
+    overrides: dict[str, str] = Field(default_factory=dict, description="values said anew, by their keys")
+    key: str = Field(default="", max_length=200, description="the same key again is the same job")
 
 
 class CancelBody(BaseModel):
-    force: bool = False
+    model_config = ConfigDict(extra="forbid")
+
+    force: bool = Field(default=False, description="do not wait for clusters out of reach")
 
 
 class ShutdownBody(BaseModel):
-    cancel: bool = False
+    model_config = ConfigDict(extra="forbid")
+
+    cancel: bool = Field(default=False, description="end all jobs first")
 
 
 Reader = Callable[[JobText], Request]
 Facts = Callable[[], Mapping[str, Any]]
+Timeout = Annotated[float, Query(ge=0, allow_inf_nan=False, description="seconds; 60 at most")]
 
 
 def create_app(service: Service, read: Reader, facts: Facts, shutdown: Callable[[bool], None], owner: str) -> FastAPI:
     """`read` turns a job's text into a request, `facts` gives pid, grid and state, `shutdown(cancel)` ends koalad."""
-    app = FastAPI(title="koalad", version=__version__, docs_url=None, redoc_url=None)
-    app.add_exception_handler(KoalaError, _refuse)
-    _add_jobs(app, service, read, owner)
+    app = FastAPI(
+        title="koalad",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        responses={"default": {"model": schemas.ErrorAnswer, "description": "what is wrong, and what to do"}},
+    )
+    add_refusals(app)
+    app.add_middleware(BodyLimit, limit=MAX_BODY)
+    _add_jobs(app, service, read, facts, owner)
     _add_answers(app, service)
+    _add_output(app, service)
     _add_koalad(app, service, facts, shutdown)
     return app
 
 
-def _add_jobs(app: FastAPI, service: Service, read: Reader, owner: str) -> None:
-    @app.post("/v1/jobs")
+def _answer(model: type) -> dict[str, Any]:
+    """A documented answer, which is not built a second time to be checked."""
+    return {"response_model": None, "responses": {200: {"model": model}}}
+
+
+def _add_jobs(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: str) -> None:
+    @app.post("/v1/jobs", **_answer(schemas.SubmitAnswer))
     def submit(body: JobText) -> Document:
         """Accept a job. The same key again answers with the same job."""
+        if facts()["state"] == "stopping":
+            raise TransientError("stopping", "koalad is ending and takes no more jobs.", "Start it anew, then submit.")
         return documents.submitted(service.submit(read(body), owner, body.key))
 
-    @app.post("/v1/jobs/{job}/cancel")
-    def cancel(job: JobId, body: CancelBody) -> Document:
-        return documents.job_with_events(service.cancel(job, body.force), ())
+    @app.post("/v1/jobs/{job}/cancel", **_answer(schemas.JobAnswer))
+    def cancel(job: JobId, body: CancelBody | None = None) -> Document:
+        """End a job: what runs is stopped, what waits is taken out of the queue."""
+        return documents.job_with_events(service.cancel(job, body is not None and body.force), ())
 
-    @app.post("/v1/jobs/{job}/hold")
+    @app.post("/v1/jobs/{job}/hold", **_answer(schemas.JobAnswer))
     def hold(job: JobId) -> Document:
+        """Keep a job that has not started from being started."""
         return documents.job_with_events(service.hold(job), ())
 
-    @app.post("/v1/jobs/{job}/release")
+    @app.post("/v1/jobs/{job}/release", **_answer(schemas.JobAnswer))
     def release(job: JobId) -> Document:
+        """Let a held job go."""
         return documents.job_with_events(service.release(job), ())
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/jobs")
+    @app.get("/v1/jobs", **_answer(schemas.JobsAnswer))
     def jobs(
         state: Annotated[list[JobState] | None, Query()] = None, id: Annotated[list[int] | None, Query()] = None
     ) -> Document:
-        """All jobs by id, finished ones too."""
+        """All jobs by id, finished ones too; of these states and ids only, where they are given."""
         return documents.jobs(service.jobs(state, None if id is None else [JobId(each) for each in id]))
 
-    @app.get("/v1/wait")
-    def wait(id: Annotated[list[int], Query()], timeout: float = _LONGEST_WAIT_S) -> Document:
-        """The jobs once all of them are over, or as they are after `timeout` seconds (60 at most)."""
-        found = service.wait([JobId(each) for each in id], min(timeout, _LONGEST_WAIT_S))
-        return documents.jobs(found)
+    @app.get("/v1/wait", **_answer(schemas.JobsAnswer))
+    async def wait(id: Annotated[list[int], Query()], timeout: Timeout = _LONGEST_WAIT_S) -> Document:
+        """The jobs once all of them are over, or as they are after `timeout` seconds."""
+        ids = [JobId(each) for each in id]
+        await _until_over(service, ids, min(timeout, _LONGEST_WAIT_S))
+        return await run_in_threadpool(lambda: documents.jobs(service.job(job) for job in ids))
 
-    @app.get("/v1/jobs/{job}")
+    @app.get("/v1/jobs/{job}", **_answer(schemas.JobAnswer))
     def show(job: JobId) -> Document:
+        """All of one job, and what has happened to it."""
         return documents.job_with_events(service.job(job), service.history(job))
 
-    @app.get("/v1/jobs/{job}/explain")
+    @app.get("/v1/jobs/{job}/explain", **_answer(schemas.ExplainAnswer))
     def explain(job: JobId) -> Document:
-        return documents.explanation(service.job(job), service.explain(job))
+        """Why a job is where it is, and what each cluster lacks for it."""
+        return documents.explanation(service.explain(job))
 
-    @app.get("/v1/jobs/{job}/output")
-    def output(job: JobId, stream: str = "output", component: int | None = None, follow: bool = False) -> Any:
-        """What the processes of the last attempt wrote, as bytes; `stream` is output or errors."""
-        if stream not in ("output", "errors"):
-            raise RequestError("no_such_stream", f"There is no stream {stream}.", "Ask for output or errors.")
-        pieces = service.output(job, stream, component, follow)
-        first = next(pieces, b"")  # what cannot be read is refused before the answer begins
-        return StreamingResponse(itertools.chain([first], pieces), media_type="application/octet-stream")
-
-    @app.get("/v1/clusters")
+    @app.get("/v1/clusters", **_answer(schemas.ClustersAnswer))
     def clusters() -> Document:
+        """What is known of each cluster, in processors."""
         return documents.clusters(service.clusters())
 
 
+async def _until_over(service: Service, jobs: list[JobId], timeout_s: float) -> None:
+    """Without a thread: any number of clients may wait."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(over.set)
+
+    forget = await run_in_threadpool(service.when_over, jobs, tell)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await over.wait()
+    except TimeoutError:
+        pass
+    finally:
+        forget()
+
+
+def _add_output(app: FastAPI, service: Service) -> None:
+    followers = anyio.CapacityLimiter(_FOLLOWERS)
+
+    @app.get(
+        "/v1/jobs/{job}/output",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"application/octet-stream": {}}, "description": "bytes, as they were written"}},
+    )
+    async def output(
+        job: JobId, stream: Literal["output", "errors"] = "output", component: int | None = None, follow: bool = False
+    ) -> StreamingResponse:
+        """What the processes of the last attempt wrote; with `follow` until it has ended."""
+        pieces = await run_in_threadpool(service.output, job, stream, component, follow)
+        first = await _next(pieces, followers)  # what cannot be read is refused before the answer begins
+        return StreamingResponse(_all(first, pieces, followers), media_type="application/octet-stream")
+
+
+async def _all(first: bytes | None, pieces: Iterator[bytes], followers: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
+    piece = first
+    while piece is not None:
+        yield piece
+        piece = await _next(pieces, followers)
+
+
+async def _next(pieces: Iterator[bytes], followers: anyio.CapacityLimiter) -> bytes | None:
+    """None at the end."""
+    found = await anyio.to_thread.run_sync(lambda: next(pieces, None), abandon_on_cancel=True, limiter=followers)
+    return found
+
+
 def _add_koalad(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[[bool], None]) -> None:
-    @app.get("/v1/status")
+    @app.get("/v1/status", **_answer(schemas.StatusAnswer))
     def status() -> Document:
+        """Whether koalad is well, what troubles it, and what it owes to clusters out of reach."""
         known = facts()
-        return documents.status(known["pid"], known["grid"], known["state"], service.debts(), service.troubles())
+        troubles = _troubles(service.trouble()) + documents.cluster_troubles(service.clusters())
+        return documents.status(known["pid"], known["grid"], known["state"], service.debts(), troubles)
 
-    @app.post("/v1/shutdown")
-    def down(body: ShutdownBody) -> Document:
-        shutdown(body.cancel)
-        return {"schema": "koala.down/1", "cancel": body.cancel}
+    @app.post("/v1/shutdown", **_answer(schemas.DownAnswer))
+    def down(body: ShutdownBody | None = None) -> Document:
+        """End koalad. Jobs run on, unless they are to be cancelled first."""
+        cancel = body is not None and body.cancel
+        shutdown(cancel)
+        return {"schema": "koala.down/1", "grid": facts()["grid"], "cancel": cancel}
 
 
-def _refuse(request: HttpRequest, error: Exception) -> JSONResponse:
-    assert isinstance(error, KoalaError)
-    found = {"no_such_job": 404, "wrong_state": 409}.get(error.reason.code)
-    status = found or _HTTP_STATUS[error.reason.whose]
-    return JSONResponse(documents.error(error.reason), status_code=status)
+def _troubles(trouble: Reason | None) -> list[str]:
+    return [f"Nothing new is taken up: {trouble}"] if trouble else []

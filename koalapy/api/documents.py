@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from koalapy import __version__
-from koalapy.broker.fit import Lack
+from koalapy.api.explaining import summary
 from koalapy.model.cluster import ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.job import Component, Debt, History, Job
-from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Instant, format_instant
-from koalapy.runtime.service import ClusterReport
+from koalapy.runtime.service import ClusterReport, Explanation
 
 Document = dict[str, Any]
 
@@ -125,38 +124,22 @@ def debt(debt: Debt) -> Document:
     }
 
 
-def explanation(found: Job, lacks: Iterable[Lack]) -> Document:
-    """Why the job waits or why it failed: a sentence of its own, and what each cluster lacks for each component."""
+def cluster_troubles(reports: Iterable[ClusterReport]) -> list[str]:
+    """A sentence for each cluster that cannot be used."""
+    return [f"{each.view.name}: {each.view.trouble}" for each in reports if each.view.trouble]
+
+
+def explanation(found: Explanation) -> Document:
+    """Why the job is where it is: a sentence of its own, and what each cluster lacks for each component."""
+    job, lacks = found.job, found.lacks
     return {
         "schema": "koala.explain/1",
-        "id": found.id,
-        "state": str(found.state),
-        "summary": _summary(found, lacks := list(lacks)),
-        "reason": reason(found.reason) if found.reason else None,
+        "id": job.id,
+        "state": str(job.state),
+        "summary": summary(found),
+        "reason": reason(job.reason) if job.reason else None,
         "lacks": [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in lacks],
     }
-
-
-def _summary(found: Job, lacks: list[Lack]) -> str:
-    match found.state:
-        case JobState.WAITING if lacks:
-            return "It waits: no placement has room for all its components now."
-        case JobState.WAITING:
-            return "It waits for its turn: jobs before it in the queue come first."
-        case JobState.HELD:
-            return f"It is held; `koala release {found.id}` lets it go."
-        case JobState.CLAIMING:
-            late = [each for each in found.present if each.at_barrier_at is None]
-            return "It waits for " + (", ".join(_late(each) for each in late) or "its release") + "."
-        case JobState.FAILED | JobState.CANCELLED if found.reason:
-            return f"It {found.state}: {found.reason}" if found.state is JobState.FAILED else str(found.reason)
-        case state:
-            return f"It is {state}."
-
-
-def _late(component: Component) -> str:
-    why = f" ({component.pending_reason})" if component.pending_reason else ""
-    return f"component {component.index} on {component.cluster}, which is {component.state}{why}"
 
 
 def reason(reason: Reason) -> Document:

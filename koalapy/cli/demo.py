@@ -2,10 +2,11 @@
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,18 +16,20 @@ import yaml
 from rich.live import Live
 from rich.table import Table
 
-from koalapy.cli.daemon import start
-from koalapy.cli.output import DONE, FAILED, out, print_json, say, table, told
-from koalapy.client import Grid
+from koalapy.cli.output import DONE, FAILED, out, print_json, rich_table, say, table, told
+from koalapy.cli.signals import interruptible, uninterrupted
+from koalapy.client import Grid, NotReachable
+from koalapy.daemon import wait_for_end
 from koalapy.data import data_path
-from koalapy.locations import Locations
-from koalapy.model.errors import OurError
+from koalapy.model.errors import KoalaError, OurError
 
 app = typer.Typer()
 Document = dict[str, Any]
 
 _CLUSTERS = ("amsterdam", "delft", "leiden")
 _PATIENCE_S = 60.0
+_END_S = 20.0  # for koalad to end its jobs and itself, then for whatever is left
+_LONGEST_PLACE = 60  # of the temporary directory, so that a Unix socket's path fits
 _FINAL = frozenset({"done", "failed", "cancelled"})
 
 
@@ -37,7 +40,8 @@ def demo(
 ) -> None:
     """Run co-allocated jobs on three embedded clusters of this machine."""
     begun = time.monotonic()
-    with told(), _directory(keep) as directory, _koalad(directory) as koalad:
+    with told(), interruptible(), _directory(keep) as directory, _koalad(directory) as koalad:
+        _until_known(koalad)
         jobs = {koalad.submit(job, directory=directory): wanted for job, wanted in _jobs(directory)}
         found = _watch(koalad, list(jobs), quiet=json)
         stories = {job: koalad.show(job) for job in jobs}
@@ -52,7 +56,7 @@ def demo(
 
 def _jobs(directory: Path) -> Iterator[tuple[Document, str]]:
     """Each job with the state that it must end in."""
-    poisson = {"executable": sys.executable, "arguments": ["poisson.py", "--grid", "64"], "walltime": "2m"}
+    poisson = {"executable": sys.executable, "arguments": ["poisson.py", "--grid", "32"], "walltime": "2m"}
     staged = {"stage_in": [str(data_path("configs") / "examples" / "poisson" / "poisson.py")]}
     unordered = [{"processors": 2, **poisson} for _ in _CLUSTERS]
     yield {"name": "unordered", "components": unordered, **staged, "stage_out": ["result.npy"]}, "done"
@@ -66,14 +70,16 @@ def _jobs(directory: Path) -> Iterator[tuple[Document, str]]:
 
 @contextmanager
 def _directory(keep: bool) -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="koala-demo-"))
+    place = tempfile.gettempdir()
+    directory = Path(tempfile.mkdtemp(prefix="koala-demo-", dir=place if len(place) <= _LONGEST_PLACE else "/tmp"))
     try:
         yield directory
     finally:
-        if keep:
-            say(f"kept: {directory}")
-        else:
-            shutil.rmtree(directory, ignore_errors=True)
+        with uninterrupted():
+            if keep:
+                say(f"kept: {directory}")
+            else:
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
@@ -86,16 +92,40 @@ def _koalad(directory: Path) -> Iterator[Grid]:
         for name in _CLUSTERS
     }
     grid_file.write_text(yaml.safe_dump({"grid": "demo", "clusters": clusters}, sort_keys=False))
-    locations = Locations.of(grid_file)
-    start(locations)
     with Grid(grid_file) as koalad:
-        pid = koalad.status()["pid"]
         try:
+            koalad.up()
             yield koalad
         finally:
-            koalad.shutdown(cancel=True)
-            _await(lambda: not _runs(pid), "koalad")
-            _await(lambda: not _processes_in(directory), "an embedded cluster")
+            with uninterrupted():
+                _end(koalad, directory)
+
+
+def _end(koalad: Grid, directory: Path) -> None:
+    """Politely, then by force. Raises OurError if force was needed."""
+    try:
+        pid = int(koalad.status()["pid"])
+        koalad.shutdown(cancel=True)
+        wait_for_end(pid, _END_S)
+    except NotReachable:
+        pass  # it has ended, or never began
+    except KoalaError as error:
+        say(f"koala: {error}")
+    deadline = time.monotonic() + _END_S
+    while left := _processes_of(directory):
+        if time.monotonic() > deadline:
+            for process in left:
+                os.kill(process, signal.SIGKILL)
+            raise OurError("left_behind", "Something of the demo did not end by itself.", "Run it again with --keep.")
+        time.sleep(0.05)
+
+
+def _until_known(koalad: Grid) -> None:
+    """Until all clusters can be used: the jobs are to be spread over all three."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while any(cluster["reason"] for cluster in koalad.clusters()):
+        _check(deadline)
+        time.sleep(0.05)
 
 
 def _watch(koalad: Grid, jobs: list[int], quiet: bool) -> list[Document]:
@@ -130,7 +160,8 @@ def _follow(koalad: Grid, jobs: list[int], deadline: float, quiet: bool) -> list
 
 def _check(deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise OurError("too_slow", f"The jobs were not over after {_PATIENCE_S:.0f} s.", "Run it again with --keep.")
+        advice = "Run it again with --keep, and look at koalad.log there."
+        raise OurError("too_slow", f"The demo was not over after {_PATIENCE_S:.0f} s.", advice)
 
 
 def _line(job: Document) -> str:
@@ -139,11 +170,11 @@ def _line(job: Document) -> str:
 
 
 def _live_table(jobs: list[Document]) -> Table:
-    shown = Table("ID", "NAME", "TYPE", "STATE", "COMPONENTS", box=None, header_style="bold")
+    rows = []
     for job in jobs:
         components = "  ".join(f"{each['cluster'] or '?'}: {each['state']}" for each in job["components"])
-        shown.add_row(str(job["id"]), job["name"], job["type"], job["state"], components)
-    return shown
+        rows.append((str(job["id"]), job["name"], job["type"], job["state"], components))
+    return rich_table(("ID", "NAME", "TYPE", "STATE", "COMPONENTS"), rows)
 
 
 def _summary(jobs: list[Document], stories: dict[int, Document], seconds: float) -> None:
@@ -162,31 +193,20 @@ def _summary(jobs: list[Document], stories: dict[int, Document], seconds: float)
     out.print(f"{len(jobs)} jobs, {released} releases of a whole job, {seconds} s; nothing is left behind.")
 
 
-def _runs(pid: int) -> bool:
-    """A koalad that has ended is our child still, until it is waited for."""
+def _processes_of(directory: Path) -> list[int]:
+    """Processes that koalapy started for the demo: their command line or environment says so."""
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and _is_of(entry, os.fsencode(directory))
+    ]
+
+
+def _is_of(process: Path, directory: bytes) -> bool:
     try:
-        return os.waitpid(pid, os.WNOHANG) == (0, 0)
-    except ChildProcessError:
-        return Path(f"/proc/{pid}").exists()
-
-
-def _processes_in(directory: Path) -> list[int]:
-    """Processes whose command line names the demo's directory, but for this one."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            if os.fsencode(directory) in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
-def _await(over: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 15
-    while not over():
-        if time.monotonic() > deadline:
-            raise OurError("left_behind", f"{what} of the demo does not end.", "Look at it with ps.")
-        time.sleep(0.05)
+        words = (process / "cmdline").read_bytes().split(b"\0")
+        variables = (process / "environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended, or is another user's
+        return False
+    pushed = any(directory in word and word.endswith(b".pyz") for word in words)
+    return pushed or any(directory in each and each.startswith((b"KOALA_", b"XDG_STATE_HOME=")) for each in variables)

@@ -1,35 +1,64 @@
 """Passing a job's output through while it runs, try after try."""
 
+import contextlib
+import os
 import threading
+import time
 from typing import BinaryIO
 
-from koalapy.client import Document, Grid
-from koalapy.model.errors import KoalaError
+from koalapy.cli.output import say
+from koalapy.client import Document, Grid, NotReachable
+from koalapy.model.errors import KoalaError, TransientError
 
 _FINAL = frozenset({"done", "failed", "cancelled"})
-_STARTED = frozenset({"running", "suspended", "unknown", "done", "failed"})
 _LOOK_S = 0.3
+_AGAIN_S = 1.0  # before output that broke off is asked for again
+_LAST_TRIES = 5  # once the job is over
 
 
 def follow_output(koalad: Grid, job: int, output: BinaryIO, errors: BinaryIO) -> None:
-    """Write what the job's processes write, as it comes, until the job is over."""
-    lock = threading.Lock()
+    """Write what the job's processes write, as it comes, until the job is over. Raises KoalaError."""
+    streams = (_Target("output", output), _Target("errors", errors))
     followed: dict[tuple[int, int, str], threading.Thread] = {}
-    over = False
-    while not over:
+    over = threading.Event()
+    while not over.is_set():
         found = _look(koalad, job)
-        over = found["state"] in _FINAL
+        if found["state"] in _FINAL:
+            over.set()
         for component in found["components"]:
-            if component["state"] not in _STARTED or not component["attempt"]:
+            if not component["attempt"] or not component["started_at"]:
                 continue
-            for stream, target in (("output", output), ("errors", errors)):
-                key = (component["index"], component["attempt"], stream)
+            for stream in streams:
+                key = (component["index"], component["attempt"], stream.name)
                 if key not in followed:
-                    arguments = (koalad, job, component["index"], stream, target, lock)
+                    arguments = (koalad, job, component["index"], stream, over)
                     followed[key] = threading.Thread(target=_pass_on, args=arguments, daemon=True)
                     followed[key].start()
     for thread in followed.values():
         thread.join()
+
+
+class _Target:
+    """One of the job's streams, and where it is written to: piece by piece, each whole, as long as anybody reads."""
+
+    def __init__(self, name: str, file: BinaryIO) -> None:
+        self.name, self._file = name, file
+        self._lock = threading.Lock()
+
+    def write(self, data: bytes) -> None:
+        with self._lock:
+            try:
+                self._file.write(data)
+                self._file.flush()
+            except OSError:
+                self._leave()
+
+    def _leave(self) -> None:
+        """Nobody reads any more, as with `| head`, or there is no room: the job goes on, and the rest is dropped."""
+        with contextlib.suppress(OSError, ValueError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._file.fileno())
+            os.close(null)
 
 
 def _look(koalad: Grid, job: int) -> Document:
@@ -39,12 +68,21 @@ def _look(koalad: Grid, job: int) -> Document:
         return koalad.jobs(ids=[job])[0]
 
 
-def _pass_on(koalad: Grid, job: int, component: int, stream: str, target: BinaryIO, lock: threading.Lock) -> None:
-    """Every piece is written whole. A cluster out of reach cuts the output, not the job."""
-    try:
-        for piece in koalad.output(job, stream=stream, component=component, follow=True):
-            with lock:
-                target.write(piece)
-                target.flush()
-    except KoalaError:
-        return
+def _pass_on(koalad: Grid, job: int, component: int, stream: _Target, over: threading.Event) -> None:
+    """What breaks off is taken up again where it was, for as long as the job is not over and its cluster is back."""
+    written, tries = 0, 0
+    while True:
+        passed = 0
+        try:
+            for piece in koalad.output(job, stream=stream.name, component=component, follow=True):
+                stream.write(piece[max(0, written - passed) :])
+                passed += len(piece)
+                written = max(written, passed)
+            return
+        except KoalaError as error:
+            tries += over.is_set()
+            if not isinstance(error, TransientError) or isinstance(error, NotReachable) or tries > _LAST_TRIES:
+                say(f"koala: the {stream.name} of component {component} broke off: {error.reason.message}")
+                say(f"`koala logs {job}` has the rest when its cluster can be reached.")
+                return
+            time.sleep(_AGAIN_S)

@@ -1,40 +1,30 @@
 """Commands about koalad and its clusters: up, down, status, clusters, config."""
 
-import time
 from typing import Annotated, Any
 
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.daemon import start
-from koalapy.cli.output import FAILED, out, print_json, say, table, told
-from koalapy.client import Grid, NotReachable
+from koalapy.cli.output import out, print_json, table, told
+from koalapy.client import Grid
 from koalapy.locations import Locations
-from koalapy.model.errors import RequestError, TransientError
+from koalapy.model.errors import RequestError
 
 app = typer.Typer()
 config_app = typer.Typer(help="About the grid file.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 
-_DOWN_S = 30.0
-_CANCEL_S = 600.0
-
 
 @app.command()
 def up(grid: options.Grid = None, json: options.Json = False) -> None:
     """Start koalad, detached; return when it is ready."""
-    with told():
-        locations = Locations.of(grid)
-        if locations.grid_file is None:
-            advice = "Give the path of its grid file with --grid."
-            raise RequestError("no_grid_file", f"{locations.grid} is a name, not a grid file.", advice)
-        started = start(locations)
-        with Grid(locations.grid_file) as koalad:
-            document = koalad.status()
+    with told(), Grid(grid) as koalad:
+        started = koalad.up()
+        document = koalad.status()
     if json:
         return print_json(document)
     what = "is up" if started else "was up already"
-    out.print(f"koalad of grid {document['grid']} {what} (pid {document['pid']})", markup=False)
+    out.print(f"koalad of grid {document['grid']} {what} (pid {document['pid']})")
     return None
 
 
@@ -47,25 +37,11 @@ def down(
     """Stop koalad. Jobs run on, unless --cancel."""
     with told(), Grid(grid) as koalad:
         name = koalad.locations.grid
-        koalad.shutdown(cancel=cancel)
-        _wait_until_down(koalad, _CANCEL_S if cancel else _DOWN_S)
+        koalad.down(cancel=cancel)
     if json:
-        return print_json({"schema": "koala.down/1", "grid": name, "cancelled": cancel})
-    out.print(f"koalad of grid {name} is down" + ("" if cancel else "; its jobs run on"), markup=False)
+        return print_json({"schema": "koala.down/1", "grid": name, "cancel": cancel})
+    out.print(f"koalad of grid {name} is down" + ("" if cancel else "; its jobs run on"))
     return None
-
-
-def _wait_until_down(koalad: Grid, patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        try:
-            koalad.status()
-        except NotReachable:
-            return
-        time.sleep(0.05)
-    raise TransientError(
-        "still_up", f"koalad is still up after {patience_s:.0f} s.", "`koala status` says what it does."
-    )
 
 
 @app.command()
@@ -75,16 +51,12 @@ def status(grid: options.Grid = None, json: options.Json = False) -> None:
         document = koalad.status()
     if json:
         return print_json(document)
-    out.print(
-        f"koalad {document['version']} of grid {document['grid']}: {document['state']} (pid {document['pid']})",
-        markup=False,
-    )
+    out.print(f"koalad {document['version']} of grid {document['grid']}: {document['state']} (pid {document['pid']})")
     for trouble in document["troubles"]:
-        out.print(f"  {trouble}", markup=False)
+        out.print(f"  {trouble}")
     for debt in document["debts"]:
         where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
-        out.print(f"  owed: {where} of attempt {debt['attempt']} on {debt['cluster']} is still to be cancelled",
-                  markup=False)  # fmt: skip
+        out.print(f"  owed: {where} of attempt {debt['attempt']} on {debt['cluster']} is still to be cancelled")
     return None
 
 
@@ -105,7 +77,7 @@ def clusters(grid: options.Grid = None, json: options.Json = False) -> None:
     )
     for each in found:
         if each["reason"]:
-            say(f"{each['name']}: {each['reason']}")
+            out.print(f"{each['name']}: {each['reason']}")
     return None
 
 
@@ -125,10 +97,10 @@ def check(grid: options.Grid = None) -> None:
     with told():
         locations = Locations.of(grid)
         if locations.grid_file is None:
-            say(f"koala: {locations.grid} is a name, not a grid file. Give a path.")
-            raise typer.Exit(FAILED)
+            message = f"There is no grid file {locations.grid}."
+            raise RequestError("no_grid_file", message, "Give the path of one with --grid.")
         found = read_grid_file(locations.grid_file)
-    out.print(f"{locations.grid_file} is fine: grid {found.grid}, {len(found.clusters)} clusters", markup=False)
+    out.print(f"{locations.grid_file} is fine: grid {found.grid}, {len(found.clusters)} clusters")
 
 
 def _batch(cluster: dict[str, Any]) -> str:

@@ -1,16 +1,17 @@
-"""Commands about jobs: submit, run, jobs, show, logs, explain, wait, cancel, hold, release."""
+"""Commands about jobs: submit, jobs, show, logs, explain, wait, cancel, hold, release."""
 
-import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.follow import follow_output
-from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, out, print_json, say, table, told
-from koalapy.client import Grid
+from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, exit_status, out, print_json, say, table, tell, told
+from koalapy.client import Grid, NotReachable
+from koalapy.model.errors import KoalaError
+from koalapy.model.states import JobState
 
 app = typer.Typer()
 Document = dict[str, Any]
@@ -29,71 +30,26 @@ def submit(
         job = koalad.submit(file, overrides=_overrides(override or []))
         document: Document = {"schema": "koala.submit/1", "id": job}
         if not json:
-            say(f"job {job} accepted")
+            out.print(f"job {job} accepted")
         if wait:
             found = koalad.wait([job])[0]
             document["state"] = found["state"]
         if json:
             print_json(document)
         elif wait:
-            _tell_end(found)
-        _exit_by([document["state"]] if wait else [])
-
-
-@app.command(context_settings={"allow_interspersed_args": False})
-def run(
-    program: Annotated[list[str], typer.Argument(metavar="-- PROGRAM ARG…", help="The program and its arguments.")],
-    processors: Annotated[list[int], typer.Option("-n", metavar="N", help="A component of N processors; repeat it.")],
-    on: Annotated[list[str] | None, typer.Option("--on", metavar="CLUSTER", help="Its cluster, in turn.")] = None,
-    walltime: Annotated[str | None, typer.Option("--walltime", "-t", help="Like 10m or 2h.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="The job's name.")] = None,
-    grid: options.Grid = None,
-    json: options.Json = False,
-) -> None:
-    """Run a program on components of so many processors, wait, and pass its output through."""
-    clusters = list(on or [])
-    if len(clusters) > len(processors):
-        say("koala: there are more --on than -n. Name a cluster for each component at most.")
-        raise typer.Exit(BAD_INPUT)
-    shared: Document = {"executable": program[0], "arguments": program[1:]}
-    if walltime:
-        shared["walltime"] = walltime
-    components = [{"processors": count, **shared} for count in processors]
-    for component, cluster in zip(components, clusters, strict=False):
-        component["cluster"] = cluster
-    request: Document = {"name": name or Path(program[0]).name, "components": components}
-    if "/" in program[0] and not os.path.isabs(program[0]):
-        request["stage_in"] = [program[0]]
-    with told(), Grid(grid) as koalad:
-        _run(koalad, request, json)
-
-
-def _run(koalad: Grid, request: Document, json: bool) -> None:
-    job = koalad.submit(request)
-    say(f"job {job} accepted")
-    try:
-        follow_output(koalad, job, sys.stderr.buffer if json else sys.stdout.buffer, sys.stderr.buffer)
-    except KeyboardInterrupt:
-        koalad.cancel(job)
-        say(f"job {job} cancelled")
-        raise
-    document = koalad.show(job)
-    if json:
-        print_json(document)
-    if document["job"]["state"] != "done":
-        _tell_end(document["job"])
-    _exit_by([document["job"]["state"]])
+            tell_end(found)
+        exit_by([document["state"]] if wait else [])
 
 
 @app.command()
 def jobs(
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only jobs in this state; repeat it.")] = None,
+    state: Annotated[list[JobState] | None, typer.Option("--state", help="Only jobs in this state; repeat it.")] = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
     """List jobs, finished ones too."""
     with told(), Grid(grid) as koalad:
-        found = koalad.jobs(state or ())
+        found = koalad.jobs([str(each) for each in state or ()])
     if json:
         return print_json({"schema": "koala.jobs/1", "jobs": found})
     return table(
@@ -119,7 +75,7 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
     hidden = ("components", "reason_code")
     for name, value in found.items():
         if name not in hidden and value not in (None, ""):
-            out.print(f"{name:24}{value}", markup=False)
+            out.print(f"{name:24}{value}")
     out.print()
     table(
         ("COMPONENT", "CLUSTER", "PROCESSORS", "STATE", "ATTEMPT", "BATCH ID", "HOSTS", "EXIT", "REASON"),
@@ -134,7 +90,7 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
     out.print()
     for event in document["events"]:
         details = " ".join(f"{name}={value}" for name, value in event.items() if name not in ("at", "kind") and value)
-        out.print(f"{event['at']}  {event['kind']}  {details}".rstrip(), markup=False)
+        out.print(f"{event['at']}  {event['kind']}  {details}".rstrip())
     return None
 
 
@@ -161,19 +117,19 @@ def explain(job: options.JobId, grid: options.Grid = None, json: options.Json = 
         document = koalad.explain(job)
     if json:
         return print_json(document)
-    out.print(f"Job {job} is {document['state']}. {document['summary']}", markup=False)
+    out.print(f"Job {job} is {document['state']}. {document['summary']}")
     for lack in document["lacks"]:
-        out.print(f"  component {lack['component']} on {lack['cluster']}: {lack['message']}", markup=False)
+        out.print(f"  component {lack['component']} on {lack['cluster']}: {lack['message']}")
     why = document["reason"]
     if why and why["words"]:
-        out.print(f"  {why['command'] or 'The batch system'} said: {why['words']}", markup=False)
+        out.print(f"  {why['command'] or 'The batch system'} said: {why['words']}")
     return None
 
 
 @app.command()
 def wait(
     jobs: options.JobIds,
-    timeout: Annotated[float | None, typer.Option("--timeout", help="Seconds; then exit status 1.")] = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", min=0, help="Seconds; then exit status 1.")] = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -188,8 +144,8 @@ def wait(
         print_json({"schema": "koala.jobs/1", "jobs": found})
     else:
         for job in found:
-            _tell_end(job)
-    _exit_by([job["state"] for job in found])
+            tell_end(job)
+    exit_by([job["state"] for job in found])
 
 
 @app.command()
@@ -203,29 +159,40 @@ def cancel(
 ) -> None:
     """Cancel jobs."""
     with told(), Grid(grid) as koalad:
-        _answer([koalad.cancel(job, force=force) for job in jobs], json)
+        _each(jobs, lambda job: koalad.cancel(job, force=force), json)
 
 
 @app.command()
 def hold(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
     """Keep waiting jobs from being started."""
     with told(), Grid(grid) as koalad:
-        _answer([koalad.hold(job) for job in jobs], json)
+        _each(jobs, koalad.hold, json)
 
 
 @app.command()
 def release(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
     """Let held jobs go."""
     with told(), Grid(grid) as koalad:
-        _answer([koalad.release(job) for job in jobs], json)
+        _each(jobs, koalad.release, json)
 
 
-def _answer(found: list[Document], json: bool) -> None:
+def _each(jobs: list[int], change: Callable[[int], Document], json: bool) -> None:
+    """All of them, whatever is wrong with some; that is told, and the exit status says so."""
+    found, status = [], DONE
+    for job in dict.fromkeys(jobs):
+        try:
+            found.append(change(job))
+        except NotReachable:
+            raise
+        except KoalaError as error:
+            tell(error)
+            status = exit_status(error)
     if json:
-        return print_json({"schema": "koala.jobs/1", "jobs": found})
-    for job in found:
-        out.print(f"job {job['id']} is {job['state']}", markup=False)
-    return None
+        print_json({"schema": "koala.jobs/1", "jobs": found})
+    else:
+        for document in found:
+            out.print(f"job {document['id']} is {document['state']}")
+    raise typer.Exit(status)
 
 
 def _overrides(pairs: list[str]) -> dict[str, str]:
@@ -236,12 +203,14 @@ def _overrides(pairs: list[str]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _tell_end(job: Document) -> None:
+def tell_end(job: Document) -> None:
+    """How a job ended, for a person."""
     why = f": {job['reason']}" if job["reason"] else ""
     say(f"job {job['id']} is {job['state']}{why}")
 
 
-def _exit_by(states: list[str]) -> None:
+def exit_by(states: list[str]) -> NoReturn:
+    """0 if all are done."""
     raise typer.Exit(DONE if all(state == "done" for state in states) else FAILED)
 
 

@@ -1,8 +1,9 @@
 """`koalad`: one grid's daemon. Runs until it is told to end, by its API or a signal; `koala up` starts it detached."""
 
-import getpass
+import contextlib
 import json
 import os
+import pwd
 import signal
 import sys
 import threading
@@ -16,7 +17,7 @@ from koalapy.api.app import JobText, create_app
 from koalapy.api.server import Server, bind
 from koalapy.config import GridFile, read_grid
 from koalapy.languages import from_mapping, read_job
-from koalapy.locations import Locations
+from koalapy.locations import Locations, read_file
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.request import Request
 from koalapy.runtime.koalad import Koalad
@@ -50,17 +51,19 @@ class _Daemon:
     """koalad and its API on its socket."""
 
     def __init__(self, locations: Locations) -> None:
-        assert locations.grid_file is not None
+        if locations.grid_file is None:
+            message = f"{locations.grid} is a name, not a grid file."
+            raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
         self._locations = locations
         self._end = threading.Event()
         self._cancel = False
         self._grid = read_grid_file(locations.grid_file)
         self._readers = {name: load("koalapy.languages", name) for name in registered("koalapy.languages")}
-        locations.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        locations.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        locations.make()
         self._koalad = Koalad(self._grid, locations.state)
-        app = create_app(self._koalad.service, self._read, self._facts, self._shut_down, getpass.getuser())
+        app = create_app(self._koalad.service, self._read, self._facts, self._shut_down, _owner())
         self._server = Server(app, bind(locations.socket))
+        self._sign()
 
     def start(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -72,12 +75,23 @@ class _Daemon:
     def run(self) -> None:
         """Until told to end. Jobs run on, unless they are to be cancelled first."""
         self._end.wait()
-        if self._cancel:
-            self._koalad.cancel_all(_CANCEL_S)
-        self._locations.socket.unlink(missing_ok=True)
+        try:
+            if self._cancel:
+                self._koalad.cancel_all(_CANCEL_S)
+        except KoalaError as error:
+            _LOG.error("not_cancelled", reason=str(error))
+        for path in self._locations.sockets:
+            path.unlink(missing_ok=True)
+        self._koalad.disconnect()
         self._server.stop()
         self._koalad.stop()
         _LOG.info("koalad_ended")
+
+    def _sign(self) -> None:
+        """Clients with another $XDG_RUNTIME_DIR, or none, find the socket by a link in the state directory."""
+        for path in self._locations.sockets[1:]:
+            path.unlink(missing_ok=True)
+            path.symlink_to(self._locations.socket)
 
     def _shut_down(self, cancel: bool) -> None:
         self._cancel = cancel
@@ -85,7 +99,9 @@ class _Daemon:
 
     def _facts(self) -> dict[str, Any]:
         trouble = self._koalad.service.trouble()
-        state = "stopping" if self._end.is_set() else "store_failing" if trouble else "ready"
+        state = "ready" if trouble is None else "broken" if trouble.code == "broken" else "store_failing"
+        if self._end.is_set():
+            state = "stopping"
         return {"pid": os.getpid(), "grid": self._grid.grid, "state": state}
 
     def _read(self, job: JobText) -> Request:
@@ -100,12 +116,8 @@ class _Daemon:
 
 def read_grid_file(path: Path) -> GridFile:
     """Raises RequestError with file, line and what to do."""
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise RequestError("unreadable", f"{path} cannot be read: {error.strerror}.", "Name another file.") from error
     return read_grid(
-        text,
+        read_file(path, "grid file"),
         str(path),
         list(registered("koalapy.batch_systems")),
         queueing=list(registered("koalapy.queueing")),
@@ -124,6 +136,14 @@ def _tell(ready_fd: int | None, answer: dict[str, Any]) -> None:
         os.close(ready_fd)
 
 
+def _owner() -> str:
+    """The user's name; of one that has none, the number."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
 def _log_to_stderr() -> None:
     structlog.configure(
         processors=[
@@ -132,8 +152,18 @@ def _log_to_stderr() -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: _Log(),
     )
+
+
+class _Log:
+    """Lines on standard error. A full disk costs the line, not whoever wrote it."""
+
+    def msg(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            print(line, file=sys.stderr, flush=True)
+
+    debug = info = warning = error = exception = critical = msg
 
 
 def main() -> None:

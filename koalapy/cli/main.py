@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from koalapy import __version__
-from koalapy.cli import demo, grid, jobs, testgrid
+from koalapy.cli import demo, grid, jobs, run, testgrid
 
 app = typer.Typer(
     help="Run one job across all the clusters you have accounts on.",
@@ -16,6 +16,7 @@ app = typer.Typer(
 )
 app.add_typer(grid.app)
 app.add_typer(jobs.app)
+app.add_typer(run.app)
 app.add_typer(demo.app)
 app.add_typer(testgrid.app, name="testgrid", help="The dockerised mini-multicluster.")
 

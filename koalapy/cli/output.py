@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from koalapy.client import NotReachable
 from koalapy.model.errors import KoalaError
@@ -17,8 +18,8 @@ from koalapy.model.errors import KoalaError
 DONE, FAILED, BAD_INPUT, NOT_REACHABLE = 0, 1, 2, 3
 _ABOUT_THE_STATE = frozenset({"no_such_job", "wrong_state", "too_large"})
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
-out = Console(highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def print_json(document: Any) -> None:
@@ -27,15 +28,20 @@ def print_json(document: Any) -> None:
 
 def say(message: str) -> None:
     """A message for a person, on stderr."""
-    errors.print(message, markup=False)
+    errors.print(message)
 
 
 def fail(error: KoalaError) -> NoReturn:
     """End with the error's two sentences and its exit status."""
+    tell(error)
+    raise typer.Exit(exit_status(error))
+
+
+def tell(error: KoalaError) -> None:
+    """What is wrong, and what to do."""
     say(f"koala: {error.reason.message}")
     if error.reason.advice:
         say(error.reason.advice)
-    raise typer.Exit(exit_status(error))
 
 
 def exit_status(error: KoalaError) -> int:
@@ -59,16 +65,21 @@ def told() -> Iterator[None]:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table on a terminal, aligned plain lines when piped."""
-    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    texts = [["-" if cell is None else " ".join(str(cell).split()) for cell in row] for row in rows]
     if not out.is_terminal:
         return _plain(columns, texts)
+    out.print(rich_table(columns, texts))
+    return None
+
+
+def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """The cells are shown as they are: nothing in them is markup."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         shown.add_column(column, overflow="fold")
-    for row in texts:
-        shown.add_row(*row)
-    out.print(shown, markup=False)
-    return None
+    for row in rows:
+        shown.add_row(*(Text(cell) for cell in row))
+    return shown
 
 
 def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -60,13 +60,17 @@ class Koalad:
                 self.service.cancel(job)
         self.service.wait(jobs, patience_s)
 
-    def stop(self) -> None:
-        """Jobs run on."""
+    def disconnect(self) -> None:
+        """Leave the clusters, and let go of whoever waits for something. Jobs run on."""
+        self.service.close()
         self._links.close()
+
+    def stop(self) -> None:
+        """The end, after `disconnect`; what comes in from now on is refused."""
         self._loop.stop()
         self._store.close()
 
     def _committed(self, step: Step) -> None:
         for line in step.history:
             _LOG.info(line.kind, job=line.job, **line.details)
-        self.service.notify()
+        self.service.committed(step)

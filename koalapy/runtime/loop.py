@@ -2,6 +2,8 @@
 
 import queue
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -38,6 +40,7 @@ class DriverLoop:
         self._driver = driver
         self._clock = clock
         self._inbox: queue.SimpleQueue[Delivery | _Question[object] | None] = queue.SimpleQueue()
+        self._kept: deque[Delivery] = deque()  # what came while the store was failing
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
 
     def start(self) -> None:
@@ -62,39 +65,52 @@ class DriverLoop:
         self._thread.join(timeout=30)
 
     def _run(self) -> None:
-        running = True
+        """A mistake of ours stops the driver, not the answers: what was not committed its senders send again."""
+        try:
+            self._drive()
+        except Exception as error:
+            _LOG.exception("driver_broke")
+            advice = "Look at its log, report it, and start koalad anew: `koala down`, then `koala up`."
+            self.trouble = Reason("broken", "ours", f"koalad's driver broke ({type(error).__name__}).", advice)
+            while self._answer_for(_RETRY_S):
+                self._kept.clear()
+
+    def _drive(self) -> None:
         self._driver.start()
-        self._step([])
+        running = self._step([])
         while running:
             deliveries, questions, running = self._gather()
-            self._step(deliveries)
+            running = self._step(deliveries) and running
             for question in questions:
                 _reply(question, self._driver.engine)
 
     def _gather(self) -> tuple[list[Delivery], list[_Question[object]], bool]:
         """Wait for something to do; then take all that is there."""
-        deliveries: list[Delivery] = []
+        deliveries = [self._kept.popleft() for _ in range(min(_BATCH, len(self._kept)))]
         questions: list[_Question[object]] = []
         try:
-            item = self._inbox.get(timeout=self._patience())
-            while len(deliveries) < _BATCH:
-                if item is None:
-                    return deliveries, questions, False
+            item = self._inbox.get(timeout=0.0 if deliveries else self._patience())
+            while item is not None:
                 if isinstance(item, Delivery):
                     deliveries.append(item)
                 else:
                     questions.append(item)
+                if len(deliveries) >= _BATCH:
+                    return deliveries, questions, True
                 item = self._inbox.get_nowait()
         except queue.Empty:
-            pass
-        return deliveries, questions, True
+            return deliveries, questions, True
+        return deliveries, questions, False
 
     def _patience(self) -> float | None:
         wakeup = self._driver.next_wakeup()
         return None if wakeup is None else max(0.0, (wakeup - self._clock.now()) / SECOND)
 
-    def _step(self, deliveries: list[Delivery]) -> None:
-        """A failing store stops everything here: what was accepted stays in memory and is tried again."""
+    def _step(self, deliveries: list[Delivery]) -> bool:
+        """A failing store stops everything here: what was accepted stays in memory and is tried again.
+
+        False if the loop was stopped meanwhile; then what could not be committed is lost, as by a crash.
+        """
         commit: Callable[[], None] = lambda: self._driver.step(deliveries)  # noqa: E731
         while True:
             try:
@@ -104,12 +120,29 @@ class DriverLoop:
                     _LOG.error("store_failing", reason=str(error))
                 self.trouble = error.reason
                 commit = self._driver.retry
-                threading.Event().wait(_RETRY_S)
+                if not self._answer_for(_RETRY_S):
+                    return False
             else:
                 if self.trouble is not None:
                     _LOG.info("store_works_again")
                 self.trouble = None
-                return
+                return True
+
+    def _answer_for(self, seconds: float) -> bool:
+        """Answer questions for so long, and keep all else for later. False if the loop is to stop."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            try:
+                item = self._inbox.get(timeout=left)
+            except queue.Empty:
+                return True
+            if item is None:
+                return False
+            if isinstance(item, Delivery):
+                self._kept.append(item)
+            else:
+                _reply(item, self._driver.engine)
+        return True
 
 
 def _reply(question: _Question[object], engine: Engine) -> None:

@@ -1,14 +1,15 @@
 """What koalad does for whoever asks: the calls behind the HTTP API, for any thread."""
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from koalapy.broker.fit import Lack
 from koalapy.driver import Delivery
+from koalapy.engine import Engine
 from koalapy.information.kis import Known, View
-from koalapy.model.errors import KoalaError, RequestError, TransientError
+from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
 from koalapy.model.identity import AttemptId, JobId
@@ -16,12 +17,16 @@ from koalapy.model.job import Component, Debt, History, Job
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.model.units import SECOND, Instant
+from koalapy.model.units import SECOND, Instant, format_duration
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.waiting import Waiters
+from koalapy.scheduler.queue import in_order
 from koalapy.store.contract import Store
 
-_COMMIT_S = 30.0  # a submit not committed within this is answered as not accepted yet
+_COMMIT_S = 30.0  # what is not committed within this is answered as not recorded yet
+_LOOK_S = 0.2  # between looks at whether the store has begun to fail
+_LAST_ID = (1 << 63) - 1  # that a store can hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,21 @@ class ClusterReport:
     known: Known
     view: View
     age: int | None  # microseconds since the measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job is where it is. `lacks`: what each cluster lacks for each component of a job that waits.
+
+    `ahead`: how many jobs come before it in the wait queue. `clusters`: those of the grid; `troubles`: why some of
+    them cannot be used.
+    """
+
+    job: Job
+    clusters: tuple[str, ...]
+    troubles: Mapping[str, Reason]
+    lacks: tuple[Lack, ...] = ()
+    ahead: int = 0
 
 
 Reader = Callable[[str, AttemptId, str, bool], Iterator[bytes]]
@@ -44,7 +64,7 @@ class Service:
         self._loop = loop
         self._clock = clock
         self._read = read
-        self._changed = threading.Condition()
+        self._waiters = Waiters()
 
     # ---- what changes something
 
@@ -76,10 +96,11 @@ class Service:
     # ---- what tells something
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
-        return self._store.jobs(states, ids)
+        possible = None if ids is None else [job for job in ids if _possible(job)]
+        return self._store.jobs(states, possible)
 
     def job(self, job: JobId) -> Job:
-        found = self._store.job(job)
+        found = self._store.job(job) if _possible(job) else None
         if found is None:
             raise RequestError("no_such_job", f"There is no job {job}.", "`koala jobs` lists those there are.")
         return found
@@ -90,14 +111,9 @@ class Service:
     def debts(self) -> list[Debt]:
         return list(self._store.debts())
 
-    def trouble(self) -> str | None:
+    def trouble(self) -> Reason | None:
         """Why nothing new is taken up; None while all is well."""
-        return str(self._loop.trouble) if self._loop.trouble else None
-
-    def troubles(self) -> list[str]:
-        """What an operator should know, a sentence each: the store, and clusters that cannot be used."""
-        store = [f"Nothing new is taken up: {self.trouble()}"] if self.trouble() else []
-        return store + [f"{each.view.name}: {each.view.trouble}" for each in self.clusters() if each.view.trouble]
+        return self._loop.trouble
 
     def clusters(self) -> list[ClusterReport]:
         now = self._clock.now()
@@ -107,30 +123,39 @@ class Service:
             ]
         )
 
-    def explain(self, job: JobId) -> list[Lack]:
-        """What each cluster lacks for each component of a job that waits."""
-        now = self._clock.now()
-        return self._loop.ask(lambda engine: engine.explain(now, job))
+    def explain(self, job: JobId) -> Explanation:
+        found, now = self.job(job), self._clock.now()
+        return self._loop.ask(lambda engine: _explanation(engine, now, found))
 
-    def now(self) -> Instant:
-        return self._clock.now()
+    def when_over(self, jobs: Sequence[JobId], call: Callable[[], None]) -> Callable[[], None]:
+        """`call` is called once, soon and from any thread, when all of them are over; what is returned forgets it."""
+        waiter = self._waiters.add(jobs, call)
+        try:
+            over = [job for job in jobs if self.job(job).state.final]
+        except KoalaError:
+            self._waiters.forget(waiter)
+            raise
+        for job in over:
+            self._waiters.ended(job)
+        return lambda: self._waiters.forget(waiter)
 
     def wait(self, jobs: Sequence[JobId], timeout_s: float) -> list[Job]:
         """The jobs once all of them are over, or as they are after `timeout_s`."""
-        deadline = self._clock.now() + round(timeout_s * SECOND)
-        with self._changed:
-            while True:
-                found = [self.job(job) for job in jobs]
-                left = deadline - self._clock.now()
-                if left <= 0 or all(job.state.final for job in found):
-                    return found
-                self._changed.wait(min(1.0, left / SECOND))
+        over = threading.Event()
+        forget = self.when_over(jobs, over.set)
+        try:
+            over.wait(timeout_s)
+        finally:
+            forget()
+        return [self.job(job) for job in jobs]
 
     def output(self, job: JobId, stream: str, component: int | None, follow: bool) -> Iterator[bytes]:
         """What the processes of the last attempt wrote, components in order; of one component if it is named."""
         found = self.job(job)
         if component is not None and not 0 <= component < len(found.components):
-            raise RequestError("no_such_component", f"Job {job} has no component {component}.", "")
+            last = len(found.components) - 1
+            advice = f"Its components are 0 to {last}." if last else "It has one component, 0."
+            raise RequestError("no_such_component", f"Job {job} has no component {component}.", advice)
         chosen = found.components if component is None else (found.components[component],)
         return self._read_all(found, chosen, stream, follow)
 
@@ -145,28 +170,69 @@ class Service:
                 if error.reason.code != "no_such_attempt" or job.state.final:
                     raise
 
-    def notify(self) -> None:
-        """Something was committed: whoever waits looks again."""
-        with self._changed:
-            self._changed.notify_all()
+    def committed(self, step: Step) -> None:
+        """Whoever waits for a job of this step hears that it is over."""
+        for job in step.jobs:
+            if job.state.final:
+                self._waiters.ended(job.id)
+
+    def close(self) -> None:
+        """Nobody waits any longer."""
+        self._waiters.close()
 
     def _changed_by(self, job: JobId, event: Event) -> Job:
         self._do(event)
         return self.job(job)
 
     def _do(self, event: Event) -> Step:
+        """Done once it is committed. While the store fails nothing new is begun."""
+        if (trouble := self.trouble()) is not None:
+            raise TransientError("store_failing", f"Nothing new can be recorded: {trouble.message}", trouble.advice)
         done: Future[Step] = Future()
         self._loop.deliver(Delivery(events=(event,), after=done.set_result))
-        try:
-            return done.result(timeout=_COMMIT_S)
-        except TimeoutError as error:
-            why = self.trouble() or "koalad is busy."
-            raise TransientError("not_committed", f"It is not recorded yet: {why}", "Try again in a moment.") from error
+        for _ in range(round(_COMMIT_S / _LOOK_S)):
+            try:
+                return done.result(timeout=_LOOK_S)
+            except TimeoutError:
+                if (trouble := self.trouble()) is not None:
+                    break
+        why = trouble.message if trouble else "koalad is busy."
+        advice = "It will be in time: look with `koala jobs` before you ask again."
+        raise TransientError("not_committed", f"It is not recorded yet: {why}", advice)
 
     def _must_be(self, job: JobId, fits: Callable[[JobState], bool], problem: str, advice: str) -> None:
         if not fits(self.job(job).state):
             raise RequestError("wrong_state", f"Job {job} {problem}.", advice)
 
 
+def _possible(job: JobId) -> bool:
+    """Whether a store can hold it at all."""
+    return 0 < job <= _LAST_ID
+
+
 def _age(now: Instant, view: View) -> int | None:
     return None if view.state is None else max(0, now - view.state.measured_at)
+
+
+def _explanation(engine: Engine, now: Instant, job: Job) -> Explanation:
+    views = engine.views(now)
+    clusters = tuple(view.name for view in views)
+    troubles = {view.name: view.trouble for view in views if view.trouble}
+    if job.state is not JobState.WAITING:
+        return Explanation(job, clusters, troubles)
+    waiting = [each.id for each in in_order(engine.records.jobs.values())]
+    ahead = waiting.index(job.id) if job.id in waiting else 0
+    left_out = [lack for cluster, until in job.excluded if now < until for lack in _left_out(job, cluster, until - now)]
+    excluded = {lack.cluster for lack in left_out}
+    lacks = [lack for lack in engine.explain(now, job.id) if lack.cluster not in excluded]
+    return Explanation(job, clusters, troubles, tuple(left_out + lacks), ahead)
+
+
+def _left_out(job: Job, cluster: str, left: int) -> list[Lack]:
+    """A cluster at fault is left out for the job for a while (DESIGN, promise 3)."""
+    said = job.reason.message if job.reason else ""
+    why = f": {said.removeprefix(f'{cluster}: ')}" if said.startswith(f"{cluster}: ") else "."
+    message = f"is left out for this job for another {format_duration(left - left % SECOND)}{why}"  # type: ignore[arg-type]
+    reason = Reason("left_out", "site", message, "The job goes elsewhere meanwhile, or waits.")
+    takers = [each.index for each in job.components if each.request.cluster in (None, cluster)]
+    return [Lack(cluster, index, reason) for index in takers]

@@ -1,0 +1,111 @@
+"""`koala explain` in a sentence or two: why a job waits, claims or stops, or how it ended."""
+
+from collections.abc import Callable
+
+from koalapy.broker.fit import Lack
+from koalapy.model.job import Component
+from koalapy.model.states import ComponentState, JobState
+from koalapy.runtime.service import Explanation
+
+_WELL = frozenset({"busy", "too_large"})  # what a cluster may lack that can be used
+
+
+def summary(found: Explanation) -> str:
+    tell = _SUMMARIES.get(found.job.state)
+    return tell(found) if tell else f"It is {found.job.state}."
+
+
+def _waiting(found: Explanation) -> str:
+    blocked = [each for each in found.job.components if not each.request.optional and _blocked(each, found)]
+    blocked.sort(key=lambda component: not all(_sick(lack) for lack in _lacks(component, found)))
+    if blocked:
+        return _why_blocked(blocked[0], found)
+    if found.ahead:
+        jobs = "one job comes" if found.ahead == 1 else f"{found.ahead} jobs come"
+        return f"It waits for its turn: {jobs} before it in the queue."
+    return "It waits: each of its components would fit somewhere now, but not all of them at once."
+
+
+def _why_blocked(component: Component, found: Explanation) -> str:
+    lacks = _lacks(component, found)
+    named = component.request.cluster
+    if named is not None and not lacks:
+        return f"It waits for {named}, which is not in the grid file any more. Put it back, or cancel the job."
+    if len(lacks) == 1:
+        return f"It waits for {lacks[0].cluster}: {lacks[0].reason if _sick(lacks[0]) else lacks[0].reason.message}"
+    what = f"component {component.index}, of {component.processors} processors,"
+    if all(_sick(lack) for lack in lacks):
+        return f"It waits: no cluster can be used for {what} now."
+    return f"It waits: no cluster has room for {what} now."
+
+
+def _claiming(found: Explanation) -> str:
+    late = [each for each in found.job.present if each.at_barrier_at is None]
+    return "It waits for " + (", ".join(_late(each, found) for each in late) or "its release") + "."
+
+
+def _running(found: Explanation) -> str:
+    lost = [each for each in found.job.present if each.state is ComponentState.UNKNOWN]
+    if not lost:
+        return "It is running."
+    return "It is running, as far as is known; nothing is heard of " + _those_out_of_reach(lost, found) + "."
+
+
+def _stopping(found: Explanation) -> str:
+    left = list(found.job.live)
+    if not left:
+        return "It is stopping: what it wrote is being collected."
+    return "It is stopping, and waits for the end of " + _those_out_of_reach(left, found) + "."
+
+
+def _failed(found: Explanation) -> str:
+    return f"It failed: {found.job.reason}" if found.job.reason else "It failed."
+
+
+def _cancelled(found: Explanation) -> str:
+    return str(found.job.reason or "It was cancelled.")
+
+
+_SUMMARIES: dict[JobState, Callable[[Explanation], str]] = {
+    JobState.WAITING: _waiting,
+    JobState.HELD: lambda found: f"It is held; `koala release {found.job.id}` lets it go.",
+    JobState.CLAIMING: _claiming,
+    JobState.RUNNING: _running,
+    JobState.STOPPING: _stopping,
+    JobState.FAILED: _failed,
+    JobState.CANCELLED: _cancelled,
+}
+
+
+def _sick(lack: Lack) -> bool:
+    return lack.reason.code not in _WELL
+
+
+def _lacks(component: Component, found: Explanation) -> list[Lack]:
+    return [lack for lack in found.lacks if lack.component == component.index]
+
+
+def _blocked(component: Component, found: Explanation) -> bool:
+    """Whether no cluster that it may go to would take it now, were it alone."""
+    named = component.request.cluster
+    possible = [name for name in found.clusters if named in (None, name)]
+    return {lack.cluster for lack in _lacks(component, found)} >= set(possible)
+
+
+def _late(component: Component, found: Explanation) -> str:
+    why = component.pending_reason
+    if trouble := found.troubles.get(component.cluster or ""):
+        why = trouble.message.rstrip(".")
+    return f"component {component.index} on {component.cluster}, which is {component.state}" + (
+        f" ({why})" if why else ""
+    )
+
+
+def _those_out_of_reach(components: list[Component], found: Explanation) -> str:
+    """Each with the reason why its cluster is silent, if it is."""
+    told = []
+    for each in components:
+        trouble = found.troubles.get(each.cluster or "")
+        why = f" ({trouble.message.rstrip('.')})" if trouble else ""
+        told.append(f"component {each.index} on {each.cluster}{why}")
+    return ", ".join(told)

@@ -1,0 +1,175 @@
+"""The answers of the API as its description has them. `documents` builds them; a test holds the two together."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+JobStateName = Literal["waiting", "held", "claiming", "running", "stopping", "done", "failed", "cancelled"]
+ComponentStateName = Literal[
+    "waiting", "submitting", "queued", "at_barrier", "released", "running", "suspended", "unknown", "done", "failed",
+    "cancelled",
+]  # fmt: skip
+Whose = Literal["transient", "site", "request", "ours"]
+
+_INSTANT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Reason(Answer):
+    """One sentence of what is wrong and one of what to do; the batch system's words, where it had a say."""
+
+    code: str
+    whose: Whose = Field(description="whose move it is")
+    message: str
+    advice: str
+    command: str | None
+    exit_status: int | None
+    words: str | None
+
+
+class ErrorAnswer(Answer):
+    schema_: Literal["koala.error/1"] = Field(alias="schema")
+    error: Reason
+
+
+class Component(Answer):
+    """One component of a job; instants are of koalad's clock."""
+
+    index: int
+    cluster: str | None
+    processors: int
+    state: ComponentStateName
+    attempt: int
+    batch_id: str | None
+    hosts: list[str] = Field(description="node names, each once")
+    exit_status: int | None = Field(description="128 + N for signal N")
+    queued_at: str | None = Field(pattern=_INSTANT)
+    at_barrier_at: str | None = Field(pattern=_INSTANT)
+    released_at: str | None = Field(pattern=_INSTANT, description="when its wrapper had the release")
+    started_at: str | None = Field(pattern=_INSTANT, description="just before its first program was started")
+    ended_at: str | None = Field(pattern=_INSTANT)
+    reason: str | None
+
+
+class Job(Answer):
+    id: int
+    name: str
+    owner: str
+    state: JobStateName
+    priority: int
+    type: Literal["ordered", "unordered", "mixed"]
+    submitted_at: str = Field(pattern=_INSTANT)
+    started_at: str | None = Field(pattern=_INSTANT)
+    finished_at: str | None = Field(pattern=_INSTANT)
+    submission_failures: int
+    completion_failures: int
+    held_processor_seconds: float = Field(description="allocated, but waiting at a barrier")
+    reason: str | None
+    reason_code: str | None
+    components: list[Component]
+
+
+class Event(BaseModel):
+    """One line of a job's story; further fields depend on its kind."""
+
+    model_config = ConfigDict(extra="allow")
+
+    at: str = Field(pattern=_INSTANT)
+    kind: str
+
+
+class JobAnswer(Answer):
+    schema_: Literal["koala.job/1"] = Field(alias="schema")
+    job: Job
+    events: list[Event]
+
+
+class JobsAnswer(Answer):
+    schema_: Literal["koala.jobs/1"] = Field(alias="schema")
+    jobs: list[Job]
+
+
+class SubmitAnswer(Answer):
+    schema_: Literal["koala.submit/1"] = Field(alias="schema")
+    id: int
+
+
+class Cluster(Answer):
+    """Numbers are processors; null until they are known."""
+
+    name: str
+    batch: str
+    version: str | None
+    connection: Literal["up", "down", "connecting"]
+    total: int | None
+    ours: int | None
+    scavenged: int | None
+    others: int | None
+    waiting_local: int | None = Field(description="others' jobs that wait for resources")
+    idle: int | None = Field(description="what could be started now, promises taken off")
+    promised: int
+    unit: str | None = Field(description="core or thread")
+    age_s: float | None
+    reason: str | None = Field(description="why nothing is placed there")
+
+
+class ClustersAnswer(Answer):
+    schema_: Literal["koala.clusters/1"] = Field(alias="schema")
+    clusters: list[Cluster]
+
+
+class Debt(Answer):
+    """A batch job that is to be cancelled when its cluster can be reached."""
+
+    attempt: str
+    cluster: str
+    batch_id: str | None
+    since: str = Field(pattern=_INSTANT)
+
+
+class StatusAnswer(Answer):
+    schema_: Literal["koala.status/1"] = Field(alias="schema")
+    pid: int
+    version: str
+    grid: str
+    state: Literal["ready", "stopping", "store_failing", "broken"]
+    debts: list[Debt]
+    troubles: list[str]
+
+
+class Lack(Reason):
+    """What a cluster lacks for a component."""
+
+    component: int
+    cluster: str
+
+
+class ExplainAnswer(Answer):
+    schema_: Literal["koala.explain/1"] = Field(alias="schema")
+    id: int
+    state: JobStateName
+    summary: str
+    reason: Reason | None
+    lacks: list[Lack]
+
+
+class DownAnswer(Answer):
+    schema_: Literal["koala.down/1"] = Field(alias="schema")
+    grid: str
+    cancel: bool
+
+
+ANSWERS: dict[str, type[BaseModel]] = {
+    model.model_fields["schema_"].annotation.__args__[0]: model  # type: ignore[union-attr]
+    for model in (
+        ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, ExplainAnswer, DownAnswer,
+    )
+}  # fmt: skip
+
+
+def check(document: dict[str, Any]) -> None:
+    """Raises ValidationError for a document that is not as its schema has it."""
+    ANSWERS[document["schema"]].model_validate(document)

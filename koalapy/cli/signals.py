@@ -1,0 +1,47 @@
+"""Signals that ask a command to end: as an interrupt, later, or not now."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+_POLITE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and the terminal's end all raise KeyboardInterrupt within."""
+    yield from _handled(_interrupt)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """What must be finished once it has begun: such signals count for nothing within."""
+    yield from _handled(signal.SIG_IGN)
+
+
+@contextmanager
+def deferred() -> Iterator[Callable[[], None]]:
+    """Such signals wait until the block ends, or until what it is given is called."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _POLITE)
+    try:
+        yield _let_in
+    finally:
+        _let_in()
+
+
+def _let_in() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _POLITE)
+
+
+def _handled(handler: Callable[[int, object], NoReturn] | signal.Handlers) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in _POLITE}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt

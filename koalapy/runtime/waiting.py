@@ -1,0 +1,58 @@
+"""Who waits for jobs to be over: no thread and no look at the store for as long as nothing of theirs has ended."""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from koalapy.model.identity import JobId
+
+
+class Waiter:
+    """One who waits, and for what is left of it."""
+
+    def __init__(self, jobs: Iterable[JobId], call: Callable[[], None]) -> None:
+        self.left = set(jobs)
+        self.call = call
+
+
+class Waiters:
+    """Safe to use from any thread. Add a waiter first, then tell of the jobs that are over already."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: dict[JobId, list[Waiter]] = {}
+
+    def add(self, jobs: Iterable[JobId], call: Callable[[], None]) -> Waiter:
+        """`call` must return at once; for no jobs it is called here."""
+        waiter = Waiter(jobs, call)
+        if not waiter.left:
+            call()
+        with self._lock:
+            for job in waiter.left:
+                self._of.setdefault(job, []).append(waiter)
+        return waiter
+
+    def ended(self, job: JobId) -> None:
+        with self._lock:
+            waiting = self._of.pop(job, [])
+            for waiter in waiting:
+                waiter.left.discard(job)
+            happy = [waiter for waiter in waiting if not waiter.left]
+        for waiter in happy:
+            waiter.call()
+
+    def forget(self, waiter: Waiter) -> None:
+        with self._lock:
+            for job in waiter.left:
+                others = [each for each in self._of.get(job, []) if each is not waiter]
+                if others:
+                    self._of[job] = others
+                else:
+                    self._of.pop(job, None)
+
+    def close(self) -> None:
+        """Call everybody: nothing will end any more."""
+        with self._lock:
+            waiting = {id(waiter): waiter for waiters in self._of.values() for waiter in waiters}
+            self._of.clear()
+        for waiter in waiting.values():
+            waiter.call()
