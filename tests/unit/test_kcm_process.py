@@ -252,6 +252,21 @@ def test_output_is_followed_to_its_end(connect: Callable[[], Any]) -> None:
     assert koalad.wait(Fetched) == Fetched(number, 10)
 
 
+def test_a_fetch_that_nobody_reads_any_more_ends(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.hello()
+    koalad.submit(TAGS[0], "echo first; while [ ! -e go ]; do sleep 0.05; done; echo last")
+    release(koalad, TAGS[0])
+    number = koalad.request(Fetch, TAGS[0], "output", follow=True)
+    koalad.wait(Chunk)
+    koalad.write(Chunk(number, 0, b""))
+    (koalad.shared / INSTANCE / TAGS[0] / "work" / "go").touch()
+    koalad.report(TAGS[0], "ended")
+    assert koalad.fetch(TAGS[0], "output")[0] == b"first\nlast\n"  # asked later, and answered: the other one is silent
+    koalad.request(Ping, 0)
+    assert isinstance(koalad.wait(object, lambda message: not isinstance(message, Measured)), Pong)
+
+
 def test_the_relay_lets_nobody_in_without_the_token(connect: Callable[[], Any]) -> None:
     koalad = connect()
     koalad.hello()

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 import stat
-from typing import Any, Callable, Dict, Optional, Set
+from typing import Any, Callable, Dict, Optional
 
 from koalapy_adapters import layout
 from koalapy_adapters.errors import BatchError, RequestError, SiteError
@@ -26,7 +26,7 @@ class Staging:
         self._directories, self._writer, self._is_over = directories, writer, is_over
         self._incoming: Dict[int, "asyncio.Queue[Chunk]"] = {}
         self._credit: Dict[int, asyncio.Semaphore] = {}
-        self._tasks: Set[Any] = set()
+        self._tasks: Dict[int, Any] = {}
 
     def request(self, message: Any) -> None:
         """Store, Fetch or Stat: answered when it is done."""
@@ -39,14 +39,16 @@ class Staging:
         else:
             serving = self._stat(message)
         task = asyncio.ensure_future(self._answer(message.id, serving))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[message.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(message.id, None))
 
     def chunk(self, chunk: Chunk) -> None:
-        """Of a Store; one that was refused meanwhile has no use for it."""
+        """Of a Store; or an empty one on the stream of a Fetch that nobody reads any more."""
         queue = self._incoming.get(chunk.stream)
         if queue is not None:
             queue.put_nowait(chunk)
+        elif chunk.stream in self._credit and not chunk.data:
+            self._tasks[chunk.stream].cancel()
 
     def credit(self, stream: int, chunks: int) -> None:
         semaphore = self._credit.get(stream)
