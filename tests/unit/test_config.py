@@ -9,7 +9,6 @@ import pytest
 import yaml
 from koalapy_adapters.messages import ClusterConfig
 
-import koalapy
 from koalapy.config import (
     Command,
     ConnectError,
@@ -28,7 +27,7 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.settings import Settings
 from koalapy.model.units import MINUTE, SECOND, Duration
 
-ROOT = Path(koalapy.__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 BATCH = ("slurm", "sge", "pbs", "local")
 SMALL = """\
 grid: small

@@ -10,7 +10,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-import koalapy
 from koalapy.languages import from_mapping, language_of, read_job
 from koalapy.languages.jobfile import JobFile
 from koalapy.languages.native import json_schema, read
@@ -19,7 +18,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.request import ComponentRequest, Launch, Request, RequestType, RetryOn, WhenBusy
 from koalapy.model.units import HOUR, MINUTE, Duration
 
-ROOT = Path(koalapy.__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CLUSTERS = ("vu", "Delft")
 DESIGN = """\
 name: poisson
