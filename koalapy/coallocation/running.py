@@ -125,7 +125,7 @@ def over(
 def _failure(component: Component, event: ComponentReported) -> Reason:
     index, status = component.index, event.exit_status
     if event.reason is not None:
-        return event.reason
+        return _as_counted(event.reason, event.ending)
     if event.ending == "exited":
         return Reason("exit_status", "request", f"component {index} ended with exit status {status}.", _LOOK)
     if event.ending == "walltime":
@@ -141,6 +141,13 @@ def _failure(component: Component, event: ComponentReported) -> Reason:
         "cancelled": "was cancelled.",
     }
     return Reason(event.ending or "lost", "transient", f"component {index} {told.get(event.ending, 'was lost.')}", "")
+
+
+def _as_counted(reason: Reason, ending: str) -> Reason:
+    """The wrapper says why; what counts is how it ended: an attempt killed or lost, in whichever way, may be retried."""
+    if ending == "killed":
+        return replace(reason, code="killed", whose="transient")
+    return replace(reason, whose="transient") if ending in ("left_barrier", "revoked", "restarted") else reason
 
 
 _LOOK = "Look at its output with `koala logs`."
@@ -228,7 +235,12 @@ def _ended_unheard(
     }
     lost = Reason("lost", "transient", "It was lost: its batch job ended and left no record.", "")
     reason = told.get(event.ending, lost)
-    changes = {"ended_at": now, "exit_status": event.exit_status, "batch_id": event.batch_id or component.batch_id}
+    changes = {
+        "ended_at": now,
+        "exit_status": event.exit_status,
+        "batch_id": event.batch_id or component.batch_id,
+        "unknown_since": None,
+    }
     over(records, now, job, component, changes, reason, clusters)
 
 
@@ -261,7 +273,8 @@ def out_of_reach(records: Records, now: Instant, cluster: str) -> None:
 def asked_anew(records: Records, now: Instant, cluster: str) -> None:
     """Nothing there counts as missing until its next KCM says so: only what it could see all the time is lost."""
     for job, component in list(records.live(cluster)):
-        _update(records, now, job, component, {"unknown_since": None})
+        if not component.state.final:
+            _update(records, now, job, component, {"unknown_since": None})
 
 
 def finish_if_over(records: Records, now: Instant, job: Job) -> None:

@@ -131,7 +131,7 @@ class Play:
         for attempt in self.attempts(job):
             self.tell(self.report(attempt, "running", released_at=self.now, started_at=self.now))
 
-    def end(self, attempt: AttemptId, status: int = 0, ending: str = "exited", **facts: object) -> list[Command]:
+    def end(self, attempt: AttemptId, status: int | None = 0, ending: str = "exited", **facts: object) -> list[Command]:
         return self.tell(self.report(attempt, "ended", exit_status=status, ending=ending, ended_at=self.now, **facts))
 
     def obey(self) -> None:
@@ -465,6 +465,20 @@ def test_a_batch_job_killed_by_an_administrator_is_a_completion_failure(play: Pl
     play.obey()
     play.end(second, 143, "cancelled")
     assert play.job(job).completion_failures == 1
+
+
+@pytest.mark.parametrize(("ending", "status"), [("killed", 143), ("restarted", None), ("left_barrier", None)])
+def test_what_the_wrapper_says_of_a_lost_attempt_does_not_make_it_final(
+    play: Play, ending: str, status: int | None
+) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    said = Reason("signalled", "site", "The batch system told the job to stop (SIGTERM).", "Ask it why.")
+    play.end(play.attempts(job)[0], status, ending, reason=said)
+    play.obey()
+    play.measure()
+    assert play.job(job).completion_failures == 1
+    assert play.job(job).state is JobState.CLAIMING
 
 
 def test_forgotten_is_not_finished(play: Play) -> None:
