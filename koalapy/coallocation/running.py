@@ -144,7 +144,7 @@ def _failure(component: Component, event: ComponentReported) -> Reason:
 
 
 def _as_counted(reason: Reason, ending: str) -> Reason:
-    """The wrapper says why; what counts is how it ended: an attempt killed or lost, in whichever way, may be retried."""
+    """The wrapper says why; what counts is how it ended: an attempt killed or lost, in whichever way, is retried."""
     if ending == "killed":
         return replace(reason, code="killed", whose="transient")
     return replace(reason, whose="transient") if ending in ("left_barrier", "revoked", "restarted") else reason
