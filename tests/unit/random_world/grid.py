@@ -1,0 +1,177 @@
+"""koalad in the random world: engine, driver and store, killed and started again, and its connections."""
+
+from collections.abc import Callable
+from random import Random
+
+from koalapy.driver import Delivery, Driver
+from koalapy.engine import Engine
+from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.commands import CollectOutput, WatchCluster
+from koalapy.model.errors import Reason, TransientError
+from koalapy.model.events import ClusterConnected, ClusterLost, Event, OutputCollected
+from koalapy.model.identity import InstanceId
+from koalapy.model.settings import Settings
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+from koalapy.policies.placement import best_fit, cluster_minimisation, worst_fit
+from koalapy.policies.queueing import fcfs, fpfs
+from koalapy.scheduler.schedule import Policies
+from koalapy.store.memory import MemoryStore
+
+from .cluster import Cluster, promise
+from .kcm import Kcm
+from .promises import Promises
+
+INSTANCE = InstanceId("abcde")
+CUT = Reason("cut", "transient", "The connection was lost.", "")
+NO_OUTPUT = Reason("no_output_file", "request", "There is no such file.", "")
+FULL = TransientError("store_full", "The disk is full.", "Make room.")
+
+
+class Killed(Exception):
+    """koalad is no more."""
+
+
+class Grid:
+    """koalad and its surroundings; it is itself koalad's links, and the part of its store that may fail or kill it."""
+
+    def __init__(self, dice: Random) -> None:
+        self.now = Instant(1_000_000 * SECOND)
+        self.settings = _settings(dice)
+        queue = dice.choice((fcfs, fpfs, fpfs))
+        self._policies = Policies(dice.choice((worst_fit, worst_fit, cluster_minimisation, best_fit)), queue)
+        self.clusters = {each.name: Cluster(each, dice.choice((4, 6, 8)), INSTANCE) for each in self.settings.clusters}
+        self.promises = Promises(self, queue is fcfs)
+        self.store = MemoryStore(INSTANCE)
+        self.kcms: dict[str, Kcm] = {}
+        self._epoch = 0
+        self.full = False  # the store's disk
+        self.killed_in = 0  # after so many steps of a commit and what follows it
+        self.start()
+
+    # ---- koalad
+
+    def start(self) -> None:
+        """A new koalad on the same store; what was on its way to the last one is lost."""
+        self.kcms, self.inbox, self.stuck, self.killed_in = {}, list[Delivery](), False, 0
+        self.collecting: dict[int, CollectOutput] = {}
+        self.store = self.store.reopened()
+        snapshot = self.store.load()
+        self.engine = Engine(self.settings, self._policies, snapshot)
+        self.driver = Driver(self.engine, self, self, _Clock(self), snapshot.outbox, self.store.next_number)
+        self._do(self.driver.start)
+        self.drive([])
+
+    def drive(self, deliveries: list[Delivery]) -> None:
+        """One batch; none is taken while the store is failing."""
+        promise(not self.stuck, "one commit at a time")
+        self.decided_at = self.now
+        self._do(lambda: self.driver.step(deliveries))
+
+    def retry(self) -> None:
+        self._do(self.driver.retry)
+
+    def _do(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except TransientError:
+            self.stuck = True
+        except Killed:
+            self.start()
+        else:
+            self.stuck = False
+            self._look_at_the_engine()
+
+    def _look_at_the_engine(self) -> None:
+        self.promises.of_engine(self.store.load())
+        for _ in range(3):
+            wakeup = self.engine.next_wakeup()
+            if wakeup is None or wakeup > self.now or self.full or self.killed_in > 0:
+                return
+            self.driver.step([])
+        promise(False, "time alone makes no busy loop", wakeup)
+
+    # ---- its store and its links
+
+    def commit(self, change: Change) -> None:
+        if self.full:
+            raise FULL
+        self._maybe_killed()
+        self.promises.of_commit(change)
+        self.store.commit(change)
+        self._maybe_killed()
+
+    def send(self, entry: OutboxEntry, doubt: bool) -> None:
+        self._maybe_killed()
+        command = entry.command
+        if isinstance(command, CollectOutput):
+            self.collecting[entry.number] = command
+        elif not isinstance(command, WatchCluster) and command.cluster in self.kcms:
+            self.kcms[command.cluster].send(entry.number, command)
+
+    def watch(self, command: WatchCluster) -> None: ...
+
+    def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
+        kcm = self.kcms.get(cluster)
+        if kcm is not None and kcm.epoch == epoch:
+            kcm.acknowledge(number)
+
+    def _maybe_killed(self) -> None:
+        self.killed_in -= 1
+        if self.killed_in == 0:
+            raise Killed
+
+    # ---- its connections
+
+    def connect(self, name: str) -> None:
+        self._epoch += 1
+        records = self.engine.records
+        known = [job.attempt_of(component) for job, component in records.live(name)]
+        debts = [attempt for attempt, debt in records.debts.items() if debt.cluster == name]
+        self.kcms[name] = Kcm(self.clusters[name], self._epoch, known + debts)
+        self.tell(ClusterConnected(cluster=name, version="1"))
+
+    def cut(self, name: str) -> None:
+        del self.kcms[name]
+        self.tell(ClusterLost(cluster=name, reason=CUT))
+
+    def tell(self, *events: Event) -> None:
+        self.inbox.append(Delivery(events))
+
+    def collect(self, number: int, found: bool) -> None:
+        command = self.collecting.pop(number)
+        for cluster, attempt in command.sources:
+            there = attempt in self.clusters[cluster].traces
+            promise(there, "output is collected before it is forgotten", attempt)
+        reason = None if found else NO_OUTPUT
+        self.inbox.append(Delivery((OutputCollected(job=command.job, reason=reason),), (number,)))
+
+
+class _Clock:
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def now(self) -> Instant:
+        return self._grid.now
+
+
+def _settings(dice: Random) -> Settings:
+    def cluster(name: str) -> ClusterSettings:
+        exclusive = dice.random() < 0.2
+        return ClusterSettings(
+            name=name,
+            batch="slurm",
+            network=dice.choice(("default", "default", "default", "other")),
+            processors_per_node=2 if exclusive else None,
+            exclusive=exclusive,
+            backlog=dice.choice((None, None, 2, 20)),
+        )
+
+    return Settings(
+        clusters=tuple(cluster(name) for name in ("alpha", "beta", "gamma")[: dice.choice((2, 3))]),
+        max_overtakes=dice.choice((0, 1, 2, 20)),
+        max_submission_failures=dice.choice((1, 2, 3)),
+        max_completion_failures=dice.choice((0, 1, 3)),
+        queue_after=dice.choice((Duration(0), Duration(30 * SECOND), Duration(5 * MINUTE))),
+        barrier_timeout=dice.choice((Duration(MINUTE), Duration(5 * MINUTE), Duration(20 * MINUTE))),
+    )

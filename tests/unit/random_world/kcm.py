@@ -1,0 +1,216 @@
+"""A KCM of the random world: one for each connection, and lost with it. It does what `messages` says of it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+
+from koalapy.driver import Delivery
+from koalapy.model.commands import CancelComponent, Command, ForgetComponent, ReleaseComponent, SubmitComponent
+from koalapy.model.errors import Reason
+from koalapy.model.events import (
+    ComponentGone,
+    ComponentReported,
+    ComponentSeen,
+    ComponentSubmitted,
+    Event,
+    SubmissionFailed,
+)
+from koalapy.model.identity import AttemptId
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+
+from .cluster import BatchJob, Cluster, Trace, promise
+
+ORPHAN = Duration(10 * MINUTE + 5 * SECOND)  # after which a claim without a sign of its wrapper counts for nothing
+
+BUSY = Reason("busy", "transient", "The batch system is busy.", "", command="sbatch", exit_status=1)
+NO_FILE = Reason("no_file", "request", "There is no such file.", "Make it.")
+NO_QUEUE = Reason("no_such_queue", "request", "There is no such queue.", "", command="sbatch", exit_status=1)
+BROKEN = Reason("broken", "site", "Its batch system is broken.", "", command="sbatch", exit_status=1)
+REVOKED = Reason("revoked", "ours", "The attempt was given up before it could start.", "")
+REFUSALS = (None,) * 12 + (BUSY, BUSY, BROKEN, NO_QUEUE, NO_FILE)
+
+
+@dataclass(eq=False)
+class Known:
+    """What the KCM knows of an attempt, and has told of it."""
+
+    told: ComponentReported | None = None
+    seen: tuple[str, str] | None = None
+    releases: list[int] = field(default_factory=list)
+    cancelled: bool = False
+    gone: bool = False
+
+
+@dataclass
+class Message:
+    """On its way to koalad: an event, or the answer to a command."""
+
+    kind: str  # event, submitted, refused, done
+    number: int
+    event: Event | None = None
+    batch_id: str = ""
+    reason: Reason | None = None
+
+
+class Kcm:
+    """`down` and `up` are what is on the connection, each way in order."""
+
+    def __init__(self, cluster: Cluster, epoch: int, known: Iterable[AttemptId]) -> None:
+        self.cluster, self.epoch = cluster, epoch
+        self.known = {attempt: Known() for attempt in known}
+        self.outstanding: dict[int, Command] = {}
+        self.down: list[tuple[int, Command]] = []
+        self.up: list[Message] = []
+        self.unacknowledged: dict[int, Event] = {}
+        self.events = 0
+
+    # ---- at koalad's end of the connection
+
+    def send(self, number: int, command: Command) -> None:
+        """Over one connection a command is sent once."""
+        if number not in self.outstanding:
+            self.outstanding[number] = command
+            self.down.append((number, command))
+
+    def receive(self) -> Delivery | None:
+        """What koalad makes of the oldest message on its way up."""
+        message = self.up.pop(0)
+        if message.event is not None:
+            acknowledge = (self.cluster.settings.name, self.epoch, message.number)
+            return Delivery((message.event,), self._ended_by(message.event), acknowledge)
+        command = self.outstanding.pop(message.number, None)
+        if not isinstance(command, SubmitComponent):
+            return None if command is None else Delivery(confirmed=(message.number,))
+        if message.reason is not None:
+            return Delivery((SubmissionFailed(attempt=command.attempt, reason=message.reason),), (message.number,))
+        submitted = ComponentSubmitted(attempt=command.attempt, batch_id=message.batch_id)
+        return Delivery((submitted,), (message.number,))
+
+    def _ended_by(self, event: Event) -> tuple[int, ...]:
+        """What was asked of an attempt that is gone is confirmed, but for its Forget."""
+        if not isinstance(event, ComponentGone):
+            return ()
+        of_it = (SubmitComponent, ReleaseComponent, CancelComponent)
+        ended = [n for n, each in self.outstanding.items() if isinstance(each, of_it) and each.attempt == event.attempt]
+        for number in ended:
+            del self.outstanding[number]
+        return tuple(ended)
+
+    # ---- events
+
+    def tell(self, event: Event) -> None:
+        self.events += 1
+        self.unacknowledged[self.events] = event
+        self.up.append(Message("event", self.events, event))
+
+    def acknowledge(self, number: int) -> None:
+        self.unacknowledged = {each: event for each, event in self.unacknowledged.items() if each > number}
+
+    def tell_again(self) -> None:
+        self.up += [Message("event", number, event) for number, event in self.unacknowledged.items()]
+
+    # ---- commands
+
+    def handle(self, now: Instant, dice: Random, calm: bool) -> None:
+        """Take the oldest message on its way down; in calm all goes well."""
+        number, command = self.down.pop(0)
+        if isinstance(command, SubmitComponent):
+            known = self.known.setdefault(command.attempt, Known())
+            self.up.append(self._submit(known, number, command, now, None if calm else dice))
+        elif isinstance(command, ReleaseComponent):
+            self.known.setdefault(command.attempt, Known()).releases.append(number)
+        elif isinstance(command, CancelComponent):
+            self._cancel(self.known.setdefault(command.attempt, Known()), command)
+        elif isinstance(command, ForgetComponent):
+            self._forget(number, command.attempt)
+
+    def _submit(
+        self, known: Known, number: int, command: SubmitComponent, now: Instant, dice: Random | None
+    ) -> Message:
+        cluster = self.cluster
+        promise(command.attempt not in cluster.forgotten, "what is forgotten is not submitted again", command.attempt)
+        trace = cluster.traces.get(command.attempt)
+        if known.cancelled or (trace is not None and trace.claim == "revoked"):
+            return Message("refused", number, reason=REVOKED)
+        if trace is not None and trace.batch is not None:
+            return Message("submitted", number, batch_id=trace.batch.id)
+        trace = cluster.traces[command.attempt] = Trace(command.attempt, command=command, sign_at=now)
+        refusal = dice.choice(REFUSALS) if dice else None
+        if refusal is not None:
+            trace.claim = "revoked"
+            return Message("refused", number, reason=refusal)
+        trace.batch = cluster.enqueue(command.request.processors, command.attempt)
+        trace.batch.stuck = dice is not None and dice.random() < 0.03
+        return Message("submitted", number, batch_id=trace.batch.id)
+
+    def _cancel(self, known: Known, command: CancelComponent) -> None:
+        known.cancelled = True
+        if known.gone:
+            self.tell(ComponentGone(attempt=command.attempt))
+
+    def _forget(self, number: int, attempt: AttemptId) -> None:
+        trace = self.cluster.traces.pop(attempt, None)
+        promise(trace is None or not trace.may_run, "nothing is forgotten that may run", attempt)
+        self.cluster.forgotten.add(attempt)
+        self.known.pop(attempt, None)
+        self.up.append(Message("done", number))
+
+    # ---- what it sees
+
+    def look(self, now: Instant, dice: Random) -> None:
+        """Tell what is new of every attempt, let out who may go, end who must end."""
+        for attempt, known in list(self.known.items()):
+            trace = self.cluster.traces.get(attempt)
+            if trace is not None:
+                self._tell(known, trace, now)
+                self._release(known, trace)
+            if known.cancelled and not known.gone:
+                self._end(known, attempt, now, dice)
+
+    def _tell(self, known: Known, trace: Trace, now: Instant) -> None:
+        if trace.phase and (trace.alive or trace.recorded) and trace.report() != known.told:
+            known.told = trace.report()
+            self.tell(known.told)
+        if trace.batch is None or trace.recorded or _sight(trace.batch) == known.seen:
+            return
+        known.seen = state, ending = _sight(trace.batch)
+        stuck = "never" if trace.batch.stuck else ""
+        self.tell(
+            ComponentSeen(
+                attempt=trace.attempt, batch_id=trace.batch.id, at=now, state=state, ending=ending, stuck=stuck
+            )
+        )
+
+    def _release(self, known: Known, trace: Trace) -> None:
+        """Answered when the wrapper says that it is out, or will never be."""
+        if known.releases and trace.alive and trace.phase == "at_barrier":
+            trace.released = True
+        if "released" in trace.at or trace.recorded:
+            self.up += [Message("done", number) for number in known.releases]
+            known.releases = []
+
+    def _end(self, known: Known, attempt: AttemptId, now: Instant, dice: Random) -> None:
+        """Revoke it, stop its wrapper, cancel its batch job, until nothing is left that could run."""
+        trace = self.cluster.traces.setdefault(attempt, Trace(attempt))
+        batch = trace.batch
+        trace.claim = trace.claim or "revoked"
+        if trace.alive:
+            trace.stopped = True
+        if batch is not None and (batch.state == "pending" or (batch.state == "running" and dice.random() < 0.3)):
+            self.cluster.kill(trace, now, dice.choice(("signalled", "cancelled")))
+        over = trace.claim == "revoked" or trace.recorded or bool(batch and batch.accounting)
+        if (batch is None or batch.state == "ended") and (over or now >= trace.sign_at + ORPHAN):
+            promise(not trace.may_run, "what is gone cannot run", attempt)
+            known.gone = True
+            self.tell(ComponentGone(attempt=attempt))
+
+
+def _sight(batch: BatchJob) -> tuple[str, str]:
+    """The batch system's view: state, and how it ended."""
+    if batch.state == "ended" and batch.accounting is not None:
+        return "ended", batch.accounting
+    if not batch.listed:
+        return "missing", ""
+    if batch.state == "running":
+        return "suspended" if batch.suspended else "running", ""
+    return "queued", ""

@@ -1,0 +1,189 @@
+"""What is promised, each by its name: of every commit, of the programs in the world, and of the engine between steps."""
+
+from typing import Protocol
+
+from koalapy.broker.fit import processors_taken
+from koalapy.engine import Engine
+from koalapy.model.change import Change, Snapshot
+from koalapy.model.commands import CancelComponent, Command, ReleaseComponent, SubmitComponent
+from koalapy.model.identity import AttemptId, JobId, tag_of
+from koalapy.model.job import History, Job
+from koalapy.model.settings import Settings
+from koalapy.model.states import JOB_TRANSITIONS, JobState
+from koalapy.model.units import Instant
+
+from .cluster import Cluster, promise
+
+STATE_AFTER = {
+    "job_submitted": JobState.WAITING,
+    "job_claimed": JobState.CLAIMING,
+    "job_released": JobState.RUNNING,
+    "job_stopping": JobState.STOPPING,
+    "job_requeued": JobState.WAITING,
+    "job_unheld": JobState.WAITING,
+    "job_held": JobState.HELD,
+    "job_done": JobState.DONE,
+    "job_failed": JobState.FAILED,
+    "job_cancelled": JobState.CANCELLED,
+}
+
+
+class Grid(Protocol):
+    """What the promises are about."""
+
+    settings: Settings
+    clusters: dict[str, Cluster]
+    engine: Engine
+    decided_at: Instant  # what is committed was decided then
+
+
+class Promises:
+    """`of_commit` is asked before the store keeps a change, `of_world` and `of_engine` after every step."""
+
+    def __init__(self, grid: Grid, fcfs: bool) -> None:
+        self._grid, self._fcfs = grid, fcfs
+        self._jobs: dict[JobId, Job] = {}
+        self._states: dict[JobId, JobState] = {}
+        self._holds: set[JobId] = set()
+        self._submitted: set[AttemptId] = set()
+        self._released: set[AttemptId] = set()
+        self._cancelled: set[AttemptId] = set()
+
+    # ---- of every commit
+
+    def of_commit(self, change: Change) -> None:
+        jobs = {job.id: job for job in change.jobs}
+        for line in change.history:
+            self._follow(line)
+        for job in jobs.values():
+            self._bounds(job)
+        for entry in change.sent:
+            self._command(entry.command, jobs)
+        self._over(change)
+        self._queue_order(change, jobs)
+        self._jobs |= jobs
+
+    def _follow(self, line: History) -> None:
+        """Of all states that a commit goes through, not of the last alone."""
+        if line.kind == "job_stopping":
+            (self._holds.add if line.details["outcome"] == "hold" else self._holds.discard)(line.job)
+        after = STATE_AFTER.get(line.kind)
+        if line.kind == "job_requeued" and line.job in self._holds:
+            after = JobState.HELD
+        before = self._states.get(line.job)
+        if after is None:
+            return
+        promise(before is None or after in JOB_TRANSITIONS[before], "transitions are the table's", (line, before))
+        self._states[line.job] = after
+
+    def _bounds(self, job: Job) -> None:
+        limits, before = self._grid.settings, self._jobs.get(job.id)
+        promise(before is None or not before.state.final, "final is final", job.id)
+        promise(job.state is self._states[job.id], "history and record agree", (job.id, job.state))
+        promise(job.submission_failures <= limits.max_submission_failures, "submission failures are bounded", job.id)
+        promise(job.completion_failures <= limits.max_completion_failures + 1, "completions are bounded", job.id)
+        promise(job.overtaken <= limits.max_overtakes, "overtakes are bounded", job.id)
+        promise(job.state.active or not job.live, "only what is active lives", job.id)
+        promise(not job.state.final or job.finished_at is not None, "over has an instant", job.id)
+        promise(job.state is not JobState.FAILED or job.reason is not None, "failed has a reason", job.id)
+
+    def _command(self, command: Command, jobs: dict[JobId, Job]) -> None:
+        if isinstance(command, SubmitComponent):
+            promise(command.attempt not in self._submitted, "an attempt is submitted once", command.attempt)
+            self._no_other_runs(command.attempt)
+            self._submitted.add(command.attempt)
+        elif isinstance(command, ReleaseComponent):
+            self._all_have_come(jobs[command.attempt.job])
+            self._released.add(command.attempt)
+        elif isinstance(command, CancelComponent):
+            once = command.force or command.attempt not in self._cancelled
+            promise(once, "an attempt is cancelled once", command.attempt)
+            self._cancelled.add(command.attempt)
+
+    def _no_other_runs(self, attempt: AttemptId) -> None:
+        for cluster in self._grid.clusters.values():
+            for trace in cluster.traces.values():
+                same = trace.attempt[:2] == attempt[:2] and trace.attempt in self._released
+                promise(not (same and trace.may_run), "the next attempt waits", (attempt, trace.attempt))
+
+    def _all_have_come(self, job: Job) -> None:
+        for component in job.present:
+            attempt = job.attempt_of(component)
+            trace = self._grid.clusters[component.cluster or ""].traces.get(attempt)
+            promise(trace is not None and "at_barrier" in trace.at, "all are at the barrier", attempt)
+
+    def _over(self, change: Change) -> None:
+        """Nothing of a job that is over is left, but debts."""
+        debts = {debt.attempt for debt in change.debts} | self._grid.engine.records.debts.keys()
+        over = {job.id for job in change.jobs if job.state.final}
+        for cluster in self._grid.clusters.values():
+            for trace in cluster.ours():
+                left = trace.attempt.job in over and trace.attempt not in debts
+                promise(not left, "nothing is left of what is over", trace.attempt)
+
+    # ---- of every claim
+
+    def _queue_order(self, change: Change, jobs: dict[JobId, Job]) -> None:
+        """A claim passes whoever is nearer to the head and still waits after it."""
+        passed: dict[JobId, int] = {}
+        claimed = [jobs[line.job] for line in change.history if line.kind == "job_claimed"]
+        for place, job in enumerate(claimed):
+            ahead = self._ahead_of(job)
+            promise(not (self._fcfs and ahead), "nobody passes anybody", (job.id, [each.id for each in ahead]))
+            blocked = [each.id for each in ahead if not self._stalled(each)]
+            if blocked:
+                passed[blocked[0]] = passed.get(blocked[0], 0) + 1
+            if not job.patient:
+                self._fits(job, {each.id for each in claimed[place + 1 :]})
+        for job_id, times in passed.items():
+            after, before = jobs[job_id], self._jobs.get(job_id)
+            counted = before.overtaken if before is not None and before.place == after.place else 0
+            promise(after.overtaken == counted + times, "who is passed is counted", (job_id, after.overtaken))
+
+    def _ahead_of(self, job: Job) -> list[Job]:
+        waiting = [each for each in self._grid.engine.records.jobs.values() if each.state.queued]
+        ordered = sorted(waiting, key=lambda each: (each.request.priority, each.place))
+        return [each for each in ordered if (each.request.priority, each.place) < (job.request.priority, job.place)]
+
+    def _stalled(self, job: Job) -> bool:
+        """It waits for a cluster, not for processors."""
+        out = {name for name, until in job.excluded if self._grid.decided_at < until}
+        usable = {view.name for view in self._grid.engine.views(self._grid.decided_at) if view.trouble is None} - out
+        needed = {each.cluster for each in job.request.components if each.cluster and not each.optional}
+        return not usable or bool(needed - usable)
+
+    def _fits(self, job: Job, later: set[JobId]) -> None:
+        """Promised is no more than what was known to be idle."""
+        records = self._grid.engine.records
+        views = {view.name: view for view in self._grid.engine.views(self._grid.decided_at)}
+        for name in {component.cluster or "" for component in job.live}:
+            view = views[name]
+            assert view.state is not None, "broken: claims are on clusters that are known"
+            promise(view.trouble is None, "claims are on clusters in reach", (job.id, view.trouble))
+            promised = sum(
+                processors_taken(each.request, view)
+                for other, each in records.live(name)
+                if other.id not in later
+                and tag_of(records.instance, other.attempt_of(each)) not in view.state.allocated
+            )
+            promise(promised <= view.state.idle, "no more is promised than is idle", (job.id, name, promised))
+
+    # ---- of the world
+
+    def of_world(self) -> None:
+        running: set[tuple[int, int]] = set()
+        for cluster in self._grid.clusters.values():
+            for trace in cluster.traces.values():
+                promise(trace.runs <= 1, "no program runs twice", trace.attempt)
+                promise(not trace.runs or trace.attempt in self._released, "who runs was released", trace.attempt)
+                if trace.running:
+                    promise(trace.attempt[:2] not in running, "one attempt runs at a time", trace.attempt)
+                    running.add(trace.attempt[:2])
+
+    def of_engine(self, kept: Snapshot) -> None:
+        """The store holds what the engine knows, and time alone makes no busy loop."""
+        records = self._grid.engine.records
+        jobs = tuple(sorted(records.jobs.values(), key=lambda job: job.id))
+        promise(kept.jobs == jobs, "the store has the jobs")
+        promise({debt.attempt: debt for debt in kept.debts} == records.debts, "the store has the debts")
+        promise(kept.counters == records.counters, "the store has the counters")

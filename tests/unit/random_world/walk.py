@@ -1,0 +1,318 @@
+"""A walk through the random world: what the dice may do, and the calm at the end, in which all must come to its end."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from koalapy.model.commands import ForgetComponent
+from koalapy.model.errors import Reason
+from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, MeasurementFailed, ReleaseRequested
+from koalapy.model.identity import JobId
+from koalapy.model.request import ComponentRequest, Request, RetryOn, WhenBusy
+from koalapy.model.states import JobState
+from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
+
+from .cluster import Cluster, Trace, promise
+from .grid import Grid
+
+SICK = Reason("batch_system", "transient", "The batch system does not answer.", "")
+ROUNDS = 600  # of calm, within which everything must be over
+MOST_JOBS = 8
+
+
+class Walk:
+    """One grid and its dice, thrown anew for every step."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.grid = Grid(self.dice)
+        faults = self.dice.choice((0, 0.3, 1, 1, 2))
+        self._acts = [act for act, weight in QUIET.items() for _ in range(weight)]
+        self._acts += [act for act, weight in FAULTS.items() for _ in range(round(weight * faults))]
+        self._calm = faults == 0
+
+    def step(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.dice.choice(self._acts)(self)
+        self.grid.promises.of_world()
+
+    # ---- time and messages
+
+    def wait(self) -> None:
+        spans = (MILLISECOND, SECOND, 10 * SECOND, 30 * SECOND, MINUTE, 5 * MINUTE, 11 * MINUTE)
+        self._pass(self.dice.choice(spans[: self.dice.randint(1, len(spans))]))
+
+    def wake(self) -> None:
+        """koalad is woken when it asked to be."""
+        moment = self.grid.engine.next_wakeup()
+        if moment is not None and not self.grid.stuck:
+            self._pass(max(0, moment - self.grid.now))
+            self.grid.drive([])
+
+    def _pass(self, span: int) -> None:
+        self.grid.now = Instant(self.grid.now + span)
+        for cluster in self.grid.clusters.values():
+            cluster.clocks(self.grid.now)
+
+    def drive(self) -> None:
+        """koalad takes what has come in, in one batch or in several."""
+        grid = self.grid
+        if grid.stuck:
+            grid.retry()
+            return
+        count = self.dice.randint(0, len(grid.inbox))
+        batch, grid.inbox = grid.inbox[:count], grid.inbox[count:]
+        grid.drive(batch)
+
+    def receive(self) -> None:
+        for kcm in self.grid.kcms.values():
+            for _ in range(self.dice.randint(0, len(kcm.up))):
+                delivery = kcm.receive()
+                if delivery is not None:
+                    self.grid.inbox.append(delivery)
+
+    def handle(self) -> None:
+        for kcm in self.grid.kcms.values():
+            for _ in range(self.dice.randint(0, len(kcm.down))):
+                kcm.handle(self.grid.now, self.dice, self._calm)
+
+    def look(self) -> None:
+        for kcm in self.grid.kcms.values():
+            if self.dice.random() < 0.7:
+                kcm.look(self.grid.now, self.dice)
+
+    def measure(self) -> None:
+        for kcm in self.grid.kcms.values():
+            if self.dice.random() < 0.7:
+                kcm.tell(kcm.cluster.measure(self.grid.now))
+
+    def connect(self) -> None:
+        for name in self.grid.clusters:
+            if name not in self.grid.kcms and not self.grid.stuck and self.dice.random() < 0.6:
+                self.grid.connect(name)
+
+    def flow(self) -> None:
+        """Everything on its way arrives."""
+        self.connect()
+        for kcm in self.grid.kcms.values():
+            while kcm.down:
+                kcm.handle(self.grid.now, self.dice, self._calm)
+            kcm.look(self.grid.now, self.dice)
+            while kcm.up:
+                self.grid.inbox += [each for each in [kcm.receive()] if each is not None]
+        if self.grid.stuck:
+            self.grid.retry()
+        else:
+            batch, self.grid.inbox = self.grid.inbox, []
+            self.grid.drive(batch)
+
+    # ---- clusters
+
+    def start_jobs(self) -> None:
+        for cluster in self.grid.clusters.values():
+            cluster.start_jobs()
+
+    def work(self) -> None:
+        for cluster in self.grid.clusters.values():
+            for trace in list(cluster.ours()):
+                if self.dice.random() < 0.6:
+                    cluster.step(trace, self.grid.now, self.dice, self._calm)
+
+    def local_job(self) -> None:
+        cluster = self._cluster()
+        theirs = [job for job in cluster.queue if job.attempt is None and job.state == "running"]
+        if theirs and self.dice.random() < 0.6:
+            self.dice.choice(theirs).end("exited")
+        elif len(cluster.queue) < 8:
+            cluster.enqueue(self.dice.randint(1, cluster.size))
+
+    def collect(self) -> None:
+        for number, command in list(self.grid.collecting.items()):
+            if all(cluster in self.grid.kcms for cluster, _ in command.sources):
+                self.grid.collect(number, self._calm or self.dice.random() < 0.8)
+
+    # ---- users
+
+    def submit(self) -> None:
+        if self.grid.engine.records.counters.next_job <= MOST_JOBS:
+            key = self.dice.choice(("", "", "", "a", "b"))
+            self.grid.tell(JobSubmitted(request=self._request(), owner="me", key=self._unused(key)))
+
+    def _unused(self, key: str) -> str:
+        """koalad's API answers for keys of jobs that are over."""
+        known = self.grid.store.job_of_key("me", key)
+        return "" if known is not None and self.grid.engine.job(known) is None else key
+
+    def _request(self) -> Request:
+        dice = self.dice
+        components = [self._component(index) for index in range(dice.choice((1, 2, 2, 3)))]
+        return Request(
+            name="job",
+            components=tuple(components),
+            priority=dice.choice((5, 10, 10, 10)),
+            when_busy=dice.choice((WhenBusy.WAIT, WhenBusy.WAIT, WhenBusy.QUEUE)),
+            retry_on=dice.choice(((RetryOn.LOST, RetryOn.KILLED), (), (RetryOn.LOST, RetryOn.KILLED, RetryOn.EXIT))),
+            communication=dice.random() < 0.7,
+            stage_out=dice.choice(((), (), ("result",))),
+        )
+
+    def _component(self, index: int) -> ComponentRequest:
+        return ComponentRequest(
+            processors=self.dice.choice((1, 2, 2, 3, 4, 6, 9)),
+            executable="./program",
+            cluster=self.dice.choice((None, None, *self.grid.clusters)),
+            walltime=Duration(self.dice.choice((5, 60)) * MINUTE),
+            optional=index > 0 and self.dice.random() < 0.3,
+        )
+
+    def cancel(self) -> None:
+        if (job := self._job()) is not None:
+            self.grid.tell(CancelRequested(job, self.dice.random() < 0.4))
+
+    def hold(self) -> None:
+        if (job := self._job()) is not None:
+            self.grid.tell(self.dice.choice((HoldRequested, ReleaseRequested))(job))
+
+    def release(self) -> None:
+        self.grid.tell(*(ReleaseRequested(job) for job in self._held()))
+
+    def _held(self) -> list[JobId]:
+        return [job.id for job in self.grid.engine.records.jobs.values() if job.state is JobState.HELD]
+
+    # ---- faults
+
+    def cut(self) -> None:
+        if self.grid.kcms:
+            self.grid.cut(self.dice.choice(list(self.grid.kcms)))
+
+    def repeat(self) -> None:
+        for kcm in self.grid.kcms.values():
+            kcm.tell_again()
+
+    def kill(self) -> None:
+        if (trace := self._trace()) is not None:
+            how = self.dice.choice(("signalled", "restarted", "cancelled", "killed", "walltime", "memory", "", "vanished"))
+            trace[0].kill(trace[1], self.grid.now, how)
+
+    def hide(self) -> None:
+        """The queue does not list it, though it is there."""
+        if (trace := self._trace()) is not None and trace[1].batch is not None:
+            trace[1].batch.listed = self.dice.random() < 0.5
+
+    def suspend(self) -> None:
+        if (trace := self._trace()) is not None and trace[1].batch is not None:
+            trace[1].batch.suspended = not trace[1].batch.suspended
+
+    def fail_to_measure(self) -> None:
+        for name, kcm in self.grid.kcms.items():
+            if self.dice.random() < 0.5:
+                kcm.tell(MeasurementFailed(cluster=name, reason=SICK))
+
+    def fill_disk(self) -> None:
+        self.grid.full = not self.grid.full
+
+    def kill_koalad(self) -> None:
+        self.grid.killed_in = self.dice.randint(1, 4)
+
+    def _cluster(self) -> Cluster:
+        return self.dice.choice(list(self.grid.clusters.values()))
+
+    def _trace(self) -> tuple[Cluster, Trace] | None:
+        found = [(cluster, trace) for cluster in self.grid.clusters.values() for trace in cluster.ours()]
+        return self.dice.choice(found) if found else None
+
+    def _job(self) -> JobId | None:
+        jobs = list(self.grid.engine.records.jobs)
+        return self.dice.choice(jobs) if jobs else None
+
+    # ---- the end
+
+    def come_to_rest(self) -> None:
+        """Faults stop, all is in reach and goes well: every job gets its final state, and nothing else is left."""
+        self._calm, self.grid.full, self.grid.killed_in = True, False, 0
+        for _ in range(ROUNDS):
+            self._calm_round()
+            if self._at_rest():
+                break
+        promise(not self.grid.engine.records.jobs, "every job comes to its end", self.grid.engine.records.jobs)
+        promise(not self.grid.engine.records.debts, "debts are settled", self.grid.engine.records.debts)
+        promise(not self.grid.store.load().outbox, "the outbox gets empty", self.grid.store.load().outbox)
+        for cluster in self.grid.clusters.values():
+            promise(not list(cluster.ours()), "no batch job of ours is left", cluster.traces)
+            self._only_last_tries(cluster)
+
+    def _calm_round(self) -> None:
+        grid = self.grid
+        for name in grid.clusters:
+            if name not in grid.kcms and not grid.stuck:
+                grid.connect(name)
+        for cluster in grid.clusters.values():
+            _mend(cluster)
+            for trace in list(cluster.ours()):
+                cluster.step(trace, grid.now, self.dice, True)
+        self.collect()
+        self.release()
+        self.flow()
+        self.measure()
+        self._pass(self.dice.choice((MILLISECOND, SECOND, MINUTE)))
+
+    def _at_rest(self) -> bool:
+        grid = self.grid
+        quiet = not any(kcm.up or kcm.down for kcm in grid.kcms.values()) and not grid.inbox
+        records = grid.engine.records
+        return quiet and not (records.jobs or records.debts or grid.store.load().outbox)
+
+    def _only_last_tries(self, cluster: Cluster) -> None:
+        """Directories stay for the output of a job's last attempts, and of no others."""
+        for attempt in cluster.traces:
+            job = self.grid.store.job(attempt.job)
+            last = job is not None and job.components[attempt.component].attempt == attempt.number
+            promise(last, "past tries are forgotten", attempt)
+
+
+def _mend(cluster: Cluster) -> None:
+    for job in cluster.queue:
+        job.suspended = job.stuck = False
+        job.listed = job.state != "ended"
+        if job.attempt is None:
+            job.end("exited")
+    cluster.start_jobs()
+
+
+QUIET: dict[Callable[[Walk], None], int] = {
+    Walk.wait: 6,
+    Walk.wake: 4,
+    Walk.drive: 10,
+    Walk.receive: 8,
+    Walk.handle: 8,
+    Walk.look: 8,
+    Walk.measure: 6,
+    Walk.connect: 6,
+    Walk.flow: 12,
+    Walk.start_jobs: 10,
+    Walk.work: 14,
+    Walk.local_job: 3,
+    Walk.collect: 3,
+    Walk.submit: 8,
+    Walk.cancel: 1,
+    Walk.hold: 1,
+    Walk.release: 1,
+}
+FAULTS: dict[Callable[[Walk], None], int] = {
+    Walk.cut: 4,
+    Walk.repeat: 3,
+    Walk.kill: 3,
+    Walk.hide: 2,
+    Walk.suspend: 1,
+    Walk.fail_to_measure: 2,
+    Walk.fill_disk: 2,
+    Walk.kill_koalad: 2,
+    Walk.cancel: 1,
+}
+
+
+def walk(seed: int, steps: Sequence[int]) -> None:
+    """Walk, then rest. Raises AssertionError with the name of the promise that was broken."""
+    way = Walk(seed)
+    for each in steps:
+        way.step(each)
+    way.come_to_rest()
