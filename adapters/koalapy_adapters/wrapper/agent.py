@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.wrapper import clock, descendants, guard, lines, signals
+from koalapy_adapters.wrapper import clock, descendants, guard, lines, private, signals
 from koalapy_adapters.wrapper.keyserver import KeyServer
 from koalapy_adapters.wrapper.processes import Plan, Prepared
 
@@ -35,7 +35,10 @@ def main(argv: List[str]) -> int:
 def serve(index: int, commands: int, answers: int, directory: str) -> int:
     """Obey the wrapper. `directory` is this node's private one, for the rendezvous' socket."""
     descendants.become_subreaper()
-    return Agent(index, commands, answers, directory).run()
+    try:
+        return Agent(index, commands, answers, directory).run()
+    finally:
+        private.remove(directory)
 
 
 class Agent:
@@ -44,9 +47,9 @@ class Agent:
     def __init__(self, index: int, commands: int, answers: int, directory: str) -> None:
         self._index = index
         self._commands = commands
-        self._out = lines.Writer(answers)
-        self._reader = lines.LineReader()
         self._selector = selectors.DefaultSelector()
+        self._out = lines.Writer(answers, self._selector)
+        self._reader = lines.LineReader()
         self._server = KeyServer(directory, self._selector, lambda key, value: self._say("put", key=key, value=value))
         self._prepared: Optional[Prepared] = None
         self._pids: Dict[int, int] = {}  # of processes that run: their rank on this node
@@ -178,7 +181,7 @@ class Agent:
         return self._over and self._wrapper_gone
 
     def _timeout(self) -> Optional[float]:
-        if self._out.waiting or (self._sweeping and not self._over):
+        if self._sweeping and not self._over:
             return _AGAIN / clock.SECOND
         if self._kill_at is not None and not self._over:
             return max(0, self._kill_at - clock.now()) / clock.SECOND
@@ -186,7 +189,4 @@ class Agent:
 
     def _say(self, said: str, **details: Any) -> None:
         details["said"] = said
-        try:
-            self._out.write(lines.pieces(self._index, details))
-        except OSError:
-            pass  # the wrapper is gone: end of file on the other pipe says so, and ends the program
+        self._out.write(lines.pieces(self._index, details))

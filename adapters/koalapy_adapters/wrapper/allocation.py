@@ -38,14 +38,20 @@ class Allocation(NamedTuple):
         if not self.others:
             return []
         argv = [*command, "agent", ",".join(self.others)]
-        launches: List[Launch] = self.dialect.launch(os.environ, self.others, argv)
+        try:
+            launches: List[Launch] = self.dialect.launch(os.environ, self.others, argv)
+        except (LookupError, OSError, TypeError, ValueError) as error:
+            raise _broken(self.dialect, error) from error
         return launches
 
 
 def read_allocation(batch: str, program: Json, batch_id: str) -> Allocation:
     """Raises BatchError where the batch system's variables and files cannot be understood, or it gave too little."""
     dialect = _dialect(batch)
-    hosts = dialect.hosts(os.environ, _read)
+    try:
+        hosts = dialect.hosts(os.environ, _read)
+    except (LookupError, OSError, TypeError, ValueError) as error:
+        raise _broken(dialect, error) from error
     if not hosts:
         raise UnreadableError("no_hosts", "The batch system named no node of this job.", "Look at the job's variables.")
     index = nodename.own_index([host.name for host in hosts])
@@ -67,6 +73,14 @@ def _dialect(name: str) -> Any:
             "The pushed file knows no batch system %s (%s)." % (name, error),
             "Install the package that registers it where koalad runs, and restart koalad.",
         ) from error
+
+
+def _broken(dialect: Any, error: Exception) -> UnreadableError:
+    return UnreadableError(
+        "dialect_failed",
+        "The nodes of this job could not be read or used (%s: %s)." % (type(error).__name__, error),
+        "Look at the batch system's variables in the job, and at the dialect %s." % dialect.__name__,
+    )
 
 
 def _read(path: str) -> str:

@@ -1,7 +1,6 @@
 """The guard of a node agent that a launcher started: should the agent be killed, its processes must not survive it."""
 
 import os
-import shutil
 import signal
 import time
 from typing import Callable
@@ -32,7 +31,7 @@ def run(index: int, serve: Callable[[str], int]) -> int:
         _say_lost(index)
         return _LOST
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        private.remove(directory)
 
 
 def _be_agent(serve: Callable[[str], int], directory: str) -> None:

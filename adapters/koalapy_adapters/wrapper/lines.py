@@ -8,6 +8,7 @@ NODE is the agent's index among those of its launcher. Other lines are a launche
 import json
 import os
 import re
+import selectors
 from typing import Any, Dict, List, NamedTuple
 
 Json = Dict[str, Any]
@@ -84,26 +85,49 @@ class Assembler:
 
 
 class Writer:
-    """Bytes that wait until a non-blocking descriptor takes them."""
+    """Bytes that wait until a descriptor takes them; what nobody reads any more is dropped.
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    That the other side is gone is said by the end of what it writes, not here.
+    """
+
+    def __init__(self, descriptor: int, selector: selectors.BaseSelector) -> None:
+        self._descriptor = descriptor
+        self._selector = selector
         self._waiting = bytearray()
+        self._watching = False
+        self._open = True
         os.set_blocking(descriptor, False)
 
-    @property
-    def waiting(self) -> bool:
-        return bool(self._waiting)
-
     def write(self, data: bytes) -> None:
-        """Raises BrokenPipeError if nobody reads any more."""
-        self._waiting += data
-        self.flush()
+        if self._open:
+            self._waiting += data
+            self._flush()
 
-    def flush(self) -> None:
-        while self._waiting:
-            try:
-                written = os.write(self.descriptor, self._waiting)
-            except BlockingIOError:
-                return
-            del self._waiting[:written]
+    def close(self) -> None:
+        """The other side reads what was taken, then the end of file."""
+        if self._open:
+            self._drop()
+            os.close(self._descriptor)
+
+    def _flush(self) -> None:
+        try:
+            while self._waiting:
+                written = os.write(self._descriptor, self._waiting)
+                del self._waiting[:written]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._waiting = bytearray()
+        self._watch(bool(self._waiting))
+
+    def _watch(self, wanted: bool) -> None:
+        if wanted and not self._watching:
+            self._selector.register(self._descriptor, selectors.EVENT_WRITE, self._flush)
+        elif self._watching and not wanted:
+            self._selector.unregister(self._descriptor)
+        self._watching = wanted
+
+    def _drop(self) -> None:
+        self._open = False
+        self._waiting = bytearray()
+        self._watch(False)

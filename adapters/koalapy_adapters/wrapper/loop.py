@@ -20,7 +20,7 @@ from koalapy_adapters.wrapper.shared import RelayFound, Shared
 Json = Dict[str, Any]
 
 HEARTBEAT = 10 * clock.SECOND
-_SOON = clock.SECOND // 50  # while something is swept, or a pipe is full
+_SOON = clock.SECOND // 50  # while something is swept
 
 
 class Loop:
@@ -46,6 +46,7 @@ class Loop:
         self._capture: Optional[Capture] = None
         self._environment: Dict[str, str] = {}
         self._executable = ""
+        self._heartbeat = min(HEARTBEAT, clock.microseconds(attempt.orphan_timeout / 4))
         self._heartbeat_at: Optional[int] = clock.now()
         self._exit_status: Optional[int] = None
 
@@ -101,8 +102,7 @@ class Loop:
         if self._heartbeat_at is not None and now >= self._heartbeat_at:
             self._heartbeat_at = None  # the next is due after this one's answer
             self._shared.touch_heartbeat()
-        if self.nodes.waiting:
-            self.nodes.flush()
+        if self.nodes.sweeping:
             self.nodes.sweep([self._capture.pid] if self._capture else [])
         due = self._machine.next_wakeup()
         if due is not None and now >= due:
@@ -111,7 +111,7 @@ class Loop:
     def _timeout(self) -> Optional[float]:
         now = clock.now()
         times = [self._machine.next_wakeup(), self.relay.next_wakeup(), self._heartbeat_at]
-        times.append(now + _SOON if self.nodes.waiting else None)
+        times.append(now + _SOON if self.nodes.sweeping else None)
         if self._exit_status is not None:
             return 0
         return max(0, min((time for time in times if time is not None), default=now + HEARTBEAT) - now) / clock.SECOND
@@ -152,7 +152,7 @@ class Loop:
             if isinstance(result, RelayFound):
                 self.found_relay(result)
             else:
-                self._heartbeat_at = self._heartbeat_at or clock.now() + HEARTBEAT
+                self._heartbeat_at = self._heartbeat_at or clock.now() + self._heartbeat
                 if result is not None:
                     self.handle(result)
 

@@ -143,7 +143,10 @@ class Machine:
     def _on_lost(self, now: int, event: e.NodeLost) -> List[Any]:
         if self._nodes.get(event.node, "over") == "over":
             return []
+        began = self._nodes[event.node] != "waiting"
         self._nodes[event.node] = "over"
+        if not began:
+            return self._end(now, "failed", 0, reasons.agent_not_started(event.node))
         return self._end(now, "killed", self._settings.grace, reasons.agent_lost(event.node))
 
     def _on_signalled(self, now: int, event: e.Signalled) -> List[Any]:

@@ -67,7 +67,7 @@ class Nodes:
         self._channels: List[_Channel] = []
 
     def add_forked(self, node: str, forked: Forked) -> None:
-        self._add(_Channel([node], forked.pid, forked.commands, forked.answers, forked=True))
+        self._add(_Channel([node], forked.pid, self._writer(forked.commands), forked.answers, forked=True))
 
     def launch(self, launches: Sequence[Launch], names: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start the agents on the other nodes. `names` are those in the agents' own command line."""
@@ -77,28 +77,23 @@ class Nodes:
             pid = spawn(launch.argv, environment, [command_read, answer_write, 2])
             os.close(command_read)
             os.close(answer_write)
-            self._add(_Channel(list(names), pid, commands, answers, own=list(launch.hosts)))
+            self._add(_Channel(list(names), pid, self._writer(commands), answers, own=list(launch.hosts)))
 
     def prepare(self, message: Json, shares: Dict[str, List[int]]) -> None:
         """`shares`: processes and first rank of each node."""
         for channel in self._channels:
             own = [shares.get(name, [0, 0]) for name in channel.names]
-            channel.write(dict(message, do="prepare", shares=own, elsewhere=not channel.forked))
+            channel.commands.write(lines.line(dict(message, do="prepare", shares=own, elsewhere=not channel.forked)))
 
     def broadcast(self, message: Json) -> None:
         """To every agent that listens."""
         for channel in self._channels:
-            channel.write(message)
-
-    def flush(self) -> None:
-        """Write on what waits."""
-        for channel in self._channels:
-            channel.flush()
+            channel.commands.write(lines.line(message))
 
     @property
-    def waiting(self) -> bool:
-        """Whether `flush` or `sweep` has something to do."""
-        return any(channel.waiting or channel.sweeping for channel in self._channels)
+    def sweeping(self) -> bool:
+        """Whether `sweep` has something to do."""
+        return any(channel.sweeping for channel in self._channels)
 
     def child_ended(self, pid: int) -> None:
         """A launcher, or the agent on this node, has ended. What that one leaves is swept before it counts as lost."""
@@ -127,7 +122,10 @@ class Nodes:
     def close(self) -> None:
         """End of file for all: the agents leave."""
         for channel in self._channels:
-            channel.close_commands()
+            channel.commands.close()
+
+    def _writer(self, descriptor: int) -> lines.Writer:
+        return lines.Writer(descriptor, self._selector)
 
     def _add(self, channel: "_Channel") -> None:
         self._channels.append(channel)
@@ -155,7 +153,7 @@ class _Channel:
         self,
         names: List[str],
         pid: int,
-        commands: int,
+        commands: lines.Writer,
         answers: int,
         forked: bool = False,
         own: Optional[List[str]] = None,
@@ -163,37 +161,14 @@ class _Channel:
         self.names = names
         self.own = names if own is None else own
         self.pid = pid
+        self.commands = commands
         self.answers = answers
         self.forked = forked
         self.sweeping = False
         self.ended = False  # its output, just now
-        self._writer: Optional[lines.Writer] = lines.Writer(commands)
         self._assembler = lines.Assembler()
         self._open = True
         os.set_blocking(answers, False)
-
-    @property
-    def waiting(self) -> bool:
-        return self._writer is not None and self._writer.waiting
-
-    def write(self, message: Json) -> None:
-        if self._writer is not None:
-            try:
-                self._writer.write(lines.line(message))
-            except OSError:
-                self._writer = None  # its end is about to be noticed
-
-    def flush(self) -> None:
-        if self._writer is not None:
-            try:
-                self._writer.flush()
-            except OSError:
-                self._writer = None
-
-    def close_commands(self) -> None:
-        if self._writer is not None:
-            os.close(self._writer.descriptor)
-            self._writer = None
 
     def read(self) -> List[lines.Piece]:
         """All that can be read now."""

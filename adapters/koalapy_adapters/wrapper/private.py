@@ -17,3 +17,13 @@ def make() -> str:
         except OSError as error:
             reason = error
     raise reason
+
+
+def remove(path: str) -> None:
+    """The directory and the files in it, as far as they are there."""
+    try:
+        for name in os.listdir(path):
+            os.unlink(os.path.join(path, name))
+        os.rmdir(path)
+    except OSError:
+        pass  # the agent and its parent both tidy up, whoever of them is left

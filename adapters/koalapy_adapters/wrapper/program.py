@@ -4,8 +4,9 @@ import os
 from typing import Dict, List, NamedTuple
 
 from koalapy_adapters import layout
-from koalapy_adapters.wrapper.clock import microseconds
-from koalapy_adapters.wrapper.events import Json
+from koalapy_adapters.messages import Report, to_json
+from koalapy_adapters.wrapper.clock import microseconds, now
+from koalapy_adapters.wrapper.events import Json, failure
 from koalapy_adapters.wrapper.machine import Settings
 
 
@@ -73,6 +74,21 @@ def furnish(attempt: Attempt) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
     with os.fdopen(descriptor, "w") as file:
         file.write('#!/bin/sh\nexec %s rendezvous "$@"\n' % words)
+
+
+def write_broken(directory: str, component: Json, error: Exception) -> None:
+    """The record of an attempt whose wrapper itself failed: better than none."""
+    why = failure(
+        "wrapper_failed",
+        "ours",
+        "The wrapper failed (%s: %s)." % (type(error).__name__, error),
+        "Report it, with the attempt's batch.out.",
+    )
+    report = Report(str(component.get("tag", "")), "", "ended", [], ending="failed", ended_at=now(), error=why)
+    try:
+        layout.write_json(layout.inside(directory, "record.json"), to_json(report))
+    except OSError:
+        pass  # the batch system's word has to do
 
 
 def write_hosts(attempt: Attempt, hosts: List[List[object]]) -> None:

@@ -68,6 +68,15 @@ def agents_late(nodes: List[str]) -> Json:
     )
 
 
+def agent_not_started(node: str) -> Json:
+    return failure(
+        "agent_not_started",
+        "transient",
+        "The node agent on %s could not be started, or ended at once." % node,
+        "What the batch system's launcher said of it is in the attempt's batch.out.",
+    )
+
+
 def agent_lost(node: str) -> Json:
     return failure(
         "agent_lost",

@@ -1,7 +1,6 @@
 """Puts the wrapper together around its loop, and cleans up behind it: nothing that it started is left."""
 
 import os
-import shutil
 import sys
 import time
 import traceback
@@ -14,7 +13,8 @@ from koalapy_adapters.wrapper.allocation import Allocation, as_failure, read_all
 from koalapy_adapters.wrapper.environment import Capture
 from koalapy_adapters.wrapper.loop import Loop
 from koalapy_adapters.wrapper.nodes import Forked
-from koalapy_adapters.wrapper.program import Attempt, furnish, read_attempt
+from koalapy_adapters.wrapper.private import remove
+from koalapy_adapters.wrapper.program import Attempt, furnish, read_attempt, write_broken
 from koalapy_adapters.wrapper.shared import read_relay
 
 Json = Dict[str, Any]
@@ -29,11 +29,12 @@ def first(directory: str, component: Json, forked: Forked, private: str) -> int:
     """Run the attempt, whose claim is ours, to its end; the exit status."""
     try:
         return _supervise(read_attempt(directory, component), forked, private)
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        write_broken(directory, component, error)
         return _BROKEN
     finally:
-        shutil.rmtree(private, ignore_errors=True)
+        remove(private)
 
 
 def again(directory: str, component: Json) -> int:
@@ -84,8 +85,6 @@ def _allocation(attempt: Attempt) -> Tuple[Optional[Allocation], Optional[Json]]
         return read_allocation(attempt.batch, attempt.program, attempt.batch_id), None
     except BatchError as error:
         return None, as_failure(error)
-    except OSError as error:
-        return None, reasons.no_room("what the batch system wrote for this job", error)
 
 
 def _launch(loop: Loop, allocation: Allocation, attempt: Attempt) -> Optional[Json]:

@@ -23,6 +23,11 @@ def pipe(noticed: Iterable[int] = (signal.SIGCHLD, *STOPPING)) -> int:
     return reading
 
 
+def hold() -> None:
+    """What tells to stop waits until there is a pipe."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+
+
 def read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 512)

@@ -38,6 +38,7 @@ def _become(
         signal.set_wakeup_fd(-1)
         for number in _RESET:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for target, descriptor in enumerate(standard):
             if target == descriptor:
                 os.set_inheritable(descriptor, True)

@@ -6,7 +6,7 @@ import time
 from typing import Any, Callable, Dict, List, TypeVar
 
 from koalapy_adapters import claims, layout
-from koalapy_adapters.wrapper import private
+from koalapy_adapters.wrapper import private, signals
 
 Json = Dict[str, Any]
 T = TypeVar("T")
@@ -38,6 +38,7 @@ def main(argv: List[str]) -> int:
 def _run(directory: str, component: Json) -> int:
     from koalapy_adapters.wrapper.nodes import fork_agent  # late: a revoked attempt leaves without it
 
+    signals.hold()  # until the loop, and the agent, can heed them
     private_directory = private.make()
     forked = fork_agent(private_directory)
     from koalapy_adapters.wrapper import run  # late: the agent imports its own part meanwhile

@@ -1,0 +1,388 @@
+"""The cluster side for tests of real processes: a pushed file, attempts on disk, and the other end of the relay."""
+
+import contextlib
+import functools
+import io
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import koalapy_adapters
+import pytest
+from koalapy_adapters import frames, layout, messages
+from koalapy_adapters.messages import Enter, Knock, Program, PutKey, Release, Say, Stop
+
+PATIENCE_S = 60.0
+TAG = "k0000000000000%s"
+SOURCES = Path(koalapy_adapters.__file__).parent
+OLDEST = Path("/root/.pyenv/versions/3.6.15/bin/python3")
+
+
+@pytest.fixture(scope="session")
+def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pushed file as it is packed, with one batch system more: `nodes`, several nodes on this machine."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        main = "import sys\nfrom koalapy_adapters.__main__ import main\nsys.exit(main())\n"
+        archive.writestr("__main__.py", main)
+        for path in sorted(SOURCES.rglob("*.py")):
+            if "connections" not in path.parts:
+                archive.write(path, f"koalapy_adapters/{path.relative_to(SOURCES)}")
+        archive.writestr("koalapy_adapters/batch/nodes.py", NODES)
+    file = tmp_path_factory.mktemp("pushed") / "koala.pyz"
+    file.write_bytes(data.getvalue())
+    return file
+
+
+@pytest.fixture(params=["this", "oldest"])
+def interpreter(request: pytest.FixtureRequest) -> list[str]:
+    """What starts the pushed file: this Python and, where there is one, the oldest that must do."""
+    python = Path(sys.executable) if request.param == "this" else Path(os.environ.get("KOALA_TEST_OLDEST", OLDEST))
+    if not python.exists():
+        pytest.skip("no Python 3.6 here")
+    return [str(python), "-I", "-S"]
+
+
+@pytest.fixture
+def world(tmp_path: Path, pushed: Path) -> Iterator["World"]:
+    """A cluster of this machine. At the end nothing that was started in it may be left."""
+    made = World(tmp_path / "shared", [sys.executable, "-I", "-S", str(pushed)])
+    yield made
+    made.close()
+
+
+NODES = r"""
+'Several nodes on one machine: the launcher is a shell that copies its input to every agent.'
+
+import tempfile
+
+from koalapy_adapters.batch.protocol import Host, Launch
+
+SHELL = '''
+exec 5>&1 6<&0
+for node in $NODES; do mkfifo $PIPES/$node; pipes="$pipes $PIPES/$node"; done
+for node in $NODES; do SLURMD_NODENAME=$node "$@" <$PIPES/$node >&5 & done
+tee -p $pipes <&6 >/dev/null &
+wait
+'''
+
+
+def batch_id(environment):
+    return "17"
+
+
+def hosts(environment, read):
+    words = [word.split(":") for word in environment["SLURM_TEST_HOSTS"].split()]
+    return [Host(name, int(processors)) for name, processors in words]
+
+
+def launch(environment, names, agent):
+    pipes = tempfile.mkdtemp(dir=environment["SLURM_TEST_PIPES"])
+    shell = 'NODES="%s" PIPES=%s;' % (" ".join(names), pipes) + SHELL
+    shell = environment.get("SLURM_TEST_LAUNCHER", shell)
+    return [Launch(["/bin/bash", "-c", shell, "launcher"] + agent, list(names))]
+"""
+
+
+class World:
+    """One shared directory, its attempts, and the relays that tests open."""
+
+    def __init__(self, shared: Path, command: list[str]) -> None:
+        self.shared = shared
+        self.command = command
+        self.home = shared / "home"  # whose login shell does nothing of this machine's user
+        self._closing: list[Callable[[], None]] = []
+        (shared / "inst").mkdir(parents=True)
+        self.home.mkdir()
+
+    def relay(self) -> "Relay":
+        """A new relay, which wrappers find from now on."""
+        relay = Relay()
+        self._closing.append(relay.close)
+        self.publish(relay.port)
+        return relay
+
+    def publish(self, port: int, addresses: tuple[str, ...] = ("127.0.0.1",)) -> None:
+        layout.write_json(
+            layout.relay_file(str(self.shared), "inst", "here"), {"addresses": addresses, "port": port, "epoch": 1}
+        )
+
+    def attempt(self, program: str | None = None, number: str = "1", batch: str = "local", **wishes: Any) -> "Attempt":
+        """An attempt on disk, ready to be started; `program` is a script for sh, staged as ./program."""
+        made = Attempt(self, TAG % number, batch, wishes)
+        self._closing.insert(0, made.end)
+        if program is not None:
+            made.stage("program", "#!/bin/sh\n" + program)
+        return made
+
+    def close(self) -> None:
+        for act in self._closing:
+            act()
+
+
+class Attempt:
+    """One attempt's directory and wrapper."""
+
+    def __init__(self, world: World, tag: str, batch: str, wishes: dict[str, Any]) -> None:
+        self.world = world
+        self.tag = tag
+        self.path = Path(layout.attempt_directory(str(world.shared), "inst", tag))
+        self.wrapper: subprocess.Popen[bytes] | None = None
+        self._environment = {"SLURM_TEST_HOSTS": wishes.pop("hosts", "")}
+        processors = wishes.get("processors", 2)
+        if batch == "local":
+            self._environment = {"KOALA_LOCAL_HOST": "here", "KOALA_LOCAL_PROCESSORS": str(processors)}
+        orphan_timeout = wishes.pop("orphan_timeout", 600.0)
+        for name in ("work", "output"):
+            (self.path / name).mkdir(parents=True)
+        self.write("token", "secret")
+        component = {
+            "tag": tag,
+            "instance": "inst",
+            "cluster": "here",
+            "batch": batch,
+            "shared": str(world.shared),
+            "orphan_timeout": orphan_timeout,
+            "command": world.command,
+            "program": dict(_program(**wishes)._asdict()),
+        }
+        self.write("component.json", json.dumps(component))
+
+    def write(self, name: str, text: str, mode: int = 0o600) -> Path:
+        path = self.path / name
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    def stage(self, name: str, text: str, mode: int = 0o700) -> Path:
+        return self.write(f"work/{name}", text, mode)
+
+    def start(self, **environment: str) -> "subprocess.Popen[bytes]":
+        """Start its wrapper, as a batch system would."""
+        pipes = self.path.parent.parent / f"pipes-{self.tag}"
+        pipes.mkdir(exist_ok=True)
+        base = {"PATH": os.environ["PATH"], "HOME": str(self.world.home), "SLURM_TEST_PIPES": str(pipes)}
+        with open(self.path / "batch.out", "ab") as output:
+            self.wrapper = subprocess.Popen(
+                [*self.world.command, "wrapper", str(self.path)],
+                env={**base, **self._environment, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        return self.wrapper
+
+    def wait(self) -> int:
+        """The wrapper's exit status."""
+        assert self.wrapper is not None
+        return self.wrapper.wait(PATIENCE_S)
+
+    def record(self) -> dict[str, Any]:
+        return dict(json.loads((self.path / "record.json").read_text()))
+
+    def output(self, rank: int, kind: str = "out") -> str:
+        return (self.path / "output" / f"{rank}.{kind}").read_text()
+
+    def words(self) -> str:
+        """What the wrapper itself said."""
+        return (self.path / "batch.out").read_text()
+
+    def children(self) -> list[int]:
+        """The wrapper's: its agent first."""
+        assert self.wrapper is not None
+        return [
+            int(pid) for pid in Path(f"/proc/{self.wrapper.pid}/task/{self.wrapper.pid}/children").read_text().split()
+        ]
+
+    def end(self) -> None:
+        if self.wrapper is not None and self.wrapper.poll() is None:
+            os.killpg(self.wrapper.pid, signal.SIGKILL)
+            self.wrapper.wait()
+        for pid in processes_with(str(self.path).encode()):
+            os.kill(pid, signal.SIGKILL)
+
+
+class Relay:
+    """The KCM's end of the relay: lets wrappers in, and collects what they say."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.knocks: queue.Queue[Knock] = queue.Queue()
+        self.said: dict[str, list[Any]] = {}
+        self._changed = threading.Condition()
+        self._guests: dict[str, socket.socket] = {}
+        self._threads: list[threading.Thread] = []
+        self._peers: list[str] = []
+        self._open = True
+        self._run(self._accept)
+
+    def send(self, tag: str, message: Any) -> None:
+        self.send_bytes(tag, frames.encode(frames.Control(messages.to_json(message))))
+
+    def send_bytes(self, tag: str, data: bytes) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: tag in self._guests, PATIENCE_S)
+            self._guests[tag].sendall(data)
+
+    def release(self, attempt: Attempt, first_rank: int = 0, hosts: list[list[Any]] | None = None) -> None:
+        """Wait until it is at its barrier, and let it out, by itself or with others' hosts."""
+        report = self.report(attempt, "at_barrier")
+        own = [[0, address] for _, address, processes in report["nodes"] for _ in range(processes)]
+        self.send(attempt.tag, Release(1, attempt.tag, first_rank, hosts if hosts is not None else own))
+
+    def stop(self, attempt: Attempt, force: bool = False) -> None:
+        self.send(attempt.tag, Stop(force))
+
+    def report(self, attempt: Attempt, phase: str) -> dict[str, Any]:
+        """The first report of this phase, waited for."""
+        return dict(
+            self.await_said(attempt.tag, lambda said: isinstance(said, Say) and said.report["phase"] == phase).report
+        )
+
+    def reports(self, attempt: Attempt) -> list[dict[str, Any]]:
+        return [said.report for said in self.said.get(attempt.tag, []) if isinstance(said, Say)]
+
+    def keys(self, attempt: Attempt) -> list[tuple[str, str]]:
+        return [(said.key, said.value) for said in self.said.get(attempt.tag, []) if isinstance(said, PutKey)]
+
+    def await_said(self, tag: str, wanted: Callable[[Any], bool]) -> Any:
+        found: list[Any] = []
+
+        def looked() -> bool:
+            found[:] = [said for said in self.said.get(tag, []) if wanted(said)]
+            return bool(found)
+
+        with self._changed:
+            assert self._changed.wait_for(looked, PATIENCE_S), self.said
+        return found[0]
+
+    def connect_keys(self, *attempts: Attempt) -> None:
+        """Pass keys between components, as koalad does."""
+        self._peers = [attempt.tag for attempt in attempts]
+
+    def close(self) -> None:
+        """Take no more wrappers, and hang up on those that are there."""
+        self._open = False
+        _hang_up(self._listener)
+        self._listener.close()
+        with self._changed:
+            for guest in self._guests.values():
+                _hang_up(guest)
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+
+    def _accept(self) -> None:
+        while self._open:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._run(functools.partial(self._serve, connection))
+
+    def _serve(self, connection: socket.socket) -> None:
+        decoder, tag = frames.Decoder(), ""
+        with connection:
+            while True:
+                try:
+                    data = connection.recv(1 << 16)
+                except OSError:
+                    return
+                if not data:
+                    return
+                for frame in decoder.feed(data):
+                    assert isinstance(frame, frames.Control)
+                    tag = self._hear(connection, tag, messages.from_json(frame.data))
+
+    def _hear(self, connection: socket.socket, tag: str, message: Any) -> str:
+        if isinstance(message, Knock):
+            enter = Enter(messages.PROTOCOL, int(time.time() * 1e6) + 5_000_000)
+            connection.sendall(frames.encode(frames.Control(messages.to_json(enter))))
+            with self._changed:
+                self._guests[message.tag] = connection
+                self._changed.notify_all()
+            self.knocks.put(message)
+            return message.tag
+        with self._changed:
+            self.said.setdefault(tag, []).append(message)
+            self._changed.notify_all()
+        if isinstance(message, PutKey):
+            for peer in self._peers:
+                if peer != tag:
+                    self.send(peer, message)
+        return tag
+
+    def _run(self, act: Callable[[], None]) -> None:
+        thread = threading.Thread(target=act, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _program(**wishes: Any) -> Program:
+    fields: dict[str, Any] = {
+        "job": 7,
+        "component": 0,
+        "components": 1,
+        "attempt": 1,
+        "executable": "./program",
+        "arguments": [],
+        "environment": [],
+        "setup": [],
+        "launch": "per-processor",
+        "processors": 2,
+        "threads": 1,
+        "walltime": 600.0,
+        "barrier_timeout": 300.0,
+        "grace": 5.0,
+    }
+    return Program(**{**fields, **wishes})
+
+
+def processes_with(text: bytes) -> list[int]:
+    """The processes whose environment or command line holds this text."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            seen = Path("/proc", name, "environ").read_bytes() + Path("/proc", name, "cmdline").read_bytes()
+        except OSError:
+            continue
+        if text in seen and int(name) != os.getpid():
+            found.append(int(name))
+    return found
+
+
+@pytest.fixture
+def await_that() -> Callable[..., Any]:
+    """Wait until this says something true, which it returns; for what no event tells, such as another's process end."""
+
+    def await_(look: Callable[[], Any], why: str = "") -> Any:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            seen = look()
+            if seen:
+                return seen
+            assert time.monotonic() < deadline, why or "waited in vain"
+            time.sleep(0.01)
+
+    return await_
+
+
+@pytest.fixture
+def processes() -> Callable[[bytes], list[int]]:
+    return processes_with

@@ -1,0 +1,277 @@
+"""How components end: by themselves, by a signal, by their limits, by our word; and that nothing of them survives."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Processes = Callable[[bytes], list[int]]
+Await = Callable[..., Any]
+
+IGNORES = "trap '' TERM\n"
+FOREVER = "while :; do sleep 600; done\n"
+# A grandchild in a session of its own, whose parents are gone: nothing but a subreaper finds it again.
+ESCAPES = "(setsid sh -c 'echo $$ >>escaped; exec sleep 600' </dev/null >/dev/null 2>&1 &)\n"
+ESCAPED = "while [ ! -s escaped ]; do sleep 0.01; done\n"
+
+
+def run(world: Any, program: str | None, **wishes: Any) -> tuple[dict[str, Any], Any]:
+    """Release it at once; its record, and the attempt."""
+    relay, attempt = world.relay(), world.attempt(program, **wishes)
+    attempt.start()
+    relay.release(attempt)
+    attempt.wait()
+    return attempt.record(), attempt
+
+
+def fail(world: Any, program: str | None, **wishes: Any) -> dict[str, Any]:
+    """It never gets to its barrier; what its record and its last words both say."""
+    relay, attempt = world.relay(), world.attempt(program, **wishes)
+    attempt.start()
+    ended = dict(relay.report(attempt, "ended"))
+    assert attempt.wait() == 1
+    assert ended["ending"] == "failed"
+    assert attempt.record()["error"] == ended["error"]
+    assert all(report["phase"] != "at_barrier" for report in relay.reports(attempt))
+    return ended
+
+
+def at_work(relay: Any, attempt: Any, await_that: Await) -> None:
+    """Until every process has written its pid."""
+    attempt.start()
+    relay.release(attempt)
+    count = relay.report(attempt, "at_barrier")["nodes"][0][2]
+    await_that(lambda: len(list(attempt.path.glob("work/pid.*"))) == count)
+
+
+WRITES_PID = "echo $$ >pid.$KOALA_RANK\n"
+
+
+def test_the_first_non_zero_status_is_the_components_and_ends_the_others(world: Any, processes: Processes) -> None:
+    record, attempt = run(world, f"[ $KOALA_RANK = 1 ] && exit 7\n{FOREVER}", processors=4)
+    assert (record["ending"], record["exit_status"], record["error"]) == ("exited", 7, None)
+    assert attempt.wrapper.returncode == 7
+    assert processes(str(attempt.path).encode()) == []
+
+
+def test_processes_that_end_well_do_not_end_the_others(world: Any) -> None:
+    record, attempt = run(world, "[ $KOALA_RANK = 0 ] && exit 0\nsleep 0.2; echo done", processors=2)
+    assert (record["ending"], record["exit_status"]) == ("exited", 0)
+    assert attempt.output(1) == "done\n"
+
+
+def test_a_signal_from_outside_is_no_answer_of_the_program(world: Any) -> None:
+    record, _ = run(world, "kill -9 $$", processors=1)
+    assert (record["ending"], record["exit_status"]) == ("killed", 137)
+
+
+def test_a_crash_is_the_programs_own_answer(world: Any) -> None:
+    record, _ = run(world, "ulimit -c 0; kill -SEGV $$", processors=1)
+    assert (record["ending"], record["exit_status"]) == ("exited", 139)
+
+
+def test_what_the_program_forked_does_not_survive_it(world: Any, processes: Processes) -> None:
+    record, attempt = run(world, ESCAPES + ESCAPED, processors=1)
+    assert (record["ending"], record["exit_status"]) == ("exited", 0)
+    escaped = int((attempt.path / "work/escaped").read_text())
+    assert not Path(f"/proc/{escaped}").exists()
+    assert processes(str(attempt.path).encode()) == []
+
+
+def test_nobody_released_leaves_the_barrier_by_itself(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("echo ran", barrier_timeout=0.3)
+    attempt.start()
+    ended = relay.report(attempt, "ended")
+    assert attempt.wait() == 1
+    assert (ended["ending"], ended["error"]["whose"]) == ("left_barrier", "transient")
+    assert ended["ended_at"] - ended["at_barrier_at"] >= 300_000
+    assert os.listdir(attempt.path / "output") == []
+
+
+def test_a_walltime_counts_from_the_release_and_is_kept(world: Any, processes: Processes) -> None:
+    record, attempt = run(world, IGNORES + ESCAPES + FOREVER, walltime=0.5, grace=0.2)
+    assert (record["ending"], record["exit_status"]) == ("walltime", 137)
+    assert record["error"]["whose"] == "request"
+    assert record["ended_at"] - record["released_at"] >= 700_000
+    assert processes(str(attempt.path).encode()) == []
+
+
+def test_a_stop_gives_grace(world: Any, await_that: Await) -> None:
+    relay = world.relay()
+    attempt = world.attempt(f"trap 'echo bye; exit 0' TERM\n{WRITES_PID}sleep 600 & wait", processors=2)
+    at_work(relay, attempt, await_that)
+    relay.stop(attempt)
+    assert attempt.wait() == 1
+    assert [attempt.output(rank) for rank in (0, 1)] == ["bye\n", "bye\n"]
+    assert (attempt.record()["ending"], attempt.record()["exit_status"]) == ("cancelled", 0)
+
+
+def test_the_grace_ends(world: Any, await_that: Await, processes: Processes) -> None:
+    relay, attempt = world.relay(), world.attempt(IGNORES + WRITES_PID + ESCAPES + FOREVER, grace=0.2)
+    at_work(relay, attempt, await_that)
+    relay.stop(attempt)
+    attempt.wait()
+    assert (attempt.record()["ending"], attempt.record()["exit_status"]) == ("cancelled", 137)
+    assert processes(str(attempt.path).encode()) == []
+
+
+def test_force_does_not_wait(world: Any, await_that: Await) -> None:
+    relay, attempt = world.relay(), world.attempt(IGNORES + WRITES_PID + FOREVER, grace=3600.0)
+    at_work(relay, attempt, await_that)
+    relay.stop(attempt)
+    relay.stop(attempt, force=True)
+    attempt.wait()
+    assert attempt.record()["ending"] == "cancelled"
+
+
+def test_a_stop_before_the_barrier_ends_it_there(world: Any, await_that: Await) -> None:
+    relay, attempt = world.relay(), world.attempt("echo ran", setup=["echo >waits", "sleep 600"])
+    attempt.start()
+    await_that((attempt.path / "work/waits").exists)
+    relay.stop(attempt)
+    ended = relay.report(attempt, "ended")
+    attempt.wait()
+    assert (ended["ending"], ended["exit_status"], ended["started_at"]) == ("cancelled", None, None)
+
+
+def test_the_batch_systems_sigterm_stops_the_program_likewise(world: Any, await_that: Await) -> None:
+    relay, attempt = world.relay(), world.attempt(f"trap 'echo bye; exit 0' TERM\n{WRITES_PID}sleep 600 & wait")
+    at_work(relay, attempt, await_that)
+    attempt.wrapper.terminate()
+    attempt.wait()
+    assert attempt.output(0) == "bye\n"
+    assert (attempt.record()["ending"], attempt.record()["error"]["code"]) == ("killed", "signalled")
+
+
+def test_a_sigterm_to_the_agent_alone_does_too(world: Any, await_that: Await) -> None:
+    relay, attempt = world.relay(), world.attempt(WRITES_PID + FOREVER)
+    at_work(relay, attempt, await_that)
+    os.kill(attempt.children()[0], signal.SIGTERM)
+    attempt.wait()
+    assert (attempt.record()["ending"], attempt.record()["error"]["code"]) == ("killed", "signalled")
+
+
+@pytest.mark.parametrize(
+    ("executable", "mode", "text", "words"),
+    [
+        ("./absent", 0o700, "", "does not exist"),
+        ("no-such-command", 0o700, "", "not on the PATH"),
+        ("./there", 0o600, "#!/bin/sh\n", "may not be executed"),
+        ("./there", 0o700, "#!/no/such/python\n", "/no/such/python"),
+        (".//", 0o700, "", "is no file"),
+    ],
+)
+def test_an_executable_that_cannot_be_run_fails_before_anybody_waits(
+    world: Any, executable: str, mode: int, text: str, words: str
+) -> None:
+    relay, attempt = world.relay(), world.attempt(executable=executable)
+    attempt.stage("there", text, mode)
+    attempt.start()
+    ended = relay.report(attempt, "ended")
+    assert attempt.wait() == 1
+    assert (ended["ending"], ended["at_barrier_at"]) == ("failed", None)
+    assert (ended["error"]["code"], ended["error"]["whose"]) == ("no_executable", "request")
+    assert words in ended["error"]["message"]
+    assert ended["error"]["advice"]
+
+
+def test_an_executable_without_a_slash_is_looked_up_on_the_captured_path(world: Any) -> None:
+    relay = world.relay()
+    attempt = world.attempt("echo found", executable="program", setup=["PATH=$PWD:$PATH"], processors=1)
+    attempt.start()
+    relay.release(attempt)
+    assert attempt.wait() == 0
+    assert attempt.output(0) == "found\n"
+
+
+def test_what_the_kernel_will_not_execute_fails_with_its_words(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt(executable="./there")
+    attempt.stage("there", "neither a script nor a binary\n")
+    attempt.start()
+    relay.release(attempt)
+    attempt.wait()
+    record = attempt.record()
+    assert (record["ending"], record["error"]["code"]) == ("failed", "no_executable")
+    assert "Exec format error" in record["error"]["message"]
+
+
+def test_a_failing_setup_line_fails_with_its_words(world: Any) -> None:
+    ended = fail(world, "echo ran", setup=["module load gcc/99", "echo not reached"])
+    assert (ended["error"]["code"], ended["error"]["whose"]) == ("setup_failed", "request")
+    assert "module" in ended["error"]["words"]
+    assert "not reached" not in ended["error"]["words"]
+
+
+def test_a_setup_line_that_ends_the_shell_fails(world: Any) -> None:
+    assert fail(world, "echo ran", setup=["exit 0"])["error"]["code"] == "setup_failed"
+
+
+def test_an_allocation_smaller_than_asked_for_fails(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("echo ran", processors=4)
+    attempt.start(KOALA_LOCAL_PROCESSORS="3")
+    ended = relay.report(attempt, "ended")
+    attempt.wait()
+    assert (ended["ending"], ended["error"]["code"]) == ("failed", "allocation_too_small")
+
+
+def test_a_batch_system_that_nobody_packed_fails(world: Any) -> None:
+    assert fail(world, "echo ran", batch="elsewhere")["error"]["code"] == "no_dialect"
+
+
+def test_when_the_agent_is_killed_nothing_survives_it(world: Any, await_that: Await, processes: Processes) -> None:
+    relay, attempt = world.relay(), world.attempt(IGNORES + ESCAPES + WRITES_PID + FOREVER)
+    at_work(relay, attempt, await_that)
+    os.kill(attempt.children()[0], signal.SIGKILL)
+    attempt.wait()
+    assert (attempt.record()["ending"], attempt.record()["error"]["code"]) == ("killed", "agent_lost")
+    assert processes(str(attempt.path).encode()) == []
+
+
+def test_when_the_wrapper_is_killed_nothing_survives_it(world: Any, await_that: Await, processes: Processes) -> None:
+    relay, attempt = world.relay(), world.attempt(IGNORES + ESCAPES + WRITES_PID + FOREVER, grace=0.2)
+    at_work(relay, attempt, await_that)
+    attempt.wrapper.kill()
+    attempt.wait()
+    await_that(lambda: processes(str(attempt.path).encode()) == [])
+    assert not (attempt.path / "record.json").exists()
+
+
+def test_an_orphan_ends_its_program_and_leaves(world: Any, await_that: Await, processes: Processes) -> None:
+    """Neither a relay nor the shared directory, which somebody moved away."""
+    relay, attempt = world.relay(), world.attempt(FOREVER, orphan_timeout=1.0)
+    attempt.start()
+    relay.release(attempt)
+    relay.report(attempt, "running")
+    moved = attempt.path.rename(attempt.path.with_name("moved"))
+    relay.close()
+    await_that(lambda: not processes(f"KOALA_HOSTS={attempt.path}".encode()))
+    moved.rename(attempt.path)
+    assert attempt.wait() == 1
+    assert (attempt.record()["ending"], attempt.record()["error"]["code"]) == ("killed", "orphaned")
+
+
+def test_one_that_only_lacks_its_relay_is_no_orphan(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("sleep 2; echo done", orphan_timeout=1.0, processors=1)
+    attempt.start()
+    relay.release(attempt)
+    relay.report(attempt, "running")
+    relay.close()
+    assert attempt.wait() == 0
+    assert attempt.output(0) == "done\n"
+
+
+def test_a_record_that_cannot_be_written_is_said_all_the_same_and_tried_again(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("exit 4", processors=1)
+    obstacle = attempt.path / "record.json"
+    obstacle.mkdir()
+    (obstacle / "full").touch()
+    attempt.start()
+    relay.release(attempt)
+    assert relay.report(attempt, "ended")["exit_status"] == 4
+    (obstacle / "full").unlink()
+    obstacle.rmdir()
+    assert attempt.wait() == 4
+    assert attempt.record()["exit_status"] == 4

@@ -1,0 +1,148 @@
+"""Several nodes: agents that a launcher starts, whose only line to the wrapper is the launcher's input and output."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Processes = Callable[[bytes], list[int]]
+Await = Callable[..., Any]
+
+HOSTS = "one:2 two:2 three:1"
+WHERE = "echo $KOALA_RANK $KOALA_LOCAL_RANK $SLURMD_NODENAME"
+
+
+def start(world: Any, program: str, **wishes: Any) -> tuple[Any, Any]:
+    relay, attempt = world.relay(), world.attempt(program, batch="nodes", **{"hosts": HOSTS, "processors": 5, **wishes})
+    attempt.start(SLURMD_NODENAME="one")
+    return relay, attempt
+
+
+def at_work(program: str) -> str:
+    return f"echo $$ >pid.$SLURMD_NODENAME.$KOALA_RANK; {program}"
+
+
+@pytest.mark.parametrize(
+    ("wishes", "expected"),
+    [
+        ({}, ["0 0 one", "1 1 one", "2 0 two", "3 1 two", "4 0 three"]),
+        ({"launch": "per-node"}, ["0 0 one", "1 0 two", "2 0 three"]),
+        ({"launch": "once"}, ["0 0 one"]),
+        ({"threads": 2}, ["0 0 one", "1 0 two"]),
+        ({"processors": 3}, ["0 0 one", "1 1 one", "2 0 two"]),
+    ],
+    ids=["per-processor", "per-node", "once", "threads", "fewer"],
+)
+def test_processes_are_divided_over_the_nodes(world: Any, wishes: dict[str, Any], expected: list[str]) -> None:
+    relay, attempt = start(world, WHERE, **wishes)
+    nodes = relay.report(attempt, "at_barrier")["nodes"]
+    assert [name for name, _, _ in nodes] == ["one", "two", "three"]
+    assert [count for _, _, count in nodes] == [sum(line.endswith(f" {n}") for line in expected) for n, _, _ in nodes]
+    relay.release(attempt)
+    assert attempt.wait() == 0
+    assert [attempt.output(rank).strip() for rank in range(len(expected))] == expected
+    assert attempt.words() == ""
+
+
+def test_the_wrappers_own_node_comes_first(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt(WHERE, batch="nodes", hosts=HOSTS, processors=5)
+    attempt.start(SLURMD_NODENAME="two")
+    relay.release(attempt)
+    assert attempt.wait() == 0
+    assert [attempt.output(rank).split()[2] for rank in range(5)] == ["two", "two", "one", "one", "three"]
+
+
+def test_the_first_non_zero_status_ends_all_nodes(world: Any, processes: Processes) -> None:
+    _, attempt = start(world, "[ $SLURMD_NODENAME = three ] && exit 9; sleep 600")
+    world.relay().release(attempt)
+    assert attempt.wait() == 9
+    assert processes(str(attempt.path).encode()) == []
+
+
+def test_when_an_agent_far_away_is_killed_nothing_survives_it(
+    world: Any, await_that: Await, processes: Processes
+) -> None:
+    escapes = "(setsid sh -c 'trap \"\" TERM; echo $$ >>escaped; exec sleep 600' </dev/null >/dev/null 2>&1 &)\n"
+    relay, attempt = start(world, escapes + at_work("sleep 600"))
+    relay.release(attempt)
+    await_that(lambda: len(list(attempt.path.glob("work/pid.*"))) == 5)
+    program = int((attempt.path / "work/pid.two.2").read_text())
+    agent = _parent(program)
+    os.kill(agent, signal.SIGKILL)
+    attempt.wait()
+    assert (attempt.record()["ending"], attempt.record()["error"]["code"]) == ("killed", "agent_lost")
+    assert "two" in attempt.record()["error"]["message"]
+    await_that(lambda: processes(str(attempt.path).encode()) == [])
+
+
+def test_when_a_guard_is_killed_its_agent_stops_the_program(
+    world: Any, await_that: Await, processes: Processes
+) -> None:
+    relay, attempt = start(world, at_work("sleep 600"))
+    relay.release(attempt)
+    await_that(lambda: len(list(attempt.path.glob("work/pid.*"))) == 5)
+    guard = _parent(_parent(int((attempt.path / "work/pid.three.4").read_text())))
+    os.kill(guard, signal.SIGKILL)
+    attempt.wait()
+    assert attempt.record()["ending"] == "killed"
+    await_that(lambda: processes(str(attempt.path).encode()) == [])
+
+
+def test_when_the_wrapper_is_killed_nothing_survives_on_any_node(
+    world: Any, await_that: Await, processes: Processes
+) -> None:
+    relay, attempt = start(world, at_work("trap '' TERM; sleep 600; sleep 600"), grace=0.2)
+    relay.release(attempt)
+    await_that(lambda: len(list(attempt.path.glob("work/pid.*"))) == 5)
+    attempt.wrapper.kill()
+    attempt.wait()
+    await_that(lambda: processes(str(attempt.path).encode()) == [])
+
+
+def test_a_launcher_that_fails_is_told_with_the_nodes_name(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("exit 0", batch="nodes", hosts="one:1 two:1", processors=2)
+    attempt.start(SLURMD_NODENAME="one", SLURM_TEST_LAUNCHER="echo no such node >&2; exit 3")
+    ended = relay.report(attempt, "ended")
+    attempt.wait()
+    assert (ended["ending"], ended["error"]["code"]) == ("failed", "agent_not_started")
+    assert "two" in ended["error"]["message"]
+    assert attempt.words() == "no such node\n"
+
+
+def test_a_dialect_that_fails_is_told(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("exit 0", batch="nodes", hosts="one:1 two:many", processors=2)
+    attempt.start()
+    ended = relay.report(attempt, "ended")
+    attempt.wait()
+    assert (ended["ending"], ended["error"]["code"]) == ("failed", "dialect_failed")
+    assert "many" in ended["error"]["message"]
+
+
+def test_keys_pass_between_nodes_whole(world: Any) -> None:
+    """A value is longer than the lines that launchers keep whole."""
+    program = (
+        'value=$SLURMD_NODENAME$(head -c 60000 /dev/zero | tr "\\0" "\\001")\n'
+        '$KOALA_RENDEZVOUS put from.$SLURMD_NODENAME "$value"\n'
+        "for node in one two three; do $KOALA_RENDEZVOUS get from.$node | cksum; done; $KOALA_RENDEZVOUS barrier b 3"
+    )
+    relay, attempt = start(world, program, launch="per-node")
+    relay.release(attempt)
+    assert attempt.wait() == 0
+    assert attempt.output(0) == attempt.output(1) == attempt.output(2)
+    assert len(set(attempt.output(0).splitlines())) == 3
+
+
+def test_every_agent_has_a_private_directory_and_removes_it(world: Any) -> None:
+    relay, attempt = start(world, "echo $KOALA_SOCKET", launch="per-node")
+    relay.release(attempt)
+    assert attempt.wait() == 0
+    sockets = {Path(attempt.output(rank).strip()) for rank in range(3)}
+    assert len(sockets) == 3
+    assert not any(path.parent.exists() for path in sockets)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

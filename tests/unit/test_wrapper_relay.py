@@ -1,0 +1,116 @@
+"""The wrapper and its relay: found wherever it is, lost and found again, with nothing lost on the way."""
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from koalapy_adapters import frames
+from koalapy_adapters.messages import PutKey
+
+Await = Callable[..., Any]
+
+
+def test_after_a_restart_on_another_port_all_is_said_again(world: Any) -> None:
+    first, attempt = world.relay(), world.attempt("sleep 600", processors=2)
+    attempt.start()
+    at_barrier = first.report(attempt, "at_barrier")
+    first.close()
+    second = world.relay()
+    assert second.report(attempt, "at_barrier") == at_barrier
+    second.release(attempt)
+    second.report(attempt, "running")
+    second.close()
+    third = world.relay()
+    assert third.report(attempt, "running")["at_barrier_at"] == at_barrier["at_barrier_at"]
+    third.stop(attempt)
+    assert third.report(attempt, "ended")["ending"] == "cancelled"
+    attempt.wait()
+
+
+def test_a_release_that_is_delivered_again_is_answered_and_does_nothing(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("echo once; sleep 600", processors=1)
+    attempt.start()
+    relay.release(attempt)
+    running = relay.report(attempt, "running")
+    before = len(relay.reports(attempt))
+    relay.release(attempt)
+    relay.await_said(attempt.tag, lambda _: len(relay.reports(attempt)) > before)
+    assert relay.reports(attempt)[-1] == running
+    relay.stop(attempt, force=True)
+    attempt.wait()
+    assert attempt.output(0) == "once\n"
+
+
+def test_an_end_without_a_relay_is_on_record(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("sleep 0.3; exit 3", processors=1)
+    attempt.start()
+    relay.release(attempt)
+    relay.report(attempt, "running")
+    relay.close()
+    assert attempt.wait() == 3
+    assert (attempt.record()["phase"], attempt.record()["exit_status"]) == ("ended", 3)
+
+
+def test_a_relay_that_comes_late_is_found(world: Any, await_that: Await) -> None:
+    attempt = world.attempt("exit 0", processors=1)
+    attempt.start()
+    await_that((attempt.path / "claim").exists)
+    relay = world.relay()
+    relay.release(attempt)
+    assert attempt.wait() == 0
+
+
+def test_of_several_addresses_one_that_works_is_enough(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
+    world.publish(relay.port, ("203.0.113.1", "no-address", "127.0.0.7", "127.0.0.1", "::1"))
+    attempt.start()
+    relay.release(attempt)
+    assert attempt.wait() == 0
+
+
+def test_an_address_that_takes_the_knock_and_hangs_up_is_not_tried_for_ever(world: Any) -> None:
+    """The same port on another address may be somebody else's."""
+    relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
+    with socket.create_server(("127.0.0.2", relay.port)) as foreign:
+        world.publish(relay.port, ("127.0.0.2",))
+        attempt.start()
+        foreign.accept()[0].close()
+        world.publish(relay.port, ("127.0.0.2", "127.0.0.1"))
+        relay.release(attempt)
+    assert attempt.wait() == 0
+
+
+def test_what_is_no_message_ends_the_connection_and_not_the_wrapper(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
+    attempt.start()
+    relay.report(attempt, "at_barrier")
+    relay.knocks.get()
+    relay.send_bytes(attempt.tag, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    relay.knocks.get(timeout=60)
+    relay.release(attempt)
+    assert attempt.wait() == 0
+
+
+def test_a_message_of_a_newer_release_is_passed_over(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
+    attempt.start()
+    relay.report(attempt, "at_barrier")
+    relay.send_bytes(attempt.tag, frames.encode(frames.Control({"type": "dream_on"})))
+    relay.send(attempt.tag, PutKey("x", "key", "value"))
+    relay.release(attempt)
+    assert attempt.wait() == 0
+    assert relay.knocks.qsize() == 1
+
+
+def test_keys_are_said_again_to_the_next_relay(world: Any) -> None:
+    first, attempt = world.relay(), world.attempt("$KOALA_RENDEZVOUS put port 4711; sleep 600", processors=1)
+    attempt.start()
+    first.release(attempt)
+    first.await_said(attempt.tag, lambda said: said == PutKey(attempt.tag, "port", "4711"))
+    first.send(attempt.tag, PutKey("other", "theirs", "1"))
+    first.close()
+    second = world.relay()
+    second.await_said(attempt.tag, lambda said: said == PutKey(attempt.tag, "port", "4711"))
+    second.stop(attempt, force=True)
+    attempt.wait()
+    assert second.keys(attempt) == [("port", "4711")]
