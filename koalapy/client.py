@@ -128,8 +128,9 @@ class Grid:
             if all(job["state"] in _FINAL for job in found):
                 return found
             if deadline is not None and time.monotonic() >= deadline:
-                waiting = ", ".join(str(job["id"]) for job in found if job["state"] not in _FINAL)
-                raise TimeoutError(f"not over yet: {waiting}")
+                left_over = [str(job["id"]) for job in found if job["state"] not in _FINAL]
+                what = f"Job {left_over[0]} is" if len(left_over) == 1 else f"Jobs {', '.join(left_over)} are"
+                raise TimeoutError(f"{what} not over yet.")
 
     def cancel(self, job: int, *, force: bool = False) -> Document:
         return dict(self._call("POST", f"/v1/jobs/{job}/cancel", json={"force": force})["job"])

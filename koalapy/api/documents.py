@@ -9,7 +9,8 @@ from koalapy.model.cluster import ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.job import Component, Debt, History, Job
 from koalapy.model.units import SECOND, Instant, format_instant
-from koalapy.runtime.service import ClusterReport, Explanation
+from koalapy.runtime.explanation import Explanation
+from koalapy.runtime.service import ClusterReport
 
 Document = dict[str, Any]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from koalapy.broker.fit import Lack
 from koalapy.model.job import Component
 from koalapy.model.states import ComponentState, JobState
-from koalapy.runtime.service import Explanation
+from koalapy.runtime.explanation import Explanation
 
 _WELL = frozenset({"busy", "too_large"})  # what a cluster may lack that can be used
 
@@ -20,10 +20,12 @@ def _waiting(found: Explanation) -> str:
     blocked.sort(key=lambda component: not all(_sick(lack) for lack in _lacks(component, found)))
     if blocked:
         return _why_blocked(blocked[0], found)
-    if found.ahead:
-        jobs = "one job comes" if found.ahead == 1 else f"{found.ahead} jobs come"
-        return f"It waits for its turn: {jobs} before it in the queue."
-    return "It waits: each of its components would fit somewhere now, but not all of them at once."
+    if not found.fits:
+        return "It waits: each of its components would fit somewhere now, but not all of them at once."
+    if not found.ahead:
+        return "It waits, and is about to be placed."
+    jobs = "one job comes" if found.ahead == 1 else f"{found.ahead} jobs come"
+    return f"It waits for its turn: {jobs} before it in the queue."
 
 
 def _why_blocked(component: Component, found: Explanation) -> str:

@@ -27,6 +27,7 @@ app = typer.Typer()
 Document = dict[str, Any]
 
 _CLUSTERS = ("amsterdam", "delft", "leiden")
+_LOOKS = {"poll": "1s", "max_age": "30s"}  # on a busy machine looks are far between
 _PATIENCE_S = 60.0
 _END_S = 20.0  # for koalad to end its jobs and itself, then for whatever is left
 _LONGEST_PLACE = 60  # of the temporary directory, so that a Unix socket's path fits
@@ -88,7 +89,7 @@ def _koalad(directory: Path) -> Iterator[Grid]:
     os.environ |= {"XDG_STATE_HOME": str(directory / "state"), "XDG_RUNTIME_DIR": str(directory)}
     grid_file = directory / "grid.yaml"
     clusters = {
-        name: {"batch": "local", "connect": "local:", "slots": 4, "shared": str(directory / name), "poll": "1s"}
+        name: {"batch": "local", "connect": "local:", "slots": 4, "shared": str(directory / name), **_LOOKS}
         for name in _CLUSTERS
     }
     grid_file.write_text(yaml.safe_dump({"grid": "demo", "clusters": clusters}, sort_keys=False))

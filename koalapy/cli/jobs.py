@@ -138,7 +138,7 @@ def wait(
         try:
             found = koalad.wait(jobs, timeout)
         except TimeoutError as error:
-            say(f"koala: after {timeout} s some jobs are {error}. They go on; wait again.")
+            say(f"koala: {error}\nWhat is left goes on; wait again, or longer than {timeout:g} s.")
             raise typer.Exit(FAILED) from None
     if json:
         print_json({"schema": "koala.jobs/1", "jobs": found})

@@ -1,6 +1,8 @@
 """`koala`: the command line of koalapy."""
 
-from typing import Annotated
+import os
+import sys
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -35,7 +37,29 @@ def koala(
 
 
 def main() -> None:
-    app()
+    try:
+        app()
+    except SystemExit:
+        _flush()
+        raise
+    except OSError as error:
+        _leave(error)
+
+
+def _flush() -> None:
+    """Now, and not when Python ends, where nobody can be told in words."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _leave(error)
+
+
+def _leave(error: OSError) -> NoReturn:
+    """The output is not wanted any more, as with `| head`, or there is no room for it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        print(f"koala: The output cannot be written: {error.strerror}.", file=sys.stderr)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Koalad:
             self._committed,
         )
         self._loop = DriverLoop(driver, self._clock)
-        self.service = Service(self._store, self._loop, self._clock, self._links.read)
+        self.service = Service(self._store, self._loop, self._clock, self._links.read, chosen.placement)
 
     def start(self) -> None:
         self._loop.start()

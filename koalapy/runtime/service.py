@@ -1,13 +1,11 @@
 """What koalad does for whoever asks: the calls behind the HTTP API, for any thread."""
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from koalapy.broker.fit import Lack
 from koalapy.driver import Delivery
-from koalapy.engine import Engine
 from koalapy.information.kis import Known, View
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
@@ -17,11 +15,12 @@ from koalapy.model.job import Component, Debt, History, Job
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.model.units import SECOND, Instant, format_duration
+from koalapy.model.units import Instant
+from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.explanation import Explanation, explain
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.waiting import Waiters
-from koalapy.scheduler.queue import in_order
 from koalapy.store.contract import Store
 
 _COMMIT_S = 30.0  # what is not committed within this is answered as not recorded yet
@@ -38,32 +37,20 @@ class ClusterReport:
     age: int | None  # microseconds since the measurement
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why a job is where it is. `lacks`: what each cluster lacks for each component of a job that waits.
-
-    `ahead`: how many jobs come before it in the wait queue. `clusters`: those of the grid; `troubles`: why some of
-    them cannot be used.
-    """
-
-    job: Job
-    clusters: tuple[str, ...]
-    troubles: Mapping[str, Reason]
-    lacks: tuple[Lack, ...] = ()
-    ahead: int = 0
-
-
 Reader = Callable[[str, AttemptId, str, bool], Iterator[bytes]]
 
 
 class Service:
     """One koalad. `read(cluster, attempt, stream, follow)` reads a component's output over its link."""
 
-    def __init__(self, store: Store, loop: DriverLoop, clock: SystemClock, read: Reader) -> None:
+    def __init__(
+        self, store: Store, loop: DriverLoop, clock: SystemClock, read: Reader, placement: PlacementPolicy
+    ) -> None:
         self._store = store
         self._loop = loop
         self._clock = clock
         self._read = read
+        self._placement = placement
         self._waiters = Waiters()
 
     # ---- what changes something
@@ -125,7 +112,7 @@ class Service:
 
     def explain(self, job: JobId) -> Explanation:
         found, now = self.job(job), self._clock.now()
-        return self._loop.ask(lambda engine: _explanation(engine, now, found))
+        return self._loop.ask(lambda engine: explain(engine, now, found, self._placement))
 
     def when_over(self, jobs: Sequence[JobId], call: Callable[[], None]) -> Callable[[], None]:
         """`call` is called once, soon and from any thread, when all of them are over; what is returned forgets it."""
@@ -212,27 +199,3 @@ def _possible(job: JobId) -> bool:
 
 def _age(now: Instant, view: View) -> int | None:
     return None if view.state is None else max(0, now - view.state.measured_at)
-
-
-def _explanation(engine: Engine, now: Instant, job: Job) -> Explanation:
-    views = engine.views(now)
-    clusters = tuple(view.name for view in views)
-    troubles = {view.name: view.trouble for view in views if view.trouble}
-    if job.state is not JobState.WAITING:
-        return Explanation(job, clusters, troubles)
-    waiting = [each.id for each in in_order(engine.records.jobs.values())]
-    ahead = waiting.index(job.id) if job.id in waiting else 0
-    left_out = [lack for cluster, until in job.excluded if now < until for lack in _left_out(job, cluster, until - now)]
-    excluded = {lack.cluster for lack in left_out}
-    lacks = [lack for lack in engine.explain(now, job.id) if lack.cluster not in excluded]
-    return Explanation(job, clusters, troubles, tuple(left_out + lacks), ahead)
-
-
-def _left_out(job: Job, cluster: str, left: int) -> list[Lack]:
-    """A cluster at fault is left out for the job for a while (DESIGN, promise 3)."""
-    said = job.reason.message if job.reason else ""
-    why = f": {said.removeprefix(f'{cluster}: ')}" if said.startswith(f"{cluster}: ") else "."
-    message = f"is left out for this job for another {format_duration(left - left % SECOND)}{why}"  # type: ignore[arg-type]
-    reason = Reason("left_out", "site", message, "The job goes elsewhere meanwhile, or waits.")
-    takers = [each.index for each in job.components if each.request.cluster in (None, cluster)]
-    return [Lack(cluster, index, reason) for index in takers]

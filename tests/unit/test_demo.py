@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from koalapy.api.schemas import Job
 
 KOALA = [sys.executable, "-m", "koalapy.cli.main"]

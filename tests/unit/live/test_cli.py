@@ -1,0 +1,446 @@
+"""`koala` over a real koalad: every command, for people and for scripts, and its exit status."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy.api import schemas
+
+Document = dict[str, Any]
+JOB = (
+    "id name owner state priority type submitted_at started_at finished_at submission_failures completion_failures "
+    "held_processor_seconds reason reason_code components"
+)
+COMPONENT = (
+    "index cluster processors state attempt batch_id hosts exit_status queued_at at_barrier_at released_at started_at "
+    "ended_at reason"
+)
+CLUSTER = (
+    "name batch version connection total idle ours scavenged others waiting_local age_s promised unit reason"  # the
+    # last three are ours; scripts may rely on the others
+)
+
+
+@pytest.fixture(autouse=True)
+def idle(koala: Any) -> Iterator[None]:
+    """Each test begins on an idle grid and leaves no job."""
+    koala.known()
+    yield
+    koala.clear()
+
+
+def fields(names: str) -> set[str]:
+    return set(names.split())
+
+
+# ---- koalad and its clusters
+
+
+def test_up_when_it_is_up_changes_nothing(koala: Any) -> None:
+    before = koala("status", "--json").document
+    answer = koala("up")
+    assert answer.status == 0
+    assert answer.out == f"koalad of grid live was up already (pid {before['pid']})\n"
+    assert koala("up", "--json").document == before
+
+
+def test_status_says_that_it_is_ready(koala: Any) -> None:
+    document = koala("status", "--json").document
+    assert set(document) == fields("schema pid version grid state debts troubles")
+    assert document["schema"] == "koala.status/1"
+    assert (document["grid"], document["state"], document["debts"], document["troubles"]) == ("live", "ready", [], [])
+    assert os.path.exists(f"/proc/{document['pid']}")
+    assert koala("status").out == f"koalad {document['version']} of grid live: ready (pid {document['pid']})\n"
+
+
+def test_clusters_shows_processors(koala: Any) -> None:
+    document = koala("clusters", "--json").document
+    assert document["schema"] == "koala.clusters/1"
+    assert [(each["name"], each["total"], each["idle"]) for each in document["clusters"]] == [
+        ("amsterdam", 4, 4),
+        ("delft", 4, 4),
+        ("leiden", 2, 2),
+    ]
+    for each in document["clusters"]:
+        assert set(each) == fields(CLUSTER)
+        assert (each["batch"], each["connection"], each["others"], each["reason"]) == ("local", "up", 0, None)
+        assert each["age_s"] >= 0
+    lines = koala("clusters").out.splitlines()
+    assert lines[0].split() == [
+        "CLUSTER",
+        "BATCH",
+        "CONNECTION",
+        "TOTAL",
+        "IDLE",
+        "OURS",
+        "SCAVENGED",
+        "OTHERS",
+        "WAITING",
+        "AGE",
+    ]
+    assert lines[1].split()[:1] + lines[1].split()[-7:-1] == ["amsterdam", "4", "4", "0", "0", "0", "0"]
+
+
+def test_without_a_grid_file_every_command_says_which_one_it_misses(koala: Any) -> None:
+    missing = str(koala.root / "missing.yaml")
+    for command in (["up"], ["status"], ["jobs"], ["submit", "job.yaml"], ["config", "check"]):
+        koala(*command, "--grid", missing).refused(2, f"There is no grid file {missing}.")
+
+
+def test_config_check_and_schema(koala: Any) -> None:
+    assert koala("config", "check").out == f"{koala.grid_file} is fine: grid live, 3 clusters\n"
+    assert koala("config", "schema").document["properties"]["clusters"]
+
+
+# ---- submit
+
+
+def test_submit_says_the_jobs_number(koala: Any, shell: Callable[..., Document]) -> None:
+    file = koala.write("hello.yaml", {"components": [shell("echo hello")]})
+    answer = koala("submit", file)
+    assert answer.status == 0
+    job = koala.ids()[-1]
+    assert answer.out == f"job {job} accepted\n"
+    assert koala.end(job)["name"] == "hello"
+    document = koala("submit", file, "--json").document
+    assert document == {"schema": "koala.submit/1", "id": job + 1}
+
+
+def test_submit_and_wait_ends_as_the_job_does(koala: Any, shell: Callable[..., Document]) -> None:
+    file = koala.write("job.yaml", {"components": [shell("exit 0"), shell("exit 0")]})
+    answer = koala("submit", "--wait", file)
+    assert answer.status == 0, answer
+    job = koala.ids()[-1]
+    assert (answer.out, answer.err) == (f"job {job} accepted\n", f"job {job} is done\n")
+    answer = koala("submit", file, "--wait", "--json")
+    assert answer.document == {"schema": "koala.submit/1", "id": job + 1, "state": "done"}
+    file = koala.write("job.yaml", {"components": [shell("exit 3")]})
+    answer = koala("submit", "--wait", file)
+    assert answer.status == 1
+    assert f"job {job + 2} is failed: " in answer.err
+    assert "exit status 3" in answer.err
+    answer = koala("submit", "--wait", "--json", file)
+    assert (answer.status, answer.document["state"]) == (1, "failed")
+
+
+def test_submit_takes_other_values_for_once(koala: Any, shell: Callable[..., Document]) -> None:
+    file = koala.write("job.yaml", {"name": "first", "components": [shell("true"), shell("true")]})
+    changes = ("name=second", "priority=3", "components.1.arguments=[-c, echo changed]", "components.0.cluster=delft")
+    options = [part for change in changes for part in ("-o", change)]
+    job = koala.end(koala("submit", file, "--json", *options).document["id"])
+    assert (job["name"], job["priority"], job["type"], job["state"]) == ("second", 3, "mixed", "done")
+    assert koala("logs", job["id"]).out == "changed\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("priority", "'priority' is not KEY=VALUE"),
+        ("priorty=3", "priority"),
+        ("priority=99", "priority"),
+        ("components.7.processors=1", "components.7.processors"),
+    ],
+)
+def test_a_wrong_override_is_refused(koala: Any, shell: Callable[..., Document], change: str, words: str) -> None:
+    before = koala.ids()
+    file = koala.write("job.yaml", {"components": [shell("true")]})
+    koala("submit", file, "-o", change).refused(2, words)
+    assert koala.ids() == before
+
+
+# ---- jobs and show
+
+
+def test_jobs_and_show_have_the_promised_names(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.end(koala.submit(shell("true", 2), shell("true", 1, cluster="delft"), name="named"))
+    document = koala("jobs", "--json").document
+    assert set(document) == {"schema", "jobs"}
+    schemas.check(document)
+    assert [each["id"] for each in document["jobs"]] == sorted(koala.ids())
+    assert document["jobs"][-1] == job
+    assert set(job) == fields(JOB)
+    assert all(set(each) == fields(COMPONENT) for each in job["components"])
+    shown = koala("show", job["id"], "--json").document
+    schemas.check(shown)
+    assert shown["job"] == job
+    kinds = [event["kind"] for event in shown["events"]]
+    assert kinds[0] == "job_submitted"
+    assert kinds[-1] == "job_done"
+    assert all(list(event)[:2] == ["at", "kind"] for event in shown["events"])
+    assert shown["events"] == sorted(shown["events"], key=lambda event: event["at"])
+
+
+def test_jobs_and_show_for_people(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.end(koala.submit(shell("exit 5", cluster="delft"), name="[bold]:smile:"))
+    lines = koala("jobs").out.splitlines()
+    assert lines[0].split() == ["ID", "NAME", "STATE", "TYPE", "CLUSTERS", "SUBMITTED", "REASON"]
+    line = lines[-1].split()
+    assert line[:5] == [str(job["id"]), "[bold]:smile:", "failed", "ordered", "delft"]
+    assert "exit status 5" in lines[-1]
+    shown = koala("show", job["id"]).out
+    assert "[bold]:smile:" in shown
+    assert "job_failed" in shown
+
+
+def test_jobs_of_a_state(koala: Any, shell: Callable[..., Document]) -> None:
+    done, failed = koala.submit(shell("true")), koala.submit(shell("false"))
+    for job in (done, failed):
+        koala.end(job)
+    found = koala("jobs", "--state", "failed", "--json").document["jobs"]
+    assert failed in [job["id"] for job in found]
+    assert {job["state"] for job in found} == {"failed"}
+    both = koala("jobs", "--state", "failed", "--state", "done", "--json").document["jobs"]
+    assert {done, failed} <= {job["id"] for job in both}
+    answer = koala("jobs", "--state", "lost")
+    assert answer.status == 2
+    assert "'waiting'" in answer.err
+
+
+def test_output_that_nobody_reads_makes_no_noise(koala: Any) -> None:
+    """As by `koala jobs | head`, and on a full disk."""
+    process = koala.start("config", "schema")
+    process.stdout.close()
+    said = process.stderr.read()
+    process.wait()
+    process.stderr.close()
+    assert b"Traceback" not in said
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "koalapy.cli.main", "jobs", "--json"]
+        done = subprocess.run(command, env=koala.environment, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"koala: The output cannot be written: No space left on device.\n"
+
+
+# ---- logs
+
+
+def test_logs_of_one_component_or_all_of_either_stream(koala: Any, shell: Callable[..., Document]) -> None:
+    scripts = [
+        shell(f"echo out {n}; echo err {n} >&2", cluster=cluster) for n, cluster in enumerate(("delft", "leiden"))
+    ]
+    job = koala.submit(*scripts)
+    assert koala.end(job)["state"] == "done"
+    assert koala("logs", job).out == "out 0\nout 1\n"
+    assert koala("logs", job, "-c", 1).out == "out 1\n"
+    assert koala("logs", job, "-e").out == "err 0\nerr 1\n"
+    assert koala("logs", job, "--errors", "--component", 0).out == "err 0\n"
+    koala("logs", job, "-c", 2).refused(2, f"Job {job} has no component 2.", "0 to 1")
+
+
+def test_logs_are_bytes(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.submit(shell(r"printf '\377\000\033[1m\n'"))
+    koala.end(job)
+    assert koala_bytes(koala, "logs", job) == b"\xff\x00\x1b[1m\n"
+
+
+def koala_bytes(koala: Any, *arguments: object) -> bytes:
+    process = koala.start(*arguments)
+    out, _ = process.communicate(timeout=60)
+    return bytes(out)
+
+
+def test_logs_follow_until_the_job_is_over(koala: Any, shell: Callable[..., Document]) -> None:
+    gate = koala.work / "gate"
+    job = koala.submit(shell(f"echo one; while [ ! -e {gate} ]; do sleep 0.1; done; echo two"))
+    koala.until(lambda: koala("logs", job).out == "one\n")
+    process = koala.start("logs", "-f", job)
+    assert process.stdout.readline() == b"one\n"
+    gate.touch()
+    rest, errors = process.communicate(timeout=60)
+    assert (process.returncode, rest, errors) == (0, b"two\n", b"")
+
+
+def test_logs_of_a_job_that_has_not_begun_are_empty(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.submit(shell("true", 4, cluster="delft"), shell("true", 4, cluster="delft"), priority=20)
+    answer = koala("logs", job)
+    assert (answer.status, answer.out, answer.err) == (0, "", "")
+    koala("cancel", job)
+
+
+# ---- wait, cancel, hold, release
+
+
+def test_wait_gives_up_in_words(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.submit(shell("sleep 1000"))
+    answer = koala("wait", job, "--timeout", "0.2")
+    answer.refused(1, f"Job {job} is not over yet.", "0.2 s", "wait again")
+    koala("cancel", job)
+    answer = koala("wait", job)
+    assert answer.status == 1
+    assert answer.err == f"job {job} is cancelled: It was cancelled by its user.\n"
+
+
+def test_wait_for_several(koala: Any, shell: Callable[..., Document]) -> None:
+    done, failed = koala.submit(shell("true")), koala.submit(shell("false"))
+    answer = koala("wait", failed, done, "--json")
+    assert answer.status == 1
+    schemas.check(answer.document)
+    assert [(job["id"], job["state"]) for job in answer.document["jobs"]] == [(failed, "failed"), (done, "done")]
+    assert koala("wait", done).status == 0
+
+
+def test_cancel_ends_what_runs(koala: Any, shell: Callable[..., Document]) -> None:
+    mark = f"sleep 98{os.getpid()}"
+    job = koala.submit(shell(mark, 2), shell(mark, 2))
+    koala.until(lambda: koala.job(job)["state"] == "running")
+    answer = koala("cancel", job, "--json")
+    assert answer.status == 0
+    schemas.check(answer.document)
+    assert koala.end(job)["state"] == "cancelled"
+    assert not [entry for entry in Path("/proc").glob("[0-9]*") if mark in command_line(entry)]
+
+
+def command_line(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def test_several_are_cancelled_whatever_is_wrong_with_some(koala: Any, shell: Callable[..., Document]) -> None:
+    over = koala.submit(shell("true"))
+    koala.end(over)
+    first, second = koala.submit(shell("sleep 1000")), koala.submit(shell("sleep 1000"))
+    answer = koala("cancel", first, over, 10**6, second)
+    assert answer.status == 1
+    assert f"koala: Job {over} is over already." in answer.err
+    assert "koala: There is no job 1000000." in answer.err
+    for job in (first, second):
+        assert f"job {job} is " in answer.out
+        assert koala.end(job)["state"] == "cancelled"
+
+
+def test_a_held_job_waits_until_it_is_released(koala: Any, shell: Callable[..., Document]) -> None:
+    blocker = koala.submit(shell("sleep 1000", 4, cluster="delft"))
+    koala.until(lambda: koala.job(blocker)["state"] == "running")
+    job = koala.submit(shell("true", 4, cluster="delft"), when_busy="wait")
+    answer = koala("hold", job)
+    assert (answer.status, answer.out) == (0, f"job {job} is held\n")
+    assert koala("hold", job).status == 0
+    koala("cancel", blocker)
+    koala.end(blocker)
+    koala.known()
+    assert koala.job(job)["state"] == "held"
+    document = koala("release", job, "--json").document
+    schemas.check(document)
+    assert document["jobs"][0]["state"] in ("waiting", "claiming")
+    assert koala.end(job)["state"] == "done"
+    koala("release", job).refused(1, f"Job {job} is not held.")
+    koala("hold", job).refused(1, f"Job {job} cannot be held.")
+
+
+@pytest.mark.parametrize("command", ["show", "logs", "explain", "wait", "cancel", "hold", "release"])
+@pytest.mark.parametrize("job", [0, 10**6, 10**30])
+def test_a_job_that_is_not_there_is_said_to_be_none(koala: Any, command: str, job: int) -> None:
+    answer = koala(command, job)
+    assert answer.status == 1, answer
+    assert answer.out == ""
+    assert answer.err.splitlines() == [f"koala: There is no job {job}.", "`koala jobs` lists those there are."]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["show"], ["show", "one"], ["submit"], ["nothing"], ["wait", "1", "--timeout", "-1"]]
+)
+def test_wrong_usage_is_exit_status_2(koala: Any, arguments: list[str]) -> None:
+    answer = koala(*arguments)
+    assert (answer.status, answer.out) == (2, "")
+    assert "Usage: " in answer.err
+
+
+# ---- explain
+
+
+def test_explain_a_job_that_waits_for_processors(koala: Any, shell: Callable[..., Document]) -> None:
+    blocker = koala.submit(shell("sleep 1000", 3, cluster="delft"))
+    koala.until(lambda: koala.job(blocker)["state"] == "running")
+    job = koala.submit(shell("true", 4, cluster="delft"), shell("true", 1))
+    koala.until(lambda: "are idle, 4 are asked" in koala("explain", job).out)
+    lines = koala("explain", job).out.splitlines()
+    assert lines[0].startswith(f"Job {job} is waiting. It waits for delft: 1 of 4 processors are idle, 4 are asked.")
+    assert lines[1].strip().startswith("component 0 on delft: 1 of 4 processors are idle")
+    document = koala("explain", job, "--json").document
+    schemas.check(document)
+    assert document["lacks"][0]["cluster"] == "delft"
+    together = koala.submit(shell("true", 4), shell("true", 4))
+    said = koala("explain", together).out
+    why = "each of its components would fit somewhere now, but not all of them at once."
+    assert said == f"Job {together} is waiting. It waits: {why}\n"
+
+
+def test_explain_a_job_that_never_fits(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.submit(shell("true", 5))
+    assert koala.end(job)["reason_code"] == "too_large"
+    said = koala("explain", job).out
+    assert said.startswith(f"Job {job} is failed. It failed: ")
+    assert "amsterdam has 4, delft has 4, leiden has 2" in said
+
+
+def test_explain_a_held_job(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.submit(shell("true", 4), shell("true", 4), shell("true", 2))
+    koala("hold", job)
+    koala.until(lambda: koala.job(job)["state"] in ("held", "done"))
+    if koala.job(job)["state"] == "held":
+        assert koala("explain", job).out == f"Job {job} is held. It is held; `koala release {job}` lets it go.\n"
+        koala("cancel", job)
+
+
+def test_explain_a_job_in_a_batch_queue(koala: Any, shell: Callable[..., Document]) -> None:
+    """After `queue_after` a job of one component goes into the queue of a cluster that is busy."""
+    blocker = koala.submit(shell("sleep 1000", 2, cluster="leiden"))
+    koala.until(lambda: koala.job(blocker)["state"] == "running")
+    job = koala.submit(shell("true", 2, cluster="leiden"))
+    koala.until(lambda: koala.job(job)["components"][0]["state"] == "queued")
+    said = koala("explain", job).out
+    assert said.startswith(f"Job {job} is claiming. It waits for component 0 on leiden, which is queued"), said
+    koala("cancel", blocker)
+    assert koala.end(job)["state"] == "done"
+    assert koala("explain", job).out == f"Job {job} is done. It is done.\n"
+
+
+def test_explain_a_failed_job(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.submit({"processors": 1, "executable": "./missing", "cluster": "leiden"})
+    koala.end(job)
+    said = koala("explain", job).out
+    assert "leiden: The executable ./missing does not exist" in said
+    document = koala("explain", job, "--json").document
+    assert (document["reason"]["code"], document["lacks"]) == ("no_executable", [])
+
+
+# ---- staging
+
+
+def test_files_come_and_go_with_their_permission_bits(koala: Any) -> None:
+    script = koala.work / "make.sh"
+    script.write_text("#!/bin/sh\ncat data/in.txt > out.txt; chmod 640 out.txt; cp make.sh tool; chmod 751 tool\n")
+    script.chmod(0o754)
+    (koala.work / "data").mkdir()
+    (koala.work / "data" / "in.txt").write_text("carried\n")
+    (koala.work / "data" / "in.txt").chmod(0o604)
+    staged = {"stage_in": ["make.sh", "data/in.txt"], "stage_out": ["out.txt", "tool", "make.sh", "data/in.txt"]}
+    job = koala.submit({"processors": 1, "executable": "./make.sh"}, **staged)
+    found = koala.end(job)
+    assert found["state"] == "done", found["reason"]
+    assert (koala.work / "out.txt").read_text() == "carried\n"
+    modes = {name: (koala.work / name).stat().st_mode & 0o777 for name in staged["stage_out"]}
+    assert modes == {"out.txt": 0o640, "tool": 0o751, "make.sh": 0o754, "data/in.txt": 0o604}
+
+
+def test_a_file_to_be_staged_that_is_missing_fails_the_job_in_words(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.end(koala.submit(shell("true"), stage_in=["missing.dat"]))
+    assert job["state"] == "failed"
+    assert str(koala.work / "missing.dat") in job["reason"]
+    job = koala.end(koala.submit(shell("true"), stage_out=["never.dat"]))
+    assert job["state"] == "failed"
+    assert "never.dat" in job["reason"]
+
+
+def test_a_document_is_json_whatever_its_language(koala: Any, shell: Callable[..., Document]) -> None:
+    name = "Grüße, 世界"
+    job = koala.end(koala.submit(shell("true"), name=name))
+    assert json.loads(koala("show", job["id"], "--json").out)["job"]["name"] == name
