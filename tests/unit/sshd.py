@@ -1,0 +1,97 @@
+"""A real sshd of this user's own on 127.0.0.1, with keys made for the test."""
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import paramiko
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+HOST = "127.0.0.1"
+PASSPHRASE = "a passphrase"
+
+
+class Sshd:
+    """Up when it is made. `start` again after `stop` uses the same port and keys."""
+
+    def __init__(self, directory: Path, host_keys: tuple[str, ...] = ("ed25519",)) -> None:
+        self.directory = directory
+        self.user = getpass.getuser()
+        self.port = free_port()
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self.host_keys = [make_key(directory / f"host_{kind}", kind) for kind in host_keys]
+        self.identity = make_key(directory / "identity")
+        public = (directory / "identity.pub").read_text()
+        (directory / "authorized_keys").write_text(public)
+        self.known_hosts = self.write_known_hosts("known_hosts", self.host_keys)
+        (directory / "config").write_text(self._config())
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where root's sshd locks up its unprivileged part
+        assert SSHD is not None
+        argv = [SSHD, "-D", "-e", "-f", str(self.directory / "config")]
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._await_port()
+
+    def stop(self) -> None:
+        """The listener; logins of before go on."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
+
+    def write_known_hosts(self, name: str, keys: list[Path], host: str | None = None, hashed: bool = False) -> Path:
+        host = host or f"[{HOST}]:{self.port}"
+        shown = paramiko.HostKeys.hash_host(host) if hashed else host
+        lines = [f"{shown} {' '.join(key.with_suffix('.pub').read_text().split()[:2])}" for key in keys]
+        path = self.directory / name
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def _config(self) -> str:
+        return "\n".join(
+            [
+                f"Port {self.port}",
+                f"ListenAddress {HOST}",
+                *(f"HostKey {key}" for key in self.host_keys),
+                f"AuthorizedKeysFile {self.directory / 'authorized_keys'}",
+                f"PidFile {self.directory / 'pid'}",
+                "StrictModes no",
+                "UsePAM no",
+                "PasswordAuthentication no",
+                "KbdInteractiveAuthentication no",
+                "PermitRootLogin prohibit-password",
+                "",
+            ]
+        )
+
+    def _await_port(self) -> None:
+        assert self._process is not None
+        while self._process.poll() is None:
+            try:
+                socket.create_connection((HOST, self.port), timeout=10).close()
+                return
+            except ConnectionRefusedError:
+                continue
+        raise AssertionError((self.directory / "log").read_text())
+
+
+def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
+    """A new key pair, the public half beside it as PATH.pub."""
+    argv = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", str(path), "-C", "test"]
+    subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
