@@ -1,0 +1,231 @@
+"""The landing: how the pushed file is stored and started, under whatever login shell and Python there is."""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koalapy_adapters.connections import bootstrap, landing
+from koalapy_adapters.connections.bootstrap import Target
+from koalapy_adapters.connections.command import CommandConnection
+from koalapy_adapters.connections.local import LocalConnection
+from koalapy_adapters.connections.pack import Packed, pack
+from koalapy_adapters.connections.shell import quote_path, through_login_shell
+from koalapy_adapters.errors import SiteError, TransientError
+
+
+def _load(name: str) -> Any:
+    """A module beside this file, which lies in no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ends = _load("connection_ends")
+ECHO = ends.ECHO
+STARTED = ends.STARTED
+error_of = ends.error_of
+ignore = ends.ignore
+read_exactly = ends.read_exactly
+started = ends.started
+target = ends.target
+PYENV = Path.home() / ".pyenv" / "versions"
+
+
+# ---- the landing
+
+
+@pytest.mark.parametrize("version", ["2.7.*", "3.6.*"])
+def test_pythons_of_long_ago(tmp_path: Path, version: str) -> None:
+    found = sorted(PYENV.glob(f"{version}/bin/python"))
+    if not found:
+        pytest.skip(f"no Python {version} here")
+    if version.startswith("2"):
+        error = error_of(LocalConnection(), tmp_path, python=str(found[-1]))
+        assert error.code == "python_too_old"
+        assert "is Python 2.7" in error.message
+    else:
+        with started(LocalConnection(), tmp_path, python=str(found[-1])) as channel:
+            assert read_exactly(channel, len(STARTED)) == STARTED
+
+
+def test_the_landing_reads_as_python_2_would_read_it() -> None:
+    """So that one too old can say so: no annotation, no f-string, nothing that came with 3."""
+    source = Path(landing.__file__).read_text()
+    assert " -> " not in source
+    assert not [line for line in source.splitlines() if ' f"' in line or "(f'" in line or "nonlocal" in line]
+
+
+def test_a_file_that_has_rotted_is_pushed_anew(tmp_path: Path) -> None:
+    with started(LocalConnection(), tmp_path):
+        pass
+    pushed = tmp_path / "bin" / f"{ECHO.digest}.pyz"
+    pushed.write_bytes(ECHO.data[:-1])
+    with started(LocalConnection(), tmp_path) as channel:
+        assert read_exactly(channel, len(STARTED)) == STARTED
+    assert pushed.read_bytes() == ECHO.data
+
+
+def test_files_that_nobody_has_used_for_a_week_are_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    names = {name: directory / f"{hashlib.sha256(name.encode()).hexdigest()}.pyz" for name in ("old", "new", "queued")}
+    for path in names.values():
+        path.write_bytes(b"x")
+    (directory / "of-somebody-else").write_bytes(b"x")
+    long_ago = names["new"].stat().st_mtime - 8 * 86_400
+    for path in (names["old"], names["queued"], directory / "of-somebody-else"):
+        os.utime(path, (long_ago, long_ago))
+    script = tmp_path / "abcde" / "k0" / "script"
+    script.parent.mkdir(parents=True)
+    script.write_text(f"#!/bin/sh\nexec python3 -I -S {names['queued']} wrapper\n")
+    with started(LocalConnection(), tmp_path):
+        pass
+    left = {path.name for path in directory.iterdir()}
+    assert left == {names["new"].name, names["queued"].name, f"{ECHO.digest}.pyz", "of-somebody-else"}
+
+
+def test_a_file_in_use_is_used_now(tmp_path: Path) -> None:
+    with started(LocalConnection(), tmp_path):
+        pass
+    pushed = tmp_path / "bin" / f"{ECHO.digest}.pyz"
+    os.utime(pushed, (0, 0))
+    with started(LocalConnection(), tmp_path):
+        pass
+    assert pushed.stat().st_mtime > 0
+
+
+def test_a_full_file_system_is_said_so(tmp_path: Path) -> None:
+    """A real one of 16 KiB, which only this process tree sees."""
+    mount = "mount -t tmpfs -o size=16k tmpfs " + str(tmp_path)
+    argv = ["unshare", "-Urm", "sh", "-c", f'{mount} && exec sh -c "$0"']
+    if subprocess.run([*argv, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user name spaces here")
+    large = pack({"__main__.py": b"#" * 65_536})
+    with pytest.raises(SiteError) as caught:
+        bootstrap.start(CommandConnection(argv), large, target(tmp_path), ignore)
+    assert caught.value.code == "directory_full"
+    assert "has no room left" in caught.value.message
+
+
+def test_what_arrives_damaged_is_not_kept(tmp_path: Path) -> None:
+    lying = Packed("0" * 64, ECHO.data)
+    with pytest.raises(TransientError) as caught:
+        bootstrap.start(LocalConnection(), lying, target(tmp_path), ignore)
+    assert caught.value.code == "garbled"
+    assert not list((tmp_path / "bin").iterdir())
+
+
+def test_the_default_directory_is_below_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    channel = bootstrap.start(LocalConnection(), ECHO, Target(), ignore)
+    channel.close()
+    assert (tmp_path / ".koala" / "bin" / f"{ECHO.digest}.pyz").exists()
+
+
+def test_many_pushes_at_once_leave_one_file(tmp_path: Path) -> None:
+    got: list[bytes] = []
+
+    def push() -> None:
+        with started(LocalConnection(), tmp_path) as channel:
+            got.append(read_exactly(channel, len(STARTED)))
+
+    pushes = [threading.Thread(target=push) for _ in range(4)]
+    for each in pushes:
+        each.start()
+    for each in pushes:
+        each.join()
+    assert got == [STARTED] * 4
+    assert len(list((tmp_path / "bin").iterdir())) == 1
+
+
+# ---- login shells
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes the login shell one that runs these lines first, each time."""
+
+    def make(lines: str) -> None:
+        path = tmp_path / "shell"
+        path.write_text(f'#!/bin/sh\n{lines}\nexec /bin/sh "$@"\n')
+        path.chmod(0o755)
+        monkeypatch.setenv("SHELL", str(path))
+
+    return make
+
+
+def test_a_banner_is_skipped(tmp_path: Path, shell: Callable[[str], None]) -> None:
+    shell("printf 'Welcome to the cluster.\\n%20000s' no-line-end")  # by two shells: 40 kB in all
+    with started(LocalConnection(), tmp_path) as channel:
+        assert read_exactly(channel, len(STARTED)) == STARTED
+
+
+def test_a_login_that_prints_without_end_is_refused(tmp_path: Path, shell: Callable[[str], None]) -> None:
+    shell("[ $1 = -c ] || exec yes")
+    error = error_of(LocalConnection(), tmp_path)
+    assert isinstance(error, SiteError)
+    assert error.code == "noisy_login"
+
+
+def test_a_start_up_file_that_ends_the_login(tmp_path: Path, shell: Callable[[str], None]) -> None:
+    shell("echo 'Logins are closed today.' >&2; exit 3")
+    error = error_of(LocalConnection(), tmp_path)
+    assert isinstance(error, TransientError)
+    assert error.code == "login_ended"
+    assert "ended with 3: Logins are closed today." in error.message
+
+
+@pytest.mark.parametrize("name", ["sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh"])
+def test_it_runs_under_a_login_shell(tmp_path: Path, name: str) -> None:
+    """So that what the profile adds to the PATH is there: whichever shell reads the line first."""
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"no {name} here")
+    (tmp_path / "tools").mkdir()
+    tool = tmp_path / "tools" / "sbatch"
+    tool.write_text("#!/bin/sh\necho found\n")
+    tool.chmod(0o755)
+    for profile in (".profile", ".zprofile"):
+        (tmp_path / profile).write_text(f'PATH="{tmp_path}/tools:$PATH"\nexport PATH\n')
+    fish = tmp_path / ".config" / "fish" / "config.fish"
+    fish.parent.mkdir(parents=True)
+    fish.write_text(f"set -x PATH {tmp_path}/tools $PATH\n")
+    environment = {"HOME": str(tmp_path), "SHELL": path, "PATH": os.environ["PATH"]}
+    done = subprocess.run([path, "-c", through_login_shell("exec sbatch")], env=environment, capture_output=True)
+    assert (done.stdout, done.stderr) == (b"found\n", b"")
+
+
+def test_a_python_may_lie_anywhere(tmp_path: Path) -> None:
+    odd = tmp_path / 'it\'s a "dir" $HOME'
+    odd.mkdir()
+    python = odd / "python 3"
+    python.symlink_to(sys.executable)
+    with started(LocalConnection(), tmp_path / "a b'c", python=str(python)) as channel:
+        assert read_exactly(channel, len(STARTED)) == STARTED
+
+
+def test_a_leading_tilde_stays_the_home() -> None:
+    assert quote_path("~/my python") == "\"$HOME\"/'my python'"
+    assert quote_path("/a b") == "'/a b'"
+
+
+def test_a_shell_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/no/shell")
+    error = error_of(LocalConnection(), tmp_path)
+    assert (error.code, error.whose) == ("no_shell", "site")
+    assert "/no/shell" in error.message
+
+
+def test_local_connections_use_our_own_python() -> None:
+    assert LocalConnection().python == sys.executable
