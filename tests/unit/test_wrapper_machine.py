@@ -1,0 +1,287 @@
+"""The wrapper's machine under any order of events: what it must always, and what it must never do."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koalapy_adapters.messages import Report
+from koalapy_adapters.wrapper import events as e
+from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.wrapper.machine import Machine, Settings
+
+NODES = ["one", "two"]
+PHASES = ["started", "at_barrier", "released", "running", "ended"]
+ENDINGS = {"exited", "killed", "walltime", "left_barrier", "restarted", "failed", "cancelled"}
+SETTINGS = Settings(
+    tag="k00000000000001",
+    batch_id="17",
+    barrier_timeout=300 * SECOND,
+    walltime=600 * SECOND,
+    grace=5 * SECOND,
+    orphan_timeout=120 * SECOND,
+)
+ERROR = e.failure("bad", "request", "It is bad.", "Make it good.")
+
+nodes = st.sampled_from(NODES)
+happenings = st.one_of(
+    st.just(e.EnvironmentCaptured()),
+    st.just(e.PreparationFailed(ERROR)),
+    st.builds(e.NodeReady, nodes, st.just("10.0.0.1")),
+    st.builds(e.NodeFailed, nodes, st.just(ERROR)),
+    st.builds(e.NodeStarted, nodes, st.integers(0, 10**6)),
+    st.builds(
+        e.ProcessEnded, nodes, st.integers(0, 10**6), st.sampled_from([0, 0, 0, 3, 137]), st.sampled_from([0, 9])
+    ),
+    st.builds(e.NodeEmptied, nodes),
+    st.builds(e.NodeLost, nodes),
+    st.just(e.Signalled()),
+    st.just(e.RelayEntered()),
+    st.just(e.RelayLost()),
+    st.just(e.ReleaseHeard(0, [[0, "a"], [0, "b"]])),
+    st.builds(e.StopHeard, st.booleans()),
+    st.just(e.SharedReached()),
+    st.just(e.RecordWritten()),
+    st.just(e.RecordFailed("full")),
+    st.none(),  # nothing but time
+)
+LIVED: list[list[Any]] = [  # how far it may have come before things go wrong
+    [],
+    [e.RelayEntered(), e.EnvironmentCaptured(), *(e.NodeReady(node, "10.0.0.1") for node in NODES)],
+]
+LIVED.append([*LIVED[1], e.ReleaseHeard(0, [[0, "a"], [0, "b"]]), *(e.NodeStarted(node, 5) for node in NODES)])
+histories = st.builds(
+    lambda lived, rest: [(0, event) for event in lived] + rest,
+    st.sampled_from(LIVED),
+    st.lists(st.tuples(st.integers(0, 40 * SECOND), happenings), max_size=60),
+)
+
+
+class World:
+    """Plays a history to the machine, and keeps what it wanted done."""
+
+    def __init__(self) -> None:
+        self.now = 1000 * SECOND
+        self.machine = Machine(SETTINGS, self.now)
+        self.commands: list[tuple[int, Any]] = []
+        self.handle(e.Claimed([e.Node(name, 2) for name in NODES]))
+
+    def handle(self, event: Any) -> None:
+        self._keep(self.machine.handle(self.now, event))
+
+    def pass_time(self, until: int) -> None:
+        """Wake the machine whenever it wants."""
+        for _ in range(1000):
+            due = self.machine.next_wakeup()
+            if due is None or due > until:
+                self.now = until
+                return
+            self.now = max(self.now, due)
+            self._keep(self.machine.tick(self.now))
+        raise AssertionError("it wakes up again and again")
+
+    def play(self, history: Sequence[tuple[int, Any]]) -> None:
+        for pause, event in history:
+            self.pass_time(self.now + pause)
+            if event is not None:
+                self.handle(event)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [command for _, command in self.commands if isinstance(command, kind)]
+
+    def at(self, kind: type[Any]) -> list[int]:
+        return [at for at, command in self.commands if isinstance(command, kind)]
+
+    @property
+    def said(self) -> list[Report]:
+        return [command.report for command in self.of(e.SayReport)]
+
+    def _keep(self, commands: list[Any]) -> None:
+        self.commands += [(self.now, command) for command in commands]
+
+
+@settings(max_examples=400)
+@given(histories)
+def test_whatever_happens(history: list[tuple[int, Any]]) -> None:
+    world = World()
+    world.play(history)
+    phases = [PHASES.index(report.phase) for report in world.said]
+    assert phases == sorted(phases), "a phase went back"
+    assert len(world.of(e.ReleaseNodes)) <= 1, "the program was started twice"
+    assert len(world.of(e.PrepareNodes)) <= 1
+    assert len(world.of(e.Leave)) <= 1
+    if world.of(e.Leave):
+        assert isinstance(world.commands[-1][1], e.Leave), "it went on after it left"
+    decided = [report.ending for report in world.said if report.ending]
+    assert set(decided) <= ENDINGS
+    assert len(set(decided)) <= 1, "an ending was decided twice"
+    stops = world.at(e.StopNodes)
+    assert not stops or all(at <= stops[0] for at in world.at(e.ReleaseNodes)), "it was released after its stop"
+
+
+@settings(max_examples=400)
+@given(histories)
+def test_it_neither_says_an_end_nor_leaves_before_the_record_is_there_or_cannot_be(
+    history: list[tuple[int, Any]],
+) -> None:
+    world = World()
+    settled = recorded = False
+    for pause, event in history:
+        world.pass_time(world.now + pause)
+        if event is not None:
+            world.handle(event)
+        written = world.at(e.WriteRecord)
+        settled = settled or (
+            bool(written)
+            and (isinstance(event, e.RecordWritten | e.RecordFailed) or world.now >= written[0] + 5 * SECOND)
+        )
+        assert settled or all(report.phase != "ended" for report in world.said)
+        recorded = recorded or (bool(written) and isinstance(event, e.RecordWritten))
+        assert recorded or not world.of(e.Leave) or world.now >= written[0] + 60 * SECOND
+
+
+@settings(max_examples=200)
+@given(histories)
+def test_it_always_leaves_in_the_end(history: list[tuple[int, Any]]) -> None:
+    """Even if nothing ever answers any more: every wait has its deadline."""
+    world = World()
+    world.play(history)
+    world.pass_time(world.now + 2 * 3600 * SECOND)
+    assert len(world.of(e.Leave)) == 1
+    assert world.of(e.WriteRecord)
+    assert world.machine.next_wakeup() is None
+    final = world.of(e.WriteRecord)[-1].report
+    assert final.phase == "ended"
+    assert final.ending in ENDINGS
+    assert final.ended_at is not None
+
+
+@settings(max_examples=200)
+@given(histories)
+def test_a_program_that_was_released_is_stopped_or_over_before_it_leaves(history: list[tuple[int, Any]]) -> None:
+    world = World()
+    emptied = set()
+    for pause, event in history:
+        world.pass_time(world.now + pause)
+        if event is not None:
+            world.handle(event)
+            if isinstance(event, e.NodeEmptied | e.NodeLost):
+                emptied.add(event.node)
+        if world.of(e.WriteRecord) and emptied != set(NODES):
+            assert len(world.of(e.AbandonNodes)) >= 2, "a node was left behind that was not given up"
+
+
+def ready() -> World:
+    world = World()
+    world.handle(e.RelayEntered())
+    world.handle(e.EnvironmentCaptured())
+    for node in NODES:
+        world.handle(e.NodeReady(node, "10.0.0.1"))
+    return world
+
+
+def released() -> World:
+    world = ready()
+    world.handle(e.ReleaseHeard(0, [[0, "10.0.0.1"]] * 4))
+    for node in NODES:
+        world.handle(e.NodeStarted(node, world.now))
+    return world
+
+
+def empty(world: World) -> Report:
+    """All nodes report that nothing is left; what is on record then."""
+    for node in NODES:
+        world.handle(e.NodeEmptied(node))
+    report: Report = world.of(e.WriteRecord)[-1].report
+    return report
+
+
+def test_all_nodes_must_be_ready_for_the_barrier() -> None:
+    world = World()
+    world.handle(e.EnvironmentCaptured())
+    world.handle(e.NodeReady("one", "a"))
+    assert world.machine.report().phase == "started"
+    world.handle(e.NodeReady("two", "b"))
+    assert world.machine.report().phase == "at_barrier"
+    assert world.machine.report().nodes == [["one", "a", 2], ["two", "b", 2]]
+
+
+def test_the_barrier_is_left_exactly_at_its_time_out() -> None:
+    world = ready()
+    entered = world.now
+    world.pass_time(entered + SETTINGS.barrier_timeout - 1)
+    assert world.of(e.StopNodes) == []
+    world.pass_time(entered + SETTINGS.barrier_timeout)
+    assert world.at(e.StopNodes) == [entered + SETTINGS.barrier_timeout]
+    world.handle(e.ReleaseHeard(0, []))
+    assert world.of(e.ReleaseNodes) == []
+    assert empty(world).ending == "left_barrier"
+
+
+def test_the_walltime_counts_from_the_release() -> None:
+    world = ready()
+    world.pass_time(world.now + 200 * SECOND)
+    at_release = world.now
+    world.handle(e.ReleaseHeard(0, []))
+    world.pass_time(at_release + SETTINGS.walltime)
+    assert world.at(e.StopNodes) == [at_release + SETTINGS.walltime]
+    assert world.of(e.StopNodes) == [e.StopNodes(SETTINGS.grace)]
+    assert empty(world).ending == "walltime"
+
+
+def test_started_at_is_the_last_nodes() -> None:
+    world = ready()
+    world.handle(e.ReleaseHeard(0, []))
+    world.handle(e.NodeStarted("two", 77))
+    assert world.machine.report().phase == "released"
+    world.handle(e.NodeStarted("one", 55))
+    assert (world.machine.report().phase, world.machine.report().started_at) == ("running", 77)
+
+
+def test_a_stop_during_the_walltimes_grace_changes_no_ending() -> None:
+    world = released()
+    world.pass_time(world.now + SETTINGS.walltime)
+    world.handle(e.StopHeard(False))
+    world.handle(e.StopHeard(True))
+    assert world.of(e.StopNodes) == [e.StopNodes(SETTINGS.grace), e.StopNodes(0)]
+    assert empty(world).ending == "walltime"
+
+
+def test_processes_that_our_stop_killed_do_not_count_as_killed() -> None:
+    world = released()
+    world.handle(e.ProcessEnded("one", world.now, 3, 0))
+    world.handle(e.ProcessEnded("two", world.now, 143, 15))
+    report = empty(world)
+    assert (report.ending, report.exit_status) == ("exited", 3)
+
+
+def test_it_is_an_orphan_only_without_both() -> None:
+    world = released()
+    start = world.now
+    world.handle(e.RelayLost())
+    for _ in range(3):
+        world.pass_time(world.now + 100 * SECOND)
+        world.handle(e.SharedReached())
+    assert world.of(e.StopNodes) == []
+    world.pass_time(world.now + SETTINGS.orphan_timeout)
+    assert world.at(e.StopNodes) == [start + 300 * SECOND + SETTINGS.orphan_timeout]
+    error = empty(world).error
+    assert error is not None
+    assert error["code"] == "orphaned"
+
+
+def test_a_second_start_says_restarted_and_never_prepares() -> None:
+    machine = Machine(SETTINGS, 0)
+    [write] = machine.handle(0, e.ClaimedBefore(None))
+    assert write.only_if_none
+    assert write.report.ending == "restarted"
+    assert machine.handle(1, e.ReleaseHeard(0, [])) == []
+    assert machine.handle(2, e.RecordWritten()) == []
+    assert machine.handle(3, e.RelayEntered()) == [e.SayReport(write.report), e.Leave(1)]
+
+
+def test_a_revoked_one_leaves_at_once() -> None:
+    machine = Machine(SETTINGS, 0)
+    assert machine.handle(0, e.AttemptRevoked()) == [e.Leave(0)]
+    assert machine.handle(1, e.RelayEntered()) == []
+    assert machine.next_wakeup() is None
