@@ -1,0 +1,346 @@
+"""The local queue as its users have it: real commands, real jobs, through the dialect that the KCM uses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koalapy_adapters import errors
+from koalapy_adapters.batch import local
+from koalapy_adapters.batch.protocol import BatchJob, Capacity, Dialect, JobStatus, Site
+from koalapy_adapters.errors import Result
+
+Await = Callable[..., Any]
+
+
+class Queue:
+    """One local queue, asked through its dialect."""
+
+    def __init__(self, shared: Path, command: list[str], slots: int) -> None:
+        self.shared = shared
+        self.site = Site(user="me", directory=str(shared), command=command, slots=slots)
+        self.number = 0
+        local.parse_describe(run(local.describe_argv(self.site)))
+
+    def submit(self, script: str, processors: int = 1, walltime_s: int = 600, **wishes: Any) -> str:
+        """A tagged job whose wrapper is this line for sh; its batch id."""
+        self.number += 1
+        job = self.job(script, processors, walltime_s, **wishes)
+        path = Path(job.directory, "script")
+        path.write_text(local.script(job))
+        return local.parse_submit(run(local.submit_argv(job, str(path))))
+
+    def job(self, script: str, processors: int = 1, walltime_s: int = 600, **wishes: Any) -> BatchJob:
+        tag = f"k{self.number:014d}"
+        directory = self.shared / "inst" / tag
+        directory.mkdir(parents=True, exist_ok=True)
+        return BatchJob(tag, str(directory), ["/bin/sh", "-c", script], processors, walltime_s, **wishes)
+
+    def capacity(self) -> Capacity:
+        return local.parse_capacity(self.site, [run(argv) for argv in local.capacity_argvs(self.site)])
+
+    def status(self, batch_id: str) -> JobStatus:
+        return local.parse_status(run(local.status_argv([batch_id])))[batch_id]
+
+    def cancel(self, *batch_ids: str) -> None:
+        local.parse_cancel(run(local.cancel_argv(batch_ids)))
+
+    def find(self, number: int) -> JobStatus | None:
+        tag = f"k{number:014d}"
+        return local.parse_find(run(local.find_argv(self.site, tag)), tag)
+
+    def directory(self, number: int) -> Path:
+        return self.shared / "inst" / f"k{number:014d}"
+
+    def state(self) -> dict[str, Any]:
+        return dict(json.loads((self.shared / "local-queue/queue.json").read_text()))
+
+    def keeper(self, number: int) -> int:
+        return int(next(job["keeper"] for job in self.state()["jobs"] if job["id"] == number))
+
+
+def run(argv: list[str]) -> Result:
+    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+    return Result(argv, done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def queue(tmp_path: Path, pushed: Path, processes: Callable[[bytes], list[int]]) -> Iterator[Queue]:
+    yield (made := Queue(tmp_path, [sys.executable, "-I", "-S", str(pushed)], slots=4))
+    for pid in processes(f"@{made.shared}/local-queue".encode()):
+        os.kill(pid, signal.SIGKILL)
+
+
+def ended(queue: Queue, batch_id: str, await_that: Await) -> JobStatus:
+    await_that(lambda: queue.status(batch_id).state == "ended")
+    return queue.status(batch_id)
+
+
+def test_it_is_a_dialect() -> None:
+    offered = {name for name in Dialect.__annotations__ if hasattr(local, name)}
+    assert offered == set(Dialect.__annotations__)
+
+
+def test_a_job_runs_and_its_exit_status_is_known(queue: Queue, await_that: Await) -> None:
+    batch_id = queue.submit("echo here; echo there >&2; pwd; exit 3")
+    status = ended(queue, batch_id, await_that)
+    assert (status.ending, status.exit_status, status.name) == ("exited", 3, "k00000000000001")
+    assert (queue.directory(1) / "batch.out").read_text() == f"here\nthere\n{queue.directory(1)}\n"
+
+
+def test_inside_a_job_the_dialect_knows_where_it_is(queue: Queue, await_that: Await) -> None:
+    batch_id = queue.submit("env", processors=3)
+    ended(queue, batch_id, await_that)
+    environment = dict(line.split("=", 1) for line in (queue.directory(1) / "batch.out").read_text().splitlines())
+    assert local.batch_id(environment) == batch_id
+    assert local.restarts(environment) == 0
+    [host] = local.hosts(environment, lambda path: "")
+    assert (host.name, host.processors) == (os.uname().nodename, 3)
+    assert local.launch(environment, [], []) == []
+
+
+def test_a_jobs_environment_is_a_clean_one(queue: Queue, await_that: Await, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCM_PRIVATE", "x")
+    batch_id = queue.submit("env; ls -l /proc/$$/fd | wc -l")
+    ended(queue, batch_id, await_that)
+    assert "KCM_PRIVATE" not in (queue.directory(1) / "batch.out").read_text()
+
+
+def test_slots_are_given_first_come_first_served(queue: Queue, await_that: Await) -> None:
+    def hold(processors: int) -> str:
+        return queue.submit(
+            f"echo >began; while [ ! -e go ]; do sleep 0.01; done; echo {number} >>../order", processors
+        )
+
+    ids = [hold(3), hold(2), hold(1)]
+    await_that((queue.directory(1) / "began").exists)
+    assert [queue.status(i).state for i in ids] == ["running", "queued", "queued"], "a small job passed a larger one"
+    capacity = queue.capacity()
+    assert (capacity.total, capacity.idle, capacity.ours, capacity.others) == (4, 0, 3, 0)
+    assert capacity.allocated == ["k00000000000001"]
+    assert capacity.pending == ["k00000000000002", "k00000000000003"]
+    assert set(capacity.statuses) == set(ids)
+    (queue.directory(1) / "go").touch()
+    await_that(lambda: all((queue.directory(n) / "began").exists() for n in (2, 3)))
+    assert (queue.capacity().idle, queue.capacity().free_nodes) == (1, [[1, 1]])
+    for number in (2, 3):
+        (queue.directory(number) / "go").touch()
+    for batch_id in ids:
+        assert ended(queue, batch_id, await_that).exit_status == 0
+    assert (queue.capacity().idle, set(queue.capacity().statuses)) == (4, set(ids))
+
+
+def test_others_jobs_are_counted_as_others(queue: Queue, tmp_path: Path, await_that: Await) -> None:
+    script = tmp_path / "mine.sh"
+    script.write_text(f"#!/bin/sh\n#KOALA processors=3\n#KOALA directory={tmp_path}\nsleep 600\n")
+    argv = [str(tmp_path / "local-queue/queue"), "submit", str(script)]
+    ids = [json.loads(run(argv).stdout)["id"] for _ in range(2)]
+    await_that(lambda: queue.capacity().others == 3)
+    capacity = queue.capacity()
+    assert (capacity.ours, capacity.waiting_local, capacity.idle, capacity.statuses) == (0, 1, 0, {})
+    queue.cancel(*ids)
+
+
+def test_a_cancel_ends_the_whole_tree(queue: Queue, await_that: Await, processes: Callable[[bytes], list[int]]) -> None:
+    batch_id = queue.submit("(setsid sleep 600 &); trap 'echo told; exit 9' TERM; echo >began; sleep 600 & wait")
+    await_that((queue.directory(1) / "began").exists)
+    queue.cancel(batch_id)
+    status = ended(queue, batch_id, await_that)
+    assert (status.ending, status.exit_status) == ("cancelled", 9)
+    assert "told" in (queue.directory(1) / "batch.out").read_text()
+    assert processes(f"KOALA_LOCAL_JOB={batch_id}".encode()) == []
+
+
+def test_a_queued_job_is_cancelled_without_having_run(queue: Queue) -> None:
+    first, second = queue.submit("sleep 600", 4), queue.submit("echo >ran")
+    queue.cancel(second)
+    assert (queue.status(second).state, queue.status(second).ending) == ("ended", "cancelled")
+    queue.cancel(first, second, "999@" + second.partition("@")[2])
+    assert not (queue.directory(2) / "ran").exists()
+
+
+def test_a_walltime_is_kept(queue: Queue, await_that: Await) -> None:
+    status = ended(queue, queue.submit("sleep 600", walltime_s=1), await_that)
+    assert (status.ending, status.exit_status) == ("walltime", 143)
+
+
+def test_what_a_job_leaves_behind_is_ended(
+    queue: Queue, await_that: Await, processes: Callable[[bytes], list[int]]
+) -> None:
+    batch_id = queue.submit("(setsid sleep 600 </dev/null >/dev/null 2>&1 &); exit 0")
+    assert ended(queue, batch_id, await_that).ending == "exited"
+    assert processes(f"KOALA_LOCAL_JOB={batch_id}".encode()) == []
+
+
+def test_when_a_keeper_is_killed_its_job_is_lost_honestly(
+    queue: Queue, await_that: Await, processes: Callable[[bytes], list[int]]
+) -> None:
+    first, second = queue.submit("echo >began; (setsid sleep 600 &); sleep 600", 4), queue.submit("echo >ran")
+    await_that((queue.directory(1) / "began").exists)
+    os.kill(queue.keeper(1), signal.SIGKILL)
+    status = queue.status(first)
+    assert (status.state, status.ending, status.exit_status) == ("ended", "lost", None)
+    assert processes(f"KOALA_LOCAL_JOB={first}".encode()) == []
+    assert ended(queue, second, await_that).exit_status == 0
+
+
+def test_jobs_outlive_whoever_submitted_them(queue: Queue, await_that: Await) -> None:
+    """Killed with its whole process group, as a KCM's connection may be."""
+    job = queue.job("echo >began; while [ ! -e go ]; do sleep 0.01; done; exit 4")
+    script = Path(job.directory, "script")
+    script.write_text(local.script(job))
+    words = " ".join(local.submit_argv(job, str(script)))
+    shell = subprocess.Popen(["/bin/sh", "-c", f"{words}; sleep 600"], start_new_session=True, stdout=subprocess.PIPE)
+    assert shell.stdout is not None
+    batch_id = json.loads(shell.stdout.readline())["id"]
+    await_that(Path(job.directory, "began").exists)
+    os.killpg(shell.pid, signal.SIGKILL)
+    shell.wait()
+    shell.stdout.close()
+    assert queue.status(batch_id).state == "running"
+    Path(job.directory, "go").touch()
+    assert ended(queue, batch_id, await_that).exit_status == 4
+
+
+def test_a_job_whose_keeper_was_never_told_to_go_did_not_run(queue: Queue, tmp_path: Path) -> None:
+    """The submitting command dies between writing the state and its word: the job is lost, not run twice."""
+    state = queue.state()
+    state["jobs"] = [dict(_job(tmp_path), keeper=0)]
+    (tmp_path / "local-queue/queue.json").write_text(json.dumps(state))
+    found = queue.find(1)
+    assert found is not None
+    assert (found.state, found.ending) == ("ended", "lost")
+
+
+def test_after_a_reboot_what_ran_is_lost(queue: Queue, tmp_path: Path) -> None:
+    """Even if another process has the keeper's id and start time by now."""
+    state = queue.state()
+    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    state.update(boot="another", jobs=[dict(_job(tmp_path), keeper=os.getpid(), keeper_start=start)])
+    (tmp_path / "local-queue/queue.json").write_text(json.dumps(state))
+    found = queue.find(1)
+    assert found is not None
+    assert found.ending == "lost"
+
+
+def test_many_at_once_are_all_kept(queue: Queue, await_that: Await) -> None:
+    jobs = []
+    for number in range(1, 25):
+        queue.number = number
+        job = queue.job(f"echo {number} >>../ran")
+        Path(job.directory, "script").write_text(local.script(job))
+        jobs.append(local.submit_argv(job, job.directory + "/script"))
+    with ThreadPoolExecutor(4) as pool:
+        ids = [local.parse_submit(result) for result in pool.map(run, jobs)]
+    assert len(set(ids)) == 24
+    for batch_id in ids:
+        assert ended(queue, batch_id, await_that).exit_status == 0
+    ran = (queue.shared / "inst/ran").read_text().split()
+    assert sorted(map(int, ran)) == list(range(1, 25))
+
+
+def test_two_directories_are_two_queues(queue: Queue, tmp_path: Path, await_that: Await) -> None:
+    other = Queue(tmp_path / "other", queue.site.command, slots=1)
+    held, free = queue.submit("sleep 600", 4), other.submit("echo >ran")
+    assert ended(other, free, await_that).exit_status == 0
+    assert queue.status(held).state == "running"
+    assert local.parse_status(run(local.status_argv([free]))).keys() == {free}
+
+
+def test_a_job_is_found_by_its_tag_long_after_it_left(queue: Queue, await_that: Await, tmp_path: Path) -> None:
+    batch_id = queue.submit("exit 5")
+    ended(queue, batch_id, await_that)
+    state = queue.state()
+    for job in state["jobs"]:
+        job["ended_at"] -= 3600 * 1_000_000
+    (tmp_path / "local-queue/queue.json").write_text(json.dumps(state))
+    assert queue.capacity().statuses == {}
+    found = queue.find(1)
+    assert found is not None
+    assert (found.batch_id, found.exit_status) == (batch_id, 5)
+    assert queue.find(99) is None
+
+
+def test_more_than_there_are_slots_is_refused(queue: Queue) -> None:
+    with pytest.raises(errors.RequestError, match="5 processors, and the local queue has 4") as caught:
+        queue.submit("true", 5)
+    assert caught.value.code == "too_many_processors"
+    assert queue.capacity().pending == []
+
+
+def test_a_job_that_no_longer_fits_is_stuck_and_holds_up_nobody(queue: Queue, await_that: Await) -> None:
+    first, large = queue.submit("sleep 600", 4), queue.submit("true", 4)
+    queue.site = queue.site._replace(slots=2)
+    queue.capacity()
+    small = queue.submit("true", 1)
+    queue.cancel(first)
+    assert ended(queue, small, await_that).exit_status == 0
+    assert queue.status(large).stuck == "too_many_processors"
+
+
+def test_native_wishes_reach_the_script_and_bad_ones_are_told(queue: Queue, await_that: Await) -> None:
+    assert ended(queue, queue.submit("sleep 600", native=["walltime=1"]), await_that).ending == "walltime"
+    with pytest.raises(errors.RequestError, match="colour=red"):
+        queue.submit("true", native=["colour=red"])
+
+
+def test_a_directory_that_is_gone_ends_the_job_and_not_the_queue(queue: Queue, await_that: Await) -> None:
+    job = queue.job("true")
+    script = queue.shared / "script"
+    script.write_text(local.script(job._replace(directory=str(queue.shared / "gone"))))
+    batch_id = local.parse_submit(run(local.submit_argv(job, str(script))))
+    assert ended(queue, batch_id, await_that).exit_status == 126
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["submit"], ["--directory", "/tmp"], ["--directory", "/tmp/x", "dance"], ["--slots", "many", "status"]],
+)
+def test_called_badly_it_says_how(queue: Queue, words: list[str]) -> None:
+    result = run([*queue.site.command, "local-queue", *words])
+    assert result.exit_status == 2
+    assert "usage" in result.stderr
+
+
+def test_a_directory_that_cannot_be_used_is_the_sites_fault(queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    site = queue.site._replace(directory=str(tmp_path / "file"))
+    with pytest.raises(errors.SiteError, match="cannot be used"):
+        local.parse_describe(run(local.describe_argv(site)))
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        (Result([], None, "", ""), errors.TransientError),
+        (Result([], 1, "", "python3: not found"), errors.UnreadableError),
+        (Result([], 0, "{}", ""), errors.UnreadableError),
+        (Result([], 0, "[]", ""), errors.UnreadableError),
+        (Result([], 0, '{"jobs": [{"id": "1"}]}', ""), errors.UnreadableError),
+        (Result([], 0, '{"jobs": [{"id": "1@x", "state": "dreaming"}]}', ""), errors.UnreadableError),
+    ],
+    ids=["time-out", "no python", "nothing", "a list", "half a job", "unknown state"],
+)
+def test_an_answer_that_is_none_is_an_error(result: Result, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        local.parse_status(result)
+
+
+def _job(directory: Path) -> dict[str, Any]:
+    return {
+        "id": 1,
+        "name": "k00000000000001",
+        "directory": str(directory),
+        "output": str(directory / "out"),
+        "processors": 1,
+        "walltime_s": 60,
+        "submitted_at": 1,
+        "state": "running",
+        "keeper_start": 0,
+    }
