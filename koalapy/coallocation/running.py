@@ -267,14 +267,14 @@ def out_of_reach(records: Records, now: Instant, cluster: str) -> None:
     asked_anew(records, now, cluster)
     for job, component in list(records.live(cluster)):
         if job.state is JobState.RUNNING and component.state.facts.released and not component.state.final:
-            _update(records, now, job, component, {"state": _S.UNKNOWN})
+            _update(records, now, records.jobs[job.id], component, {"state": _S.UNKNOWN})
 
 
 def asked_anew(records: Records, now: Instant, cluster: str) -> None:
     """Nothing there counts as missing until its next KCM says so: only what it could see all the time is lost."""
     for job, component in list(records.live(cluster)):
         if not component.state.final:
-            _update(records, now, job, component, {"unknown_since": None})
+            _update(records, now, records.jobs[job.id], component, {"unknown_since": None})
 
 
 def finish_if_over(records: Records, now: Instant, job: Job) -> None:

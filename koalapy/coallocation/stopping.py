@@ -67,8 +67,7 @@ def owe_what_is_out_of_reach(records: Records, now: Instant, job: Job, reachable
     for component in job.live:
         if component.cluster in reachable or component.cluster is None:
             continue
-        may_run = component.state.facts.released and not component.state.final
-        if may_run and not nobody_waits:
+        if _may_run(component) and not nobody_waits:
             continue
         attempt = job.attempt_of(component)
         records.owe(Debt(attempt=attempt, cluster=component.cluster, batch_id=component.batch_id, since=now))
@@ -76,6 +75,11 @@ def owe_what_is_out_of_reach(records: Records, now: Instant, job: Job, reachable
         state = component.state if component.state.final else ComponentState.CANCELLED
         job = job.with_component(component.index, gone=True, state=state, ended_at=component.ended_at or now)
     return records.put(job)
+
+
+def _may_run(component: Component) -> bool:
+    """Whether its program may be running: not if its end was told, but one that is only taken for lost may live on."""
+    return component.state.facts.released and (not component.state.final or component.unknown_since is not None)
 
 
 def settle(records: Records, now: Instant, job: Job, max_submissions: int, max_completions: int) -> None:

@@ -787,3 +787,33 @@ def test_what_was_told_to_end_has_not_failed(play: Play) -> None:
     assert play.job(job).components[0].state is ComponentState.CANCELLED
     (ended,) = [each for each in play.history if each.kind == "component_ended"]
     assert "message" not in ended.details
+
+
+def test_all_components_of_a_job_on_a_cluster_out_of_reach_are_unknown(play: Play) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "alpha"))
+    play.run(job)
+    play.lose("alpha")
+    assert [each.state for each in play.job(job).components] == [ComponentState.UNKNOWN] * 2
+
+
+def test_the_next_try_waits_for_what_was_only_taken_for_lost(play: Play) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.wake()
+    assert play.job(job).state is JobState.STOPPING
+    play.lose("alpha")
+    assert play.job(job).state is JobState.STOPPING
+    play.reach("alpha")
+    assert play.job(job).completion_failures == 1
+
+
+def test_a_koalad_that_comes_late_leaves_nobody_out(play: Play) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
+    needed, late = play.attempts(job)
+    play.come(needed)
+    play.tell(play.report(late, "started"))
+    commands = play.tell(after=Duration(2 * play.settings.barrier_timeout))
+    assert not any(isinstance(command, ReleaseComponent) for command in commands)
+    assert play.job(job).state is JobState.STOPPING

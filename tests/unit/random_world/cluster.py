@@ -56,7 +56,7 @@ class Trace:
     exit_status: int | None = None
     ending: str = ""
     reason: Reason | None = None
-    sign_at: Instant = Instant(0)
+    sign_at: Instant | None = None
 
     @property
     def may_run(self) -> bool:
@@ -65,7 +65,8 @@ class Trace:
         return self.running or self.alive or queued
 
     def report(self) -> ComponentReported:
-        assert self.command is not None and self.batch is not None
+        assert self.command is not None
+        assert self.batch is not None
         node = Node(f"n{self.attempt.component}", "10.0.0.1", self.command.request.processors)
         return ComponentReported(
             attempt=self.attempt, batch_id=self.batch.id, phase=self.phase, nodes=(node,), exit_status=self.exit_status,
@@ -127,8 +128,8 @@ class Cluster:
 
     # ---- wrappers
 
-    def step(self, trace: Trace, now: Instant, dice: Random, calm: bool) -> None:
-        """The attempt's wrapper goes on by one step; in calm all goes well."""
+    def step(self, trace: Trace, now: Instant, dice: Random, smooth: bool, well: bool) -> None:
+        """The attempt's wrapper goes on by one step. `smooth`: it can start its program; `well`: that ends well."""
         batch = trace.batch
         assert batch is not None
         if not trace.alive:
@@ -139,14 +140,14 @@ class Cluster:
         elif trace.phase == "":
             self._claim(trace, now)
         elif trace.phase == "started":
-            self._prepare(trace, now, dice, calm)
+            self._prepare(trace, now, None if smooth else dice)
         elif trace.phase == "at_barrier" and trace.released:
             self._enter(trace, "released", now)
         elif trace.phase == "released":
             trace.running, trace.runs = True, trace.runs + 1
             self._enter(trace, "running", now)
-        elif trace.phase == "running":
-            status = 0 if calm else dice.choice((0, 0, 0, 0, 3, 137))
+        elif trace.phase == "running" and dice.random() < 0.3:
+            status = 0 if well else dice.choice((0, 0, 0, 0, 3, 137))
             self._ended(trace, now, "killed" if status == 137 else "exited", status)
 
     def clocks(self, now: Instant) -> None:
@@ -167,8 +168,8 @@ class Cluster:
             trace.claim = "claimed"
             self._enter(trace, "started", now)
 
-    def _prepare(self, trace: Trace, now: Instant, dice: Random, calm: bool) -> None:
-        trace.reason = None if calm else dice.choice((None,) * 12 + (NO_NODE, NO_NODE, NO_EXECUTABLE))
+    def _prepare(self, trace: Trace, now: Instant, dice: Random | None) -> None:
+        trace.reason = dice.choice((None,) * 12 + (NO_NODE, NO_NODE, NO_EXECUTABLE)) if dice else None
         if trace.reason:
             self._ended(trace, now, "failed", None)
         else:
@@ -195,5 +196,3 @@ class Cluster:
     def ours(self) -> Iterator[Trace]:
         """Attempts with a batch job that has not ended."""
         return (trace for trace in self.traces.values() if trace.batch is not None and trace.batch.state != "ended")
-
-

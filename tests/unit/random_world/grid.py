@@ -44,6 +44,7 @@ class Grid:
         self.promises = Promises(self, queue is fcfs)
         self.store = MemoryStore(INSTANCE)
         self.kcms: dict[str, Kcm] = {}
+        self.connected_at: dict[str, Instant] = {}
         self._epoch = 0
         self.full = False  # the store's disk
         self.killed_in = 0  # after so many steps of a commit and what follows it
@@ -66,6 +67,7 @@ class Grid:
         """One batch; none is taken while the store is failing."""
         promise(not self.stuck, "one commit at a time")
         self.decided_at = self.now
+        self.promises.of_events(event for delivery in deliveries for event in delivery.events)
         self._do(lambda: self.driver.step(deliveries))
 
     def retry(self) -> None:
@@ -88,6 +90,7 @@ class Grid:
             wakeup = self.engine.next_wakeup()
             if wakeup is None or wakeup > self.now or self.full or self.killed_in > 0:
                 return
+            self.decided_at = self.now
             self.driver.step([])
         promise(False, "time alone makes no busy loop", wakeup)
 
@@ -104,6 +107,8 @@ class Grid:
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
         self._maybe_killed()
         command = entry.command
+        if doubt:
+            self.promises.of_doubt(command)
         if isinstance(command, CollectOutput):
             self.collecting[entry.number] = command
         elif not isinstance(command, WatchCluster) and command.cluster in self.kcms:
@@ -125,6 +130,7 @@ class Grid:
 
     def connect(self, name: str) -> None:
         self._epoch += 1
+        self.connected_at[name] = self.now
         records = self.engine.records
         known = [job.attempt_of(component) for job, component in records.live(name)]
         debts = [attempt for attempt, debt in records.debts.items() if debt.cluster == name]

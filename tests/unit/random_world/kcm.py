@@ -27,6 +27,7 @@ NO_FILE = Reason("no_file", "request", "There is no such file.", "Make it.")
 NO_QUEUE = Reason("no_such_queue", "request", "There is no such queue.", "", command="sbatch", exit_status=1)
 BROKEN = Reason("broken", "site", "Its batch system is broken.", "", command="sbatch", exit_status=1)
 REVOKED = Reason("revoked", "ours", "The attempt was given up before it could start.", "")
+MISSING = ("missing", "")
 REFUSALS = (None,) * 12 + (BUSY, BUSY, BROKEN, NO_QUEUE, NO_FILE)
 
 
@@ -111,12 +112,12 @@ class Kcm:
 
     # ---- commands
 
-    def handle(self, now: Instant, dice: Random, calm: bool) -> None:
-        """Take the oldest message on its way down; in calm all goes well."""
+    def handle(self, now: Instant, dice: Random, smooth: bool) -> None:
+        """Take the oldest message on its way down. `smooth`: the batch system refuses nothing."""
         number, command = self.down.pop(0)
         if isinstance(command, SubmitComponent):
             known = self.known.setdefault(command.attempt, Known())
-            self.up.append(self._submit(known, number, command, now, None if calm else dice))
+            self.up.append(self._submit(known, number, command, now, None if smooth else dice))
         elif isinstance(command, ReleaseComponent):
             self.known.setdefault(command.attempt, Known()).releases.append(number)
         elif isinstance(command, CancelComponent):
@@ -171,6 +172,7 @@ class Kcm:
         if trace.phase and (trace.alive or trace.recorded) and trace.report() != known.told:
             known.told = trace.report()
             self.tell(known.told)
+            known.seen = None if known.seen == MISSING else known.seen
         if trace.batch is None or trace.recorded or _sight(trace.batch) == known.seen:
             return
         known.seen = state, ending = _sight(trace.batch)
@@ -199,7 +201,7 @@ class Kcm:
         if batch is not None and (batch.state == "pending" or (batch.state == "running" and dice.random() < 0.3)):
             self.cluster.kill(trace, now, dice.choice(("signalled", "cancelled")))
         over = trace.claim == "revoked" or trace.recorded or bool(batch and batch.accounting)
-        if (batch is None or batch.state == "ended") and (over or now >= trace.sign_at + ORPHAN):
+        if (batch is None or batch.state == "ended") and (over or now >= (trace.sign_at or 0) + ORPHAN):
             promise(not trace.may_run, "what is gone cannot run", attempt)
             known.gone = True
             self.tell(ComponentGone(attempt=attempt))
@@ -210,7 +212,7 @@ def _sight(batch: BatchJob) -> tuple[str, str]:
     if batch.state == "ended" and batch.accounting is not None:
         return "ended", batch.accounting
     if not batch.listed:
-        return "missing", ""
+        return MISSING
     if batch.state == "running":
         return "suspended" if batch.suspended else "running", ""
     return "queued", ""

@@ -1,13 +1,16 @@
-"""What is promised, each by its name: of every commit, of the programs in the world, and of the engine between steps."""
+"""What is promised, each by its name: of every commit, of the programs in the world, and of the engine at rest."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
-from koalapy.broker.fit import processors_taken
+from koalapy.coallocation import barrier, guard
 from koalapy.engine import Engine
+from koalapy.information.kis import processors_taken
 from koalapy.model.change import Change, Snapshot
-from koalapy.model.commands import CancelComponent, Command, ReleaseComponent, SubmitComponent
+from koalapy.model.commands import CancelComponent, CollectOutput, Command, ReleaseComponent, SubmitComponent
+from koalapy.model.events import ComponentReported, ComponentSeen, Event
 from koalapy.model.identity import AttemptId, JobId, tag_of
-from koalapy.model.job import History, Job
+from koalapy.model.job import History, Job, Outcome
 from koalapy.model.settings import Settings
 from koalapy.model.states import JOB_TRANSITIONS, JobState
 from koalapy.model.units import Instant
@@ -35,6 +38,7 @@ class Grid(Protocol):
     clusters: dict[str, Cluster]
     engine: Engine
     decided_at: Instant  # what is committed was decided then
+    connected_at: dict[str, Instant]
 
 
 class Promises:
@@ -48,13 +52,29 @@ class Promises:
         self._submitted: set[AttemptId] = set()
         self._released: set[AttemptId] = set()
         self._cancelled: set[AttemptId] = set()
+        self._collected: set[JobId] = set()
+        self._heard: dict[AttemptId, str] = {}  # the last word of wrapper or batch system
+
+    def of_events(self, events: Iterable[Event]) -> None:
+        """What koalad is told, before it is."""
+        for event in events:
+            if isinstance(event, ComponentSeen):
+                self._heard[event.attempt] = event.state
+            elif isinstance(event, ComponentReported):
+                self._heard[event.attempt] = event.phase
 
     # ---- of every commit
+
+    def of_doubt(self, command: Command) -> None:
+        """What is sent again after a reconnect."""
+        if isinstance(command, SubmitComponent | ReleaseComponent):
+            promise(command.attempt not in self._cancelled, "nothing is asked of the cancelled", command.attempt)
 
     def of_commit(self, change: Change) -> None:
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
             self._follow(line)
+            self._lost(line)
         for job in jobs.values():
             self._bounds(job)
         for entry in change.sent:
@@ -76,6 +96,16 @@ class Promises:
         promise(before is None or after in JOB_TRANSITIONS[before], "transitions are the table's", (line, before))
         self._states[line.job] = after
 
+    def _lost(self, line: History) -> None:
+        """No sign of it is said only of what was missing on a cluster that was in reach for so long."""
+        if line.kind != "component_ended" or "no sign" not in str(line.details.get("message")):
+            return
+        grid, index = self._grid, line.details["component"]
+        attempt = grid.engine.records.jobs[line.job].attempt_of(grid.engine.records.jobs[line.job].components[index])
+        limit = grid.connected_at[line.details["cluster"]] + grid.settings.orphan_timeout + grid.settings.grace
+        promise(self._heard.get(attempt) == "missing", "what is lost was missing", (attempt, self._heard.get(attempt)))
+        promise(grid.decided_at >= limit, "what is lost was in reach", attempt)
+
     def _bounds(self, job: Job) -> None:
         limits, before = self._grid.settings, self._jobs.get(job.id)
         promise(before is None or not before.state.final, "final is final", job.id)
@@ -85,6 +115,12 @@ class Promises:
         promise(job.overtaken <= limits.max_overtakes, "overtakes are bounded", job.id)
         promise(job.state.active or not job.live, "only what is active lives", job.id)
         promise(not job.state.final or job.finished_at is not None, "over has an instant", job.id)
+        released = all(each.state.facts.released for each in job.present)
+        promise(job.state is not JobState.RUNNING or released, "who runs has been released", job.id)
+        same = before is None or before.state is not JobState.STOPPING or job.state is not JobState.STOPPING
+        same = same or job.outcome in (before and before.outcome, Outcome.CANCELLED)
+        promise(same, "the first outcome counts, or its user's", job.id)
+        promise(job.state is not JobState.DONE or job.reason is None, "done needs no reason", job.id)
         promise(job.state is not JobState.FAILED or job.reason is not None, "failed has a reason", job.id)
 
     def _command(self, command: Command, jobs: dict[JobId, Job]) -> None:
@@ -99,6 +135,9 @@ class Promises:
             once = command.force or command.attempt not in self._cancelled
             promise(once, "an attempt is cancelled once", command.attempt)
             self._cancelled.add(command.attempt)
+        elif isinstance(command, CollectOutput):
+            promise(command.job not in self._collected, "output is collected once", command.job)
+            self._collected.add(command.job)
 
     def _no_other_runs(self, attempt: AttemptId) -> None:
         for cluster in self._grid.clusters.values():
@@ -109,8 +148,14 @@ class Promises:
     def _all_have_come(self, job: Job) -> None:
         for component in job.present:
             attempt = job.attempt_of(component)
+            reached = self._grid.engine.known.is_connected(component.cluster)
+            promise(reached, "nobody is released who cannot be told", attempt)
             trace = self._grid.clusters[component.cluster or ""].traces.get(attempt)
-            promise(trace is not None and "at_barrier" in trace.at, "all are at the barrier", attempt)
+            assert trace is not None, "broken: all were submitted"
+            assert trace.command is not None
+            promise("at_barrier" in trace.at, "all are at the barrier", attempt)
+            leaves = trace.at["at_barrier"] + trace.command.barrier_timeout
+            promise(self._grid.decided_at < leaves, "nobody is released who has left", attempt)
 
     def _over(self, change: Change) -> None:
         """Nothing of a job that is over is left, but debts."""
@@ -161,7 +206,7 @@ class Promises:
             assert view.state is not None, "broken: claims are on clusters that are known"
             promise(view.trouble is None, "claims are on clusters in reach", (job.id, view.trouble))
             promised = sum(
-                processors_taken(each.request, view)
+                processors_taken(each.request, view.settings)
                 for other, each in records.live(name)
                 if other.id not in later
                 and tag_of(records.instance, other.attempt_of(each)) not in view.state.allocated
@@ -187,3 +232,8 @@ class Promises:
         promise(kept.jobs == jobs, "the store has the jobs")
         promise({debt.attempt: debt for debt in kept.debts} == records.debts, "the store has the debts")
         promise(kept.counters == records.counters, "the store has the counters")
+        circle = guard.job_to_give_back(records, self._grid.engine.known.clusters)
+        promise(circle is None, "nobody holds in a circle", circle)
+        for job in jobs:
+            waits = job.state is JobState.CLAIMING and not job.patient
+            promise(not waits or barrier.deadline(job, self._grid.settings), "no claim is for ever", job.id)

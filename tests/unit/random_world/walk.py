@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from random import Random
 
-from koalapy.model.commands import ForgetComponent
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, MeasurementFailed, ReleaseRequested
 from koalapy.model.identity import JobId
@@ -17,6 +16,7 @@ from .grid import Grid
 SICK = Reason("batch_system", "transient", "The batch system does not answer.", "")
 ROUNDS = 600  # of calm, within which everything must be over
 MOST_JOBS = 8
+ENDS = ("signalled", "restarted", "cancelled", "killed", "walltime", "memory", "", "vanished")  # see Cluster.kill
 
 
 class Walk:
@@ -25,10 +25,18 @@ class Walk:
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
         self.grid = Grid(self.dice)
-        faults = self.dice.choice((0, 0.3, 1, 1, 2))
         self._acts = [act for act, weight in QUIET.items() for _ in range(weight)]
-        self._acts += [act for act, weight in FAULTS.items() for _ in range(round(weight * faults))]
-        self._calm = faults == 0
+        self._acts += [act for act, weight in FAULTS.items() for _ in range(weight * self.dice.choice((0, 0, 1, 3)))]
+        self._smooth = self.dice.random() < 0.4  # batch systems and nodes do as they are told
+        self._well = self.dice.random() < 0.3  # programs end well
+        self._begin(self.dice.choice((0, 6, 10)))
+
+    def _begin(self, rounds: int) -> None:
+        """Some jobs are on their way before anything happens."""
+        for _ in range(rounds):
+            self.submit()
+            self.flow()
+            self._pass(SECOND)
 
     def step(self, seed: int) -> None:
         self.dice = Random(seed)
@@ -38,8 +46,8 @@ class Walk:
     # ---- time and messages
 
     def wait(self) -> None:
-        spans = (MILLISECOND, SECOND, 10 * SECOND, 30 * SECOND, MINUTE, 5 * MINUTE, 11 * MINUTE)
-        self._pass(self.dice.choice(spans[: self.dice.randint(1, len(spans))]))
+        spans = (MILLISECOND, SECOND, SECOND, 10 * SECOND, 10 * SECOND, 30 * SECOND, MINUTE, 5 * MINUTE, 11 * MINUTE)
+        self._pass(self.dice.choice(spans))
 
     def wake(self) -> None:
         """koalad is woken when it asked to be."""
@@ -73,7 +81,7 @@ class Walk:
     def handle(self) -> None:
         for kcm in self.grid.kcms.values():
             for _ in range(self.dice.randint(0, len(kcm.down))):
-                kcm.handle(self.grid.now, self.dice, self._calm)
+                kcm.handle(self.grid.now, self.dice, self._smooth)
 
     def look(self) -> None:
         for kcm in self.grid.kcms.values():
@@ -91,11 +99,14 @@ class Walk:
                 self.grid.connect(name)
 
     def flow(self) -> None:
-        """Everything on its way arrives."""
+        """All go on by a step, and everything on its way arrives."""
         self.connect()
+        self.start_jobs()
+        self.work()
+        self.measure()
         for kcm in self.grid.kcms.values():
             while kcm.down:
-                kcm.handle(self.grid.now, self.dice, self._calm)
+                kcm.handle(self.grid.now, self.dice, self._smooth)
             kcm.look(self.grid.now, self.dice)
             while kcm.up:
                 self.grid.inbox += [each for each in [kcm.receive()] if each is not None]
@@ -115,7 +126,7 @@ class Walk:
         for cluster in self.grid.clusters.values():
             for trace in list(cluster.ours()):
                 if self.dice.random() < 0.6:
-                    cluster.step(trace, self.grid.now, self.dice, self._calm)
+                    cluster.step(trace, self.grid.now, self.dice, self._smooth, self._well)
 
     def local_job(self) -> None:
         cluster = self._cluster()
@@ -128,7 +139,7 @@ class Walk:
     def collect(self) -> None:
         for number, command in list(self.grid.collecting.items()):
             if all(cluster in self.grid.kcms for cluster, _ in command.sources):
-                self.grid.collect(number, self._calm or self.dice.random() < 0.8)
+                self.grid.collect(number, self._well or self.dice.random() < 0.8)
 
     # ---- users
 
@@ -157,7 +168,7 @@ class Walk:
 
     def _component(self, index: int) -> ComponentRequest:
         return ComponentRequest(
-            processors=self.dice.choice((1, 2, 2, 3, 4, 6, 9)),
+            processors=self.dice.choice((1, 1, 1, 2, 2, 2, 3, 3, 4, 6, 9)),
             executable="./program",
             cluster=self.dice.choice((None, None, *self.grid.clusters)),
             walltime=Duration(self.dice.choice((5, 60)) * MINUTE),
@@ -190,8 +201,7 @@ class Walk:
 
     def kill(self) -> None:
         if (trace := self._trace()) is not None:
-            how = self.dice.choice(("signalled", "restarted", "cancelled", "killed", "walltime", "memory", "", "vanished"))
-            trace[0].kill(trace[1], self.grid.now, how)
+            trace[0].kill(trace[1], self.grid.now, self.dice.choice(ENDS))
 
     def hide(self) -> None:
         """The queue does not list it, though it is there."""
@@ -228,7 +238,7 @@ class Walk:
 
     def come_to_rest(self) -> None:
         """Faults stop, all is in reach and goes well: every job gets its final state, and nothing else is left."""
-        self._calm, self.grid.full, self.grid.killed_in = True, False, 0
+        self._smooth, self._well, self.grid.full, self.grid.killed_in = True, True, False, 0
         for _ in range(ROUNDS):
             self._calm_round()
             if self._at_rest():
@@ -248,12 +258,12 @@ class Walk:
         for cluster in grid.clusters.values():
             _mend(cluster)
             for trace in list(cluster.ours()):
-                cluster.step(trace, grid.now, self.dice, True)
+                cluster.step(trace, grid.now, self.dice, True, True)
         self.collect()
         self.release()
         self.flow()
         self.measure()
-        self._pass(self.dice.choice((MILLISECOND, SECOND, MINUTE)))
+        self._pass(self.dice.choice((MILLISECOND, SECOND, 10 * SECOND, 30 * SECOND)))
 
     def _at_rest(self) -> bool:
         grid = self.grid
@@ -279,30 +289,30 @@ def _mend(cluster: Cluster) -> None:
 
 
 QUIET: dict[Callable[[Walk], None], int] = {
-    Walk.wait: 6,
-    Walk.wake: 4,
-    Walk.drive: 10,
-    Walk.receive: 8,
-    Walk.handle: 8,
-    Walk.look: 8,
-    Walk.measure: 6,
-    Walk.connect: 6,
-    Walk.flow: 12,
-    Walk.start_jobs: 10,
-    Walk.work: 14,
-    Walk.local_job: 3,
-    Walk.collect: 3,
-    Walk.submit: 8,
+    Walk.flow: 40,
+    Walk.submit: 12,
+    Walk.wait: 8,
+    Walk.wake: 3,
+    Walk.drive: 6,
+    Walk.receive: 6,
+    Walk.handle: 6,
+    Walk.look: 6,
+    Walk.measure: 4,
+    Walk.connect: 4,
+    Walk.start_jobs: 4,
+    Walk.work: 8,
+    Walk.local_job: 5,
+    Walk.collect: 5,
     Walk.cancel: 1,
     Walk.hold: 1,
-    Walk.release: 1,
+    Walk.release: 2,
 }
 FAULTS: dict[Callable[[Walk], None], int] = {
-    Walk.cut: 4,
+    Walk.cut: 5,
     Walk.repeat: 3,
-    Walk.kill: 3,
+    Walk.kill: 5,
     Walk.hide: 2,
-    Walk.suspend: 1,
+    Walk.suspend: 2,
     Walk.fail_to_measure: 2,
     Walk.fill_disk: 2,
     Walk.kill_koalad: 2,
