@@ -54,7 +54,8 @@ def _launch(locations: Locations) -> dict[str, str]:
     """koalad's one line: {"pid": …} or {"error", "advice", "code", "whose"}."""
     if locations.grid_file is None:
         advice = "Give the path of its grid file with --grid."
-        raise RequestError("no_grid_file", f"{locations.grid} is a name, not a grid file.", advice)
+        message = f"There is no grid file {locations.grid}, and no koalad of that name runs."
+        raise RequestError("no_grid_file", message, advice)
     locations.make()
     reader, writer = os.pipe()
     try:

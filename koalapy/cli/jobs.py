@@ -89,7 +89,9 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
     )  # fmt: skip
     out.print()
     for event in document["events"]:
-        details = " ".join(f"{name}={value}" for name, value in event.items() if name not in ("at", "kind") and value)
+        details = " ".join(
+            f"{name}={value}" for name, value in event.items() if name not in ("at", "kind") and value not in (None, "")
+        )
         out.print(f"{event['at']}  {event['kind']}  {details}".rstrip())
     return None
 
@@ -117,7 +119,7 @@ def explain(job: options.JobId, grid: options.Grid = None, json: options.Json = 
         document = koalad.explain(job)
     if json:
         return print_json(document)
-    out.print(f"Job {job} is {document['state']}. {document['summary']}")
+    out.print(f"Job {job}: {document['summary']}")
     for lack in document["lacks"]:
         out.print(f"  component {lack['component']} on {lack['cluster']}: {lack['message']}")
     why = document["reason"]
@@ -205,8 +207,8 @@ def _overrides(pairs: list[str]) -> dict[str, str]:
 
 def tell_end(job: Document) -> None:
     """How a job ended, for a person."""
-    why = f": {job['reason']}" if job["reason"] else ""
-    say(f"job {job['id']} is {job['state']}{why}")
+    ends = {"done": "is done", "failed": f"failed: {job['reason']}", "cancelled": "was cancelled"}
+    say(f"job {job['id']} {ends.get(job['state'], 'is ' + job['state'])}")
 
 
 def exit_by(states: list[str]) -> NoReturn:

@@ -17,8 +17,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(grid.app)
-app.add_typer(jobs.app)
 app.add_typer(run.app)
+app.add_typer(jobs.app)
 app.add_typer(demo.app)
 app.add_typer(testgrid.app, name="testgrid", help="The dockerised mini-multicluster.")
 

@@ -123,7 +123,7 @@ def test_submit_and_wait_ends_as_the_job_does(koala: Any, shell: Callable[..., D
     file = koala.write("job.yaml", {"components": [shell("exit 3")]})
     answer = koala("submit", "--wait", file)
     assert answer.status == 1
-    assert f"job {job + 2} is failed: " in answer.err
+    assert f"job {job + 2} failed: " in answer.err
     assert "exit status 3" in answer.err
     answer = koala("submit", "--wait", "--json", file)
     assert (answer.status, answer.document["state"]) == (1, "failed")
@@ -186,6 +186,7 @@ def test_jobs_and_show_for_people(koala: Any, shell: Callable[..., Document]) ->
     shown = koala("show", job["id"]).out
     assert "[bold]:smile:" in shown
     assert "job_failed" in shown
+    assert "component_ended  component=0" in shown
 
 
 def test_jobs_of_a_state(koala: Any, shell: Callable[..., Document]) -> None:
@@ -273,7 +274,7 @@ def test_wait_gives_up_in_words(koala: Any, shell: Callable[..., Document]) -> N
     koala("cancel", job)
     answer = koala("wait", job)
     assert answer.status == 1
-    assert answer.err == f"job {job} is cancelled: It was cancelled by its user.\n"
+    assert answer.err == f"job {job} was cancelled\n"
 
 
 def test_wait_for_several(koala: Any, shell: Callable[..., Document]) -> None:
@@ -335,8 +336,11 @@ def test_a_held_job_waits_until_it_is_released(koala: Any, shell: Callable[..., 
     koala("hold", job).refused(1, f"Job {job} cannot be held.")
 
 
-@pytest.mark.parametrize("command", ["show", "logs", "explain", "wait", "cancel", "hold", "release"])
-@pytest.mark.parametrize("job", [0, 10**6, 10**30])
+@pytest.mark.parametrize(
+    ("command", "job"),
+    [(each, 10**6) for each in ("logs", "explain", "wait", "cancel", "hold", "release")]
+    + [("show", 0), ("show", 10**30)],
+)
 def test_a_job_that_is_not_there_is_said_to_be_none(koala: Any, command: str, job: int) -> None:
     answer = koala(command, job)
     assert answer.status == 1, answer
@@ -362,7 +366,7 @@ def test_explain_a_job_that_waits_for_processors(koala: Any, shell: Callable[...
     job = koala.submit(shell("true", 4, cluster="delft"), shell("true", 1))
     koala.until(lambda: "are idle, 4 are asked" in koala("explain", job).out)
     lines = koala("explain", job).out.splitlines()
-    assert lines[0].startswith(f"Job {job} is waiting. It waits for delft: 1 of 4 processors are idle, 4 are asked.")
+    assert lines[0].startswith(f"Job {job}: It waits for delft: 1 of 4 processors are idle, 4 are asked.")
     assert lines[1].strip().startswith("component 0 on delft: 1 of 4 processors are idle")
     document = koala("explain", job, "--json").document
     schemas.check(document)
@@ -370,14 +374,14 @@ def test_explain_a_job_that_waits_for_processors(koala: Any, shell: Callable[...
     together = koala.submit(shell("true", 4), shell("true", 4))
     said = koala("explain", together).out
     why = "each of its components would fit somewhere now, but not all of them at once."
-    assert said == f"Job {together} is waiting. It waits: {why}\n"
+    assert said.splitlines()[0] == f"Job {together}: It waits: {why}"
 
 
 def test_explain_a_job_that_never_fits(koala: Any, shell: Callable[..., Document]) -> None:
     job = koala.submit(shell("true", 5))
     assert koala.end(job)["reason_code"] == "too_large"
     said = koala("explain", job).out
-    assert said.startswith(f"Job {job} is failed. It failed: ")
+    assert said.startswith(f"Job {job}: It failed: ")
     assert "amsterdam has 4, delft has 4, leiden has 2" in said
 
 
@@ -386,7 +390,7 @@ def test_explain_a_held_job(koala: Any, shell: Callable[..., Document]) -> None:
     koala("hold", job)
     koala.until(lambda: koala.job(job)["state"] in ("held", "done"))
     if koala.job(job)["state"] == "held":
-        assert koala("explain", job).out == f"Job {job} is held. It is held; `koala release {job}` lets it go.\n"
+        assert koala("explain", job).out == f"Job {job}: It is held; `koala release {job}` lets it go.\n"
         koala("cancel", job)
 
 
@@ -397,10 +401,10 @@ def test_explain_a_job_in_a_batch_queue(koala: Any, shell: Callable[..., Documen
     job = koala.submit(shell("true", 2, cluster="leiden"))
     koala.until(lambda: koala.job(job)["components"][0]["state"] == "queued")
     said = koala("explain", job).out
-    assert said.startswith(f"Job {job} is claiming. It waits for component 0 on leiden, which is queued"), said
+    assert said.startswith(f"Job {job}: It waits for component 0 on leiden, which is queued"), said
     koala("cancel", blocker)
     assert koala.end(job)["state"] == "done"
-    assert koala("explain", job).out == f"Job {job} is done. It is done.\n"
+    assert koala("explain", job).out == f"Job {job}: It is done.\n"
 
 
 def test_explain_a_failed_job(koala: Any, shell: Callable[..., Document]) -> None:

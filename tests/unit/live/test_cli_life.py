@@ -1,0 +1,248 @@
+"""koalad's start, its end, and what outlives it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+Document = dict[str, Any]
+
+
+def test_what_is_down_is_said_with_exit_status_3(fresh: Any, shell: Callable[..., Document]) -> None:
+    file = fresh.write("job.yaml", {"components": [shell("true")]})
+    commands: list[list[object]] = [
+        ["status"], ["clusters"], ["jobs"], ["submit", file], ["run", "-n", 1, "--", "true"], ["show", 1], ["logs", 1],
+        ["explain", 1], ["wait", 1], ["cancel", 1, 2], ["hold", 1], ["release", 1], ["down"],
+    ]  # fmt: skip
+    for command in commands:
+        fresh(*command).refused(3, "koalad of grid live is not running.", "Start it with `koala up`.")
+    fresh("status", "--grid", "live").refused(3, "koalad of grid live is not running.", "`koala up --grid FILE`")
+    other = fresh.root / "other.yaml"
+    other.write_text(fresh.grid_file.read_text())
+    fresh("status", "--grid", other).refused(3, f"`koala up --grid {other}`")
+    fresh("up", "--grid", "live").refused(2, "There is no grid file live, and no koalad of that name runs.")
+    assert not (fresh.root / "state").exists()
+
+
+def test_up_and_down(fresh: Any) -> None:
+    answer = fresh("up")
+    pid = fresh("status", "--json").document["pid"]
+    assert (answer.status, answer.out) == (0, f"koalad of grid live is up (pid {pid})\n")
+    assert os.getsid(pid) == pid  # detached from the terminal
+    assert fresh("status", "--grid", "live").status == 0
+    answer = fresh("down")
+    assert (answer.status, answer.out) == (0, "koalad of grid live is down; its jobs run on\n")
+    assert not alive(pid)
+    fresh.until(lambda: not fresh.processes())
+    assert [path.name for path in (fresh.root / "run" / "koala").iterdir()] == []
+    assert fresh("status").status == 3
+    document = fresh("up", "--json").document
+    assert (document["schema"], document["grid"], document["state"]) == ("koala.status/1", "live", "ready")
+    assert fresh("down", "--json").document == {"schema": "koala.down/1", "grid": "live", "cancel": False}
+
+
+def alive(pid: int) -> bool:
+    """A zombie is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_down_and_up_at_once_never_find_each_other_in_the_way(fresh: Any) -> None:
+    pids = set()
+    for _ in range(3):
+        assert fresh("up").status == 0
+        pids.add(fresh("status", "--json").document["pid"])
+        assert fresh("down").status == 0
+    assert len(pids) == 3
+
+
+def test_two_who_start_it_at_once_have_one_koalad(fresh: Any) -> None:
+    processes = [fresh.start("up", "--json") for _ in range(3)]
+    answers = [(process.communicate(timeout=90), process.returncode) for process in processes]
+    assert [status for _, status in answers] == [0, 0, 0], answers
+    assert len({yaml.safe_load(out)["pid"] for (out, _), _ in answers}) == 1
+
+
+def test_down_leaves_jobs_running_and_a_new_up_finds_them(fresh: Any, shell: Callable[..., Document]) -> None:
+    gate = fresh.work / "gate"
+    fresh("up")
+    wait = f"echo begun; while [ ! -e {gate} ]; do sleep 0.1; done; echo over"
+    job = fresh.submit(shell(wait, cluster="amsterdam"), shell(wait, cluster="delft"))
+    queued = fresh.submit(shell("echo later", 4, cluster="delft"), when_busy="wait")
+    fresh.until(lambda: fresh("logs", job).out == "begun\nbegun\n")
+    assert fresh("down").status == 0
+    assert fresh.processes()  # wrappers and programs
+    gate.touch()
+    assert fresh("up").status == 0
+    found = fresh.end(job)
+    assert found["state"] == "done", found["reason"]
+    assert [each["attempt"] for each in found["components"]] == [1, 1]
+    assert fresh("logs", job).out == "begun\nover\nbegun\nover\n"
+    assert fresh.end(queued)["state"] == "done"
+
+
+def test_down_cancel_ends_them_first(fresh: Any, shell: Callable[..., Document]) -> None:
+    fresh("up")
+    running = fresh.submit(shell("sleep 1000", 2), shell("sleep 1000", 2))
+    fresh.until(lambda: fresh.job(running)["state"] == "running")
+    waiting = fresh.submit(shell("true", 4, cluster="delft"), shell("true", 4, cluster="delft"), when_busy="wait")
+    answer = fresh("down", "--cancel")
+    assert (answer.status, answer.out) == (0, "koalad of grid live is down\n")
+    fresh.until(lambda: not fresh.processes())
+    fresh("up")
+    assert fresh.job(running)["state"] == "cancelled"
+    assert fresh.job(waiting)["state"] in ("cancelled", "failed")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_ends_koalad_politely(fresh: Any, number: signal.Signals) -> None:
+    fresh("up")
+    pid = fresh("status", "--json").document["pid"]
+    os.kill(pid, number)
+    fresh.until(lambda: not alive(pid))
+    assert '"event": "koalad_ended"' in (fresh.root / "state" / "koala" / "live" / "koalad.log").read_text()
+    assert not list((fresh.root / "run" / "koala").iterdir())
+
+
+def test_a_killed_koalad_leaves_nothing_in_the_way(fresh: Any) -> None:
+    fresh("up")
+    os.kill(fresh("status", "--json").document["pid"], signal.SIGKILL)
+    fresh.until(lambda: fresh("status").status == 3)
+    assert fresh("up").status == 0
+
+
+def test_its_files_are_its_owners_alone(fresh: Any) -> None:
+    (fresh.root / "state" / "koala" / "live").mkdir(parents=True, mode=0o755)
+    (fresh.root / "run" / "koala").mkdir(parents=True, mode=0o777)
+    fresh("up")
+    state, runtime = fresh.root / "state" / "koala" / "live", fresh.root / "run" / "koala"
+    assert mode(state) == mode(runtime) == 0o700
+    assert mode(runtime / "live.sock") == 0o600
+    assert mode(state / "store.sqlite") == 0o600
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_socket_is_found_whatever_the_runtime_directory(fresh: Any) -> None:
+    """As from cron, where $XDG_RUNTIME_DIR is not set."""
+    fresh("up")
+    pid = fresh("status", "--json").document["pid"]
+    assert fresh("status", "--json", XDG_RUNTIME_DIR="").document["pid"] == pid
+    assert fresh("up", "--json", XDG_RUNTIME_DIR="").document["pid"] == pid
+    assert fresh("down", XDG_RUNTIME_DIR="").status == 0
+    assert fresh("up", XDG_RUNTIME_DIR="").status == 0
+    assert fresh("status").status == 0
+    assert fresh("down").status == 0
+
+
+def test_a_directory_that_cannot_be_made_is_said(fresh: Any) -> None:
+    (fresh.root / "state").write_text("a file")
+    fresh("up").refused(1, f"The directory {fresh.root}/state/koala/live cannot be made: Not a directory.")
+    (fresh.root / "state").unlink()
+
+
+def test_a_runtime_directory_with_a_long_name_is_said(fresh: Any) -> None:
+    long = fresh.root / ("x" * 100)
+    fresh("up", XDG_RUNTIME_DIR=str(long)).refused(1, "is too long for a Unix socket.", "XDG_RUNTIME_DIR")
+    assert not fresh.processes()
+
+
+def test_a_damaged_store_is_said(fresh: Any) -> None:
+    store = fresh.root / "state" / "koala" / "live" / "store.sqlite"
+    store.parent.mkdir(parents=True)
+    store.write_bytes(b"no database at all" * 100)
+    fresh("up").refused(1, f"{store} cannot be read as a store of koalapy")
+    assert store.read_bytes() == b"no database at all" * 100
+
+
+def test_a_koalad_that_does_not_answer_is_said(fresh: Any) -> None:
+    """Something else listens on its socket."""
+    path = fresh.root / "run" / "koala" / "live.sock"
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        process = fresh.start("status")
+        connection, _ = listening.accept()
+        connection.close()
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (3, b"")
+    assert err.decode().splitlines()[0] == "koala: koalad of grid live does not answer: it was cut off."
+    path.unlink()
+
+
+# ---- grid files
+
+GRID = "grid: live\nclusters:\n  here: {batch: local, connect: 'local:', slots: 2}\n"
+BAD_GRIDS: dict[str, tuple[bytes, tuple[str, ...]]] = {
+    "empty": (b"", ("is empty",)),
+    "blank": (b"\n# nothing\n", ("is empty",)),
+    "binary": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", ("is not text",)),
+    "huge": (GRID.encode() + b"#" * 10_000_001, ("10,000,000",)),
+    "malformed": (GRID.encode() + b"  there: [1, 2\n", (":4:", "not closed")),
+    "a list": (b"- grid: live\n", (":1: ",)),
+    "unknown key": (GRID.replace("slots", "slot").encode(), (":3: ", "slots")),
+    "unknown section": (GRID.encode() + b"schedulling: {queue: fcfs}\n", (":4: ", "scheduling")),
+    "no clusters": (b"grid: live\n", ("clusters",)),
+    "no name": (GRID.replace("grid: live\n", "").encode(), ("names no grid",)),
+    "bad name": (GRID.replace("live", "../live").encode(), ("../live",)),
+    "no processors": (GRID.replace("slots: 2", "slots: 0").encode(), (":3: ", "slots")),
+    "negative": (GRID.replace("slots: 2", "slots: -2").encode(), (":3: ", "slots")),
+    "absurd": (GRID.replace("slots: 2", "slots: 1e9").encode(), (":3: ", "slots")),
+    "unknown batch system": (GRID.replace("batch: local", "batch: slrum").encode(), (":3: ", "slrum")),
+    "bad connection": (GRID.replace("local:'", "telnet://x'").encode(), (":3: ", "connect")),
+    "unknown policy": (GRID.encode() + b"scheduling: {queue: lifo}\n", (":4: ", "lifo")),
+    "two documents": (GRID.encode() + b"---\n" + GRID.encode(), (":4: ",)),
+    "an alias": (GRID.encode() + b"claim: *x\n", (":4: ",)),
+    "another version": (b"koala: 2\n" + GRID.encode(), (":1: ",)),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), BAD_GRIDS.values(), ids=BAD_GRIDS)
+def test_a_bad_grid_file_is_refused_with_its_line(fresh: Any, text: bytes, words: tuple[str, ...]) -> None:
+    fresh.grid_file.write_bytes(text)
+    fresh("up").refused(2, str(fresh.grid_file), *words)
+    assert not fresh.processes()
+    fresh("config", "check").refused(2, str(fresh.grid_file), *words)
+
+
+def test_a_grid_file_that_is_none(fresh: Any) -> None:
+    fresh("up", "--grid", fresh.work).refused(2, f"{fresh.work} is a directory.")
+    fresh("up", "--grid", "/dev/zero").refused(2, "/dev/zero")
+    fresh("up", "--grid", "/dev/null").refused(2, "/dev/null is empty")
+
+
+def test_a_grid_file_in_another_style_is_read(fresh: Any) -> None:
+    grid = yaml.safe_load(fresh.grid_file.read_text())
+    fresh.grid_file.write_text(yaml.safe_dump(grid, default_flow_style=True))
+    assert fresh("config", "check").status == 0
+    fresh.grid_file.write_text('# mine\r\n"grid": live\r\n' + yaml.safe_dump({"clusters": grid["clusters"]}))
+    assert fresh("config", "check").out == f"{fresh.grid_file} is fine: grid live, 3 clusters\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user to be refused")
+def test_a_file_of_another_user_is_said(fresh: Any) -> None:
+    """As nobody, who may read the program but not this file."""
+    fresh.grid_file.chmod(0o600)
+    code = (
+        "import os, sys\n"
+        "from koalapy.locations import Locations\n"
+        "from koalapy.model.errors import KoalaError\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "try: Locations.of(sys.argv[1])\n"
+        "except KoalaError as error: print(error.reason.message)\n"
+    )
+    fresh.root.chmod(0o755)
+    done = subprocess.run([sys.executable, "-c", code, fresh.grid_file], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{fresh.grid_file} cannot be read: Permission denied.\n"

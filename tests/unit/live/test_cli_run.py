@@ -1,0 +1,198 @@
+"""`koala run` as a real process: what it passes through, when, and how it ends."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy.api import schemas
+
+Process = subprocess.Popen[bytes]
+
+
+@pytest.fixture(autouse=True)
+def idle(koala: Any) -> Iterator[None]:
+    koala.known()
+    yield
+    koala.clear()
+
+
+def last(koala: Any) -> int:
+    return int(koala.ids()[-1])
+
+
+def line(process: Process) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().decode()
+
+
+def end(process: Process) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=90)
+    return process.returncode, out.decode(), err.decode()
+
+
+def test_output_and_errors_go_their_own_ways(koala: Any) -> None:
+    answer = koala("run", "-n", 1, "--", "sh", "-c", "echo out; echo err >&2")
+    job = last(koala)
+    assert (answer.status, answer.out, answer.err) == (0, "out\n", f"job {job} accepted\nerr\n")
+    assert koala.job(job)["name"] == "sh"
+
+
+def test_the_words_of_the_program_reach_it_as_they_are(koala: Any) -> None:
+    words = ["a b", "$HOME", "*", "'", '"', "\\", "--json", "-n", "", "é\n;"]
+    answer = koala("run", "-n", 1, "--name", "words", "--", "printf", "%s|", *words)
+    assert answer.status == 0, answer
+    assert answer.out == "".join(f"{word}|" for word in words)
+    assert koala.job(last(koala))["name"] == "words"
+
+
+def test_output_comes_as_it_is_written(koala: Any) -> None:
+    """The program waits for a file that is made only once its first line has been read here."""
+    gate = koala.work / "gate-run"
+    script = f"echo one; while [ ! -e {gate} ]; do sleep 0.1; done; echo two"
+    process = koala.start("run", "-n", 1, "--", "sh", "-c", script)
+    assert line(process) == "one\n"
+    gate.touch()
+    assert end(process)[:2] == (0, "two\n")
+
+
+def test_components_on_the_clusters_that_are_named(koala: Any) -> None:
+    show = "echo $KOALA_COMPONENT $KOALA_RANK $KOALA_SIZE"
+    answer = koala("run", "-n", 2, "-n", 1, "--on", "delft", "--on", "leiden", "--", "sh", "-c", show)
+    assert answer.status == 0, answer
+    assert sorted(answer.out.splitlines()) == ["0 0 3", "0 1 3", "1 2 3"]
+    job = koala.job(last(koala))
+    assert [(each["cluster"], each["processors"]) for each in job["components"]] == [("delft", 2), ("leiden", 1)]
+    assert job["type"] == "ordered"
+    answer = koala("run", "-n", 1, "-n", 1, "--on", "leiden", "--", "true")
+    assert answer.status == 0, answer
+    assert koala.job(last(koala))["type"] == "mixed"
+
+
+@pytest.mark.parametrize("name", ["./prog.sh", "sub/prog.sh", "../beside/prog.sh"])
+def test_a_program_of_ours_travels_with_the_job(koala: Any, name: str) -> None:
+    path = koala.work / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("#!/bin/sh\necho ran $1\n")
+    path.chmod(0o755)
+    answer = koala("run", "-n", 1, "--", name, "well")
+    assert (answer.status, answer.out) == (0, "ran well\n"), answer
+
+
+def test_its_document_comes_alone_on_standard_output(koala: Any) -> None:
+    answer = koala("run", "--json", "-n", 1, "--", "sh", "-c", "echo out; echo err >&2; exit 4")
+    assert answer.status == 1
+    schemas.check(answer.document)
+    assert answer.document["schema"] == "koala.job/1"
+    assert answer.document["job"]["components"][0]["exit_status"] == 4
+    assert answer.document["events"]
+    lines = answer.err.splitlines()
+    assert {"out", "err"} <= set(lines)
+
+
+def test_a_failing_program_is_exit_status_1_and_a_reason(koala: Any) -> None:
+    answer = koala("run", "-n", 1, "--", "sh", "-c", "echo before; exit 7")
+    assert (answer.status, answer.out) == (1, "before\n")
+    assert f"job {last(koala)} failed: " in answer.err
+    assert "exit status 7" in answer.err
+    answer = koala("run", "-n", 1, "--", "no-such-program-anywhere")
+    assert answer.status == 1
+    assert "no-such-program-anywhere" in answer.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_interrupted_it_cancels_its_job(koala: Any, number: signal.Signals) -> None:
+    process = koala.start("run", "-n", 1, "--", "sh", "-c", "echo ready; exec sleep 1000")
+    assert line(process) == "ready\n"
+    process.send_signal(number)
+    status, out, err = end(process)
+    job = last(koala)
+    assert (status, out) == (130, "")
+    assert f"job {job} is stopping" in err or f"job {job} is cancelled" in err
+    assert "Traceback" not in err
+    assert koala.end(job)["state"] == "cancelled"
+
+
+def test_interrupted_before_it_could_start_it_leaves_no_job(koala: Any) -> None:
+    process = koala.start("run", "-n", 4, "-n", 4, "-n", 2, "--on", "leiden", "--", "true")
+    assert process.stderr is not None
+    koala.until(lambda: process.stderr.readline().decode().startswith("job "))
+    process.send_signal(signal.SIGINT)
+    status, _, err = end(process)
+    assert status in (130, 1), err  # it may have ended before it heard
+    assert koala.end(last(koala))["state"] in ("cancelled", "failed")
+
+
+def test_a_reader_that_goes_away_does_not_end_the_job(koala: Any) -> None:
+    process = koala.start("run", "-n", 1, "--", "sh", "-c", "echo one; sleep 1; seq 100000; touch $KOALA_HOSTS.done")
+    assert line(process) == "one\n"
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    err = process.stderr.read().decode()
+    process.stderr.close()
+    assert process.wait(90) == 0, err
+    assert "Traceback" not in err
+    assert koala.job(last(koala))["state"] == "done"
+
+
+def test_a_large_output_is_whole(koala: Any) -> None:
+    answer = koala("run", "-n", 2, "--", "sh", "-c", "seq -f $KOALA_RANK.%.0f 200000")
+    assert answer.status == 0
+    lines = answer.out.splitlines()
+    for rank in (0, 1):
+        found = [each for each in lines if each.startswith(f"{rank}.")]
+        assert found == [f"{rank}.{number}" for number in range(1, 200001)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-n", "1", "--on", "delft", "--on", "leiden", "--", "true"], "more --on than -n"),
+        (["-n", "0", "--", "true"], "processors"),
+        (["-n", "-3", "--", "true"], "processors"),
+        (["-n", "1000000000", "--", "true"], "processors"),
+        (["-n", "1", "--on", "delf", "--", "true"], "delf"),
+        (["-n", "1", "-t", "soon", "--", "true"], "walltime"),
+        (["-n", "1", "--", "./missing.sh"], "There is no file ./missing.sh."),
+        (["-n", "1", "--", "./"], "./"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(koala: Any, arguments: list[str], words: str) -> None:
+    before = koala.ids()
+    koala("run", *arguments).refused(2, words)
+    assert koala.ids() == before
+
+
+@pytest.mark.parametrize("arguments", [["--", "true"], ["-n", "1"], ["-n", "many", "--", "true"]])
+def test_wrong_usage_of_run(koala: Any, arguments: list[str]) -> None:
+    answer = koala("run", *arguments)
+    assert (answer.status, answer.out) == (2, "")
+
+
+def test_koalad_that_goes_away_is_said(koala: Any) -> None:
+    """The job goes on without us, and is found again."""
+    process = koala.start("run", "-n", 1, "--", "sh", "-c", "echo one; sleep 3; echo two")
+    assert line(process) == "one\n"
+    os.kill(koala("status", "--json").document["pid"], signal.SIGKILL)
+    status, _, err = end(process)
+    job_says = [each for each in err.splitlines() if "goes on" in each]
+    assert status == 3, err
+    assert job_says
+    assert koala("up").status == 0
+    job = last(koala)
+    assert koala.end(job)["state"] == "done"
+    assert koala("logs", job).out == "one\ntwo\n"
+
+
+def test_paths_of_the_program_are_of_the_caller(koala: Any, tmp_path: Path) -> None:
+    program = tmp_path / "mine.sh"
+    program.write_text("#!/bin/sh\npwd\n")
+    program.chmod(0o755)
+    answer = koala("run", "-n", 1, "--", "./mine.sh", cwd=tmp_path)
+    assert answer.status == 0, answer
+    assert answer.out.strip().startswith(str(koala.root))
