@@ -1,20 +1,20 @@
 """Where things lie in a cluster's shared directory: one module that KCM, wrapper and node agent agree on.
 
-    SHARED/                         `shared` of the grid file, else ~/.koala
-      bin/HASH.pyz                  what was pushed
-      INSTANCE/                     one store's
-        relay.CLUSTER.json          where the cluster's newest KCM listens
-        stage/DIGEST                staged files by content
-        TAG/                        one attempt
-          component.json            what to run (mode 0600)
-          token                     the relay's secret (mode 0600)
-          script, batch.out         the batch script, and what the wrapper itself says
-          claim                     who won the attempt: its wrapper, or a revocation
-          heartbeat                 touched while the wrapper lives
-          record.json               how it ended
-          hosts, rendezvous         KOALA_HOSTS, KOALA_RENDEZVOUS
-          output/RANK.out, RANK.err
-          work/                     the program's working directory, with the staged files
+SHARED/                         `shared` of the grid file, else ~/.koala
+  bin/HASH.pyz                  what was pushed
+  INSTANCE/                     one store's
+    relay.CLUSTER.json          where the cluster's newest KCM listens
+    stage/DIGEST                staged files by content
+    TAG/                        one attempt
+      component.json            what to run (mode 0600)
+      token                     the relay's secret (mode 0600)
+      script, batch.out         the batch script, and what the wrapper itself says
+      claim                     who won the attempt: its wrapper, or a revocation
+      heartbeat                 touched while the wrapper lives
+      record.json               how it ended
+      hosts, rendezvous         KOALA_HOSTS, KOALA_RENDEZVOUS
+      output/RANK.out, RANK.err
+      work/                     the program's working directory, with the staged files
 """
 
 import json

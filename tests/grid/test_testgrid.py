@@ -10,7 +10,7 @@ import paramiko
 import pytest
 import yaml
 
-from koalapy.testgrid import ContainersError, Running, layout
+from koalapy.testgrid import ContainersError, Running, layout, ready
 from koalapy.testgrid.layout import CLUSTERS
 
 NODES = {"alpha": 8, "beta": 4, "gamma": 4}
@@ -199,8 +199,7 @@ def test_reset_mends_what_was_paused_stopped_unplugged_and_killed(testgrid: Runn
     testgrid.reset()
     assert {each.status for each in containers.all().values()} == {"running"}
     assert {host: containers.address(host, "cluster") for host in layout.hosts()} == before
-    for head in layout.HEADS:
-        containers.check(head, ["timeout", "60", "/opt/testgrid/try-job"], layout.USER)
+    ready.run_jobs(containers, timeout_s=60)
 
 
 def test_a_paused_head_answers_nobody_and_a_command_on_it_is_refused(testgrid: Running) -> None:

@@ -138,12 +138,8 @@ class Dialect:
     find_argv: Callable[[Site, str], Argv]  # by tag
     parse_find: Callable[[Result, str], Optional[JobStatus]]  # None: the queue does not list it
 
-    history_argv: Callable[
-        [Site, str, str], Optional[Argv]
-    ]  # tag, batch id ("" if unknown); None: no accounting
-    parse_history: Callable[
-        [Result, str], Optional[JobStatus]
-    ]  # tag; None: the accounting does not know it (yet)
+    history_argv: Callable[[Site, str, str], Optional[Argv]]  # tag, batch id ("" if unknown); None: no accounting
+    parse_history: Callable[[Result, str], Optional[JobStatus]]  # tag; None: the accounting does not know it (yet)
 
     cancel_argv: Callable[[Sequence[str]], Argv]
     parse_cancel: Callable[[Result], None]  # an unknown or ended job is no error
@@ -154,6 +150,4 @@ class Dialect:
     batch_id: Callable[[Mapping[str, str]], str]  # inside a job, from its environment
     restarts: Callable[[Mapping[str, str]], int]  # inside a job: how often the batch system started it before
     hosts: Callable[[Mapping[str, str], Callable[[str], str]], List[Host]]  # environment, reader of a file
-    launch: Callable[
-        [Mapping[str, str], Sequence[str], Argv], List[Launch]
-    ]  # environment, hosts, the agent's argv
+    launch: Callable[[Mapping[str, str], Sequence[str], Argv], List[Launch]]  # environment, hosts, the agent's argv
