@@ -47,6 +47,15 @@ def test_processes_are_divided_over_the_nodes(world: Any, wishes: dict[str, Any]
     assert attempt.words() == ""
 
 
+def test_agents_run_on_the_oldest_python_too(world: Any, interpreter: list[str], pushed: Path) -> None:
+    world.command = [*interpreter, str(pushed)]
+    relay, attempt = start(world, f"{WHERE}; $KOALA_RENDEZVOUS barrier b 5")
+    relay.release(attempt)
+    assert attempt.wait() == 0
+    assert attempt.output(4) == "4 0 three\n"
+    assert attempt.words() == ""
+
+
 def test_the_wrappers_own_node_comes_first(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt(WHERE, batch="nodes", hosts=HOSTS, processors=5)
     attempt.start(SLURMD_NODENAME="two")

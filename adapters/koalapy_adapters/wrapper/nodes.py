@@ -8,17 +8,10 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from koalapy_adapters.batch.protocol import Launch
 from koalapy_adapters.wrapper import descendants, lines
+from koalapy_adapters.wrapper.forking import Forked
 from koalapy_adapters.wrapper.spawn import spawn
 
 Json = Dict[str, Any]
-
-
-class Forked(NamedTuple):
-    """The agent on the wrapper's own node: its pid, and the ends of the pipes to and from it."""
-
-    pid: int
-    commands: int
-    answers: int
 
 
 class Heard(NamedTuple):
@@ -32,30 +25,6 @@ class Lost(NamedTuple):
     """An agent ended, or its launcher did."""
 
     node: str
-
-
-def fork_agent(directory: str) -> Forked:
-    """Fork the agent for this node, without the cost of a new interpreter."""
-    command_read, commands = os.pipe()
-    answers, answer_write = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(command_read)
-        os.close(answer_write)
-        return Forked(pid, commands, answers)
-    status = 70
-    try:
-        os.close(commands)
-        os.close(answers)
-        from koalapy_adapters.wrapper import agent
-
-        status = agent.serve(0, command_read, answer_write, directory)
-    except Exception:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        os._exit(status)
 
 
 class Nodes:

@@ -65,17 +65,6 @@ def read_attempt(directory: str, component: Json) -> Attempt:
     )
 
 
-def furnish(attempt: Attempt) -> None:
-    """Make what the program expects in the attempt's directory. Raises OSError."""
-    for name in ("work", "output"):
-        os.makedirs(layout.inside(attempt.directory, name), mode=0o700, exist_ok=True)
-    words = " ".join("'%s'" % word.replace("'", "'\\''") for word in attempt.command)
-    path = layout.inside(attempt.directory, "rendezvous")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
-    with os.fdopen(descriptor, "w") as file:
-        file.write('#!/bin/sh\nexec %s rendezvous "$@"\n' % words)
-
-
 def write_broken(directory: str, component: Json, error: Exception) -> None:
     """The record of an attempt whose wrapper itself failed: better than none."""
     why = failure(

@@ -4,17 +4,17 @@ import os
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from koalapy_adapters import layout
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.wrapper import descendants, events, reasons
 from koalapy_adapters.wrapper.allocation import Allocation, as_failure, read_allocation
-from koalapy_adapters.wrapper.environment import Capture
+from koalapy_adapters.wrapper.forking import Forked
+from koalapy_adapters.wrapper.furnishing import Furnished
 from koalapy_adapters.wrapper.loop import Loop
-from koalapy_adapters.wrapper.nodes import Forked
 from koalapy_adapters.wrapper.private import remove
-from koalapy_adapters.wrapper.program import Attempt, furnish, read_attempt, write_broken
+from koalapy_adapters.wrapper.program import Attempt, read_attempt, write_broken
 from koalapy_adapters.wrapper.shared import read_relay
 
 Json = Dict[str, Any]
@@ -25,16 +25,24 @@ SHELL_LEAVES_S = 1.0
 _BROKEN = 70  # EX_SOFTWARE
 
 
-def first(directory: str, component: Json, forked: Forked, private: str) -> int:
+class Begun(NamedTuple):
+    """What was begun before anything else: the agent on this node, the login shell, their private directory."""
+
+    forked: Forked
+    furnished: Furnished
+    private: str
+
+
+def first(directory: str, component: Json, begun: Begun) -> int:
     """Run the attempt, whose claim is ours, to its end; the exit status."""
     try:
-        return _supervise(read_attempt(directory, component), forked, private)
+        return _supervise(read_attempt(directory, component), begun)
     except Exception as error:
         traceback.print_exc()
         write_broken(directory, component, error)
         return _BROKEN
     finally:
-        remove(private)
+        remove(begun.private)
 
 
 def again(directory: str, component: Json) -> int:
@@ -50,16 +58,16 @@ def again(directory: str, component: Json) -> int:
         loop.relay.close(LINGER_S)
 
 
-def _supervise(attempt: Attempt, forked: Forked, private: str) -> int:
-    capture, error = _begin(attempt, private)
-    allocation, refused = _allocation(attempt)
-    error = error or refused
+def _supervise(attempt: Attempt, begun: Begun) -> int:
+    allocation, error = _allocation(attempt)
+    if begun.furnished.error is not None:
+        error = reasons.no_room("the attempt's directory", begun.furnished.error)
     loop = Loop(attempt, allocation)
     try:
-        loop.nodes.add_forked(allocation.names[0] if allocation else os.uname().nodename, forked)
+        loop.nodes.add_forked(allocation.names[0] if allocation else os.uname().nodename, begun.forked)
         loop.found_relay(read_relay(attempt.relay_file))
-        if capture is not None:
-            loop.await_environment(capture)
+        if begun.furnished.capture is not None:
+            loop.await_environment(begun.furnished.capture)
         if allocation is not None and error is None:
             error = _launch(loop, allocation, attempt)
         descendants.become_subreaper()
@@ -69,15 +77,6 @@ def _supervise(attempt: Attempt, forked: Forked, private: str) -> int:
         return loop.run()
     finally:
         _clean_up(loop, attempt.program["grace"] + AGENTS_LEAVE_S)
-
-
-def _begin(attempt: Attempt, private: str) -> Tuple[Optional[Capture], Optional[Json]]:
-    """The login shell first: it takes longest."""
-    try:
-        furnish(attempt)
-        return Capture(attempt.program["setup"], attempt.work, private), None
-    except OSError as error:
-        return None, reasons.no_room("the attempt's directory", error)
 
 
 def _allocation(attempt: Attempt) -> Tuple[Optional[Allocation], Optional[Json]]:

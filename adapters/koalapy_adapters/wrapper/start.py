@@ -36,14 +36,17 @@ def main(argv: List[str]) -> int:
 
 
 def _run(directory: str, component: Json) -> int:
-    from koalapy_adapters.wrapper.nodes import fork_agent  # late: a revoked attempt leaves without it
+    from koalapy_adapters.wrapper.forking import fork_agent  # late: a revoked attempt leaves without it
 
     signals.hold()  # until the loop, and the agent, can heed them
     private_directory = private.make()
     forked = fork_agent(private_directory)
-    from koalapy_adapters.wrapper import run  # late: the agent imports its own part meanwhile
+    from koalapy_adapters.wrapper import furnishing  # late: the agent imports its own part meanwhile
 
-    return run.first(directory, component, forked, private_directory)
+    furnished = furnishing.furnish(directory, component, private_directory)
+    from koalapy_adapters.wrapper import run  # late: the login shell takes as long
+
+    return run.first(directory, component, run.Begun(forked, furnished, private_directory))
 
 
 def _run_again(directory: str, component: Json) -> int:

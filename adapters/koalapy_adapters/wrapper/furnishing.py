@@ -1,0 +1,34 @@
+"""What the program expects around it: its directories, KOALA_RENDEZVOUS, and the login shell's environment."""
+
+import os
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from koalapy_adapters import layout
+from koalapy_adapters.wrapper.environment import Capture
+
+
+class Furnished(NamedTuple):
+    """The login shell at work, or why there is none."""
+
+    capture: Optional[Capture]
+    error: Optional[OSError]
+
+
+def furnish(directory: str, component: Dict[str, Any], private: str) -> Furnished:
+    """Make what the program expects in the attempt's directory, and start the login shell: it takes longest."""
+    try:
+        for name in ("work", "output"):
+            os.makedirs(layout.inside(directory, name), mode=0o700, exist_ok=True)
+        setup = component["program"]["setup"]
+        capture = Capture(setup, layout.inside(directory, "work"), private)
+        _write_rendezvous(layout.inside(directory, "rendezvous"), component["command"])
+    except OSError as error:
+        return Furnished(None, error)
+    return Furnished(capture, None)
+
+
+def _write_rendezvous(path: str, command: List[str]) -> None:
+    words = " ".join("'%s'" % word.replace("'", "'\\''") for word in command)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
+    with os.fdopen(descriptor, "w") as file:
+        file.write('#!/bin/sh\nexec %s rendezvous "$@"\n' % words)
