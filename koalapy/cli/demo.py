@@ -104,21 +104,26 @@ def _koalad(directory: Path) -> Iterator[Grid]:
 
 def _end(koalad: Grid, directory: Path) -> None:
     """Politely, then by force. Raises OurError if force was needed."""
-    try:
-        pid = int(koalad.status()["pid"])
-        koalad.shutdown(cancel=True)
-        wait_for_end(pid, _END_S)
-    except NotReachable:
-        pass  # it has ended, or never began
-    except KoalaError as error:
-        say(f"koala: {error}")
-    deadline = time.monotonic() + _END_S
+    deadline = time.monotonic() + 2 * _END_S
     while left := _processes_of(directory):
         if time.monotonic() > deadline:
             for process in left:
                 os.kill(process, signal.SIGKILL)
             raise OurError("left_behind", "Something of the demo did not end by itself.", "Run it again with --keep.")
+        _ask_to_end(koalad)
         time.sleep(0.05)
+
+
+def _ask_to_end(koalad: Grid) -> None:
+    """A koalad that was starting when the demo was interrupted hears of it when it is asked again."""
+    try:
+        pid = int(koalad.status()["pid"])
+        koalad.shutdown(cancel=True)
+        wait_for_end(pid, _END_S)
+    except NotReachable:
+        pass  # it has ended, or has not begun
+    except KoalaError as error:
+        say(f"koala: {error}")
 
 
 def _until_known(koalad: Grid) -> None:
