@@ -1,5 +1,6 @@
 """`Grid`, the Python client of koalad's HTTP API: all that `koala` can do."""
 
+import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,8 +64,9 @@ class Grid:
     def is_up(self) -> bool:
         try:
             with self._connect() as http:
+                self._reach()
                 http.get("/v1/status")
-        except httpx.TransportError:
+        except (httpx.TransportError, NotReachable):
             return False
         return True
 
@@ -96,7 +98,11 @@ class Grid:
         else:
             path = Path(job).absolute()
             body |= {"text": _read(path), "source": str(path), "directory": str(Path(directory or path.parent))}
-        return int(self._call("POST", "/v1/jobs", json=body)["id"])
+        try:
+            return int(self._call("POST", "/v1/jobs", json=body)["id"])
+        except (TypeError, ValueError) as error:
+            message = f"The job is no JSON: {error}."
+            raise RequestError("not_json", message, "Give mappings, lists, text and numbers.") from error
 
     def jobs(self, states: Sequence[str] = (), ids: Sequence[int] = ()) -> list[Document]:
         """Jobs by id, finished ones too; of these states, and of these ids, if there are any."""
@@ -157,6 +163,7 @@ class Grid:
             parameters["component"] = component
         patience = httpx.Timeout(self._timeout_s, read=None)
         begun = False
+        self._reach()
         try:
             with self._http.stream("GET", f"/v1/jobs/{job}/output", params=parameters, timeout=patience) as answer:
                 if answer.status_code != httpx.codes.OK:
@@ -181,12 +188,24 @@ class Grid:
         self._call("POST", "/v1/shutdown", json={"cancel": cancel})
 
     def _connect(self) -> httpx.Client:
-        sockets = self.locations.sockets
-        there = next((path for path in sockets if path.exists()), sockets[0])
-        transport = httpx.HTTPTransport(uds=str(there), limits=httpx.Limits(max_connections=None))
+        transport = httpx.HTTPTransport(uds=str(self._socket()), limits=httpx.Limits(max_connections=None))
         return httpx.Client(transport=transport, base_url="http://koalad", timeout=self._timeout_s)
 
+    def _socket(self) -> Path:
+        sockets = self.locations.sockets
+        return next((path for path in sockets if path.exists()), sockets[0])
+
+    def _reach(self) -> None:
+        """Raises NotReachable if nobody listens: httpx would leave such a socket to the garbage collector."""
+        with socket.socket(socket.AF_UNIX) as plug:
+            plug.settimeout(self._timeout_s)
+            try:
+                plug.connect(str(self._socket()))
+            except OSError as error:
+                raise self._not_reachable(httpx.ConnectError(str(error))) from error
+
     def _call(self, method: str, path: str, **request: Any) -> Document:
+        self._reach()
         try:
             answer = self._http.request(method, path, **request)
         except httpx.TransportError as error:
@@ -216,7 +235,8 @@ def _error(answer: httpx.Response) -> KoalaError:
         fields = answer.json()["error"]
     except (ValueError, KeyError, TypeError):
         return OurError("bad_answer", f"koalad answered {answer.status_code}: {answer.text[:200]}", "Look at its log.")
-    error = _KINDS.get(fields["whose"], OurError)(fields["code"], fields["message"], fields["advice"])
+    kind = NotReachable if fields["code"] == "stopping" else _KINDS.get(fields["whose"], OurError)
+    error = kind(fields["code"], fields["message"], fields["advice"])
     error.reason = replace(
         error.reason,
         command=fields["command"] or "",

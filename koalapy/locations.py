@@ -10,15 +10,21 @@ from koalapy.model.errors import OurError, RequestError
 from koalapy.model.textfile.document import MAX_BYTES, read_document
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.IGNORECASE | re.ASCII)
+_SOCKET = "koalad.sock"
 _GRID_LINE = re.compile(rb"^grid:[ \t]*[\"']?([A-Za-z0-9][A-Za-z0-9_-]{0,31})[\"']?[ \t]*(?:#.*)?\r?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Locations:
-    """The directories and files of one grid's koalad. `grid_file` is None where only the grid's name is known."""
+    """The directories and files of one grid's koalad. `grid_file` is None where only the grid's name is known.
+
+    The socket lies in $XDG_RUNTIME_DIR where there is one, else in the state directory.
+    """
 
     grid: str
     grid_file: Path | None
+    state: Path
+    socket: Path
 
     @staticmethod
     def of(grid: str | Path | None = None) -> "Locations":
@@ -27,25 +33,14 @@ class Locations:
         Raises RequestError where the grid file is missing or names no grid.
         """
         if isinstance(grid, str) and _NAME.fullmatch(grid) and not Path(grid).exists():
-            return Locations(grid, None)
+            return _locations(grid, None)
         path = Path(grid) if grid else default_grid_file()
-        return Locations(_name_in(path), path.absolute())
-
-    @property
-    def state(self) -> Path:
-        base = _directory("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        return base / "koala" / self.grid
-
-    @property
-    def socket(self) -> Path:
-        """In $XDG_RUNTIME_DIR where there is one, else in the state directory."""
-        base = _directory("XDG_RUNTIME_DIR")
-        return base / "koala" / f"{self.grid}.sock" if base else self.state / "koalad.sock"
+        return _locations(_name_in(path), path.absolute())
 
     @property
     def sockets(self) -> tuple[Path, ...]:
         """Where a koalad may be found: one that was started with another $XDG_RUNTIME_DIR, or none, by the last."""
-        return tuple(dict.fromkeys((self.socket, self.state / "koalad.sock")))
+        return tuple(dict.fromkeys((self.socket, self.state / _SOCKET)))
 
     @property
     def log(self) -> Path:
@@ -78,6 +73,13 @@ def read_file(path: Path, what: str) -> bytes:
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror}."
         raise RequestError("unreadable", message, f"Change its permissions, or give another {what}.") from error
+
+
+def _locations(grid: str, grid_file: Path | None) -> Locations:
+    state = (_directory("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "koala" / grid
+    runtime = _directory("XDG_RUNTIME_DIR")
+    socket = runtime / "koala" / f"{grid}.sock" if runtime else state / _SOCKET
+    return Locations(grid, grid_file, state, socket)
 
 
 def _directory(variable: str) -> Path | None:

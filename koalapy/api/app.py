@@ -17,7 +17,7 @@ from koalapy.api import documents, schemas
 from koalapy.api.documents import Document
 from koalapy.api.limits import BodyLimit
 from koalapy.api.refusals import add_refusals
-from koalapy.model.errors import Reason, TransientError
+from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.identity import JobId
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
@@ -26,6 +26,10 @@ from koalapy.runtime.service import Service
 MAX_BODY = 11_000_000  # a job file of 10 MB and its envelope
 _LONGEST_WAIT_S = 60.0
 _FOLLOWERS = 500  # outputs that are read at one time, each by a thread: apart from those of all other calls
+
+
+class CutOff(Exception):
+    """An answer that had begun cannot be finished."""
 
 
 class JobText(BaseModel):
@@ -118,7 +122,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         """The jobs once all of them are over, or as they are after `timeout` seconds."""
         ids = [JobId(each) for each in id]
         await _until_over(service, ids, min(timeout, _LONGEST_WAIT_S))
-        return await run_in_threadpool(lambda: documents.jobs(service.job(job) for job in ids))
+        return await run_in_threadpool(lambda: documents.jobs(service.over(ids)))
 
     @app.get("/v1/jobs/{job}", **_answer(schemas.JobAnswer))
     def show(job: JobId) -> Document:
@@ -172,10 +176,14 @@ def _add_output(app: FastAPI, service: Service) -> None:
 
 
 async def _all(first: bytes | None, pieces: Iterator[bytes], followers: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
+    """An error cuts the answer off, so that nobody takes it for whole."""
     piece = first
     while piece is not None:
         yield piece
-        piece = await _next(pieces, followers)
+        try:
+            piece = await _next(pieces, followers)
+        except KoalaError as error:
+            raise CutOff(str(error)) from error
 
 
 async def _next(pieces: Iterator[bytes], followers: anyio.CapacityLimiter) -> bytes | None:

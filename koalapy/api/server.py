@@ -11,7 +11,9 @@ import anyio.to_thread
 import structlog
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
+from koalapy.api.app import CutOff
 from koalapy.model.errors import OurError
 
 _LOG = structlog.get_logger()
@@ -56,7 +58,16 @@ class Server:
     """Runs the app on a thread of its own until `stop`."""
 
     def __init__(self, app: FastAPI, listening: OwnersSocket) -> None:
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+        self._app = app
+        config = uvicorn.Config(
+            self._answer,
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+        )
         self._server = uvicorn.Server(config)
         self._listening = listening
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="api", daemon=True)
@@ -67,6 +78,12 @@ class Server:
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join(timeout=10)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except CutOff as error:
+            _LOG.info("answer_cut_off", path=scope["path"], reason=str(error))
 
     async def _serve(self) -> None:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS

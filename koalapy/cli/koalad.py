@@ -106,11 +106,11 @@ class _Daemon:
 
     def _read(self, job: JobText) -> Request:
         """The request of a submitted text or mapping. Raises RequestError with file, line and key."""
+        _check(job)
         clusters = list(self._grid.clusters)
         if job.job is not None:
             return from_mapping(job.job, job.source, job.directory, clusters, job.overrides)
-        if job.text is None:
-            raise RequestError("no_job", "The request holds no job.", "Give it as `text` or as `job`.")
+        assert job.text is not None
         return read_job(job.text, job.source, job.directory, clusters, job.overrides, self._readers)
 
 
@@ -123,6 +123,17 @@ def read_grid_file(path: Path) -> GridFile:
         queueing=list(registered("koalapy.queueing")),
         placement=list(registered("koalapy.placement")),
     )
+
+
+def _check(job: JobText) -> None:
+    """Raises RequestError for what contradicts itself."""
+    if job.text is None and job.job is None:
+        raise RequestError("no_job", "The request holds no job.", "Give it as `text` or as `job`.")
+    if job.text is not None and job.job is not None:
+        raise RequestError("two_jobs", "The request holds a job as text and as job.", "Give it as one of the two.")
+    if not os.path.isabs(job.directory):
+        message = f"The directory {job.directory!r} is not absolute."
+        raise RequestError("bad_directory", message, "Name the one that the job's paths are relative to.")
 
 
 def _facts_of(error: KoalaError) -> dict[str, str]:

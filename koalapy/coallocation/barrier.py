@@ -54,17 +54,16 @@ def deadline(job: Job, settings: Settings) -> Instant | None:
 
 def time_out(records: Records, settings: Settings, now: Instant, job: Job) -> None:
     """The time is up: go without the optional components if only they are late, else give everything back."""
-    missing, barrier_ends = _missing(job), _barrier_ends(job, settings)
-    late = missing
-    if barrier_ends is not None and now >= barrier_ends:
-        late = [component for component in job.present if component.state is not ComponentState.AT_BARRIER]
+    barrier_ends = _barrier_ends(job, settings)
+    barrier_over = barrier_ends is not None and now >= barrier_ends
+    late = _not_come(job) if barrier_over else _missing(job)
     in_time = barrier_ends is None or now < barrier_ends + _LEAD
     if in_time and late and len(late) < len(job.present) and all(each.request.optional for each in late):
         return _go_without(records, now, job, late)
     code, limit = (
-        ("claim_timeout", settings.claim_timeout) if missing else ("barrier_timeout", settings.barrier_timeout)
+        ("barrier_timeout", settings.barrier_timeout) if barrier_over else ("claim_timeout", settings.claim_timeout)
     )
-    stop(records, now, job, Outcome.SUBMISSION_FAILURE, _too_late(code, missing or late, limit))
+    stop(records, now, job, Outcome.SUBMISSION_FAILURE, _too_late(code, late, limit))
 
 
 def _go_without(records: Records, now: Instant, job: Job, late: list[Component]) -> None:
@@ -98,17 +97,23 @@ def _missing(job: Job) -> list[Component]:
     return [component for component in job.present if component.allocated_at is None and not component.state.final]
 
 
+def _not_come(job: Job) -> list[Component]:
+    return [component for component in job.present if component.state is not ComponentState.AT_BARRIER]
+
+
 def _too_late(code: str, late: list[Component], limit: Duration) -> Reason:
     where = ", ".join(
         f"component {component.index} on {component.cluster}"
         + (f" ({component.pending_reason})" if component.pending_reason else "")
         for component in late
     )
-    what = "had not started" if code == "claim_timeout" else "was not at its barrier"
+    what = "was not at its barrier" if code == "barrier_timeout" else "had not started"
+    if not late:
+        where, what = "its clusters", "could not all be told that everybody had come"
     return Reason(
         code,
         "transient",
-        f"After {format_duration(limit)} {where or 'a component'} {what}.",
+        f"After {format_duration(limit)} {where} {what}.",
         "It is tried again; `claim` and `barrier` in the grid file say how long is waited.",
     )
 

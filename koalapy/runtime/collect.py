@@ -17,10 +17,12 @@ from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import OutputCollected
 from koalapy.model.identity import AttemptId
+from koalapy.runtime.backoff import Backoff
 from koalapy.runtime.staging import place_of
 
 _LOG = structlog.get_logger()
 _AT_ONCE = 4
+_FIRST_S = 0.2
 _MISSING = "no_such_file"
 
 
@@ -44,7 +46,7 @@ class Collector:
         self._under_way: set[int] = set()
         self._lock = threading.Lock()
         self._tries = tenacity.Retrying(
-            wait=tenacity.wait_exponential_jitter(initial=0.2, max=retry_max_s),
+            wait=Backoff(_FIRST_S, lambda error: retry_max_s),
             stop=tenacity.stop_when_event_set(self._closing),
             sleep=tenacity.sleep_using_event(self._closing),
             retry=tenacity.retry_if_exception_type(TransientError),

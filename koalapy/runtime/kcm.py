@@ -151,7 +151,7 @@ class Kcm:
         """The events of a message, and the outbox numbers that it confirms."""
         name = self._cluster.name
         if isinstance(message, wire.Measured):
-            return (translate.measured(name, message, self._ours),), ()
+            return (translate.measured(self._cluster.instance, name, message, self._ours),), ()
         if isinstance(message, wire.MeasureFailed):
             return (translate.measure_failed(name, message),), ()
         return self._told_of_attempt(message)

@@ -20,6 +20,7 @@ from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId
 from koalapy.model.units import Instant
+from koalapy.runtime.backoff import Backoff
 from koalapy.runtime.cluster import Cluster, Listener
 from koalapy.runtime.kcm import Kcm
 from koalapy.runtime.outstanding import ComponentCommand
@@ -154,7 +155,7 @@ class Link:
         timing = self.cluster.timing
         while not self._closing.is_set():
             tries = tenacity.Retrying(
-                wait=_Wait(timing.retry_first, timing.retry_max, timing.retry_site),
+                wait=Backoff(timing.retry_first, self._longest_wait),
                 stop=tenacity.stop_when_event_set(self._closing),
                 sleep=tenacity.sleep_using_event(self._closing),
                 retry=tenacity.retry_if_exception_type(_Lost),
@@ -167,12 +168,18 @@ class Link:
                 _LOG.exception("link_failed", cluster=self.cluster.name)
                 self._closing.wait(timing.retry_max)
 
+    def _longest_wait(self, error: BaseException | None) -> float:
+        """Longer where nothing but a person can mend it."""
+        blamed = isinstance(error, _Lost) and error.reason.whose == "site"
+        return self.cluster.timing.retry_site if blamed else self.cluster.timing.retry_max
+
     def _live(self) -> None:
         """One connection from its beginning to its end. Raises _Lost for one that did not last."""
         try:
             channel = bootstrap.start(self._connection, self._packed, self._target(), self._hear)
         except BatchError as error:
             raise self._lost(reason_of_error(error)) from error
+        self._said.clear()  # what the login said: from now on it is the KCM
         try:
             kcm = Kcm(self.cluster, channel, self._around.next_epoch(), self._listener())
             known = self._around.known()
@@ -207,7 +214,6 @@ class Link:
         """From now on the driver's commands go through."""
         self._status = LinkStatus(self.cluster.name, "connected", None, welcome.host, welcome.batch_version)
         self._kcm = self._talking
-        self._said.clear()
         _LOG.info("cluster_connected", cluster=self.cluster.name, host=welcome.host, batch=welcome.batch_version)
         if self._urgent and self._kcm is not None:
             self._kcm.watch(True)
@@ -226,8 +232,8 @@ class Link:
         advice = "koalad connects again by itself."
         if not self._said:
             return Reason("cut", "transient", f"The connection to {self._connection.where} was lost.", advice)
-        words = self._said[-1]
-        message = f"The KCM on {self._connection.where} ended: {words.rstrip('.')}."
+        words = self._said[-1].removeprefix("The KCM ends: ").rstrip(".")
+        message = f"The KCM on {self._connection.where} ended: {words}."
         return Reason("kcm_ended", "transient", message, advice, words=" ".join(self._said)[-500:])
 
     def _hear(self, line: str) -> None:
@@ -239,16 +245,3 @@ class _Lost(Exception):
     def __init__(self, reason: Reason) -> None:
         super().__init__(str(reason))
         self.reason = reason
-
-
-class _Wait(tenacity.wait.wait_base):
-    """Exponential with jitter; longer where nothing but a person can mend it."""
-
-    def __init__(self, first: float, most: float, site: float) -> None:
-        self._usual = tenacity.wait_exponential_jitter(initial=first, max=most, jitter=first)
-        self._site = tenacity.wait_exponential_jitter(initial=first, max=site, jitter=first)
-
-    def __call__(self, retry_state: tenacity.RetryCallState) -> float:
-        error = retry_state.outcome.exception() if retry_state.outcome else None
-        blamed = isinstance(error, _Lost) and error.reason.whose == "site"
-        return (self._site if blamed else self._usual)(retry_state)

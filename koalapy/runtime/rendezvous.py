@@ -91,9 +91,9 @@ class RendezvousHub:
             self._sizes.pop(item.attempt, None)
 
     def _keep(self, put: _Put) -> bool:
-        """False if it was there already, or is too much."""
+        """False if it was there already, since the first value of a key stays, or if it is too much."""
         keys = self._keys.setdefault(put.attempt, {})
-        if keys.get(put.key) == put.value:
+        if put.key in keys:
             return False
         size = self._sizes.get(put.attempt, 0) + len(put.key) + len(put.value)
         if len(keys) >= MAX_KEYS or size > MAX_BYTES:

@@ -126,6 +126,13 @@ class Service:
             self._waiters.ended(job)
         return lambda: self._waiters.forget(waiter)
 
+    def over(self, jobs: Sequence[JobId]) -> list[Job]:
+        """The jobs as they are, for one who has waited. Raises TransientError if he would wait in vain."""
+        found = [self.job(job) for job in jobs]
+        if self._waiters.closed and not all(job.state.final for job in found):
+            raise TransientError("stopping", "koalad is ending; its jobs run on.", "Start it anew, then wait again.")
+        return found
+
     def wait(self, jobs: Sequence[JobId], timeout_s: float) -> list[Job]:
         """The jobs once all of them are over, or as they are after `timeout_s`."""
         over = threading.Event()
@@ -134,7 +141,7 @@ class Service:
             over.wait(timeout_s)
         finally:
             forget()
-        return [self.job(job) for job in jobs]
+        return self.over(jobs)
 
     def output(self, job: JobId, stream: str, component: int | None, follow: bool) -> Iterator[bytes]:
         """What the processes of the last attempt wrote, components in order; of one component if it is named."""

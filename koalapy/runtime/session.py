@@ -12,17 +12,19 @@ from koalapy_adapters.connections.protocol import Channel
 from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode
 from koalapy_adapters.messages import MessageError, from_json, to_json
 
-from koalapy.model.errors import Reason
+from koalapy.model.errors import Reason, TransientError
 from koalapy.runtime.exchange import Exchange
 
 _READ = 1 << 18
+_LAST_WORDS_S = 0.5  # that the other side has, once its output has ended, to say why
 _FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
+_LOST = Reason("lost", "transient", "The connection was lost.", "koalad connects again by itself.")
 
 Receive = Callable[[Any], None]
 
 
 class Session:
-    """Lasts until the channel ends, `end` is called, or nothing was heard for `silence_s`.
+    """Lasts until the channel ends or `end` is called.
 
     `receive` is called by `run` with every message that answers no exchange; `tick` about every `tick_s`.
     """
@@ -67,9 +69,14 @@ class Session:
             self._why = why
             self._over.set()
             self._changed.notify_all()
-        lost = why or Reason("lost", "transient", "The connection was lost.", "koalad connects again by itself.")
         for exchange in list(self._exchanges.values()):
-            exchange.lost(lost)
+            exchange.lost(why or _LOST)
+
+    def check(self) -> None:
+        """Raises TransientError once the session is over."""
+        if self._over.is_set():
+            lost = self._why or _LOST
+            raise TransientError(lost.code, lost.message, lost.advice)
 
     def send(self, message: Any) -> None:
         """Returns at once; lost if the session is over. Raises FrameError for a message that is too large."""
@@ -88,7 +95,7 @@ class Session:
         exchange = Exchange(next(self._numbers))
         self._exchanges[exchange.id] = exchange
         if self._over.is_set():
-            exchange.lost(self._why or Reason("lost", "transient", "The connection was lost."))
+            exchange.lost(self._why or _LOST)
         try:
             yield exchange
         finally:
@@ -109,6 +116,8 @@ class Session:
                 self._take(frame)
             if self._over.is_set():
                 return
+        if not self._over.is_set():
+            self._channel.exit_status(_LAST_WORDS_S)
 
     def _take(self, frame: Frame) -> None:
         if isinstance(frame, Control):

@@ -20,6 +20,7 @@ from koalapy.runtime.translate import staged_executable
 
 _DAMAGED = ("stage_damaged", "bad_size")  # what a KCM says of a file that changed while it was sent
 _TRIES = 3
+_READ = 1 << 20
 
 
 class Staged(NamedTuple):
@@ -96,13 +97,22 @@ def _stored(session: Session, source: Path) -> str:
 
 
 def _send(session: Session, file: BufferedReader) -> str:
-    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = _digest(session, file)
     with session.exchange() as exchange:
         session.send(Store(exchange.id, digest, file.tell()))
         file.seek(0)
         _send_chunks(session, exchange, file)
         exchange.answer()
     return digest
+
+
+def _digest(session: Session, file: BufferedReader) -> str:
+    """Its sha256 in hex, the whole file being read. Raises TransientError once the session is over."""
+    digest = hashlib.sha256()
+    while data := file.read(_READ):
+        session.check()
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def _send_chunks(session: Session, exchange: Exchange, file: BufferedReader) -> None:

@@ -116,7 +116,8 @@ def reason_of_error(error: BatchError) -> Reason:
     return Reason(error.code, whose, error.message, error.advice, command, status, words)
 
 
-def measured(cluster: str, message: wire.Measured, mapped: Mapped) -> ClusterMeasured:
+def measured(instance: InstanceId, cluster: str, message: wire.Measured, mapped: Mapped) -> ClusterMeasured:
+    """The numbers are of all that this user runs there by koalapy, the tags are this store's only."""
     state = ClusterState(
         measured_at=mapped(message.measured_at),
         total=message.total,
@@ -124,12 +125,16 @@ def measured(cluster: str, message: wire.Measured, mapped: Mapped) -> ClusterMea
         ours=message.ours,
         others=message.others,
         waiting_local=message.waiting_local,
-        allocated=tuple(Tag(tag) for tag in message.allocated),
-        pending=tuple(Tag(tag) for tag in message.pending),
+        allocated=_own_tags(instance, message.allocated),
+        pending=_own_tags(instance, message.pending),
         free_nodes=tuple((free, nodes) for free, nodes in message.free_nodes),
         unit=message.unit,
     )
     return ClusterMeasured(cluster=cluster, state=state)
+
+
+def _own_tags(instance: InstanceId, tags: list[str]) -> tuple[Tag, ...]:
+    return tuple(Tag(tag) for tag in tags if own_attempt(instance, tag) is not None)
 
 
 def measure_failed(cluster: str, message: wire.MeasureFailed) -> MeasurementFailed:

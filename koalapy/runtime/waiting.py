@@ -18,13 +18,14 @@ class Waiters:
     """Safe to use from any thread. Add a waiter first, then tell of the jobs that are over already."""
 
     def __init__(self) -> None:
+        self.closed = False
         self._lock = threading.Lock()
         self._of: dict[JobId, list[Waiter]] = {}
 
     def add(self, jobs: Iterable[JobId], call: Callable[[], None]) -> Waiter:
-        """`call` must return at once; for no jobs it is called here."""
+        """`call` must return at once; for no jobs, and once it is closed, it is called here."""
         waiter = Waiter(jobs, call)
-        if not waiter.left:
+        if self.closed or not waiter.left:
             call()
         with self._lock:
             for job in waiter.left:
@@ -51,6 +52,7 @@ class Waiters:
 
     def close(self) -> None:
         """Call everybody: nothing will end any more."""
+        self.closed = True
         with self._lock:
             waiting = {id(waiter): waiter for waiters in self._of.values() for waiter in waiters}
             self._of.clear()

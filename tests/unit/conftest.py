@@ -216,7 +216,8 @@ class Attempt:
             os.killpg(self.wrapper.pid, signal.SIGKILL)
             self.wrapper.wait()
         for pid in processes_with(str(self.path).encode()):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 class Relay:

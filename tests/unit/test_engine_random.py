@@ -1,10 +1,11 @@
 """Engine and driver in a random world: whatever happens, in whatever order, the promises hold after every step.
 
 A walk is a list of numbers: the first makes the grid, each other one is the dice of one step, so that a failing walk
-can be shrunk by leaving steps out.
+can be shrunk by leaving steps out. `KOALA_WALKS=10000 pytest tests/unit/test_engine_random.py` walks farther.
 """
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -25,9 +26,10 @@ _load("random_world")
 walk = importlib.import_module("random_world.walk").walk
 
 DICE = st.integers(0, 1 << 20)
+WALKS = int(os.environ.get("KOALA_WALKS", "300"))
 
 
-@given(seed=DICE, steps=st.lists(DICE, min_size=40, max_size=150))
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=DICE, steps=st.lists(DICE, min_size=10, max_size=200))
+@settings(max_examples=WALKS, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 def test_a_random_walk_keeps_all_promises(seed: int, steps: list[int]) -> None:
     walk(seed, steps)

@@ -241,10 +241,8 @@ def test_when_the_wrapper_is_killed_nothing_survives_it(world: Any, await_that: 
 
 def test_an_orphan_ends_its_program_and_leaves(world: Any, await_that: Await, processes: Processes) -> None:
     """Neither a relay nor the shared directory, which somebody moved away."""
-    relay, attempt = world.relay(), world.attempt(FOREVER, orphan_timeout=1.0)
-    attempt.start()
-    relay.release(attempt)
-    relay.report(attempt, "running")
+    relay, attempt = world.relay(), world.attempt(WRITES_PID + FOREVER, orphan_timeout=1.0)
+    at_work(relay, attempt, await_that)
     moved = attempt.path.rename(attempt.path.with_name("moved"))
     relay.close()
     await_that(lambda: not processes(f"KOALA_HOSTS={attempt.path}".encode()))

@@ -25,6 +25,11 @@ def at_work(program: str) -> str:
     return f"echo $$ >pid.$SLURMD_NODENAME.$KOALA_RANK; {program}"
 
 
+def written(attempt: Any) -> int:
+    """How many processes have written their pid."""
+    return sum(path.stat().st_size > 0 for path in attempt.path.glob("work/pid.*"))
+
+
 @pytest.mark.parametrize(
     ("wishes", "expected"),
     [
@@ -77,7 +82,7 @@ def test_when_an_agent_far_away_is_killed_nothing_survives_it(
     escapes = "(setsid sh -c 'trap \"\" TERM; echo $$ >>escaped; exec sleep 600' </dev/null >/dev/null 2>&1 &)\n"
     relay, attempt = start(world, escapes + at_work("sleep 600"))
     relay.release(attempt)
-    await_that(lambda: len(list(attempt.path.glob("work/pid.*"))) == 5)
+    await_that(lambda: written(attempt) == 5)
     program = int((attempt.path / "work/pid.two.2").read_text())
     agent = _parent(program)
     os.kill(agent, signal.SIGKILL)
@@ -92,7 +97,7 @@ def test_when_a_guard_is_killed_its_agent_stops_the_program(
 ) -> None:
     relay, attempt = start(world, at_work("sleep 600"))
     relay.release(attempt)
-    await_that(lambda: len(list(attempt.path.glob("work/pid.*"))) == 5)
+    await_that(lambda: written(attempt) == 5)
     guard = _parent(_parent(int((attempt.path / "work/pid.three.4").read_text())))
     os.kill(guard, signal.SIGKILL)
     attempt.wait()
@@ -105,7 +110,7 @@ def test_when_the_wrapper_is_killed_nothing_survives_on_any_node(
 ) -> None:
     relay, attempt = start(world, at_work("trap '' TERM; sleep 600; sleep 600"), grace=0.2)
     relay.release(attempt)
-    await_that(lambda: len(list(attempt.path.glob("work/pid.*"))) == 5)
+    await_that(lambda: written(attempt) == 5)
     attempt.wrapper.kill()
     attempt.wait()
     await_that(lambda: processes(str(attempt.path).encode()) == [])

@@ -27,10 +27,11 @@ def test_after_a_restart_on_another_port_all_is_said_again(world: Any) -> None:
     attempt.wait()
 
 
-def test_a_release_that_is_delivered_again_is_answered_and_does_nothing(world: Any) -> None:
-    relay, attempt = world.relay(), world.attempt("echo once; sleep 600", processors=1)
+def test_a_release_that_is_delivered_again_is_answered_and_does_nothing(world: Any, await_that: Await) -> None:
+    relay, attempt = world.relay(), world.attempt("echo once; echo >began; sleep 600", processors=1)
     attempt.start()
     relay.release(attempt)
+    await_that((attempt.path / "work/began").exists)
     running = relay.report(attempt, "running")
     before = len(relay.reports(attempt))
     relay.release(attempt)

@@ -94,10 +94,8 @@ def test_one_that_waits_in_vain_ends_with_its_component(world: Any, await_that: 
 
 
 def test_nothing_of_it_is_left_in_the_node(world: Any) -> None:
-    relay, attempt = (
-        world.relay(),
-        world.attempt('dirname "$KOALA_SOCKET"; stat -c %a "$(dirname "$KOALA_SOCKET")"', processors=1),
-    )
+    program = 'dirname "$KOALA_SOCKET"; stat -c %a "$(dirname "$KOALA_SOCKET")"'
+    relay, attempt = world.relay(), world.attempt(program, processors=1)
     attempt.start()
     relay.release(attempt)
     attempt.wait()

@@ -59,13 +59,18 @@ def parse_describe(result: Result) -> Description:
 
 
 def script(job: BatchJob) -> str:
-    """A script for /bin/sh. `native` holds further `key=value` wishes; the later of two holds."""
+    """A script for /bin/sh. `native` holds further `key=value` wishes; the later of two holds.
+
+    A wish for what the local queue has not is written too, so that it refuses the job in its own words.
+    """
+    lacked = {"queue": job.queue, "constraint": job.constraint, "gpus": job.gpus}
     wishes = [
         "name=" + job.tag,
         "processors=%d" % job.processors,
         "walltime=%d" % job.walltime_s,
         "directory=" + one_line("directory", job.directory),
         "output=" + one_line("output", job.output),
+        *(one_line(key, "%s=%s" % (key, value)) for key, value in lacked.items() if value),
     ]
     lines = ["#!/bin/sh"] + ["#KOALA " + wish for wish in wishes + native_lines(job.native)]
     return "\n".join(lines) + "\n" + exec_line(job.command)

@@ -83,11 +83,11 @@ class PipeChannel:
         self._process.wait()
 
     def _read_errors(self) -> None:
+        """Until it ends, or the channel is closed and all that was said until then is read."""
         with self._stderr:
             source = self._stderr.fileno()
-            while not self._closed:
-                ready, _, _ = select.select([source, self._wake], [], [])
-                data = os.read(source, 65_536) if source in ready else b""
+            while source in select.select([source, self._wake], [], [])[0]:
+                data = os.read(source, 65_536)
                 if not data:
                     break
                 self._splitter.feed(data)

@@ -14,6 +14,7 @@ from koalapy_adapters.wrapper.descendants import send, start_of
 VERSION = "1"
 MAX_SCRIPT = 1 << 20
 _DIRECTIVE = "#KOALA "
+_LACKED = {"queue": "queues", "constraint": "node features", "gpus": "GPUs"}
 _NUMBERS = ("processors", "walltime")
 
 Answer = Dict[str, Any]
@@ -158,6 +159,9 @@ def _directives(text: str) -> Dict[str, Any]:
     for line in text.splitlines():
         if line.startswith(_DIRECTIVE):
             key, _, value = line[len(_DIRECTIVE) :].strip().partition("=")
+            if key in _LACKED:
+                message = "The local queue has no %s, and this job asks for %s." % (_LACKED[key], json.dumps(value))
+                raise RequestError("lacked", message, "Leave `%s` out, or name a cluster that has it." % key)
             if key not in wishes or (key in _NUMBERS and not (value.isdigit() and int(value) > 0)):
                 raise RequestError(
                     "bad_directive",

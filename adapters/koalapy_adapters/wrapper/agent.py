@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional
 from koalapy_adapters.wrapper import clock, descendants, guard, lines, private, signals
 from koalapy_adapters.wrapper.keyserver import KeyServer
 from koalapy_adapters.wrapper.processes import Plan, Prepared
+from koalapy_adapters.wrapper.turns import turn
 
 Json = Dict[str, Any]
 
@@ -66,8 +67,7 @@ class Agent:
         os.set_blocking(self._commands, False)
         self._selector.register(self._commands, selectors.EVENT_READ, self._on_commands)
         while not self._done():
-            for key, _ in self._selector.select(self._timeout()):
-                key.data()
+            turn(self._selector, self._timeout())
             self._advance()
         self._server.close()
         return 0

@@ -14,6 +14,7 @@ from typing import Any, Dict, List, NamedTuple
 Json = Dict[str, Any]
 
 PIECE = 900
+_AT_ONCE = 4096  # PIPE_BUF of Linux
 _PIECE = re.compile(rb"@(\d{1,6})([+.])(.*)\Z")
 
 
@@ -112,13 +113,18 @@ class Writer:
     def _flush(self) -> None:
         try:
             while self._waiting:
-                written = os.write(self._descriptor, self._waiting)
+                written = os.write(self._descriptor, self._next())
                 del self._waiting[:written]
         except BlockingIOError:
             pass
         except OSError:
             self._waiting = bytearray()
         self._watch(bool(self._waiting))
+
+    def _next(self) -> bytearray:
+        """Whole lines that the kernel takes at once or not at all: other agents may write to the same pipe."""
+        end = self._waiting.rfind(b"\n", 0, _AT_ONCE) + 1
+        return self._waiting[: end or None]
 
     def _watch(self, wanted: bool) -> None:
         if wanted and not self._watching:

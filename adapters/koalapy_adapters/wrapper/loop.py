@@ -16,6 +16,7 @@ from koalapy_adapters.wrapper.nodes import Heard, Nodes
 from koalapy_adapters.wrapper.program import Attempt, write_hosts
 from koalapy_adapters.wrapper.relay import Callbacks, Relay
 from koalapy_adapters.wrapper.shared import RelayFound, Shared
+from koalapy_adapters.wrapper.turns import turn
 
 Json = Dict[str, Any]
 
@@ -58,8 +59,7 @@ class Loop:
         self.reap()  # those that ended before anybody listened
         while self._exit_status is None:
             self._tick()
-            for key, _ in self._selector.select(self._timeout()):
-                key.data()
+            turn(self._selector, self._timeout())
         return self._exit_status
 
     def found_relay(self, found: RelayFound) -> None:

@@ -214,6 +214,11 @@ def test_a_bad_grid_file_is_refused_with_its_line(fresh: Any, text: bytes, words
     fresh.grid_file.write_bytes(text)
     fresh("up").refused(2, str(fresh.grid_file), *words)
     assert not fresh.processes()
+
+
+def test_a_bad_grid_file_is_found_without_koalad(fresh: Any) -> None:
+    text, words = BAD_GRIDS["unknown key"]
+    fresh.grid_file.write_bytes(text)
     fresh("config", "check").refused(2, str(fresh.grid_file), *words)
 
 

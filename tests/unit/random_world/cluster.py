@@ -100,16 +100,21 @@ class Cluster:
     def idle(self) -> int:
         return self.size - sum(job.processors for job in self.queue if job.state == "running")
 
-    def start_jobs(self) -> None:
-        """First come, first served; nobody passes anybody."""
+    def start_jobs(self, dice: Random) -> None:
+        """First come, first served; or whoever fits, in whatever order."""
         self.queue = [job for job in self.queue if job.state != "ended"]
-        for job in self.queue:
-            if job.state == "pending" and (job.processors > self.idle or job.stuck):
+        pending = [job for job in self.queue if job.state == "pending" and not job.stuck]
+        fair = dice.random() < 0.7
+        for job in pending if fair else dice.sample(pending, len(pending)):
+            if job.processors <= self.idle:
+                self._start(job)
+            elif fair:
                 return
-            if job.state == "pending":
-                job.state = "running"
-                if job.attempt is not None:
-                    self.traces[job.attempt].alive = True
+
+    def _start(self, job: BatchJob) -> None:
+        job.state = "running"
+        if job.attempt is not None:
+            self.traces[job.attempt].alive = True
 
     def measure(self, now: Instant) -> ClusterMeasured:
         ours = [job for job in self.queue if job.attempt is not None and job.listed]

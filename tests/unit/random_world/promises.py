@@ -52,6 +52,7 @@ class Promises:
         self._submitted: set[AttemptId] = set()
         self._released: set[AttemptId] = set()
         self._cancelled: set[AttemptId] = set()
+        self._last_number = 0  # of the outbox
         self._collected: set[JobId] = set()
         self._heard: dict[AttemptId, str] = {}  # the last word of wrapper or batch system
 
@@ -78,6 +79,8 @@ class Promises:
         for job in jobs.values():
             self._bounds(job)
         for entry in change.sent:
+            promise(entry.number > self._last_number, "numbers of the outbox grow", entry)
+            self._last_number = entry.number
             self._command(entry.command, jobs)
         self._over(change)
         self._queue_order(change, jobs)

@@ -32,7 +32,9 @@ class Walk:
         self._begin(self.dice.choice((0, 6, 10)))
 
     def _begin(self, rounds: int) -> None:
-        """Some jobs are on their way before anything happens."""
+        """Some jobs are on their way before anything happens, perhaps in the queues of busy clusters."""
+        for cluster in self.grid.clusters.values() if self.dice.random() < 0.4 else ():
+            cluster.enqueue(cluster.size)
         for _ in range(rounds):
             self.submit()
             self.flow()
@@ -120,7 +122,7 @@ class Walk:
 
     def start_jobs(self) -> None:
         for cluster in self.grid.clusters.values():
-            cluster.start_jobs()
+            cluster.start_jobs(self.dice)
 
     def work(self) -> None:
         for cluster in self.grid.clusters.values():
@@ -257,6 +259,7 @@ class Walk:
                 grid.connect(name)
         for cluster in grid.clusters.values():
             _mend(cluster)
+            cluster.start_jobs(self.dice)
             for trace in list(cluster.ours()):
                 cluster.step(trace, grid.now, self.dice, True, True)
         self.collect()
@@ -285,7 +288,6 @@ def _mend(cluster: Cluster) -> None:
         job.listed = job.state != "ended"
         if job.attempt is None:
             job.end("exited")
-    cluster.start_jobs()
 
 
 QUIET: dict[Callable[[Walk], None], int] = {

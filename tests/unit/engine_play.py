@@ -1,0 +1,169 @@
+"""A grid played by hand: what the engine's tests tell it, and what they ask it."""
+
+from collections.abc import Iterable
+
+from koalapy.engine import Engine
+from koalapy.model.change import Snapshot
+from koalapy.model.cluster import ClusterSettings, ClusterState, Node
+from koalapy.model.commands import CancelComponent, Command, WatchCluster
+from koalapy.model.errors import Reason
+from koalapy.model.events import (
+    ClusterConnected,
+    ClusterLost,
+    ClusterMeasured,
+    ComponentGone,
+    ComponentReported,
+    ComponentSubmitted,
+    Event,
+    JobSubmitted,
+)
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.job import Debt, History, Job
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.settings import Settings
+from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fcfs, fpfs
+from koalapy.scheduler.schedule import Policies
+
+INSTANCE = InstanceId("abcde")
+SIZES = {"alpha": 32, "beta": 16, "gamma": 16}
+UNREACHABLE = Reason("unreachable", "transient", "Its head node does not answer.", "Look at the network.")
+BUSY_QUEUE = Reason("refused", "transient", "The batch system is busy.", "", command="sbatch", exit_status=1)
+
+
+class Play:
+    """A grid played by hand: keeps every job's last record, checks each step, and answers for idle clusters."""
+
+    def __init__(self, settings: Settings | None = None, queueing: str = "fpfs", sizes: dict[str, int] = SIZES) -> None:
+        self.now = Instant(1_000_000 * SECOND)
+        self.sizes = sizes
+        self.settings = settings or Settings(clusters=tuple(ClusterSettings(name=n, batch="slurm") for n in sizes))
+        policy = {"fcfs": fcfs, "fpfs": fpfs}[queueing]
+        self.engine = Engine(self.settings, Policies(worst_fit, policy), Snapshot(instance=INSTANCE))
+        self.jobs: dict[JobId, Job] = {}
+        self.debts: dict[AttemptId, Debt] = {}
+        self.history: list[History] = []
+        self.pending: list[Command] = []
+        self.down: set[str] = set()
+        for cluster in sizes:
+            self.tell(ClusterConnected(cluster=cluster, version="22.05"))
+        self.measure()
+
+    def tell(self, *events: Event, after: Duration = Duration(1000)) -> list[Command]:
+        """The commands that these events lead to, polling hints left out."""
+        self.now = Instant(self.now + after)
+        step = self.engine.handle(self.now, events)
+        self.jobs |= {job.id: job for job in step.jobs}
+        self.history += step.history
+        self.debts |= {debt.attempt: debt for debt in step.debts}
+        for attempt in step.settled:
+            del self.debts[attempt]
+        commands: list[Command] = [command for command in step.commands if not isinstance(command, WatchCluster)]
+        self.pending += commands
+        return commands
+
+    def measure(self, **others: int) -> list[Command]:
+        """Measurements of every reachable cluster: its allocated batch jobs are those with a started one."""
+        return self.tell(*(self.measurement(name, others.get(name, 0)) for name in self.sizes if name not in self.down))
+
+    def measurement(self, cluster: str, others: int = 0, pending: Iterable[AttemptId] = ()) -> ClusterMeasured:
+        allocated = [
+            (job.attempt_of(each), each.processors)
+            for job in self.jobs.values()
+            for each in job.live
+            if each.cluster == cluster and each.allocated_at is not None
+        ]
+        ours = sum(processors for _, processors in allocated)
+        state = ClusterState(
+            measured_at=self.now,
+            total=self.sizes[cluster],
+            idle=self.sizes[cluster] - ours - others,
+            ours=ours,
+            others=others,
+            waiting_local=0,
+            allocated=tuple(tag_of(INSTANCE, attempt) for attempt, _ in allocated),
+            pending=tuple(tag_of(INSTANCE, attempt) for attempt in pending),
+        )
+        return ClusterMeasured(cluster=cluster, state=state)
+
+    def submit(self, *components: ComponentRequest, **request: object) -> JobId:
+        self.tell(JobSubmitted(request=make(*components, **request), owner="me"))
+        return max(self.jobs)
+
+    def job(self, job: JobId) -> Job:
+        return self.jobs[job]
+
+    def attempts(self, job: JobId) -> list[AttemptId]:
+        return [self.job(job).attempt_of(each) for each in self.job(job).components if each.cluster]
+
+    def come(self, *attempts: AttemptId) -> None:
+        """These attempts' batch jobs start and enter their barriers."""
+        for attempt in attempts:
+            self.tell(ComponentSubmitted(attempt=attempt, batch_id=str(attempt)))
+            self.tell(self.report(attempt, "at_barrier", at_barrier_at=self.now))
+
+    def report(self, attempt: AttemptId, phase: str, **facts: object) -> ComponentReported:
+        processors = self.job(attempt.job).components[attempt.component].processors
+        nodes = (Node(f"n{attempt.component}", f"10.0.0.{attempt.component}", processors),)
+        return ComponentReported(attempt=attempt, batch_id=str(attempt), phase=phase, nodes=nodes, **facts)  # type: ignore[arg-type]
+
+    def run(self, job: JobId) -> None:
+        self.come(*self.attempts(job))
+        for attempt in self.attempts(job):
+            self.tell(self.report(attempt, "running", released_at=self.now, started_at=self.now))
+
+    def end(self, attempt: AttemptId, status: int | None = 0, ending: str = "exited", **facts: object) -> list[Command]:
+        return self.tell(self.report(attempt, "ended", exit_status=status, ending=ending, ended_at=self.now, **facts))
+
+    def obey(self) -> None:
+        """Every reachable cluster ends what it was told to end."""
+        todo, self.pending = self.pending, []
+        for command in todo:
+            if isinstance(command, CancelComponent) and command.cluster not in self.down:
+                self.tell(ComponentGone(attempt=command.attempt))
+            elif isinstance(command, CancelComponent):
+                self.pending.append(command)
+
+    def lose(self, cluster: str) -> list[Command]:
+        self.down.add(cluster)
+        return self.tell(ClusterLost(cluster=cluster, reason=UNREACHABLE))
+
+    def reach(self, cluster: str) -> list[Command]:
+        self.down.discard(cluster)
+        commands = self.tell(ClusterConnected(cluster=cluster, version="22.05"))
+        self.obey()
+        return commands + self.tell(self.measurement(cluster))
+
+    def wake(self) -> list[Command]:
+        """Let time pass until the engine asked to be woken."""
+        moment = self.engine.next_wakeup()
+        assert moment is not None, "the engine waits for nothing"
+        return self.tell(after=Duration(max(1, moment - self.now)))
+
+    @property
+    def kinds(self) -> list[str]:
+        return [each.kind for each in self.history]
+
+
+def component(processors: int, cluster: str | None = None, **fields: object) -> ComponentRequest:
+    return ComponentRequest(processors=processors, executable="./program", cluster=cluster, **fields)  # type: ignore[arg-type]
+
+
+def make(*components: ComponentRequest, **fields: object) -> Request:
+    return Request(name="job", components=components, **fields)  # type: ignore[arg-type]
+
+
+def grid(*clusters: ClusterSettings, **fields: object) -> Settings:
+    return Settings(clusters=clusters, **fields)  # type: ignore[arg-type]
+
+
+def alike(**fields: object) -> Settings:
+    return grid(*(ClusterSettings(name=name, batch="slurm") for name in SIZES), **fields)
+
+
+def check(game: Play) -> None:
+    """What must hold at the end of every test."""
+    for job in game.jobs.values():
+        over = job.state.final and any(not each.gone for each in job.components)
+        assert not over, f"job {job.id} is {job.state} and something of it is left"

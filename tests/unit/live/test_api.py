@@ -1,0 +1,353 @@
+"""The HTTP API of a real koalad: who may connect, what it describes, what it refuses, and how many it bears."""
+
+import concurrent.futures
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy import __version__
+from koalapy.api import schemas
+from koalapy.api.app import MAX_BODY
+
+Document = dict[str, Any]
+
+
+class Connection(http.client.HTTPConnection):
+    """HTTP over koalad's socket, byte by byte if need be."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("koalad", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(str(self._path))
+
+
+@pytest.fixture
+def http_(koala: Any) -> Iterator[Connection]:
+    connection = Connection(socket_of(koala))
+    yield connection
+    connection.close()
+
+
+def socket_of(koala: Any) -> Path:
+    return Path(koala.root / "run" / "koala" / "live.sock")
+
+
+def ask(connection: Connection, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Document]:
+    data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+    if data is not None:
+        headers.setdefault("Content-Type", "application/json")
+    connection.request(method, path, data, headers)
+    answer = connection.getresponse()
+    document = json.loads(answer.read())
+    if "openapi" not in document:
+        schemas.check(document)
+    return answer.status, document
+
+
+def hello(koala: Any, **fields: Any) -> Document:
+    component = {"processors": 1, "executable": "true"}
+    return {"job": {"components": [component]}, "directory": str(koala.work), **fields}
+
+
+# ---- who may connect
+
+
+def test_only_its_owner_can_reach_the_socket(koala: Any) -> None:
+    assert socket_of(koala).stat().st_mode & 0o777 == 0o600
+    assert socket_of(koala).parent.stat().st_mode & 0o777 == 0o700
+
+
+AS_NOBODY = """
+import os, socket, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+plug = socket.socket(socket.AF_UNIX)
+plug.settimeout(30)
+try:
+    plug.connect(sys.argv[1])
+    plug.sendall(b"GET /v1/status HTTP/1.1\\r\\nHost: koalad\\r\\n\\r\\n")
+    print(len(plug.recv(1000)))
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+def test_another_user_is_turned_away_by_the_directory_and_by_koalad(koala: Any) -> None:
+    path = socket_of(koala)
+    assert as_nobody(path) == "PermissionError"
+    before = [(each, each.stat().st_mode & 0o777) for each in (path, path.parent, koala.root / "run", koala.root)]
+    try:
+        for each, mode in before:
+            each.chmod(mode | 0o777)  # as if the file system did not protect it
+        assert as_nobody(path) in ("0", "ConnectionResetError", "BrokenPipeError")
+    finally:
+        for each, mode in before:
+            each.chmod(mode)
+    assert "connection_refused" in (koala.root / "state" / "koala" / "live" / "koalad.log").read_text()
+    assert koala("status").status == 0
+
+
+def as_nobody(path: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", AS_NOBODY, path], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+# ---- what it describes
+
+
+def test_it_describes_itself(http_: Connection) -> None:
+    status, document = ask(http_, "GET", "/openapi.json")
+    assert status == 200
+    assert document["info"] == {"title": "koalad", "version": __version__}
+    methods = {(method, path) for path, item in document["paths"].items() for method in item}
+    assert methods == {
+        ("post", "/v1/jobs"),
+        ("get", "/v1/jobs"),
+        ("get", "/v1/wait"),
+        ("get", "/v1/jobs/{job}"),
+        ("get", "/v1/jobs/{job}/explain"),
+        ("get", "/v1/jobs/{job}/output"),
+        ("post", "/v1/jobs/{job}/cancel"),
+        ("post", "/v1/jobs/{job}/hold"),
+        ("post", "/v1/jobs/{job}/release"),
+        ("get", "/v1/clusters"),
+        ("get", "/v1/status"),
+        ("post", "/v1/shutdown"),
+    }
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            assert operation["description"], (method, path)
+            answers = operation["responses"]
+            assert set(answers) == {"200", "default"}, (method, path)
+            assert answers["default"]["content"]["application/json"]["schema"] == {
+                "$ref": "#/components/schemas/ErrorAnswer"
+            }
+            if not path.endswith("/output"):
+                assert answers["200"]["content"]["application/json"]["schema"]["$ref"].endswith("Answer")
+    assert document["components"]["schemas"]["Job"]["properties"]["held_processor_seconds"]
+
+
+def test_every_answer_is_as_described(koala: Any, http_: Connection, shell: Callable[..., Document]) -> None:
+    status, document = ask(http_, "POST", "/v1/jobs", hello(koala))
+    assert (status, document["schema"]) == (200, "koala.submit/1")
+    job = document["id"]
+    koala.end(job)
+    for path in ("/v1/jobs", f"/v1/jobs/{job}", f"/v1/jobs/{job}/explain", "/v1/clusters", "/v1/status"):
+        assert ask(http_, "GET", path)[0] == 200
+    held = ask(http_, "POST", "/v1/jobs", hello(koala, job={"components": [shell("true", 4)] * 3}))[1]["id"]
+    for change in ("hold", "release", "cancel"):
+        status, document = ask(http_, "POST", f"/v1/jobs/{held}/{change}")
+        assert status in (200, 409), document
+
+
+# ---- what it refuses
+
+
+BAD_REQUESTS: dict[str, tuple[str, str, Any, int, tuple[str, ...]]] = {
+    "nothing there": ("GET", "/v2/jobs", None, 404, ("/v2/jobs",)),
+    "no such method": ("DELETE", "/v1/jobs", None, 405, ("DELETE",)),
+    "no body": ("POST", "/v1/jobs", None, 422, ("body", "required")),
+    "no JSON": ("POST", "/v1/jobs", b"processors: 4", 422, ("no JSON",)),
+    "broken JSON": ("POST", "/v1/jobs", b'{"job": {', 422, ("no JSON",)),
+    "binary": ("POST", "/v1/jobs", b"\xff\xfe\x00\x01", 422, ("no JSON",)),
+    "deep JSON": ("POST", "/v1/jobs", b"[" * 200_000, 400, ("body",)),
+    "a list": ("POST", "/v1/jobs", [1, 2], 422, ("body",)),
+    "no directory": ("POST", "/v1/jobs", {"text": "x"}, 422, ("body.directory", "required")),
+    "unknown field": ("POST", "/v1/jobs", {"directory": "/", "text": "", "jib": 1}, 422, ("body.jib",)),
+    "no job": ("POST", "/v1/jobs", {"directory": "/"}, 422, ("holds no job",)),
+    "a relative directory": ("POST", "/v1/jobs", {"directory": ".", "text": "x"}, 422, ("directory", "absolute")),
+    "both": ("POST", "/v1/jobs", {"directory": "/", "text": "x", "job": {}}, 422, ("text", "job")),
+    "a number for a job": ("POST", "/v1/jobs", {"directory": "/", "job": 7}, 422, ("body.job",)),
+    "an empty job": ("POST", "/v1/jobs", {"directory": "/", "job": {}}, 422, ("components",)),
+    "no number": ("POST", "/v1/jobs", b'{"directory": "/", "job": {"components": [{"processors": NaN}]}}', 422, ()),
+    "a long key": ("POST", "/v1/jobs", {"directory": "/", "text": "", "key": "k" * 201}, 422, ("body.key",)),
+    "a word for an id": ("GET", "/v1/jobs/one", None, 422, ("path.job", "integer")),
+    "no such job": ("GET", "/v1/jobs/999999", None, 404, ("no job 999999",)),
+    "an impossible id": ("GET", f"/v1/jobs/{10**40}", None, 404, ("no job",)),
+    "a negative id": ("POST", "/v1/jobs/-1/cancel", {}, 404, ("no job -1",)),
+    "no such state": ("GET", "/v1/jobs?state=lost", None, 422, ("query.state", "'lost'")),
+    "an id that is none": ("GET", "/v1/jobs?id=x", None, 422, ("query.id",)),
+    "a wait for nothing": ("GET", "/v1/wait", None, 422, ("query.id",)),
+    "a wait for ever": ("GET", "/v1/wait?id=1&timeout=inf", None, 422, ("query.timeout",)),
+    "no time": ("GET", "/v1/wait?id=1&timeout=nan", None, 422, ("query.timeout",)),
+    "negative time": ("GET", "/v1/wait?id=1&timeout=-1", None, 422, ("query.timeout",)),
+    "a wait for no job": ("GET", "/v1/wait?id=999999&timeout=1", None, 404, ("no job 999999",)),
+    "no such stream": ("GET", "/v1/jobs/1/output?stream=input", None, 422, ("query.stream",)),
+    "output of no job": ("GET", "/v1/jobs/999999/output", None, 404, ("no job 999999",)),
+    "a word to shut down": ("POST", "/v1/shutdown", {"cancel": "perhaps"}, 422, ("body.cancel",)),
+    "an unknown wish": ("POST", "/v1/shutdown", {"now": True}, 422, ("body.now",)),
+}
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "words"), BAD_REQUESTS.values(), ids=BAD_REQUESTS)
+def test_a_wrong_request_is_refused_in_words(
+    http_: Connection, method: str, path: str, body: Any, status: int, words: tuple[str, ...]
+) -> None:
+    found, document = ask(http_, method, path, body)
+    assert found == status, document
+    error = document["error"]
+    assert error["message"].endswith((".", "?")), error
+    assert error["advice"], error
+    for word in words:
+        assert word in error["message"], error
+    assert "Traceback" not in json.dumps(document)
+
+
+def test_garbage_is_no_request(koala: Any) -> None:
+    for garbage in (b"\x16\x03\x01\x02\x00\x01" * 50 + b"\r\n\r\n", b"GET\r\n\r\n", b"\0" * 70_000):
+        with socket.socket(socket.AF_UNIX) as plug:
+            plug.settimeout(30)
+            plug.connect(str(socket_of(koala)))
+            plug.sendall(garbage)
+            assert plug.recv(1000).startswith((b"HTTP/1.1 400", b"HTTP/1.1 4")), garbage[:20]
+    assert koala("status").status == 0
+
+
+def memory(pid: int) -> int:
+    """Bytes that the process has in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_request_that_is_too_large_is_refused_unread(koala: Any, http_: Connection) -> None:
+    http_.putrequest("POST", "/v1/jobs")
+    http_.putheader("Content-Length", str(MAX_BODY + 1))
+    http_.putheader("Content-Type", "application/json")
+    http_.endheaders()  # and no body: it is refused by what it says of itself
+    answer = http_.getresponse()
+    document = json.loads(answer.read())
+    assert (answer.status, document["error"]["code"]) == (413, "too_large_request")
+    assert answer.headers["connection"] == "close"
+
+
+def test_a_request_without_a_length_is_cut_where_it_is_too_large(koala: Any) -> None:
+    pid = koala("status", "--json").document["pid"]
+    before, sent = memory(pid), 0
+    with socket.socket(socket.AF_UNIX) as plug:
+        plug.settimeout(60)
+        plug.connect(str(socket_of(koala)))
+        plug.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: koalad\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
+        try:
+            while sent < 200 << 20:
+                plug.sendall(chunk)
+                sent += 1 << 20
+        except OSError:
+            pass
+        said = plug.recv(65_536)
+    assert b" 413 " in said.partition(b"\r\n")[0]
+    assert b'"koala.error/1"' in said
+    assert memory(pid) - before < 100 << 20
+    assert koala("status").status == 0
+
+
+def test_a_job_of_just_the_size_is_read(koala: Any, http_: Connection) -> None:
+    text = "components: [{processors: 1, executable: 'true'}]\n#" + "x" * 9_900_000
+    status, document = ask(http_, "POST", "/v1/jobs", {"text": text, "directory": str(koala.work)})
+    assert (status, document["schema"]) == (200, "koala.submit/1")
+    text += "x" * 200_000
+    status, document = ask(http_, "POST", "/v1/jobs", {"text": text, "directory": str(koala.work)})
+    assert (status, document["error"]["code"]) == (422, "too_large")
+
+
+# ---- keys
+
+
+def test_the_same_key_again_is_the_same_job(koala: Any, http_: Connection) -> None:
+    before = koala.ids()
+    answers = [ask(http_, "POST", "/v1/jobs", hello(koala, key="once")) for _ in range(3)]
+    assert {document["id"] for _, document in answers} == {koala.ids()[-1]}
+    assert len(koala.ids()) == len(before) + 1
+
+
+def test_the_same_key_at_the_same_time_is_the_same_job(koala: Any) -> None:
+    def submit(_: int) -> int:
+        connection = Connection(socket_of(koala))
+        try:
+            return int(ask(connection, "POST", "/v1/jobs", hello(koala, key="at once"))[1]["id"])
+        finally:
+            connection.close()
+
+    with concurrent.futures.ThreadPoolExecutor(16) as threads:
+        assert len(set(threads.map(submit, range(32)))) == 1
+
+
+# ---- how many it bears
+
+
+def test_many_who_wait_hold_nobody_up(koala: Any, shell: Callable[..., Document]) -> None:
+    """300 clients wait for one job, which ends once koalad has answered all else meanwhile."""
+    gate = koala.work / "gate"
+    job = koala.submit(shell(f"while [ ! -e {gate} ]; do sleep 0.1; done"))
+    plugs = [socket.socket(socket.AF_UNIX) for _ in range(300)]
+    try:
+        for plug in plugs:
+            plug.settimeout(60)
+            plug.connect(str(socket_of(koala)))
+            plug.sendall(f"GET /v1/wait?id={job}&timeout=60 HTTP/1.1\r\nHost: koalad\r\n\r\n".encode())
+        assert koala("status").status == 0
+        other = koala.submit(shell("echo meanwhile"))
+        assert koala.end(other)["state"] == "done"
+        assert koala("logs", other).out == "meanwhile\n"
+        gate.touch()
+        for plug in plugs:
+            assert b'"state":"done"' in answer_of(plug)
+    finally:
+        for plug in plugs:
+            plug.close()
+
+
+def answer_of(plug: socket.socket) -> bytes:
+    said = plug.recv(65_536)
+    length = int(said.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    while len(said.partition(b"\r\n\r\n")[2]) < length:
+        said += plug.recv(65_536)
+    return said
+
+
+def test_many_who_follow_an_output_hold_nobody_up(koala: Any, shell: Callable[..., Document]) -> None:
+    gate = koala.work / "gate-follow"
+    job = koala.submit(shell(f"echo one; while [ ! -e {gate} ]; do sleep 0.1; done; echo two"))
+    koala.until(lambda: koala("logs", job).out == "one\n")
+    said: list[bytes] = []
+
+    def follow() -> None:
+        with koala.client() as grid:
+            said.append(b"".join(grid.output(job, follow=True)))
+
+    threads = [threading.Thread(target=follow) for _ in range(60)]
+    for thread in threads:
+        thread.start()
+    assert koala("status").status == 0
+    assert koala.end(koala.submit(shell("true")))["state"] == "done"
+    gate.touch()
+    for thread in threads:
+        thread.join()
+    assert said == [b"one\ntwo\n"] * 60
+
+
+def test_down_does_not_wait_for_those_who_wait(fresh: Any, shell: Callable[..., Document]) -> None:
+    fresh("up")
+    job = fresh.submit(shell("echo one; sleep 1000"))
+    fresh.until(lambda: fresh("logs", job).out == "one\n")
+    processes = [fresh.start("wait", job), fresh.start("logs", "-f", job)]
+    assert processes[1].stdout.readline() == b"one\n"
+    assert fresh("down").status == 0
+    answers = [(process.communicate(timeout=60), process.returncode) for process in processes]
+    for (_, err), status in answers:
+        assert status in (1, 3)
+        assert err.startswith(b"koala: ")
+        assert b"Traceback" not in err
+    fresh("up")

@@ -1,0 +1,118 @@
+"""`Grid` does all that `koala` does, against a real koalad."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from koalapy import Grid
+from koalapy.client import NotReachable
+from koalapy.model.errors import RequestError, TransientError
+
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def grid(koala: Any) -> Iterator[Grid]:
+    koala.known()
+    with koala.client() as made:
+        yield made
+    koala.clear()
+
+
+def test_a_job_from_its_submission_to_its_output(
+    grid: Grid, koala: Any, shell: Callable[..., Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(koala.work)
+    (koala.work / "given").write_text("given\n")
+    job = {
+        "name": "mine",
+        "components": [shell("cat given; cp given made")],
+        "stage_in": ["given"],
+        "stage_out": ["made"],
+    }
+    number = grid.submit(job)
+    found = grid.wait([number], 60)[0]
+    assert (found["id"], found["name"], found["state"]) == (number, "mine", "done"), found["reason"]
+    assert b"".join(grid.output(number)) == b"given\n"
+    assert (koala.work / "made").read_text() == "given\n"
+    assert grid.jobs(ids=[number]) == [found]
+    assert found in grid.jobs(["done"])
+    shown = grid.show(number)
+    assert shown["schema"] == "koala.job/1"
+    assert shown["job"] == found
+    assert grid.explain(number)["summary"] == "It is done."
+
+
+def test_a_job_file_with_other_values(grid: Grid, koala: Any, shell: Callable[..., Document]) -> None:
+    file = koala.write("mine.yaml", {"components": [shell("echo here")]})
+    for path in (file, str(file)):
+        number = grid.submit(path, overrides={"name": "other"})
+        assert grid.wait([number])[0]["name"] == "other"
+
+
+def test_the_same_key_is_the_same_job(grid: Grid, shell: Callable[..., Document]) -> None:
+    job = {"components": [shell("true")]}
+    first = grid.submit(job, key="a key of mine")
+    assert grid.submit(job, key="a key of mine") == first
+    assert grid.submit(job) != first
+    grid.wait([first])
+    assert grid.submit(job, key="a key of mine") == first  # also when it is over
+
+
+def test_hold_release_cancel(grid: Grid, koala: Any, shell: Callable[..., Document]) -> None:
+    blocker = grid.submit({"components": [shell("sleep 1000", 4, cluster="delft")]})
+    koala.until(lambda: grid.jobs(ids=[blocker])[0]["state"] == "running")
+    job = grid.submit({"components": [shell("true", 4, cluster="delft")], "when_busy": "wait"})
+    assert grid.hold(job)["state"] == "held"
+    assert grid.release(job)["state"] in ("waiting", "claiming")
+    with pytest.raises(RequestError) as refused:
+        grid.release(job)
+    assert refused.value.reason.code == "wrong_state"
+    assert grid.cancel(blocker)["state"] in ("stopping", "cancelled")
+    assert grid.cancel(job, force=True)["state"] in ("stopping", "cancelled")
+    assert [each["state"] for each in grid.wait([job, blocker], 60)] == ["cancelled"] * 2
+    with pytest.raises(RequestError, match="is over already"):
+        grid.cancel(job)
+
+
+def test_wait_for_none_for_many_and_for_too_long(grid: Grid, shell: Callable[..., Document]) -> None:
+    assert grid.wait([]) == []
+    job = grid.submit({"components": [shell("sleep 1000")]})
+    with pytest.raises(TimeoutError, match=f"Job {job} is not over yet"):
+        grid.wait([job], 0.1)
+    with pytest.raises(RequestError, match="There is no job 999999"):
+        grid.wait([999999])
+    over = grid.submit({"components": [shell("true")]})
+    many = grid.wait([over] * 2500)
+    assert {each["id"] for each in many} == {over}
+    assert len(many) == 2500
+    assert grid.jobs(ids=range(1, 5000)) == grid.jobs()
+
+
+def test_clusters_and_status(grid: Grid) -> None:
+    assert [each["name"] for each in grid.clusters()] == ["amsterdam", "delft", "leiden"]
+    assert grid.status()["state"] == "ready"
+    assert grid.is_up()
+    assert not grid.up()
+
+
+def test_up_and_down(fresh: Any, monkeypatch: pytest.MonkeyPatch, shell: Callable[..., Document]) -> None:
+    for name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, fresh.environment[name])
+    with Grid(fresh.grid_file) as grid:
+        with pytest.raises(NotReachable) as refused:
+            grid.status()
+        assert refused.value.reason.message == "koalad of grid live is not running."
+        assert isinstance(refused.value, TransientError)
+        assert grid.up()
+        pid = grid.status()["pid"]
+        job = grid.submit({"components": [shell("sleep 1000")]})
+        grid.down(cancel=True)
+        assert not os.path.exists(f"/proc/{pid}")
+        assert not grid.is_up()
+        assert grid.up()
+        assert grid.jobs(ids=[job])[0]["state"] == "cancelled"
+        grid.down()
+    assert not fresh.processes()

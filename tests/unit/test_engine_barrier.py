@@ -1,0 +1,226 @@
+"""The engine at the barrier: who is awaited, for how long, and what becomes of those that wait."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.commands import (
+    CancelComponent,
+    ReleaseComponent,
+    SubmitComponent,
+)
+from koalapy.model.events import CancelRequested, ComponentSubmitted
+from koalapy.model.request import WhenBusy
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import SECOND, Duration, Instant
+
+
+def _load(name: str) -> Any:
+    """A module beside this file, which lies in no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+played = _load("engine_play")
+Play = played.Play
+component = played.component
+grid = played.grid
+alike = played.alike
+
+
+@pytest.fixture
+def play() -> Iterator[Any]:
+    game = Play()
+    yield game
+    played.check(game)
+
+
+def test_a_claim_time_out_gives_everything_back_and_counts_once(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "gamma"))
+    play.come(play.attempts(job)[0])
+    play.wake()
+    assert play.job(job).state is JobState.STOPPING
+    assert play.job(job).reason is not None
+    assert play.job(job).reason.code == "claim_timeout"
+    place = play.job(job).place
+    play.obey()
+    again = play.job(job)
+    assert again.submission_failures == 1
+    assert again.place > place
+    assert again.held >= 4 * play.settings.claim_timeout
+
+
+def test_the_release_waits_for_a_cluster_that_cannot_be_told(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "gamma"))
+    first, second = play.attempts(job)
+    play.come(first)
+    play.tell(ComponentSubmitted(attempt=second, batch_id="2"))
+    play.lose("alpha")
+    play.tell(play.report(second, "at_barrier", at_barrier_at=play.now))
+    assert play.job(job).state is JobState.CLAIMING
+    play.reach("alpha")
+    assert play.job(job).state is JobState.RUNNING
+
+
+def test_a_circle_of_holding_and_waiting_is_broken_at_once_and_uncounted(play: Any) -> None:
+    settings = replace(play.settings, queue_after=Duration(0))
+    play = Play(settings)
+    play.measure(alpha=32, beta=16)
+    older = play.submit(component(32, "alpha"), component(16, "beta"), when_busy=WhenBusy.QUEUE)
+    younger = play.submit(component(16, "beta"), component(32, "alpha"), when_busy=WhenBusy.QUEUE)
+    assert [play.job(job).state for job in (older, younger)] == [JobState.CLAIMING] * 2
+    a_alpha, a_beta = play.attempts(older)
+    b_beta, b_alpha = play.attempts(younger)
+    for attempt in (a_alpha, a_beta, b_beta, b_alpha):
+        play.tell(ComponentSubmitted(attempt=attempt, batch_id=str(attempt)))
+    play.come(a_alpha)
+    play.come(b_beta)
+    play.tell(play.measurement("alpha", pending=[b_alpha]), play.measurement("beta", pending=[a_beta]))
+    assert play.job(younger).state is JobState.STOPPING
+    assert play.job(older).state is JobState.CLAIMING
+    play.obey()
+    assert play.job(younger).submission_failures == 0
+
+
+def test_an_optional_component_may_be_missing(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
+    needed, late = play.attempts(job)
+    play.come(needed)
+    play.tell(ComponentSubmitted(attempt=late, batch_id="late"))
+    play.wake()
+    assert play.job(job).state is JobState.RUNNING
+    assert play.job(job).components[1].state is ComponentState.CANCELLED
+    play.end(needed)
+    play.obey()
+    assert play.job(job).state is JobState.DONE
+
+
+def test_an_optional_component_that_ends_early_is_cancelled_once(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "beta", optional=True))
+    early = play.attempts(job)[1]
+    play.come(early)
+    commands = play.end(early, 137, "killed")
+    assert [command for command in commands if isinstance(command, CancelComponent)] == [
+        CancelComponent(cluster="beta", attempt=early, batch_id=str(early))
+    ]
+
+
+def test_nobody_is_released_after_the_barrier_is_over(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "beta"))
+    first, second = play.attempts(job)
+    play.come(first)
+    play.tell(ComponentSubmitted(attempt=second, batch_id="2"), play.report(second, "started"))
+    late = Duration(play.settings.barrier_timeout * 2)
+    commands = play.tell(play.report(second, "at_barrier", at_barrier_at=Instant(play.now + late)), after=late)
+    assert not any(isinstance(command, ReleaseComponent) for command in commands)
+    assert play.job(job).state is JobState.STOPPING
+
+
+@pytest.mark.parametrize("minutes", [1, 5, 60])
+def test_koalad_gives_a_barrier_up_before_any_wrapper_leaves_it(minutes: int) -> None:
+    play = Play(alike(barrier_timeout=Duration(minutes * 60 * SECOND)))
+    for _ in range(20):
+        job = play.submit(component(1, "alpha"), component(1, "beta"))
+        first, second = play.attempts(job)
+        submits = [each for each in play.pending if isinstance(each, SubmitComponent) and each.attempt == first]
+        play.come(first)
+        play.tell(play.report(second, "started"))
+        ends = play.engine.next_wakeup()
+        assert ends is not None
+        assert ends + 5 * SECOND < play.job(job).components[0].at_barrier_at + submits[0].barrier_timeout
+        play.tell(CancelRequested(job))
+        play.obey()
+
+
+def test_at_the_claim_time_out_only_what_has_not_started_is_late(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
+    needed, late = play.attempts(job)
+    play.tell(play.report(needed, "started"), ComponentSubmitted(attempt=late, batch_id="late"))
+    play.wake()
+    assert play.job(job).state is JobState.CLAIMING
+    assert play.job(job).components[1].state is ComponentState.CANCELLED
+    play.tell(play.report(needed, "at_barrier", at_barrier_at=play.now))
+    assert play.job(job).state is JobState.RUNNING
+
+
+def test_what_has_started_and_never_comes_is_not_awaited_for_ever(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.tell(play.report(play.attempts(job)[0], "started"))
+    play.lose("alpha")
+    play.wake()
+    assert play.job(job).submission_failures == 1
+    assert play.job(job).reason is not None
+    assert play.job(job).reason.code == "barrier_timeout"
+
+
+def test_all_circles_are_broken_in_the_step_in_which_they_are_seen() -> None:
+    sizes = dict.fromkeys(("a", "b", "c", "d"), 4)
+    clusters = (ClusterSettings(name=name, batch="slurm") for name in sizes)
+    play = Play(grid(*clusters, queue_after=Duration(0)), sizes=sizes)
+    pairs = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")]
+    play.measure(a=4, b=4, c=4, d=4)
+    jobs = [play.submit(component(4, x), component(4, y), when_busy=WhenBusy.QUEUE) for x, y in pairs[::2]]
+    play.come(*(play.attempts(job)[0] for job in jobs))
+    jobs += [play.submit(component(4, x), component(4, y), when_busy=WhenBusy.QUEUE) for x, y in pairs[1::2]]
+    play.come(*(play.attempts(job)[0] for job in jobs[2:]))
+    waits = [play.attempts(job)[1] for job in jobs]
+    play.tell(*(ComponentSubmitted(attempt=attempt, batch_id=str(attempt)) for attempt in waits))
+    play.tell()
+    play.tell(*(play.measurement(name, pending=waits) for name in sizes))
+    assert [play.job(job).state for job in jobs] == [JobState.CLAIMING] * 2 + [JobState.STOPPING] * 2
+
+
+def test_what_was_held_counts_for_those_that_left_their_barriers_too(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(2, "beta"))
+    first, _ = play.attempts(job)
+    play.come(first)
+    began = play.job(job).components[0].at_barrier_at
+    assert began is not None
+    play.tell(after=Duration(7 * SECOND))
+    play.end(first, ending="left_barrier")
+    ended = play.job(job).components[0].ended_at
+    assert ended is not None
+    assert play.job(job).held == 4 * (ended - began)
+    play.obey()
+    assert play.job(job).held == 4 * (ended - began)
+
+
+def test_a_koalad_that_comes_late_leaves_nobody_out(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
+    needed, late = play.attempts(job)
+    play.come(needed)
+    play.tell(play.report(late, "started"))
+    commands = play.tell(after=Duration(2 * play.settings.barrier_timeout))
+    assert not any(isinstance(command, ReleaseComponent) for command in commands)
+    assert play.job(job).state is JobState.STOPPING
+
+
+def test_who_was_late_at_a_barrier_is_named(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "beta"))
+    first, second = play.attempts(job)
+    play.come(first)
+    play.tell(play.report(second, "started"))
+    play.wake()
+    assert "component 1 on beta was not at its barrier" in str(play.job(job).reason)
+
+
+def test_that_a_cluster_could_not_be_told_is_no_component_s_fault(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "beta"))
+    first, second = play.attempts(job)
+    play.come(first)
+    play.lose("alpha")
+    play.come(second)
+    play.wake()
+    assert play.job(job).reason is not None
+    assert play.job(job).reason.code == "barrier_timeout"
+    assert "could not all be told" in str(play.job(job).reason)

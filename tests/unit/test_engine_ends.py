@@ -1,0 +1,201 @@
+"""The engine when attempts end: what is counted, what is final, and what is left behind."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy.model.commands import (
+    CancelComponent,
+    CollectOutput,
+    ForgetComponent,
+)
+from koalapy.model.errors import Reason
+from koalapy.model.events import (
+    CancelRequested,
+    ComponentGone,
+    ComponentSeen,
+    ComponentSubmitted,
+    OutputCollected,
+    SubmissionFailed,
+)
+from koalapy.model.request import RetryOn
+from koalapy.model.states import ComponentState, JobState
+
+
+def _load(name: str) -> Any:
+    """A module beside this file, which lies in no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+played = _load("engine_play")
+BUSY_QUEUE = played.BUSY_QUEUE
+Play = played.Play
+component = played.component
+
+
+@pytest.fixture
+def play() -> Iterator[Any]:
+    game = Play()
+    yield game
+    played.check(game)
+
+
+def test_at_the_maximum_of_submission_failures_the_job_is_removed_with_the_reason(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    for _ in range(play.settings.max_submission_failures):
+        assert play.job(job).state is JobState.CLAIMING
+        play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
+        play.measure()
+    assert play.job(job).state is JobState.FAILED
+    assert "busy" in str(play.job(job).reason)
+
+
+def test_completion_failures_are_bounded_and_reset_the_submission_count(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
+    for count in range(play.settings.max_completion_failures + 1):
+        assert play.job(job).state is JobState.CLAIMING
+        play.run(job)
+        play.end(play.attempts(job)[0], 137, "killed")
+        play.obey()
+        assert play.job(job).completion_failures == count + 1
+        assert play.job(job).submission_failures == 0
+        play.measure()
+    assert play.job(job).state is JobState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("retry_on", "state"), [((RetryOn.LOST,), JobState.FAILED), ((RetryOn.EXIT,), JobState.CLAIMING)]
+)
+def test_an_exit_status_is_the_answer_unless_the_job_says_otherwise(
+    play: Any, retry_on: tuple[RetryOn, ...], state: JobState
+) -> None:
+    job = play.submit(component(4), retry_on=retry_on)
+    play.run(job)
+    play.end(play.attempts(job)[0], 3)
+    play.obey()
+    play.measure()
+    assert play.job(job).state is state
+
+
+def test_a_missing_executable_fails_at_once(play: Any) -> None:
+    job = play.submit(component(4), component(4))
+    reason = Reason("no_executable", "request", "There is no ./program.", "Stage it in.")
+    play.tell(ComponentSubmitted(attempt=play.attempts(job)[0], batch_id="1"))
+    play.end(play.attempts(job)[0], ending="failed", reason=reason)
+    play.obey()
+    assert play.job(job).state is JobState.FAILED
+    assert "no_executable" in play.job(job).reason.code
+
+
+def test_a_cluster_that_refuses_is_left_out_and_the_next_choice_is_tried(play: Any) -> None:
+    job = play.submit(component(4))
+    refused = Reason("no_such_queue", "request", "No queue.", "", command="sbatch", exit_status=1)
+    play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
+    assert play.job(job).components[0].cluster == "beta"
+    assert play.job(job).submission_failures == 0
+
+
+def test_output_is_brought_before_the_job_is_done(play: Any) -> None:
+    job = play.submit(component(4), stage_out=("result.npy",))
+    play.run(job)
+    commands = play.end(play.attempts(job)[0])
+    assert [type(command) for command in commands] == [CancelComponent, CollectOutput]
+    play.obey()
+    assert play.job(job).state is JobState.RUNNING
+    play.tell(OutputCollected(job=job))
+    assert play.job(job).state is JobState.DONE
+
+
+def test_a_batch_job_killed_by_an_administrator_is_a_completion_failure(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "beta"))
+    play.run(job)
+    first, second = play.attempts(job)
+    play.tell(ComponentSeen(attempt=first, batch_id="1", at=play.now, state="ended", ending="cancelled"))
+    assert play.job(job).state is JobState.STOPPING
+    play.obey()
+    play.end(second, 143, "cancelled")
+    assert play.job(job).completion_failures == 1
+
+
+@pytest.mark.parametrize(("ending", "status"), [("killed", 143), ("restarted", None), ("left_barrier", None)])
+def test_what_the_wrapper_says_of_a_lost_attempt_does_not_make_it_final(
+    play: Any, ending: str, status: int | None
+) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    said = Reason("signalled", "site", "The batch system told the job to stop (SIGTERM).", "Ask it why.")
+    play.end(play.attempts(job)[0], status, ending, reason=said)
+    play.obey()
+    play.measure()
+    assert play.job(job).completion_failures == 1
+    assert play.job(job).state is JobState.CLAIMING
+
+
+def test_the_directories_of_past_tries_are_forgotten(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    attempt = play.attempts(job)[0]
+    play.end(attempt, 137, "killed")
+    (cancel,) = [command for command in play.pending if isinstance(command, CancelComponent)]
+    commands = play.tell(ComponentGone(attempt=cancel.attempt))
+    assert ForgetComponent(cluster="alpha", attempt=attempt) in commands
+
+
+def test_the_last_attempts_of_a_job_that_is_over_are_kept_for_its_output(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    play.lose("alpha")
+    play.tell(CancelRequested(job, force=True))
+    play.reach("alpha")
+    assert not play.debts
+    assert not [command for command in play.pending if isinstance(command, ForgetComponent)]
+
+
+def test_nothing_is_forgotten_before_its_cancel_is_done(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "beta"))
+    first, second = play.attempts(job)
+    play.tell(SubmissionFailed(attempt=first, reason=BUSY_QUEUE))
+    commands = play.tell(SubmissionFailed(attempt=second, reason=BUSY_QUEUE))
+    assert not commands
+    assert play.job(job).state is JobState.STOPPING
+    commands = play.tell(ComponentGone(attempt=second))
+    assert ForgetComponent(cluster="beta", attempt=second) in commands
+    assert play.job(job).submission_failures == 1
+
+
+def test_what_is_told_late_of_a_past_try_changes_nothing(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    (attempt,) = play.attempts(job)
+    play.measure(alpha=32)
+    play.tell(SubmissionFailed(attempt=attempt, reason=BUSY_QUEUE))
+    before = play.job(job)
+    play.tell(ComponentSubmitted(attempt=attempt, batch_id="7"))
+    assert play.job(job) == before
+
+
+def test_a_refusal_is_final_where_no_other_cluster_is_large_enough(play: Any) -> None:
+    job = play.submit(component(32))
+    refused = Reason("no_such_queue", "request", "No queue.", "", command="sbatch", exit_status=1)
+    play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
+    assert play.job(job).state is JobState.FAILED
+
+
+def test_what_was_told_to_end_has_not_failed(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    play.tell(CancelRequested(job))
+    (attempt,) = play.attempts(job)
+    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="ended", ending="cancelled"))
+    assert play.job(job).components[0].state is ComponentState.CANCELLED
+    (ended,) = [each for each in play.history if each.kind == "component_ended"]
+    assert "message" not in ended.details

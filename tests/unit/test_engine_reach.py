@@ -1,0 +1,233 @@
+"""The engine where clusters are out of reach: what it takes for unknown, for lost and for a debt."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy.engine import Engine
+from koalapy.model.change import Snapshot
+from koalapy.model.commands import ForgetComponent
+from koalapy.model.events import (
+    CancelRequested,
+    ClusterConnected,
+    ClusterLost,
+    ComponentGone,
+    ComponentSeen,
+)
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import Duration
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
+from koalapy.scheduler.schedule import Policies
+
+
+def _load(name: str) -> Any:
+    """A module beside this file, which lies in no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+played = _load("engine_play")
+INSTANCE = played.INSTANCE
+BUSY_QUEUE = played.BUSY_QUEUE
+Play = played.Play
+component = played.component
+alike = played.alike
+
+
+@pytest.fixture
+def play() -> Iterator[Any]:
+    game = Play()
+    yield game
+    played.check(game)
+
+
+def test_an_unreachable_cluster_costs_no_retry(play: Any) -> None:
+    play.lose("gamma")
+    job = play.submit(component(4, "alpha"), component(4, "gamma"))
+    play.measure()
+    assert play.job(job).state is JobState.WAITING
+    play.reach("gamma")
+    assert play.job(job).state is JobState.CLAIMING
+    assert play.job(job).submission_failures == 0
+
+
+def test_what_cannot_be_reached_is_a_debt_until_it_can_be(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "gamma"))
+    first, lost = play.attempts(job)
+    play.come(first)
+    play.lose("gamma")
+    play.wake()
+    play.obey()
+    assert play.job(job).state is JobState.WAITING
+    assert list(play.debts) == [lost]
+    play.reach("gamma")
+    assert not play.debts
+    play.measure()
+    assert play.job(job).state is JobState.CLAIMING
+
+
+def test_a_component_running_out_of_reach_is_unknown_until_its_cluster_answers(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    attempt = play.attempts(job)[0]
+    play.lose("alpha")
+    assert play.job(job).components[0].state is ComponentState.UNKNOWN
+    assert play.job(job).state is JobState.RUNNING
+    play.reach("alpha")
+    play.tell(play.report(attempt, "running", released_at=play.now, started_at=play.now))
+    assert play.job(job).components[0].state is ComponentState.RUNNING
+    play.end(attempt)
+    play.obey()
+    assert play.job(job).state is JobState.DONE
+
+
+def test_only_force_ends_a_job_that_runs_out_of_reach(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    play.lose("alpha")
+    play.tell(CancelRequested(job))
+    assert play.job(job).state is JobState.STOPPING
+    play.tell(CancelRequested(job, force=True))
+    assert play.job(job).state is JobState.CANCELLED
+    assert play.debts
+    play.reach("alpha")
+    assert not play.debts
+
+
+def test_a_job_out_of_reach_does_not_hold_up_the_others() -> None:
+    settings = alike(max_overtakes=0)
+    play = Play(settings)
+    play.lose("gamma")
+    play.submit(component(4, "gamma"))
+    job = play.submit(component(4, "beta"))
+    assert play.job(job).state is JobState.CLAIMING
+
+
+def test_forgotten_is_not_finished(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    attempt = play.attempts(job)[0]
+    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    assert play.job(job).components[0].state is ComponentState.UNKNOWN
+    play.end(attempt)
+    play.obey()
+    assert play.job(job).state is JobState.DONE
+
+
+def test_unknown_has_an_end(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    play.tell(ComponentSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
+    play.wake()
+    play.obey()
+    play.measure()
+    assert play.job(job).completion_failures == 1
+
+
+def test_the_directory_of_a_debt_is_forgotten_when_it_is_settled(play: Any) -> None:
+    job = play.submit(component(4, "gamma"))
+    (lost,) = play.attempts(job)
+    play.lose("gamma")
+    assert ForgetComponent(cluster="gamma", attempt=lost) not in play.wake()
+    assert list(play.debts) == [lost]
+    play.down.clear()
+    play.tell(CancelRequested(job))
+    commands = play.tell(ComponentGone(attempt=lost))
+    assert commands == [ForgetComponent(cluster="gamma", attempt=lost)]
+    assert not play.debts
+
+
+def test_what_is_missing_out_of_reach_is_not_lost(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    missing = ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing")
+    play.tell(missing)
+    play.lose("alpha")
+    assert play.engine.next_wakeup() is None
+    play.tell(after=Duration(2 * play.settings.orphan_timeout))
+    play.reach("alpha")
+    assert play.job(job).state is JobState.RUNNING
+    play.tell(missing)
+    play.tell(after=Duration(play.settings.orphan_timeout))
+    assert play.job(job).state is JobState.RUNNING
+    play.wake()
+    assert play.job(job).reason is not None
+    assert play.job(job).reason.code == "lost"
+
+
+def test_a_koalad_that_slept_takes_nothing_for_lost(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.engine = Engine(
+        play.settings, Policies(worst_fit, fpfs), Snapshot(instance=INSTANCE, jobs=tuple(play.jobs.values()))
+    )
+    play.tell(after=Duration(2 * play.settings.orphan_timeout))
+    play.tell(ClusterConnected(cluster="alpha", version="22.05"))
+    assert play.job(job).state is JobState.RUNNING
+    play.end(attempt)
+    play.obey()
+    assert play.job(job).state is JobState.DONE
+
+
+def test_what_the_queue_lists_again_is_not_missing(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    for state in ("missing", "running"):
+        play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
+    assert play.job(job).components[0].state is ComponentState.RUNNING
+    assert play.engine.next_wakeup() is None
+    for state in ("missing", "suspended"):
+        play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
+    assert play.job(job).components[0].state is ComponentState.SUSPENDED
+    assert play.engine.next_wakeup() is None
+
+
+def test_a_cluster_out_of_reach_is_told_once(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    play.lose("alpha")
+    play.tell(ClusterLost(cluster="alpha", reason=BUSY_QUEUE))
+    assert play.kinds.count("component_unknown") == 1
+
+
+def test_the_next_try_does_not_wait_for_a_cluster_where_the_program_has_ended(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    play.end(attempt, 137, "killed")
+    play.lose("alpha")
+    assert play.job(job).state is JobState.WAITING
+    assert list(play.debts) == [attempt]
+
+
+def test_all_components_of_a_job_on_a_cluster_out_of_reach_are_unknown(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "alpha"))
+    play.run(job)
+    play.lose("alpha")
+    assert [each.state for each in play.job(job).components] == [ComponentState.UNKNOWN] * 2
+
+
+def test_the_next_try_waits_for_what_was_only_taken_for_lost(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.wake()
+    assert play.job(job).state is JobState.STOPPING
+    play.lose("alpha")
+    assert play.job(job).state is JobState.STOPPING
+    play.reach("alpha")
+    assert play.job(job).completion_failures == 1

@@ -1,0 +1,303 @@
+"""The parts of a link that need no cluster: the clocks' offset, keys passed on, translation, waits between tries."""
+
+import queue
+from collections.abc import Iterator
+
+import pytest
+import tenacity
+from koalapy_adapters import messages as wire
+from koalapy_adapters.connections.command import CommandConnection
+from koalapy_adapters.connections.docker import DockerConnection
+from koalapy_adapters.connections.local import LocalConnection
+from koalapy_adapters.connections.ssh import SshConnection
+from koalapy_adapters.errors import Result
+from koalapy_adapters.errors import SiteError as SiteFault
+
+from koalapy.config.schema import Cluster as ClusterEntry
+from koalapy.model.commands import SubmitComponent
+from koalapy.model.errors import Reason, TransientError
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.request import ComponentRequest, Launch
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+from koalapy.runtime import rendezvous, translate
+from koalapy.runtime.backoff import Backoff
+from koalapy.runtime.connect import connection_of
+from koalapy.runtime.offset import ClockOffset
+from koalapy.runtime.rendezvous import RendezvousHub
+
+OURS = InstanceId("abcde")
+HOUR = 3600 * SECOND
+
+# ---- clocks
+
+
+def test_without_an_answer_the_clocks_agree() -> None:
+    assert ClockOffset().to_ours(5_000, Instant(10_000)) == 5_000
+
+
+def test_the_shortest_round_trip_counts() -> None:
+    offset = ClockOffset()
+    offset.add(Instant(0), HOUR + 900_000, Instant(1_000_000))  # 1 s, answered late
+    offset.add(Instant(2_000_000), HOUR + 2_000_500, Instant(2_001_000))  # 1 ms
+    offset.add(Instant(3_000_000), HOUR + 3_000_100, Instant(3_400_000))  # 0.4 s, answered early
+    assert offset.ahead == HOUR
+    assert offset.to_ours(HOUR + 7, Instant(HOUR)) == 7
+
+
+def test_an_estimate_stays_until_it_is_refuted() -> None:
+    offset = ClockOffset()
+    offset.add(Instant(0), 120, Instant(200))
+    assert offset.ahead == 20
+    offset.add(Instant(1000), 1055, Instant(1100))  # 5 ± 50: 20 may be true
+    assert offset.ahead == 20
+    offset.add(Instant(2000), 2011, Instant(2020))  # 1 ± 10: 20 cannot
+    assert offset.ahead == 1
+
+
+def test_a_clock_that_was_set_is_followed_in_time() -> None:
+    offset = ClockOffset()
+    for at in range(0, 20_000, 1000):
+        offset.add(Instant(at), at + 5 + (HOUR if at >= 5000 else 0), Instant(at + 10))
+    assert offset.ahead == HOUR
+
+
+def test_nothing_that_was_told_is_in_the_future() -> None:
+    assert ClockOffset().to_ours(11_000, Instant(10_000)) == 10_000
+
+
+# ---- keys
+
+A, B, C = AttemptId(JobId(1), 0, 1), AttemptId(JobId(1), 1, 1), AttemptId(JobId(1), 2, 1)
+CLUSTERS = {A: "alpha", B: "beta", C: "beta"}
+
+
+LAST = AttemptId(JobId(9), 0, 1)  # whose keys come back at once, to tell that it is their turn
+
+
+class Hub:
+    """A hub over three components on two clusters; `settle` gives what its links were sent."""
+
+    def __init__(self) -> None:
+        self.clusters = dict(CLUSTERS)
+        self.busy = 0
+        self._sent: list[tuple[str, AttemptId, str, str]] = []
+        self._turns: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.hub = RendezvousHub(self._peers, self._send)
+        self.hub.start()
+
+    def settle(self) -> list[tuple[str, AttemptId, str, str]]:
+        """What was sent by now, all that was asked for being done."""
+        self.hub.forget(LAST)
+        self.hub.put(LAST, "turn", "")
+        self._turns.get(timeout=30)
+        sent, self._sent = self._sent, []
+        return sent
+
+    def _peers(self, attempt: AttemptId) -> list[tuple[str, AttemptId]]:
+        if attempt == LAST:
+            return [("none", LAST)]
+        if self.busy:
+            self.busy -= 1
+            raise TransientError("busy", "koalad is busy.")
+        if attempt not in self.clusters:
+            return []
+        return [(cluster, other) for other, cluster in self.clusters.items() if other != attempt]
+
+    def _send(self, cluster: str, attempt: AttemptId, key: str, value: str) -> None:
+        if attempt == LAST:
+            self._turns.put(None)
+        else:
+            self._sent.append((cluster, attempt, key, value))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setattr(rendezvous, "_RETRY_S", 0.01)
+    made = Hub()
+    yield made
+    made.hub.close()
+
+
+def test_a_key_goes_to_all_others_on_whatever_cluster(hub: Hub) -> None:
+    hub.hub.put(A, "port", "1")
+    hub.hub.put(B, "port", "2")
+    assert hub.settle() == [
+        ("beta", B, "port", "1"),
+        ("beta", C, "port", "1"),
+        ("alpha", A, "port", "2"),
+        ("beta", C, "port", "2"),
+    ]
+
+
+def test_a_key_that_is_told_again_is_no_news(hub: Hub) -> None:
+    hub.hub.put(A, "port", "1")
+    hub.settle()
+    hub.hub.put(A, "port", "1")
+    hub.hub.put(A, "port", "of another mind")
+    assert hub.settle() == []
+
+
+def test_a_cluster_that_comes_back_hears_all_again(hub: Hub) -> None:
+    hub.hub.put(A, "one", "1")
+    hub.hub.put(A, "two", "2")
+    hub.hub.put(C, "three", "3")
+    hub.settle()
+    hub.hub.connected("beta")
+    assert hub.settle() == [
+        ("beta", B, "one", "1"),
+        ("beta", C, "one", "1"),
+        ("beta", B, "two", "2"),
+        ("beta", C, "two", "2"),
+        ("beta", B, "three", "3"),
+    ]
+    hub.hub.connected("alpha")
+    assert hub.settle() == [("alpha", A, "three", "3")]
+
+
+def test_an_attempt_that_is_over_is_forgotten(hub: Hub) -> None:
+    hub.hub.put(A, "one", "1")
+    hub.hub.forget(A)
+    hub.hub.connected("beta")
+    assert len(hub.settle()) == 2
+    assert hub.hub._keys.keys() == hub.hub._sizes.keys() == {LAST}
+
+
+def test_keys_of_the_past_are_not_kept(hub: Hub) -> None:
+    hub.clusters = {}
+    hub.hub.put(A, "one", "1")
+    assert hub.settle() == []
+    assert hub.hub._keys.keys() == {LAST}
+
+
+def test_a_busy_koalad_loses_no_key(hub: Hub) -> None:
+    hub.busy = 3
+    hub.hub.put(A, "one", "1")
+    assert len(hub.settle()) == 2
+
+
+def test_keys_have_a_limit(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "MAX_KEYS", 2)
+    for key in ("one", "two", "three"):
+        hub.hub.put(A, key, "1")
+    assert {put[2] for put in hub.settle()} == {"one", "two"}
+    monkeypatch.setattr(rendezvous, "MAX_BYTES", 10)
+    hub.hub.put(B, "key", "x" * 10)
+    assert hub.settle() == []
+
+
+# ---- words
+
+
+def command_of(**wishes: object) -> SubmitComponent:
+    wanted: dict[str, object] = {"processors": 4, "executable": "./a.out"}
+    return SubmitComponent(
+        cluster="alpha",
+        attempt=AttemptId(JobId(7), 1, 2),
+        components=3,
+        request=ComponentRequest(**{**wanted, **wishes}),  # type: ignore[arg-type]
+        walltime=Duration(90 * SECOND + 1),
+        barrier_timeout=Duration(5 * MINUTE),
+        stage_in=(),
+        directory="/",
+    )
+
+
+def test_a_submit_says_what_the_component_says_and_no_more() -> None:
+    message = translate.submit(OURS, 12, command_of(), [], True, Duration(5 * SECOND))
+    assert (message.id, message.tag, message.doubt) == (12, tag_of(OURS, AttemptId(JobId(7), 1, 2)), True)
+    assert message.batch == {"processors": 4, "walltime_s": 91}
+    assert (message.program["walltime"], message.program["barrier_timeout"], message.program["grace"]) == (3600, 300, 5)
+    assert wire.from_json(wire.to_json(message)) == message
+
+
+def test_a_submit_carries_every_wish() -> None:
+    wishes = {
+        "processors_per_node": 2,
+        "memory_per_processor": 1 << 30,
+        "gpus": 1,
+        "exclusive": True,
+        "account": "physics",
+        "queue": "long",
+        "qos": "high",
+        "constraint": "ib",
+    }
+    command = command_of(
+        **wishes,
+        native=("--x",),
+        environment=(("A", "b\udcff"),),
+        setup=("module load x",),
+        launch=Launch.ONCE,
+        threads_per_process=2,
+        optional=True,
+        arguments=("--n", "1"),
+    )
+    message = translate.submit(OURS, 1, command, [["a", "0" * 64, 0o755]], False, Duration(SECOND))
+    assert message.batch == {"processors": 4, "walltime_s": 91, "native": ["--x"], **wishes}
+    assert message.program["environment"] == [["A", "b\udcff"]]
+    assert (message.program["launch"], message.program["threads"], message.program["optional"]) == ("once", 2, True)
+    assert message.staged == [["a", "0" * 64, 0o755]]
+
+
+@pytest.mark.parametrize("tag", [tag_of(InstanceId("zzzzz"), A), "no-tag", ""])
+def test_tags_of_others_are_nothing_to_us(tag: str) -> None:
+    assert translate.own_attempt(OURS, tag) is None
+    assert translate.own_attempt(OURS, tag_of(OURS, A)) == A
+
+
+def test_a_reason_that_is_broken_is_ours() -> None:
+    assert translate.reason_of({"whose": "nobody's", "exit_status": "x"}) == Reason(
+        "unknown", "ours", "The KCM names no reason."
+    )
+
+
+def test_an_error_with_its_command() -> None:
+    error = SiteFault("down", "sbatch failed.", "Wait.", Result(["sbatch", "x"], 1, "", "slurm_load: down\n"))
+    reason = translate.reason_of_error(error)
+    assert reason == Reason("down", "site", "sbatch failed.", "Wait.", "sbatch x", 1, "slurm_load: down")
+
+
+# ---- waits
+
+
+def state(tries: int, error: Exception | None = None) -> tenacity.RetryCallState:
+    made = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
+    made.attempt_number = tries
+    made.outcome = tenacity.Future.construct(tries, error, True) if error else None
+    return made
+
+
+def test_waits_double_up_to_a_bound_with_jitter() -> None:
+    backoff = Backoff(0.5, lambda error: 30.0 if error is None else 120.0)
+    for tries, most in ((1, 0.5), (2, 1.0), (5, 8.0), (7, 30.0), (10_000, 30.0)):
+        waits = {backoff(state(tries)) for _ in range(50)}
+        assert all(0.75 * most <= wait <= most for wait in waits)
+        assert len(waits) > 10
+    assert backoff(state(50, ValueError())) > 30.0
+
+
+# ---- connections of the grid file
+
+
+def entry(connect: str, **more: str) -> ClusterEntry:
+    return ClusterEntry.model_validate({"batch": "slurm", "connect": connect, **more})
+
+
+@pytest.mark.parametrize(
+    ("connect", "kind", "where"),
+    [
+        ("ssh://me@fs0.example:2222", SshConnection, "fs0.example:2222"),
+        ("local:", LocalConnection, "this machine"),
+        ("docker://me@head", DockerConnection, "the container head"),
+        ("command:ssh -T 'fs 0'", CommandConnection, "`ssh -T 'fs 0'`"),
+    ],
+)
+def test_the_grid_file_names_the_connection(connect: str, kind: type, where: str) -> None:
+    made = connection_of(entry(connect))
+    assert isinstance(made, kind)
+    assert made.where == where
+
+
+def test_identity_and_known_hosts_go_to_ssh() -> None:
+    made = connection_of(entry("ssh://fs0", identity="~/key", known_hosts="/etc/known"))
+    assert isinstance(made, SshConnection)
+    assert (made._identity, made._known_hosts) == ("~/key", "/etc/known")
