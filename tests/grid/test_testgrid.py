@@ -185,6 +185,14 @@ def test_reset_takes_away_jobs_files_and_processes_of_everybody(testgrid: Runnin
     assert testgrid.exec("beta-c1", ["pgrep", "-u", "koala,wombat"], "root") == (1, "")
 
 
+def test_reset_mends_what_was_paused(testgrid: Running) -> None:
+    testgrid.pause("alpha-c1", "gamma")
+    testgrid.reset()
+    assert {each.status for each in testgrid.containers.all().values()} == {"running"}
+    ready.run_jobs(testgrid.containers, timeout_s=120)
+
+
+@pytest.mark.slow
 def test_reset_mends_what_was_paused_stopped_unplugged_and_killed(testgrid: Running) -> None:
     containers = testgrid.containers
     before = {host: containers.address(host, "cluster") for host in layout.hosts()}
@@ -199,7 +207,7 @@ def test_reset_mends_what_was_paused_stopped_unplugged_and_killed(testgrid: Runn
     testgrid.reset()
     assert {each.status for each in containers.all().values()} == {"running"}
     assert {host: containers.address(host, "cluster") for host in layout.hosts()} == before
-    ready.run_jobs(containers, timeout_s=60)
+    ready.run_jobs(containers, timeout_s=120)
 
 
 def test_a_paused_head_answers_nobody_and_a_command_on_it_is_refused(testgrid: Running) -> None:

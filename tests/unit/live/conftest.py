@@ -1,193 +1,31 @@
 """A real koalad over three embedded clusters in a directory of its own, and `koala` as a real process."""
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
+import importlib.util
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from koalapy import Grid
-from koalapy.model.errors import KoalaError
 
-AGES = {"max_age": "1m"}  # a look costs so much that it is put off for longer than six polls
-COMMAND = [sys.executable, "-m", "koalapy.cli.main"]
-PATIENCE_S = 60.0
-CLUSTERS = {"amsterdam": 4, "delft": 4, "leiden": 2}
+def _load(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+live = _load(Path(__file__).parents[2] / "live.py")
 Document = dict[str, Any]
-
-
-class Answer:
-    """What a command said, and how it ended."""
-
-    def __init__(self, done: "subprocess.CompletedProcess[bytes]") -> None:
-        self.status, self.raw = done.returncode, done.stdout
-        self.out, self.err = done.stdout.decode(), done.stderr.decode()
-        assert "Traceback" not in self.out + self.err, self.err
-
-    def __repr__(self) -> str:
-        return f"status {self.status}\n{self.out}\n{self.err}"
-
-    @property
-    def document(self) -> Document:
-        return dict(json.loads(self.out))
-
-    def refused(self, status: int, *words: str) -> None:
-        """It answers nothing, and says what is wrong in a sentence or two."""
-        assert self.status == status, self
-        assert self.out == ""
-        lines = self.err.splitlines()
-        assert lines[0].startswith("koala: "), self
-        assert 1 <= len(lines) <= 2, self
-        assert all(line.rstrip().endswith((".", "`.", ".)", "?")) for line in lines), self
-        for word in words:
-            assert word in self.err, self
-
-
-class Koala:
-    """One grid's files, and whoever talks to its koalad."""
-
-    def __init__(self, root: Path, **settings: Any) -> None:
-        self.root, self.work = root, root / "work"
-        self.work.mkdir(parents=True)
-        self.grid_file = root / "grid.yaml"
-        clusters = {
-            name: {"batch": "local", "connect": "local:", "slots": slots, "shared": str(root / name), "poll": "500ms"}
-            | AGES
-            for name, slots in CLUSTERS.items()
-        }
-        self.write_grid({"grid": "live", "clusters": clusters, **settings})
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "KOALA_"))},
-            "XDG_STATE_HOME": str(root / "state"),
-            "XDG_RUNTIME_DIR": str(root / "run"),
-            "KOALA_GRID": str(self.grid_file),
-        }
-
-    def write_grid(self, grid: Document) -> None:
-        self.grid_file.write_text(yaml.safe_dump(grid, sort_keys=False))
-
-    def __call__(self, *arguments: object, cwd: Path | None = None, **environment: str) -> Answer:
-        return Answer(
-            subprocess.run(
-                [*COMMAND, *map(str, arguments)],
-                cwd=cwd or self.work,
-                env=self.environment | environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=120,
-            )
-        )
-
-    def start(self, *arguments: object) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            [*COMMAND, *map(str, arguments)],
-            cwd=self.work,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def client(self) -> Grid:
-        """As its own environment has it."""
-        with pytest.MonkeyPatch.context() as patch:
-            for name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "KOALA_GRID"):
-                patch.setenv(name, self.environment[name])
-            return Grid(self.grid_file)
-
-    def write(self, name: str, job: Document | str | bytes) -> Path:
-        """A job file."""
-        path = self.work / name
-        if isinstance(job, bytes):
-            path.write_bytes(job)
-        else:
-            path.write_text(job if isinstance(job, str) else yaml.safe_dump(job, sort_keys=False))
-        return path
-
-    def submit(self, *components: Document, **fields: Any) -> int:
-        """By a job file."""
-        file = self.write("job.yaml", {"name": "test", **fields, "components": list(components)})
-        answer = self("submit", file, "--json")
-        assert answer.status == 0, answer
-        return int(answer.document["id"])
-
-    def end(self, job: int) -> Document:
-        with self.client() as grid:
-            return grid.wait([job], PATIENCE_S)[0]
-
-    def job(self, job: int) -> Document:
-        with self.client() as grid:
-            return grid.jobs(ids=[job])[0]
-
-    def ids(self) -> list[int]:
-        with self.client() as grid:
-            return [job["id"] for job in grid.jobs()]
-
-    def until(self, found: Callable[[], Any]) -> Any:
-        """The first true answer."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not (answer := found()):
-            assert time.monotonic() < deadline, self("jobs").out + self("clusters").out
-            time.sleep(0.05)
-        return answer
-
-    def clear(self) -> None:
-        """End whatever a test has left."""
-        with self.client() as grid:
-            left = [job["id"] for job in grid.jobs() if job["finished_at"] is None]
-            for job in left:
-                with contextlib.suppress(KoalaError):
-                    grid.cancel(job)
-            grid.wait(left, PATIENCE_S)
-
-    def known(self) -> None:
-        """Wait until all clusters are known, and all of them is idle."""
-        with self.client() as grid:
-            self.until(lambda: all(each["idle"] == CLUSTERS[each["name"]] for each in grid.clusters()))
-
-    def processes(self) -> list[int]:
-        """Those of koalad and its clusters."""
-        name = os.fsencode(self.root)
-        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and mentions(entry, name)]
-
-    def stop(self) -> None:
-        """koalad ends with all its jobs, and nothing of them is left."""
-        if not (left := self.processes()):
-            return
-        answer = self("down", "--cancel")
-        assert answer.status in (0, 3), answer
-        try:
-            self.until(lambda: not self.processes())
-        finally:
-            for process in left:
-                if Path(f"/proc/{process}").exists():
-                    os.kill(process, signal.SIGKILL)
-
-
-def mentions(process: Path, name: bytes) -> bool:
-    try:
-        return name in (process / "cmdline").read_bytes() or name in (process / "environ").read_bytes()
-    except OSError:  # it has ended meanwhile
-        return False
-
-
-def sh(script: str, processors: int = 1, **fields: Any) -> Document:
-    return {"processors": processors, "executable": "/bin/sh", "arguments": ["-c", script], **fields}
 
 
 @pytest.fixture(scope="session")
 def shell() -> Callable[..., Document]:
     """A component that runs a line of sh."""
-    return sh
+    return live.sh
 
 
 @pytest.fixture
@@ -198,18 +36,18 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def fresh(place: Path) -> Iterator[Koala]:
+def fresh(place: Path) -> Iterator[Any]:
     """A grid whose koalad does not run yet."""
-    koala = Koala(place)
+    koala = live.Koala(place)
     yield koala
     koala.stop()
 
 
 @pytest.fixture(scope="module")
-def koala() -> Iterator[Koala]:
+def koala() -> Iterator[Any]:
     """A grid whose koalad runs for all tests of a module."""
     with tempfile.TemporaryDirectory(prefix="kl", dir="/tmp") as root:
-        made = Koala(Path(root), queue_after="2s")
+        made = live.Koala(Path(root), queue_after="2s")
         answer = made("up")
         assert answer.status == 0, answer
         yield made

@@ -44,7 +44,6 @@ class Grid:
         self.promises = Promises(self, queue is fcfs)
         self.store = MemoryStore(INSTANCE)
         self.kcms: dict[str, Kcm] = {}
-        self.connected_at: dict[str, Instant] = {}
         self._epoch = 0
         self.full = False  # the store's disk
         self.killed_in = 0  # after so many steps of a commit and what follows it
@@ -130,7 +129,6 @@ class Grid:
 
     def connect(self, name: str) -> None:
         self._epoch += 1
-        self.connected_at[name] = self.now
         records = self.engine.records
         known = [job.attempt_of(component) for job, component in records.live(name)]
         debts = [attempt for attempt, debt in records.debts.items() if debt.cluster == name]

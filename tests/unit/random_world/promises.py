@@ -8,7 +8,7 @@ from koalapy.engine import Engine
 from koalapy.information.kis import processors_taken
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ReleaseComponent, SubmitComponent
-from koalapy.model.events import ComponentReported, ComponentSeen, Event
+from koalapy.model.events import ClusterConnected, ComponentReported, ComponentSeen, Event
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import History, Job, Outcome
 from koalapy.model.settings import Settings
@@ -38,7 +38,6 @@ class Grid(Protocol):
     clusters: dict[str, Cluster]
     engine: Engine
     decided_at: Instant  # what is committed was decided then
-    connected_at: dict[str, Instant]
 
 
 class Promises:
@@ -52,6 +51,7 @@ class Promises:
         self._submitted: set[AttemptId] = set()
         self._released: set[AttemptId] = set()
         self._cancelled: set[AttemptId] = set()
+        self._connected_at: dict[str, Instant] = {}
         self._last_number = 0  # of the outbox
         self._collected: set[JobId] = set()
         self._heard: dict[AttemptId, str] = {}  # the last word of wrapper or batch system
@@ -63,6 +63,8 @@ class Promises:
                 self._heard[event.attempt] = event.state
             elif isinstance(event, ComponentReported):
                 self._heard[event.attempt] = event.phase
+            elif isinstance(event, ClusterConnected):
+                self._connected_at[event.cluster] = self._grid.decided_at
 
     # ---- of every commit
 
@@ -105,7 +107,7 @@ class Promises:
             return
         grid, index = self._grid, line.details["component"]
         attempt = grid.engine.records.jobs[line.job].attempt_of(grid.engine.records.jobs[line.job].components[index])
-        limit = grid.connected_at[line.details["cluster"]] + grid.settings.orphan_timeout + grid.settings.grace
+        limit = self._connected_at[line.details["cluster"]] + grid.settings.orphan_timeout + grid.settings.grace
         promise(self._heard.get(attempt) == "missing", "what is lost was missing", (attempt, self._heard.get(attempt)))
         promise(grid.decided_at >= limit, "what is lost was in reach", attempt)
 
