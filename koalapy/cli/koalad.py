@@ -1,6 +1,5 @@
 """`koalad`: one grid's daemon. Runs until it is told to end, by its API or a signal; `koala up` starts it detached."""
 
-import contextlib
 import json
 import os
 import pwd
@@ -15,6 +14,7 @@ import typer
 
 from koalapy.api.app import JobText, create_app
 from koalapy.api.server import Server, bind
+from koalapy.cli.log import LogFormat, set_up
 from koalapy.config import GridFile, read_grid
 from koalapy.languages import from_mapping, read_job
 from koalapy.locations import Locations, read_file
@@ -32,10 +32,15 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 @app.command()
 def koalad(
     grid: Annotated[Path | None, typer.Option("--grid", "-g", help="Grid file.")] = None,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(envvar="KOALA_LOG_FORMAT", help="Of the log; text on a terminal, else json, if not said."),
+    ] = None,
+    log_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
 ) -> None:
-    """Run koalad in the foreground; its log goes to standard error, one JSON object a line."""
-    _log_to_stderr()
+    """Run koalad in the foreground; its log goes to standard error."""
+    set_up(log_format, log_file)
     try:
         daemon = _Daemon(Locations.of(grid))
         daemon.start()
@@ -153,28 +158,6 @@ def _owner() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
-
-
-def _log_to_stderr() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=lambda *_: _Log(),
-    )
-
-
-class _Log:
-    """Lines on standard error. A full disk costs the line, not whoever wrote it."""
-
-    def msg(self, line: str) -> None:
-        with contextlib.suppress(OSError):
-            print(line, file=sys.stderr, flush=True)
-
-    debug = info = warning = error = exception = critical = msg
 
 
 def main() -> None:
