@@ -8,6 +8,7 @@ import json
 import os
 from typing import NamedTuple, Optional
 
+from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.layout import read_json
 
 CLAIMED, REVOKED = "claimed", "revoked"
@@ -20,33 +21,38 @@ class Claim(NamedTuple):
     by: str
 
 
-def take(attempt: str, claim: Claim) -> Claim:
+def take(attempt: str, claim: Claim, files: Files = DISK) -> Claim:
     """Claim the attempt; the answer is the claim that holds, which is the given one only if this call won.
 
     Raises OSError if the directory cannot be written; then nothing may be assumed.
     """
-    unique = os.path.join(attempt, "claim.%s" % os.urandom(16).hex())
-    with open(unique, "w") as file:
-        json.dump({"kind": claim.kind, "by": claim.by}, file)
-        file.flush()
-        os.fsync(file.fileno())
+    unique = os.path.join(attempt, "claim.%s" % files.unpredictable(16))
     try:
+        files.write(unique, json.dumps({"kind": claim.kind, "by": claim.by}).encode())
         try:
-            os.link(unique, os.path.join(attempt, "claim"))
+            files.link(unique, os.path.join(attempt, "claim"))
         except FileExistsError:
             pass
-        won = os.stat(unique).st_nlink == 2
+        won = files.links(unique) == 2
     finally:
-        os.unlink(unique)
+        _tidy(unique, files)
     if won:
         return claim
-    held = held_by(attempt)
+    held = held_by(attempt, files)
     if held is None:
         raise OSError("the claim in %s was neither won nor lost" % attempt)
     return held
 
 
-def held_by(attempt: str) -> Optional[Claim]:
+def held_by(attempt: str, files: Files = DISK) -> Optional[Claim]:
     """The claim that holds, None if nobody has claimed the attempt."""
-    data = read_json(os.path.join(attempt, "claim"))
+    data = read_json(os.path.join(attempt, "claim"), files)
     return None if data is None else Claim(data["kind"], data["by"])
+
+
+def _tidy(unique: str, files: Files) -> None:
+    """A name that stays behind does no harm: the claim is decided, and the attempt's directory goes as a whole."""
+    try:
+        files.unlink(unique)
+    except OSError:
+        pass

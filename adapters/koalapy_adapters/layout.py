@@ -21,6 +21,8 @@ import json
 import os
 from typing import Any, Optional
 
+from koalapy_adapters.files import DISK, Files
+
 
 def instance_directory(shared: str, instance: str) -> str:
     return os.path.join(shared, instance)
@@ -48,29 +50,32 @@ def output_file(attempt: str, rank: int, kind: str = "out") -> str:
     return os.path.join(attempt, "output", "%d.%s" % (rank, kind))
 
 
-def write_whole(path: str, data: bytes, mode: int = 0o600) -> None:
+def write_whole(path: str, data: bytes, mode: int = 0o600, files: Files = DISK) -> None:
     """Write a file so that a reader sees all of it or nothing, and that it survives a crash of this node."""
-    temporary = "%s.%s.%d" % (path, os.uname().nodename, os.getpid())
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    temporary = "%s.%s" % (path, files.process())
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
+        files.write(temporary, data, mode)
+        files.rename(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        _discard(temporary, files)
         raise
 
 
-def write_json(path: str, data: Any) -> None:
-    write_whole(path, json.dumps(data, sort_keys=True).encode())
+def write_json(path: str, data: Any, files: Files = DISK) -> None:
+    write_whole(path, json.dumps(data, sort_keys=True).encode(), files=files)
 
 
-def read_json(path: str) -> Optional[Any]:
+def read_json(path: str, files: Files = DISK) -> Optional[Any]:
     """None where there is no such file. Raises ValueError for one that cannot be read as JSON."""
     try:
-        with open(path, "rb") as file:
-            return json.loads(file.read().decode())
+        return json.loads(files.read(path).decode())
     except FileNotFoundError:
         return None
+
+
+def _discard(path: str, files: Files) -> None:
+    """What is left of a file that could not be written, if anything is; the reason for that is what matters."""
+    try:
+        files.unlink(path)
+    except OSError:
+        pass

@@ -2,17 +2,15 @@
 
 import errno
 import hashlib
+import json
 import os
 import re
-import secrets
-import shutil
-import stat
-import time
 import zipfile
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters import claims, layout
 from koalapy_adapters.errors import BatchError, RequestError, SiteError
+from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.kcm.actions import Sight
 
 _TAG = re.compile(r"k[0-9a-z]{14}")
@@ -34,10 +32,11 @@ class Component(NamedTuple):
 class Directories:
     """One store's part of the shared directory. Methods block and raise BatchError."""
 
-    def __init__(self, shared: str, instance: str, cluster: str, epoch: int) -> None:
+    def __init__(self, shared: str, instance: str, cluster: str, epoch: int, files: Files = DISK) -> None:
         if not _INSTANCE.fullmatch(instance):
             raise RequestError("bad_instance", "%r names no store." % instance)
         self.shared, self.instance, self.cluster, self.epoch = shared, instance, cluster, epoch
+        self.files = files
         self.own = layout.instance_directory(shared, instance)
 
     def attempt(self, tag: str) -> str:
@@ -50,8 +49,8 @@ class Directories:
         """Make what every attempt needs, and drop staged files that nobody has used for long."""
         try:
             for path in (self.shared, os.path.join(self.shared, "bin"), self.own, self._stage()):
-                os.makedirs(path, mode=0o700, exist_ok=True)
-            _drop_old(self._stage(), time.time() - _STAGE_KEPT)
+                self.files.make(path)
+            self._drop_old(self._stage(), self.files.clock() - _STAGE_KEPT)
         except OSError as error:
             raise unusable(self.shared, error) from error
 
@@ -60,14 +59,14 @@ class Directories:
         self.check_epoch()
         try:
             data = {"addresses": addresses, "port": port, "epoch": self.epoch}
-            layout.write_json(layout.relay_file(self.shared, self.instance, self.cluster), data)
+            layout.write_json(layout.relay_file(self.shared, self.instance, self.cluster), data, self.files)
         except OSError as error:
             raise unusable(self.own, error) from error
 
     def newest_epoch(self) -> int:
         """Of the KCM that listens, or 0."""
         try:
-            data = layout.read_json(layout.relay_file(self.shared, self.instance, self.cluster))
+            data = layout.read_json(layout.relay_file(self.shared, self.instance, self.cluster), self.files)
             return int(data["epoch"]) if data is not None else 0
         except OSError as error:
             raise unusable(self.own, error) from error
@@ -90,8 +89,8 @@ class Directories:
             with open(pushed, "rb") as file:
                 data = file.read()
             path = os.path.join(place, hashlib.sha256(data).hexdigest() + ".pyz")
-            if not os.path.exists(path):
-                layout.write_whole(path, data)
+            if not self.files.exists(path):
+                layout.write_whole(path, data, files=self.files)
             return path
         except OSError as error:
             raise unusable(self.shared, error) from error
@@ -102,16 +101,14 @@ class Directories:
         directory = self.attempt(component.tag)
         try:
             for name in ("", "work", "output"):
-                os.makedirs(os.path.join(directory, name), mode=0o700, exist_ok=True)
-            if claims.held_by(directory) is not None:
+                self.files.make(os.path.join(directory, name))
+            if claims.held_by(directory, self.files) is not None:
                 raise SiteError("claimed", "The attempt %s is claimed already." % component.tag)
-            layout.write_whole(layout.inside(directory, "token"), secrets.token_hex(32).encode())
-            layout.write_json(layout.inside(directory, "component.json"), component.data)
+            self._write(directory, "token", self.files.unpredictable(32).encode())
+            self._write(directory, "component.json", json.dumps(component.data, sort_keys=True).encode())
             for path, digest, mode in component.staged:
                 self._place(directory, path, digest, mode)
-            script = layout.inside(directory, "script")
-            layout.write_whole(script, component.script.encode(), 0o700)
-            return script
+            return self._write(directory, "script", component.script.encode(), 0o700)
         except OSError as error:
             raise unusable(directory, error) from error
 
@@ -119,8 +116,8 @@ class Directories:
         """Whether the attempt is revoked now; False: its wrapper has claimed it."""
         directory = self.attempt(tag)
         try:
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-            held = claims.take(directory, claims.Claim(claims.REVOKED, "KCM of epoch %d" % self.epoch))
+            self.files.make(directory)
+            held = claims.take(directory, claims.Claim(claims.REVOKED, "KCM of epoch %d" % self.epoch), self.files)
             return held.kind == claims.REVOKED
         except (OSError, ValueError, KeyError) as error:
             raise unusable(directory, error) from error
@@ -128,7 +125,7 @@ class Directories:
     def inspect(self, tags: List[str]) -> Dict[str, Sight]:
         """What lies in these attempts' directories, those that exist."""
         try:
-            os.listdir(self.own)
+            self.files.names(self.own)
         except OSError as error:
             raise unusable(self.own, error) from error
         sights = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
@@ -139,8 +136,7 @@ class Directories:
         if not _TAG.fullmatch(tag):
             return None
         try:
-            with open(layout.inside(self.attempt(tag), "token"), "rb") as file:
-                return file.read(1024).strip()
+            return self.files.read(layout.inside(self.attempt(tag), "token"))[:1024].strip()
         except OSError:
             return None
 
@@ -148,10 +144,7 @@ class Directories:
         """Remove the attempt's directory, if it is there and ours; a link is removed, not followed."""
         directory = self.attempt(tag)
         try:
-            if stat.S_ISLNK(os.lstat(directory).st_mode):
-                os.unlink(directory)
-            else:
-                shutil.rmtree(directory)
+            self.files.remove(directory)
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -162,9 +155,9 @@ class Directories:
         try:
             return [
                 [instance, tag]
-                for instance in sorted(os.listdir(self.shared))
-                if _INSTANCE.fullmatch(instance) and os.path.isdir(os.path.join(self.shared, instance))
-                for tag in sorted(os.listdir(os.path.join(self.shared, instance)))
+                for instance in sorted(self.files.names(self.shared))
+                if _INSTANCE.fullmatch(instance) and self.files.is_directory(os.path.join(self.shared, instance))
+                for tag in sorted(self.files.names(os.path.join(self.shared, instance)))
                 if _TAG.fullmatch(tag)
             ]
         except OSError as error:
@@ -174,10 +167,10 @@ class Directories:
         directory = self.attempt(tag)
         try:
             # A network file system remembers for a while that a file was not there, but not beyond a look at the list.
-            names = os.listdir(directory)
-            claim = claims.held_by(directory) if "claim" in names else None
-            record = layout.read_json(layout.inside(directory, "record.json")) if "record.json" in names else None
-            beat = os.stat(layout.inside(directory, "heartbeat")).st_mtime if "heartbeat" in names else 0
+            names = self.files.names(directory)
+            claim = claims.held_by(directory, self.files) if "claim" in names else None
+            record = self._record(directory) if "record.json" in names else None
+            beat = self.files.modified(layout.inside(directory, "heartbeat")) if "heartbeat" in names else 0
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -186,19 +179,32 @@ class Directories:
             return Sight(claim="unreadable")
         return Sight(claim.kind if claim else "", record if isinstance(record, dict) else None, int(beat * 1e6))
 
+    def _record(self, directory: str) -> Any:
+        return layout.read_json(layout.inside(directory, "record.json"), self.files)
+
+    def _write(self, directory: str, name: str, data: bytes, mode: int = 0o600) -> str:
+        path = layout.inside(directory, name)
+        layout.write_whole(path, data, mode, self.files)
+        return path
+
     def _place(self, directory: str, path: str, digest: str, mode: int) -> None:
         """A copy, since a program may write to its own."""
         if not is_digest(digest) or not is_inside(path):
             raise RequestError("bad_stage_in", "The staged file %r has no place in the attempt's directory." % path)
         target = os.path.join(directory, "work", path)
         source = layout.staged_file(self.shared, self.instance, digest)
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        self.files.make(os.path.dirname(target))
         try:
-            os.utime(source)
-            shutil.copyfile(source, target)
+            self.files.use(source)
+            self.files.copy(source, target, mode & 0o777)
         except FileNotFoundError as error:
             raise SiteError("stage_lost", "The staged file %s is no longer there." % path, "Submit again.") from error
-        os.chmod(target, mode & 0o777)
+
+    def _drop_old(self, directory: str, before: float) -> None:
+        for name in self.files.names(directory):
+            path = os.path.join(directory, name)
+            if self.files.modified(path) < before:
+                self.files.unlink(path)
 
     def _stage(self) -> str:
         return os.path.join(self.own, "stage")
@@ -224,10 +230,3 @@ def unusable(path: str, error: Exception) -> BatchError:
         "The shared directory cannot be used: %s: %s." % (path, why),
         "See that the file system is mounted and writable, or name another `shared` directory in the grid file.",
     )
-
-
-def _drop_old(directory: str, before: float) -> None:
-    for name in os.listdir(directory):
-        path = os.path.join(directory, name)
-        if os.lstat(path).st_mtime < before:
-            os.unlink(path)

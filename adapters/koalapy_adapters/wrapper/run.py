@@ -6,7 +6,6 @@ import time
 import traceback
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
-from koalapy_adapters import layout
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.wrapper import descendants, events, reasons
 from koalapy_adapters.wrapper.allocation import Allocation, as_failure, read_allocation
@@ -15,7 +14,7 @@ from koalapy_adapters.wrapper.furnishing import Furnished
 from koalapy_adapters.wrapper.loop import Loop
 from koalapy_adapters.wrapper.private import remove
 from koalapy_adapters.wrapper.program import Attempt, read_attempt, write_broken
-from koalapy_adapters.wrapper.shared import read_relay
+from koalapy_adapters.wrapper.shared import read_record, read_relay
 
 Json = Dict[str, Any]
 
@@ -51,7 +50,7 @@ def again(directory: str, component: Json) -> int:
     sys.stderr.write("koala wrapper: %s was started before; its program is not run again.\n" % attempt.tag)
     loop = Loop(attempt, None)
     loop.found_relay(read_relay(attempt.relay_file))
-    loop.handle(events.ClaimedBefore(_record(directory)))
+    loop.handle(events.ClaimedBefore(read_record(directory)))
     try:
         return loop.run()
     finally:
@@ -109,11 +108,3 @@ def _wait(loop: Loop, patience_s: float, over: Callable[[], bool]) -> None:
     while not over() and time.monotonic() < deadline:
         time.sleep(0.005)
         loop.reap()
-
-
-def _record(directory: str) -> Optional[Json]:
-    try:
-        record = layout.read_json(layout.inside(directory, "record.json"))
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) else None

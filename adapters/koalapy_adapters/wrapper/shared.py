@@ -6,6 +6,7 @@ import threading
 from typing import Any, Callable, List, NamedTuple, Optional
 
 from koalapy_adapters import layout
+from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.wrapper import events
 from koalapy_adapters.wrapper.events import Json
 from koalapy_adapters.wrapper.reasons import recorded_report
@@ -32,7 +33,7 @@ class Shared:
 
     def touch_heartbeat(self) -> None:
         """-> SharedReached, or nothing."""
-        self._tasks.put(lambda: _touch(layout.inside(self._attempt, "heartbeat")))
+        self._tasks.put(lambda: touch_heartbeat(self._attempt))
 
     def seek_relay(self) -> None:
         """-> RelayFound"""
@@ -40,7 +41,7 @@ class Shared:
 
     def write_record(self, record: Json, only_if_none: bool) -> None:
         """-> RecordWritten or RecordFailed"""
-        self._tasks.put(lambda: _write_record(layout.inside(self._attempt, "record.json"), record, only_if_none))
+        self._tasks.put(lambda: write_record(self._attempt, record, only_if_none))
 
     def results(self) -> List[Any]:
         try:
@@ -59,9 +60,9 @@ class Shared:
             os.write(self._writable, b".")
 
 
-def read_relay(path: str) -> RelayFound:
+def read_relay(path: str, files: Files = DISK) -> RelayFound:
     try:
-        data = layout.read_json(path)
+        data = layout.read_json(path, files)
         if data is None:
             return RelayFound()
         return RelayFound([str(address) for address in data["addresses"]], int(data["port"]))
@@ -69,19 +70,30 @@ def read_relay(path: str) -> RelayFound:
         return RelayFound()  # a KCM may be about to write it; it is read again
 
 
-def _touch(path: str) -> Optional[events.SharedReached]:
+def read_record(attempt: str, files: Files = DISK) -> Optional[Json]:
+    """What a start of the attempt wrote at its end; None where nothing lies there that could be it."""
     try:
-        with open(path, "ab"):
-            os.utime(path)
+        record = layout.read_json(layout.inside(attempt, "record.json"), files)
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def touch_heartbeat(attempt: str, files: Files = DISK) -> Optional[events.SharedReached]:
+    """None where the shared directory is out of reach."""
+    try:
+        files.touch(layout.inside(attempt, "heartbeat"))
     except OSError:
         return None
     return events.SharedReached()
 
 
-def _write_record(path: str, record: Json, only_if_none: bool) -> Any:
+def write_record(attempt: str, record: Json, only_if_none: bool, files: Files = DISK) -> Any:
+    """RecordWritten or RecordFailed."""
+    path = layout.inside(attempt, "record.json")
     try:
-        if not (only_if_none and recorded_report(layout.read_json(path)) is not None):
-            layout.write_json(path, record)
+        if not (only_if_none and recorded_report(layout.read_json(path, files)) is not None):
+            layout.write_json(path, record, files)
     except (OSError, ValueError) as error:
         return events.RecordFailed(str(error))
     return events.RecordWritten()

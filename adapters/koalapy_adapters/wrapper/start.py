@@ -6,13 +6,18 @@ import time
 from typing import Any, Callable, Dict, List, TypeVar
 
 from koalapy_adapters import claims, layout
+from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.wrapper import private, signals
 
 Json = Dict[str, Any]
 T = TypeVar("T")
 
 PATIENCE_S = 60.0  # with a shared directory that does not show the attempt yet, or cannot be written
-_PAUSE_S = 0.2
+PAUSE_S = 0.2
+
+# What a start of the wrapper is to do: leave an attempt that was revoked; only say that another start has claimed it,
+# and perhaps runs it; or run it.
+LEAVE, SAY_SO, RUN = "leave", "say so", "run"
 
 
 def main(argv: List[str]) -> int:
@@ -21,18 +26,39 @@ def main(argv: List[str]) -> int:
         sys.stderr.write("usage: wrapper ATTEMPT_DIRECTORY\n")
         return 2
     attempt = os.path.abspath(argv[0])
-    own = claims.Claim(claims.CLAIMED, "wrapper %s %d %s" % (os.uname().nodename, os.getpid(), os.urandom(8).hex()))
+    own = own_claim(os.uname().nodename, os.getpid(), os.urandom(8).hex())
     try:
-        component = _patiently(lambda: _component(attempt))
-        held = _patiently(lambda: claims.take(attempt, own))
+        component = _patiently(lambda: read_component(attempt))
+        verdict = _patiently(lambda: decide(attempt, own))
     except (OSError, ValueError) as error:
         sys.stderr.write(
             "koala wrapper: the attempt in %s cannot be claimed (%s). Nothing was run.\n" % (attempt, error)
         )
         return 1
-    if held.kind == claims.REVOKED:
+    if verdict == LEAVE:
         return 0
-    return _run_again(attempt, component) if held != own else _run(attempt, component)
+    return _run_again(attempt, component) if verdict == SAY_SO else _run(attempt, component)
+
+
+def own_claim(node: str, pid: int, unique: str) -> claims.Claim:
+    """Of this start of the wrapper, and of no other."""
+    return claims.Claim(claims.CLAIMED, "wrapper %s %d %s" % (node, pid, unique))
+
+
+def read_component(attempt: str, files: Files = DISK) -> Json:
+    """component.json. Raises OSError or ValueError while it does not show."""
+    component = layout.read_json(layout.inside(attempt, "component.json"), files)
+    if not isinstance(component, dict):
+        raise FileNotFoundError("there is no component.json")
+    return component
+
+
+def decide(attempt: str, own: claims.Claim, files: Files = DISK) -> str:
+    """What this start of the attempt is to do. Raises OSError or ValueError where that cannot be known yet."""
+    held = claims.take(attempt, own, files)
+    if held.kind == claims.REVOKED:
+        return LEAVE
+    return RUN if held == own else SAY_SO
 
 
 def _run(directory: str, component: Json) -> int:
@@ -55,13 +81,6 @@ def _run_again(directory: str, component: Json) -> int:
     return run.again(directory, component)
 
 
-def _component(attempt: str) -> Json:
-    component = layout.read_json(layout.inside(attempt, "component.json"))
-    if not isinstance(component, dict):
-        raise FileNotFoundError("there is no component.json")
-    return component
-
-
 def _patiently(act: Callable[[], T]) -> T:
     """Try until PATIENCE_S are over: what one node wrote shows late on another's network file system."""
     deadline = time.monotonic() + PATIENCE_S
@@ -71,4 +90,4 @@ def _patiently(act: Callable[[], T]) -> T:
         except OSError:
             if time.monotonic() >= deadline:
                 raise
-        time.sleep(_PAUSE_S)
+        time.sleep(PAUSE_S)
