@@ -39,7 +39,7 @@ def _release(records: Records, now: Instant, job: Job) -> None:
             )
         )
         first_rank += sum(node.processes for node in component.nodes)
-        job = job.with_component(component.index, state=ComponentState.RELEASED)
+        job = job.with_component(component.index, state=ComponentState.RELEASED, released_at=now)
     records.put(job)
     records.note(now, job.id, "job_released", processes=len(hosts))
 
@@ -71,7 +71,7 @@ def _go_without(records: Records, now: Instant, job: Job, late: list[Component])
         job = end(records, job, component)
         reason = _too_late("left_out", [component], Duration(now - (job.claimed_at or now)))
         job = job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason)
-        records.note(now, job.id, "component_left_out", component=component.index, cluster=component.cluster)
+        records.note_component(now, job, component, "component_left_out", code=reason.code, message=str(reason))
     records.put(job)
 
 

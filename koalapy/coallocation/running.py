@@ -46,11 +46,20 @@ def _progress(now: Instant, component: Component, event: ComponentReported) -> d
         changes["queued_at"] = now
     if event.nodes:
         changes["nodes"] = event.nodes
-    for name in ("at_barrier_at", "released_at", "started_at"):
-        if getattr(event, name) is not None:
-            changes[name] = getattr(event, name)
+    changes |= _instants(component, event)
     state = _state_after(component.state, event.phase)
     return changes | ({"state": state} if state else {})
+
+
+def _instants(component: Component, event: ComponentReported) -> dict[str, Instant]:
+    """As the wrapper's clock has them; but nothing that follows our release can have happened before it."""
+    told = {name: getattr(event, name) for name in ("at_barrier_at", "released_at", "started_at")}
+    released_at = component.released_at or Instant(0)
+    return {
+        name: at if name == "at_barrier_at" else Instant(max(at, released_at))
+        for name, at in told.items()
+        if at is not None
+    }
 
 
 def _state_after(state: ComponentState, phase: str) -> ComponentState | None:
@@ -71,9 +80,18 @@ def _update(records: Records, now: Instant, job: Job, component: Component, chan
         return job
     job = records.put(job.with_component(component.index, **different))
     state = different.get("state")
+    component, before = job.components[component.index], component
+    if before.allocated_at is None and component.allocated_at is not None:
+        records.note_component(now, job, component, "component_allocated", batch_id=component.batch_id)
     if state is not None:
-        records.note(now, job.id, f"component_{state}", component=component.index, cluster=component.cluster)
+        records.note_component(now, job, component, f"component_{state}", **_known_instants(component))
     return job
+
+
+def _known_instants(component: Component) -> dict[str, Instant]:
+    """As history keeps them."""
+    told = {name: getattr(component, name) for name in ("at_barrier_at", "released_at", "started_at", "ended_at")}
+    return {name: at for name, at in told.items() if at is not None}
 
 
 def _note_start(records: Records, job: Job) -> Job:
@@ -87,7 +105,9 @@ def _note_start(records: Records, job: Job) -> Job:
 def _ended(
     records: Records, now: Instant, job: Job, component: Component, event: ComponentReported, clusters: Information
 ) -> None:
-    changes = _progress(now, component, event) | {"ended_at": event.ended_at or now, "exit_status": event.exit_status}
+    changes = _progress(now, component, event)
+    started_at = changes.get("started_at", component.started_at) or Instant(0)
+    changes |= {"ended_at": max(event.ended_at or now, started_at), "exit_status": event.exit_status}
     reason = None if event.ending == "exited" and event.exit_status == 0 else _failure(component, event)
     over(records, now, job, component, changes, reason, clusters)
 
@@ -109,9 +129,10 @@ def over(
     job = account_held(job, changes["ended_at"], component)
     job = records.put(job.with_component(component.index, **changes | {"state": state, "reason": reason}))
     component = job.components[component.index]
-    records.note(
-        now, job.id, "component_ended", component=component.index, exit_status=component.exit_status,
-        **(told(reason, component) if reason else {}),
+    records.note_component(
+        now, job, component, "component_ended",
+        state=str(state), batch_id=component.batch_id, exit_status=component.exit_status,
+        **_known_instants(component), **(told(reason) if reason else {}),
     )  # fmt: skip
     job = end(records, _note_start(records, job), component)
     if reason is None or job.state is JobState.STOPPING:

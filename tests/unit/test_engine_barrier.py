@@ -60,6 +60,19 @@ def test_a_claim_time_out_gives_everything_back_and_counts_once(play: Any) -> No
     assert again.held >= 4 * play.settings.claim_timeout
 
 
+def test_a_clock_that_is_slow_does_not_let_a_program_start_before_its_release(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "gamma"))
+    play.come(*play.attempts(job))
+    first = play.attempts(job)[0]
+    early = Instant(play.now - 2 * SECOND)
+    play.tell(play.report(first, "running", released_at=early, started_at=early))
+    play.tell(play.report(first, "ended", exit_status=0, ending="exited", started_at=early, ended_at=early))
+    ran, other = play.job(job).components
+    assert ran.ended_at >= ran.started_at >= ran.released_at >= other.at_barrier_at
+    for attempt in play.attempts(job):
+        play.end(attempt)
+
+
 def test_the_release_waits_for_a_cluster_that_cannot_be_told(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     first, second = play.attempts(job)
