@@ -1,11 +1,49 @@
-"""For every test: how many minutes each folder took is said at the end."""
+"""For every test: a PostgreSQL server of the run's own; minutes per folder, and what was left out, said at the end."""
 
+import importlib.util
+import os
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 _SECONDS: dict[str, float] = defaultdict(float)
+_LEFT_OUT: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[Any]:
+    """See tests/postgresql.py. Where there can be none the test is skipped; under CI=true it fails."""
+    with _load(Path(__file__).with_name("postgresql.py")).server(_leave_out) as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgresql_server: Any) -> Iterator[str]:
+    """The URL of an empty database, for as long as the test runs."""
+    url = postgresql_server.database()
+    yield url
+    postgresql_server.drop(url)
+
+
+def _leave_out(why: str) -> None:
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{why}.", pytrace=False)
+    if why not in _LEFT_OUT:
+        _LEFT_OUT.append(why)
+    pytest.skip(why)
+
+
+def _load(path: Path) -> Any:
+    """A module that lies beside this file: tests are no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -14,6 +52,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for why in _LEFT_OUT:
+        terminalreporter.section("LEFT OUT", sep="!", bold=True, red=True)
+        terminalreporter.write_line(f"The store in PostgreSQL was not tested: {why}.")
     terminalreporter.section("minutes per folder")
     for folder, seconds in sorted(_SECONDS.items()):
         terminalreporter.write_line(f"{seconds / 60:6.1f}  tests/{folder}")

@@ -1,11 +1,6 @@
-"""What every store promises, held against each of them: in memory, SQLite and, where a server is given, PostgreSQL.
+"""What every store promises, held against each of them: in memory, SQLite and PostgreSQL."""
 
-For PostgreSQL, KOALA_TEST_POSTGRESQL is the URL of a database whose user may create databases.
-"""
-
-import os
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
 
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent
@@ -29,7 +23,6 @@ from koalapy.store.memory import MemoryStore
 from koalapy.store.open import open_store
 
 Opener = Callable[[], Store]
-SERVER = os.environ.get("KOALA_TEST_POSTGRESQL", "")
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
@@ -49,24 +42,10 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
     elif request.param == "sqlite":
         yield remembered(lambda: open_store("sqlite", tmp_path))
     else:
-        yield remembered(request.getfixturevalue("postgresql_opener"))
+        url = request.getfixturevalue("database")
+        yield remembered(lambda: open_store(url, tmp_path))
     for store in opened:
         store.close()
-
-
-@pytest.fixture
-def postgresql_opener(tmp_path: Path) -> Iterator[Opener]:
-    if not SERVER:
-        pytest.skip("KOALA_TEST_POSTGRESQL names no server")
-    name = f"koala_{uuid.uuid4().hex}"
-    url = make_url(SERVER).set(drivername="postgresql+psycopg")
-    administration = create_engine(url, isolation_level="AUTOCOMMIT")
-    with administration.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-        own = url.set(database=name).render_as_string(hide_password=False)
-        yield lambda: open_store(own, tmp_path)
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    administration.dispose()
 
 
 @pytest.fixture
