@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from koalapy.broker.fit import Lack, lacks
 from koalapy.coallocation import barrier, claim, guard, running, stopping
+from koalapy.coallocation.recovery import Unheard
 from koalapy.information.kis import Information, View
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import WatchCluster
@@ -49,6 +50,7 @@ class Engine:
         self._policies = policies
         self._records = Records(snapshot)
         self._information = Information(settings.clusters)
+        self._unheard = Unheard(snapshot.jobs)
         self._watched: dict[str, bool] = {}
         self._handled_at = Instant(0)
         self._dirty = True
@@ -58,6 +60,7 @@ class Engine:
     def handle(self, now: Instant, events: Sequence[Event]) -> Step:
         """Take a batch of events; with none, whatever time has brought about."""
         for event in events:
+            self._unheard.hear(self._records, now, event)
             self._dirty |= bool(self._handlers[type(event)](self, now, event))
         self._follow_up(now)
         if self._dirty or self._due(now):
@@ -126,6 +129,7 @@ class Engine:
             self._records.note(now, job.id, "job_cancelled")
             return True
         job = self._records.put(replace(job, forced=job.forced or event.force))
+        self._records.note(now, job.id, "cancel_requested", force=event.force)
         stopping.stop(self._records, now, job, Outcome.CANCELLED, CANCELLED)
         return True
 

@@ -85,7 +85,7 @@ def submitted(records: Records, now: Instant, event: ComponentSubmitted) -> None
     if component.state is ComponentState.SUBMITTING:
         changes |= {"state": ComponentState.QUEUED, "queued_at": now}
     records.put(job.with_component(component.index, **changes))
-    records.note(now, job.id, "component_submitted", component=component.index, batch_id=event.batch_id)
+    records.note_component(now, job, component, "component_submitted", batch_id=event.batch_id)
 
 
 def submission_failed(
@@ -99,13 +99,13 @@ def submission_failed(
     job = records.put(
         job.with_component(component.index, state=ComponentState.FAILED, gone=True, reason=event.reason, ended_at=now)
     )
-    records.note(now, job.id, "submission_failed", component=component.index, **told(event.reason, component))
+    records.note_component(now, job, component, "submission_failed", **told(event.reason))
     give_up(records, now, job, job.components[component.index], event.reason, clusters)
 
 
-def told(reason: Reason, component: Component) -> dict[str, object]:
+def told(reason: Reason) -> dict[str, object]:
     """A reason as history keeps it."""
-    return {"cluster": component.cluster, "code": reason.code, "message": str(reason), "words": reason.words}
+    return {"code": reason.code, "message": str(reason), "words": reason.words}
 
 
 def give_up(
@@ -117,11 +117,11 @@ def give_up(
     tries its next choice uncounted, which is bounded by the number of clusters.
     """
     if job.state is JobState.STOPPING:
-        return
+        return None
     if component.request.optional:
         job = end(records, job, component)
         records.put(job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason))
-        return
+        return records.note_component(now, job, component, "component_left_out", **told(reason))
     named = component.request.cluster is not None
     refused_there = reason.whose == "site" or (reason.whose == "request" and bool(reason.command))
     said = reason.on(component.cluster or "")
@@ -131,6 +131,7 @@ def give_up(
     if named and reason.whose == "request":
         return stop(records, now, job, Outcome.FAILED, said)
     job = records.put(_exclude(job, component, now))
+    records.note_component(now, job, component, "cluster_left_out", until_at=now + EXCLUSION)
     others = [name for name in clusters.could_take(component.request) if name not in dict(job.excluded)]
     if not named and others:
         return stop(records, now, job, Outcome.GIVE_BACK, said)

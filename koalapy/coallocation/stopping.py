@@ -45,6 +45,9 @@ def end(records: Records, job: Job, component: Component) -> Job:
 
 def gone(records: Records, now: Instant, event: ComponentGone) -> None:
     debt = records.settle(event.attempt)
+    if debt is not None:
+        where = {"component": event.attempt.component, "attempt": event.attempt.number, "cluster": debt.cluster}
+        records.note(now, event.attempt.job, "debt_settled", **where, batch_id=debt.batch_id)
     if debt is not None and debt.past:
         records.command(ForgetComponent(cluster=debt.cluster, attempt=debt.attempt))
     found = records.component(event.attempt)
@@ -55,7 +58,7 @@ def gone(records: Records, now: Instant, event: ComponentGone) -> None:
     if not component.state.final:
         changes |= {"state": ComponentState.CANCELLED, "ended_at": component.ended_at or now}
     records.put(job.with_component(component.index, **changes))
-    records.note(now, job.id, "component_gone", component=component.index, cluster=component.cluster)
+    records.note_component(now, job, component, "component_gone")
 
 
 def owe_what_is_out_of_reach(records: Records, now: Instant, job: Job, reachable: frozenset[str]) -> Job:
@@ -71,7 +74,7 @@ def owe_what_is_out_of_reach(records: Records, now: Instant, job: Job, reachable
             continue
         attempt = job.attempt_of(component)
         records.owe(Debt(attempt=attempt, cluster=component.cluster, batch_id=component.batch_id, since=now))
-        records.note(now, job.id, "debt_recorded", component=component.index, cluster=component.cluster)
+        records.note_component(now, job, component, "debt_recorded", batch_id=component.batch_id)
         state = component.state if component.state.final else ComponentState.CANCELLED
         job = job.with_component(component.index, gone=True, state=state, ended_at=component.ended_at or now)
     return records.put(job)
@@ -122,7 +125,7 @@ def _back(records: Records, now: Instant, job: Job, place: int, state: JobState)
     )
     records.put(job)
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}
-    records.note(now, job.id, "job_requeued", **counted, **_because(job.reason))
+    records.note(now, job.id, "job_requeued", state=str(state), **counted, **_because(job.reason))
 
 
 def _forget(records: Records, attempt: AttemptId, cluster: str | None) -> None:

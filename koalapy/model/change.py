@@ -26,7 +26,7 @@ class Change:
     sent: tuple[OutboxEntry, ...] = ()
     confirmed: tuple[int, ...] = ()  # numbers of outbox entries that are no more
     history: tuple[History, ...] = ()
-    removed: tuple[JobId, ...] = ()  # pruned jobs, their history with them
+    removed: tuple[JobId, ...] = ()  # pruned jobs, their history with them; none that has a debt
 
     @property
     def empty(self) -> bool:

@@ -44,6 +44,11 @@ class Records:
     def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
         self._history.append(History(job=job, at=now, kind=kind, details=details))
 
+    def note_component(self, now: Instant, job: Job, component: Component, kind: str, **details: Any) -> None:
+        """Of the component's present attempt."""
+        where = {"component": component.index, "attempt": component.attempt, "cluster": component.cluster}
+        self.note(now, job.id, kind, **where, **details)
+
     def command(self, command: Command) -> None:
         self._commands.append(command)
 

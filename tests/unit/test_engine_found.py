@@ -1,0 +1,155 @@
+"""What the engine of a new koalad writes into the stories of jobs that it finds again."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy.engine import Engine
+from koalapy.model.change import Snapshot
+from koalapy.model.events import CancelRequested, ClusterConnected, ComponentGone, ComponentSeen, ComponentSubmitted
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
+from koalapy.scheduler.schedule import Policies
+
+
+def _load(name: str) -> Any:
+    """A module beside this file, which lies in no package."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+playing = _load("engine_play")
+component = playing.component
+
+
+@pytest.fixture
+def play() -> Any:
+    return playing.Play()
+
+
+def restart(play: Any) -> None:
+    """koalad is killed, and a new one begins with what was committed; its history is what it adds."""
+    unfinished = tuple(job for job in play.jobs.values() if not job.state.final)
+    snapshot = Snapshot(
+        instance=playing.INSTANCE,
+        counters=play.engine.records.counters,
+        jobs=unfinished,
+        debts=tuple(play.debts.values()),
+    )
+    play.engine = Engine(play.settings, Policies(worst_fit, fpfs), snapshot)
+    play.history = []
+    for cluster in play.sizes:
+        if cluster not in play.down:
+            play.tell(ClusterConnected(cluster=cluster, version="22.05"))
+
+
+def found(play: Any) -> list[tuple[Any, ...]]:
+    return [
+        (line.job, *(line.details[name] for name in ("component", "attempt", "cluster", "found", "by", "was")))
+        for line in play.history
+        if line.kind == "component_found"
+    ]
+
+
+def seen(play: Any, attempt: AttemptId, state: str) -> ComponentSeen:
+    return ComponentSeen(attempt=attempt, batch_id="41", at=play.now, state=state)
+
+
+def test_the_first_sign_of_an_attempt_is_told_once(play: Any) -> None:
+    job = play.submit(component(8, "alpha"), component(8, "beta"))
+    play.run(job)
+    first, second = play.attempts(job)
+    restart(play)
+    play.tell(seen(play, first, "running"))
+    play.tell(play.report(first, "running"))
+    play.tell(play.report(second, "running"))
+    assert found(play) == [
+        (job, 0, 1, "alpha", "running", "batch system", "running"),
+        (job, 1, 1, "beta", "running", "wrapper", "running"),
+    ]
+
+
+def test_nothing_is_found_without_a_restart(play: Any) -> None:
+    job = play.submit(component(8))
+    play.run(job)
+    play.end(play.attempts(job)[0])
+    assert found(play) == []
+
+
+def test_what_ended_meanwhile_is_found_ended_and_then_told_as_ever(play: Any) -> None:
+    job = play.submit(component(8, "alpha"))
+    play.run(job)
+    restart(play)
+    play.end(play.attempts(job)[0])
+    assert found(play) == [(job, 0, 1, "alpha", "ended", "wrapper", "running")]
+    assert play.kinds.index("component_found") < play.kinds.index("component_ended")
+
+
+def test_what_is_missing_is_not_found_until_there_is_a_sign(play: Any) -> None:
+    job = play.submit(component(8, "alpha"))
+    play.run(job)
+    restart(play)
+    play.tell(seen(play, play.attempts(job)[0], "missing"))
+    assert found(play) == []
+    play.tell(play.report(play.attempts(job)[0], "running"))
+    assert len(found(play)) == 1
+
+
+def test_a_submit_answered_after_a_restart_finds_nothing(play: Any) -> None:
+    job = play.submit(component(8, "alpha"))
+    restart(play)
+    play.tell(ComponentSubmitted(attempt=play.attempts(job)[0], batch_id="41"))
+    play.tell(play.report(play.attempts(job)[0], "started"))
+    assert found(play) == []
+    assert "component_submitted" in play.kinds
+
+
+def test_a_job_that_came_after_the_restart_is_not_found(play: Any) -> None:
+    restart(play)
+    play.measure()
+    play.run(play.submit(component(8)))
+    assert found(play) == []
+
+
+def test_a_barrier_found_again_is_told_before_its_release(play: Any) -> None:
+    job = play.submit(component(8, "alpha"), component(8, "beta"))
+    first, second = play.attempts(job)
+    play.come(first)
+    restart(play)
+    play.tell(play.report(first, "at_barrier", at_barrier_at=play.now))
+    play.come(second)
+    assert found(play) == [(job, 0, 1, "alpha", "at_barrier", "wrapper", "at_barrier")]
+    assert play.kinds.index("component_found") < play.kinds.index("job_released")
+
+
+def test_a_debt_that_is_settled_is_told_in_the_story_of_its_job(play: Any) -> None:
+    job = play.submit(component(8, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    play.lose("alpha")
+    play.tell(CancelRequested(job, force=True))
+    assert "debt_recorded" in play.kinds
+    restart(play)
+    play.tell(ComponentGone(attempt=attempt))
+    (settled,) = [line for line in play.history if line.kind == "debt_settled"]
+    assert (settled.job, settled.details["cluster"], settled.details["attempt"]) == (JobId(job), "alpha", 1)
+
+
+def test_a_story_names_cluster_attempt_and_instants(play: Any) -> None:
+    job = play.submit(component(8, "alpha"))
+    play.run(job)
+    play.end(play.attempts(job)[0])
+    (allocated,) = [line for line in play.history if line.kind == "component_allocated"]
+    (ended,) = [line for line in play.history if line.kind == "component_ended"]
+    for line in (allocated, ended):
+        assert (line.details["component"], line.details["attempt"], line.details["cluster"]) == (0, 1, "alpha")
+    assert {"at_barrier_at", "released_at", "started_at", "ended_at", "exit_status", "state"} <= set(ended.details)
