@@ -8,8 +8,8 @@ from typing import Any
 from koalapy_adapters.frames import INITIAL_CREDIT
 from koalapy_adapters.messages import Refused
 
+from koalapy.link.translate import reason_of
 from koalapy.model.errors import KoalaError, Reason, TransientError
-from koalapy.runtime.translate import reason_of
 
 
 class RefusedError(KoalaError):

@@ -1,6 +1,8 @@
-"""One KCM as koalad talks to it, from its Hello to the end of its session."""
+"""One KCM as koalad talks to it, from its Hello to the end of its session: a conversation on threads."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -10,62 +12,54 @@ from koalapy_adapters.frames import Chunk, FrameError
 
 import koalapy
 from koalapy.driver import Delivery
-from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent
+from koalapy.link.cluster import Cluster
+from koalapy.link.conversation import Conversation, Heard, Messages
+from koalapy.link.outstanding import ComponentCommand
+from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import Reason
-from koalapy.model.events import (
-    ClusterConnected,
-    ComponentGone,
-    ComponentSubmitted,
-    Event,
-    MeasurementFailed,
-    SubmissionFailed,
-)
 from koalapy.model.identity import AttemptId, tag_of
-from koalapy.model.units import Instant
-from koalapy.runtime import translate
-from koalapy.runtime.cluster import Cluster, Listener
+from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.runtime.exchange import Exchange
-from koalapy.runtime.offset import ClockOffset
-from koalapy.runtime.outstanding import ComponentCommand, Outstanding
 from koalapy.runtime.session import Session
 from koalapy.runtime.submitter import Submitter
 
 _LOG = structlog.get_logger()
+_TOO_LARGE = "Shorten its arguments and environment, or stage a file in."
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Whom a KCM's words go to. No call blocks."""
+
+    now: Callable[[], Instant]
+    deliver: Callable[[Delivery], None]
+    welcomed: Callable[[wire.Welcome], None]
+    put: Callable[[AttemptId, str, str], None]
 
 
 class Kcm:
     """Commands in; events, confirmed with what confirms them, out to the listener. `run` blocks while it lasts."""
 
     def __init__(self, cluster: Cluster, channel: Channel, epoch: int, listener: Listener) -> None:
-        self.cost = 0.0  # CPU seconds that its batch commands have taken
-        self._cluster, self._epoch, self._listener = cluster, epoch, listener
+        self._cluster, self._listener = cluster, listener
         self._session = Session(channel, self._receive, self._tick, cluster.timing.ping)
-        self._outstanding = Outstanding()
-        self._offset = ClockOffset()
-        self._welcomed = False
-        self._asked: dict[int, Instant] = {}  # when a Ping was sent
-        self._pings = 0
-        self._submitter = Submitter(cluster, self._session, self._outstanding, self._fail)
+        self._conversation = Conversation(cluster, epoch)
+        self._lock = threading.Lock()  # over the conversation, and the order of what it says
+        self._submitter = Submitter(cluster.name, self._session, self._staged, self._not_staged)
 
     # ---- for the link
 
+    @property
+    def cost(self) -> float:
+        """CPU seconds that its batch commands have taken."""
+        return self._conversation.cost
+
     def run(self, known: Sequence[tuple[AttemptId, str]]) -> Reason | None:
         """Talk until the session is over; why, None if the other side ended it."""
-        tags = [[tag_of(self._cluster.instance, attempt), batch_id] for attempt, batch_id in known]
-        self._hello_at = self._listener.now()
         try:
-            self._session.send(
-                wire.Hello(
-                    wire.PROTOCOL,
-                    koalapy.__version__,
-                    self._epoch,
-                    self._cluster.instance,
-                    self._hello_at,
-                    dict(wire.ClusterConfig(**self._cluster.config)._asdict()),
-                    tags,
-                )
-            )
-            self._ping()
+            with self._lock:
+                for message in self._conversation.hello(self._listener.now(), koalapy.__version__, known):
+                    self._session.send(message)
             return self._session.run()
         finally:
             self._submitter.close()
@@ -77,28 +71,26 @@ class Kcm:
 
     def send(self, number: int, command: ComponentCommand, doubt: bool) -> None:
         """Send it once. Returns at once: a Submit's files are staged by another thread before it."""
-        if not self._outstanding.add(number, command):
+        with self._lock:
+            fresh = self._conversation.begin(number, command)
+        if not fresh:
             return
-        instance = self._cluster.instance
-        if isinstance(command, SubmitComponent):
-            self._submitter.submit(number, command, doubt)
-        elif isinstance(command, ReleaseComponent):
-            self._say(translate.release(instance, number, command))
-        elif isinstance(command, CancelComponent):
-            self._say(translate.cancel(instance, number, command))
+        if isinstance(command, SubmitComponent) and command.stage_in:
+            self._submitter.stage(number, command, doubt)
+        elif isinstance(command, SubmitComponent):
+            self._staged(number, doubt, [])
         else:
-            self._say(translate.forget(instance, number, command))
+            self._say(lambda talk: talk.say(number, doubt))
 
     def watch(self, urgent: bool) -> None:
-        self._say(wire.Watch(urgent))
+        self._say(lambda talk: talk.watch(urgent))
 
     def acknowledge(self, epoch: int, number: int) -> None:
         """Events of another session's KCM are gone with it."""
-        if epoch == self._epoch:
-            self._say(wire.Acknowledge(number))
+        self._say(lambda talk: talk.acknowledge(epoch, number))
 
     def put(self, attempt: AttemptId, key: str, value: str) -> None:
-        self._say(wire.PutKey(tag_of(self._cluster.instance, attempt), key, value))
+        self._say(lambda talk: talk.put(attempt, key, value))
 
     # ---- for whoever can wait
 
@@ -128,124 +120,63 @@ class Kcm:
             self._session.send_chunk(Chunk(exchange.id, 0, b""))  # nobody reads any more
             raise
 
-    def _fail(self, number: int, attempt: AttemptId, reason: Reason) -> None:
-        self._outstanding.confirm(number)
-        event = SubmissionFailed(attempt=attempt, reason=reason)
-        self._listener.deliver(Delivery(events=(event,), confirmed=(number,)))
+    # ---- what the submitter's thread calls
 
-    # ---- what comes in
+    def _staged(self, number: int, doubt: bool, staged: list[list[Any]]) -> None:
+        with self._lock:
+            try:
+                for message in self._conversation.say(number, doubt, staged):
+                    self._session.send(message)
+                return
+            except FrameError as error:
+                reason = Reason("too_large", "request", f"The component is {error}.", _TOO_LARGE)
+                heard = self._conversation.fail(number, reason)
+        self._pass_on(heard)
+
+    def _not_staged(self, number: int, doubt: bool, reason: Reason) -> None:
+        self._act(lambda talk: talk.not_staged(number, reason, doubt))
+
+    # ---- what the session's threads call
 
     def _receive(self, message: Any) -> None:
-        if isinstance(message, wire.Event):
-            events, confirmed = self._told(wire.from_json(message.body))
-            acknowledge = (self._cluster.name, self._epoch, message.number)
-            self._listener.deliver(Delivery(events=events, confirmed=confirmed, acknowledge=acknowledge))
-        elif type(message) in _ANSWERS:
-            _ANSWERS[type(message)](self, message)
-        else:
-            events, confirmed = self._told(message)
-            if events or confirmed:
-                self._listener.deliver(Delivery(events=events, confirmed=confirmed))
-
-    def _told(self, message: Any) -> tuple[tuple[Event, ...], tuple[int, ...]]:
-        """The events of a message, and the outbox numbers that it confirms."""
-        name = self._cluster.name
-        if isinstance(message, wire.Measured):
-            return (translate.measured(self._cluster.instance, name, message, self._ours),), ()
-        if isinstance(message, wire.MeasureFailed):
-            return (translate.measure_failed(name, message),), ()
-        return self._told_of_attempt(message)
-
-    def _told_of_attempt(self, message: Any) -> tuple[tuple[Event, ...], tuple[int, ...]]:
-        tag = message.space if isinstance(message, wire.PutKey) else getattr(message, "tag", "")
-        attempt = translate.own_attempt(self._cluster.instance, tag)
-        if attempt is None:
-            return (), ()
-        if isinstance(message, wire.PutKey):
-            self._listener.put(attempt, message.key, message.value)
-        elif isinstance(message, wire.Gone):
-            return (ComponentGone(attempt=attempt),), self._outstanding.confirm_gone(attempt)
-        elif isinstance(message, wire.BatchSeen):
-            return (translate.seen(attempt, message, self._ours),), ()
-        elif isinstance(message, wire.Report):
-            return (translate.reported(attempt, message, self._ours),), ()
-        return (), ()
-
-    def _on_welcome(self, message: wire.Welcome) -> None:
-        self._offset.add(self._hello_at, message.clock, self._listener.now())
-        self._welcomed = True
-        self._listener.welcomed(message)
-        name = self._cluster.name
-        events: list[Event] = [ClusterConnected(cluster=name, version=message.batch_version)]
-        if message.error is not None:
-            events.append(MeasurementFailed(cluster=name, reason=translate.reason_of(message.error)))
-        self._listener.deliver(Delivery(events=tuple(events)))
-
-    def _on_pong(self, message: wire.Pong) -> None:
-        self.cost = message.cost
-        asked_at = self._asked.pop(message.id, None)
-        if asked_at is not None:
-            self._offset.add(asked_at, message.clock, self._listener.now())
-
-    def _on_submitted(self, message: wire.Submitted) -> None:
-        command = self._outstanding.get(message.id)
-        if not isinstance(command, SubmitComponent):
-            return
-        self._outstanding.confirm(message.id)
-        event = ComponentSubmitted(attempt=command.attempt, batch_id=message.batch_id)
-        self._listener.deliver(Delivery(events=(event,), confirmed=(message.id,)))
-
-    def _on_refused(self, message: wire.Refused) -> None:
-        """A cancel is confirmed by Gone alone; it is sent again after the next connect."""
-        command = self._outstanding.get(message.id)
-        reason = translate.reason_of(message.error)
-        if isinstance(command, SubmitComponent):
-            self._fail(message.id, command.attempt, self._submitter.why_refused(message.id, reason))
-            return
-        _LOG.warning("refused", cluster=self._cluster.name, command=type(command).__name__, reason=str(reason))
-        if command is not None and not isinstance(command, CancelComponent):
-            self._confirm(message.id)
-
-    def _on_done(self, message: wire.Done) -> None:
-        if isinstance(self._outstanding.get(message.id), ReleaseComponent | ForgetComponent):
-            self._confirm(message.id)
-
-    def _confirm(self, number: int) -> None:
-        self._outstanding.confirm(number)
-        self._listener.deliver(Delivery(confirmed=(number,)))
-
-    # ---- its clock and its silence
-
-    def _ours(self, theirs: int) -> Instant:
-        return self._offset.to_ours(theirs, self._listener.now())
-
-    def _ping(self) -> None:
-        self._pings += 1
-        self._asked = {self._pings: self._listener.now()} | {
-            number: at for number, at in self._asked.items() if number > self._pings - 10
-        }
-        self._session.send(wire.Ping(self._pings, self._asked[self._pings]))
+        self._act(lambda talk: talk.heard(self._listener.now(), message))
 
     def _tick(self) -> None:
-        timing = self._cluster.timing
-        patience = timing.silence if self._welcomed else max(timing.silence, timing.welcome)
-        if self._session.silent_s + timing.ping / 2 >= patience:
-            message = f"The KCM has said nothing for {self._session.silent_s:.0f} s."
-            self.end(Reason("silent", "transient", message, "Is its head node, or the network between, stalled?"))
+        why = self._conversation.given_up(Duration(round(self._session.silent_s * SECOND)))
+        if why is not None:
+            self.end(why)
         else:
-            self._ping()
+            self._say(lambda talk: (talk.ping(self._listener.now()),))
 
-    def _say(self, message: Any) -> None:
+    # ---- below
+
+    def _say(self, words: Callable[[Conversation], Messages]) -> None:
+        """In the order in which the conversation chose them."""
+        with self._lock:
+            for message in words(self._conversation):
+                self._send(message)
+
+    def _act(self, hear: Callable[[Conversation], Heard]) -> None:
+        with self._lock:
+            heard = hear(self._conversation)
+            for message in heard.messages:
+                self._send(message)
+        self._pass_on(heard)
+
+    def _pass_on(self, heard: Heard) -> None:
+        """Without the lock: who listens may want to say something."""
+        if heard.welcome is not None:
+            self._listener.welcomed(heard.welcome)
+        if heard.key is not None:
+            self._listener.put(*heard.key)
+        if heard.refused is not None:
+            command, reason = heard.refused
+            _LOG.warning("refused", cluster=self._cluster.name, command=type(command).__name__, reason=str(reason))
+        for delivery in heard.deliveries:
+            self._listener.deliver(delivery)
+
+    def _send(self, message: Any) -> None:
         try:
             self._session.send(message)
         except FrameError as error:
             _LOG.error("message_too_large", cluster=self._cluster.name, message=type(message).__name__, why=str(error))
-
-
-_ANSWERS: dict[type, Callable[[Kcm, Any], None]] = {
-    wire.Welcome: Kcm._on_welcome,
-    wire.Pong: Kcm._on_pong,
-    wire.Submitted: Kcm._on_submitted,
-    wire.Refused: Kcm._on_refused,
-    wire.Done: Kcm._on_done,
-}

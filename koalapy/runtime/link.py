@@ -16,19 +16,18 @@ from koalapy_adapters.errors import BatchError
 from koalapy_adapters.messages import Welcome
 
 from koalapy.driver import Delivery
+from koalapy.link.cluster import Cluster
+from koalapy.link.outstanding import ComponentCommand
+from koalapy.link.translate import reason_of_error
 from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId
 from koalapy.model.units import Instant
 from koalapy.runtime.backoff import Backoff
-from koalapy.runtime.cluster import Cluster, Listener
-from koalapy.runtime.kcm import Kcm
-from koalapy.runtime.outstanding import ComponentCommand
-from koalapy.runtime.translate import reason_of_error
+from koalapy.runtime.kcm import Kcm, Listener
 
 _LOG = structlog.get_logger()
 _JOIN_S = 20.0
-_SETTLED_S = 10.0  # a session that lasted so long is followed by a quick try
 
 State = Literal["connected", "connecting", "unreachable"]
 Known = Callable[[], Sequence[tuple[AttemptId, str]]]
@@ -188,7 +187,7 @@ class Link:
             raise self._lost(error.reason) from error
         began = time.monotonic()
         self._talk(kcm, known, channel)
-        if time.monotonic() - began < _SETTLED_S and not self._closing.is_set():
+        if time.monotonic() - began < self.cluster.timing.settled and not self._closing.is_set():
             assert self._status.reason is not None
             raise _Lost(self._status.reason)
 

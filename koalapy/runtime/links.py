@@ -8,12 +8,12 @@ from koalapy_adapters.connections.pack import packed
 
 from koalapy.config import GridFile, cluster_config
 from koalapy.engine import Engine
+from koalapy.link.cluster import Cluster, Timing
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import CollectOutput, ForgetComponent, WatchCluster
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, InstanceId
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.cluster import Cluster, Timing
 from koalapy.runtime.collect import Collector
 from koalapy.runtime.connect import connection_of
 from koalapy.runtime.link import Around, Link, LinkStatus

@@ -14,9 +14,9 @@ from koalapy_adapters.messages import Store
 
 from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import RequestError
+from koalapy.model.request import ComponentRequest
 from koalapy.runtime.exchange import Exchange, RefusedError
 from koalapy.runtime.session import Session
-from koalapy.runtime.translate import staged_executable
 
 _DAMAGED = ("stage_damaged", "bad_size")  # what a KCM says of a file that changed while it was sent
 _TRIES = 3
@@ -71,7 +71,7 @@ def place_of(name: str) -> str:
 
 
 def _check_executable(command: SubmitComponent, files: Sequence[Staged]) -> None:
-    executable = staged_executable(command.request)
+    executable = _staged_executable(command.request)
     if executable is None:
         return
     place = posixpath.normpath(executable)
@@ -79,6 +79,12 @@ def _check_executable(command: SubmitComponent, files: Sequence[Staged]) -> None
         if PurePosixPath(file.place) == PurePosixPath(place) and not file.mode & 0o111:
             message = f"{file.source} is to be run, but is not executable."
             raise RequestError("not_executable", message, f"chmod +x {file.source}")
+
+
+def _staged_executable(request: ComponentRequest) -> PurePosixPath | None:
+    """The executable's path in the attempt's working directory, None if it is absolute or looked up on the PATH."""
+    path = PurePosixPath(request.executable)
+    return path if "/" in request.executable and not path.is_absolute() else None
 
 
 def _stored(session: Session, source: Path) -> str:

@@ -15,6 +15,7 @@ from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Lines
 
 from koalapy.driver import Delivery
+from koalapy.link.cluster import Cluster, Timing
 from koalapy.model.commands import CancelComponent, ReleaseComponent, SubmitComponent
 from koalapy.model.events import (
     ClusterConnected,
@@ -27,7 +28,6 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, Duration
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.cluster import Cluster, Timing
 from koalapy.runtime.link import Around, Link
 
 PATIENCE_S = 60.0

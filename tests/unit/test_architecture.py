@@ -8,7 +8,7 @@ import pytest
 import koalapy
 
 ROOT = Path(koalapy.__file__).parent
-DECIDING = ("model", "policies", "information", "broker", "scheduler", "coallocation", "engine.py", "driver.py")
+DECIDING = ("model", "policies", "information", "broker", "scheduler", "coallocation", "link", "engine.py", "driver.py")
 PARSING = ("config", "languages")
 WORLD = frozenset(
     {

@@ -14,15 +14,16 @@ from koalapy_adapters.errors import Result
 from koalapy_adapters.errors import SiteError as SiteFault
 
 from koalapy.config.schema import Cluster as ClusterEntry
+from koalapy.link import translate
+from koalapy.link.offset import ClockOffset
 from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Launch
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
-from koalapy.runtime import rendezvous, translate
+from koalapy.runtime import rendezvous
 from koalapy.runtime.backoff import Backoff
 from koalapy.runtime.connect import connection_of
-from koalapy.runtime.offset import ClockOffset
 from koalapy.runtime.rendezvous import RendezvousHub
 
 OURS = InstanceId("abcde")

@@ -1,7 +1,6 @@
 """Between the wire and the core: commands to messages, messages to events. Pure."""
 
 from collections.abc import Callable
-from pathlib import PurePosixPath
 from typing import Any, cast
 
 from koalapy_adapters import messages as wire
@@ -12,7 +11,6 @@ from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComp
 from koalapy.model.errors import Reason, Whose
 from koalapy.model.events import ClusterMeasured, ComponentReported, ComponentSeen, MeasurementFailed
 from koalapy.model.identity import AttemptId, InstanceId, Tag, attempt_of, tag_of
-from koalapy.model.request import ComponentRequest
 from koalapy.model.units import SECOND, Duration, Instant
 
 Mapped = Callable[[int], Instant]  # an instant of the KCM's clock to koalad's
@@ -72,12 +70,6 @@ def cancel(instance: InstanceId, number: int, command: CancelComponent) -> wire.
 
 def forget(instance: InstanceId, number: int, command: ForgetComponent) -> wire.Forget:
     return wire.Forget(number, tag_of(instance, command.attempt))
-
-
-def staged_executable(request: ComponentRequest) -> PurePosixPath | None:
-    """The executable's path in the attempt's working directory, None if it is absolute or looked up on the PATH."""
-    path = PurePosixPath(request.executable)
-    return path if "/" in request.executable and not path.is_absolute() else None
 
 
 # ---- from the wire

@@ -1,22 +1,18 @@
-"""What a link knows of its cluster, how patient it is, and whom it tells."""
+"""What a link knows of its cluster, and how patient it is."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from koalapy_adapters.messages import Welcome
-
-from koalapy.driver import Delivery
-from koalapy.model.identity import AttemptId, InstanceId
+from koalapy.model.identity import InstanceId
 from koalapy.model.settings import GRACE
-from koalapy.model.units import Duration, Instant
+from koalapy.model.units import Duration
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
     """In seconds. A session whose other side says nothing for `silence` is given up; `welcome` is what its start may
     take. `retry_first` and `retry_max` bound the wait before the next try to connect, of which a site's fault (a wrong
-    key, no Python) gets `retry_site`."""
+    key, no Python) gets `retry_site`. A session that lasted `settled` is followed by a quick try."""
 
     ping: float = 5.0
     silence: float = 15.0
@@ -24,6 +20,7 @@ class Timing:
     retry_first: float = 0.3
     retry_max: float = 30.0
     retry_site: float = 120.0
+    settled: float = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +32,3 @@ class Cluster:
     config: dict[str, Any]
     grace: Duration = GRACE
     timing: Timing = field(default_factory=Timing)
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """Whom a KCM's words go to. No call blocks."""
-
-    now: Callable[[], Instant]
-    deliver: Callable[[Delivery], None]
-    welcomed: Callable[[Welcome], None]
-    put: Callable[[AttemptId, str, str], None]
