@@ -1,0 +1,310 @@
+"""One session with a KCM as koalad holds it: what it says, what it makes of answers, and of a connection's tricks."""
+
+from typing import Any
+
+import pytest
+from koalapy_adapters import messages as wire
+from koalapy_adapters.errors import TransientError
+
+from koalapy.driver import Delivery
+from koalapy.link.cluster import Cluster, Timing
+from koalapy.link.conversation import Conversation
+from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent
+from koalapy.model.errors import Reason
+from koalapy.model.events import (
+    ClusterConnected,
+    ClusterMeasured,
+    ComponentGone,
+    ComponentReported,
+    ComponentSeen,
+    ComponentSubmitted,
+    MeasurementFailed,
+    SubmissionFailed,
+)
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.request import ComponentRequest
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+
+OURS = InstanceId("abcde")
+ATTEMPT = AttemptId(JobId(7), 0, 1)
+OTHER = AttemptId(JobId(8), 0, 1)
+TAG = str(tag_of(OURS, ATTEMPT))
+NOW = Instant(1_000 * SECOND)
+EPOCH = 5
+GONE = Reason("no_such_file", "request", "There is no such file.", "Make it.")
+
+
+@pytest.fixture
+def talk() -> Conversation:
+    timing = Timing(ping=5.0, silence=15.0, welcome=60.0)
+    return Conversation(
+        Cluster(name="vu", instance=OURS, config={"name": "vu", "batch": "slurm"}, timing=timing), EPOCH
+    )
+
+
+def submit_of(attempt: AttemptId = ATTEMPT) -> SubmitComponent:
+    return SubmitComponent(
+        cluster="vu",
+        attempt=attempt,
+        components=1,
+        request=ComponentRequest(processors=2, executable="./program"),
+        walltime=Duration(5 * MINUTE),
+        barrier_timeout=Duration(MINUTE),
+        stage_in=(),
+        directory="/",
+    )
+
+
+def release_of(attempt: AttemptId = ATTEMPT) -> ReleaseComponent:
+    return ReleaseComponent(cluster="vu", attempt=attempt, first_rank=0, hosts=((0, "10.0.0.1"),))
+
+
+def cancel_of(attempt: AttemptId = ATTEMPT) -> CancelComponent:
+    return CancelComponent(cluster="vu", attempt=attempt, batch_id="17")
+
+
+def forget_of(attempt: AttemptId = ATTEMPT) -> ForgetComponent:
+    return ForgetComponent(cluster="vu", attempt=attempt)
+
+
+def event_of(number: int, body: Any | None = None) -> wire.Event:
+    return wire.Event(number, wire.to_json(body or wire.BatchSeen(TAG, "17", NOW, "queued")))
+
+
+def told(talk: Conversation, number: int) -> bool:
+    """Whether the event of this number is delivered, and to be acknowledged by it."""
+    deliveries = talk.heard(NOW, event_of(number)).deliveries
+    assert all(each.acknowledge == ("vu", EPOCH, number) for each in deliveries)
+    return bool(deliveries)
+
+
+# ---- the beginning
+
+
+def test_hello_says_who_asks_and_what_may_live_there(talk: Conversation) -> None:
+    hello, ping = talk.hello(NOW, "1.2.3", [(ATTEMPT, "17"), (OTHER, "")])
+    assert (hello.epoch, hello.instance, hello.version, hello.clock) == (EPOCH, OURS, "1.2.3", NOW)
+    assert hello.known == [[TAG, "17"], [tag_of(OURS, OTHER), ""]]
+    assert wire.ClusterConfig(**hello.cluster) == wire.ClusterConfig("vu", "slurm")
+    assert ping == wire.Ping(1, NOW)
+
+
+def test_a_welcome_connects_the_cluster(talk: Conversation) -> None:
+    talk.hello(NOW, "1", [])
+    welcome = wire.Welcome(1, "1", NOW, "3.6", "fs0", "slurm 24")
+    heard = talk.heard(NOW, welcome)
+    assert heard.deliveries == (Delivery((ClusterConnected(cluster="vu", version="slurm 24"),)),)
+    assert heard.welcome == welcome
+
+
+def test_a_welcome_may_come_from_a_batch_system_that_is_down(talk: Conversation) -> None:
+    error = dict(wire.Failure("down", "site", "It is down.")._asdict())
+    (delivery,) = talk.heard(NOW, wire.Welcome(1, "1", NOW, "3.6", "fs0", error=error)).deliveries
+    failed = MeasurementFailed(cluster="vu", reason=Reason("down", "site", "It is down."))
+    assert delivery.events == (ClusterConnected(cluster="vu", version=""), failed)
+
+
+# ---- numbered events
+
+
+def test_events_are_delivered_in_their_order(talk: Conversation) -> None:
+    assert [told(talk, number) for number in (1, 2, 3)] == [True, True, True]
+
+
+def test_an_event_that_comes_twice_is_delivered_once(talk: Conversation) -> None:
+    assert [told(talk, number) for number in (1, 1, 2, 1, 2)] == [True, False, True, False, False]
+
+
+def test_a_gap_is_not_delivered_but_what_is_said_again_is(talk: Conversation) -> None:
+    assert [told(talk, number) for number in (1, 3, 4)] == [True, False, False]
+    assert [told(talk, number) for number in (2, 3, 4)] == [True, True, True]
+
+
+def test_events_that_overtake_each_other_are_delivered_in_order(talk: Conversation) -> None:
+    assert [told(talk, number) for number in (2, 1, 3, 2, 3)] == [False, True, False, True, True]
+
+
+def test_a_duplicate_is_acknowledged_again_once_it_is_committed_and_no_sooner(talk: Conversation) -> None:
+    for number in (1, 2, 3):
+        assert talk.heard(NOW, event_of(number)).messages == ()
+    assert talk.heard(NOW, event_of(2)).messages == ()
+    assert talk.acknowledge(EPOCH, 2) == (wire.Acknowledge(2),)
+    assert talk.heard(NOW, event_of(1)).messages == (wire.Acknowledge(2),)
+    assert talk.heard(NOW, event_of(3)).messages == ()
+
+
+def test_a_gap_is_not_acknowledged(talk: Conversation) -> None:
+    """An answer would keep the KCM from saying again what is missing."""
+    talk.heard(NOW, event_of(1))
+    talk.acknowledge(EPOCH, 1)
+    assert talk.heard(NOW, event_of(3)).messages == ()
+
+
+def test_what_another_session_committed_is_nothing_to_this_kcm(talk: Conversation) -> None:
+    talk.heard(NOW, event_of(1))
+    assert talk.acknowledge(EPOCH - 1, 9) == ()
+    assert talk.heard(NOW, event_of(1)).messages == ()
+
+
+def test_an_event_that_cannot_be_understood_is_said(talk: Conversation) -> None:
+    with pytest.raises(wire.MessageError):
+        talk.heard(NOW, wire.Event(1, {"type": "surprise"}))
+    assert told(talk, 1)
+
+
+# ---- what events say
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (wire.Measured(NOW, 8, 4, 2, 2, 0, [TAG], [], []), ClusterMeasured),
+        (wire.MeasureFailed(NOW, {"code": "down"}), MeasurementFailed),
+        (wire.BatchSeen(TAG, "17", NOW, "running"), ComponentSeen),
+        (wire.Report(TAG, "17", "at_barrier", [["n1", "10.0.0.1", 2]]), ComponentReported),
+        (wire.Gone(TAG, NOW), ComponentGone),
+    ],
+)
+def test_every_kind_of_event_has_its_translation(talk: Conversation, body: Any, kind: type) -> None:
+    (delivery,) = talk.heard(NOW, event_of(1, body)).deliveries
+    assert [type(event) for event in delivery.events] == [kind]
+
+
+def test_what_another_store_runs_there_is_acknowledged_and_no_more(talk: Conversation) -> None:
+    body = wire.Gone(tag_of(InstanceId("zzzzz"), ATTEMPT), NOW)
+    assert talk.heard(NOW, event_of(1, body)).deliveries == (Delivery(acknowledge=("vu", EPOCH, 1)),)
+
+
+def test_a_key_goes_to_whoever_passes_keys_on(talk: Conversation) -> None:
+    heard = talk.heard(NOW, wire.PutKey(TAG, "port", "1"))
+    assert (heard.key, heard.deliveries) == ((ATTEMPT, "port", "1"), ())
+    assert talk.heard(NOW, wire.PutKey("no-tag", "port", "1")).key is None
+    assert talk.put(ATTEMPT, "port", "1") == (wire.PutKey(TAG, "port", "1"),)
+
+
+def test_instants_are_of_our_clock(talk: Conversation) -> None:
+    ahead = 3600 * SECOND
+    talk.hello(NOW, "1", [])
+    later = Instant(NOW + SECOND)
+    talk.heard(later, wire.Pong(1, NOW + ahead + SECOND // 2, 0.25))
+    assert talk.cost == 0.25
+    (delivery,) = talk.heard(later, event_of(1, wire.BatchSeen(TAG, "17", NOW + ahead, "queued"))).deliveries
+    (seen,) = delivery.events
+    assert isinstance(seen, ComponentSeen)
+    assert seen.at == NOW
+
+
+# ---- commands and what confirms them
+
+
+def test_a_submit_is_said_once_and_confirmed_by_its_answer(talk: Conversation) -> None:
+    (message,) = talk.send(3, submit_of(), True)
+    assert (message.id, message.tag, message.doubt) == (3, TAG, True)
+    assert talk.send(3, submit_of(), True) == ()
+    answer = wire.Submitted(3, TAG, "17")
+    submitted = ComponentSubmitted(attempt=ATTEMPT, batch_id="17")
+    assert talk.heard(NOW, answer).deliveries == (Delivery((submitted,), (3,)),)
+    assert talk.heard(NOW, answer).deliveries == ()
+
+
+def test_a_refused_submit_has_failed(talk: Conversation) -> None:
+    talk.send(3, submit_of(), False)
+    refused = wire.Refused(3, dict(wire.Failure("no_queue", "request", "No queue.")._asdict()))
+    failed = SubmissionFailed(attempt=ATTEMPT, reason=Reason("no_queue", "request", "No queue."))
+    assert talk.heard(NOW, refused).deliveries == (Delivery((failed,), (3,)),)
+
+
+@pytest.mark.parametrize("command", [release_of(), forget_of()])
+def test_release_and_forget_are_confirmed_when_they_are_done(talk: Conversation, command: Any) -> None:
+    (message,) = talk.send(3, command, False)
+    assert (message.id, message.tag) == (3, TAG)
+    assert talk.heard(NOW, wire.Done(3)).deliveries == (Delivery(confirmed=(3,)),)
+
+
+def test_a_cancel_is_confirmed_when_nothing_is_left(talk: Conversation) -> None:
+    """With all that was asked of the attempt before it, but not with what comes after, or is another's."""
+    commands: list[Any] = [submit_of(), release_of(), cancel_of(), forget_of(), submit_of(OTHER)]
+    for number, command in enumerate(commands, 1):
+        assert talk.send(number, command, False)
+    assert talk.heard(NOW, wire.Done(3)).deliveries == ()
+    (delivery,) = talk.heard(NOW, event_of(1, wire.Gone(TAG, NOW))).deliveries
+    assert delivery == Delivery((ComponentGone(attempt=ATTEMPT),), (1, 2, 3), ("vu", EPOCH, 1))
+    assert talk.heard(NOW, wire.Submitted(1, TAG, "17")).deliveries == ()
+    assert talk.heard(NOW, wire.Done(4)).deliveries == (Delivery(confirmed=(4,)),)
+    assert talk.heard(NOW, wire.Submitted(5, "", "18")).deliveries != ()
+
+
+def test_a_refused_cancel_is_not_confirmed(talk: Conversation) -> None:
+    talk.send(3, cancel_of(), False)
+    heard = talk.heard(NOW, wire.Refused(3, {"code": "down"}))
+    assert heard.deliveries == ()
+    assert heard.refused is not None
+    assert heard.refused[0] == cancel_of()
+
+
+def test_a_refused_release_is_done_with(talk: Conversation) -> None:
+    talk.send(3, release_of(), False)
+    heard = talk.heard(NOW, wire.Refused(3, {"code": "attempt_over"}))
+    assert heard.deliveries == (Delivery(confirmed=(3,)),)
+
+
+def test_answers_to_nothing_are_nothing(talk: Conversation) -> None:
+    for answer in (wire.Submitted(9, TAG, "17"), wire.Done(9), wire.Refused(9, {}), wire.Pong(9, 0)):
+        assert talk.heard(NOW, answer).deliveries == ()
+
+
+# ---- files that are staged first
+
+
+def test_a_submit_waits_for_its_files(talk: Conversation) -> None:
+    assert talk.begin(3, submit_of())
+    assert not talk.begin(3, submit_of())
+    (message,) = talk.say(3, False, [["data", "0" * 64, 0o644]])
+    assert message.staged == [["data", "0" * 64, 0o644]]
+
+
+def test_what_was_cancelled_while_its_files_were_staged_is_not_said(talk: Conversation) -> None:
+    talk.begin(3, submit_of())
+    assert talk.send(4, cancel_of(), False)
+    assert talk.say(3, False) == ()
+    assert talk.say(4, False) != ()
+
+
+def test_what_cannot_be_staged_has_failed(talk: Conversation) -> None:
+    talk.begin(3, submit_of())
+    failed = SubmissionFailed(attempt=ATTEMPT, reason=GONE)
+    assert talk.not_staged(3, GONE, False).deliveries == (Delivery((failed,), (3,)),)
+    assert talk.not_staged(3, GONE, False).deliveries == ()
+
+
+def test_what_cannot_be_staged_again_may_be_there(talk: Conversation) -> None:
+    """The KCM looks for the batch job, and makes none: no KCM has the file that this Submit names."""
+    talk.begin(3, submit_of())
+    heard = talk.not_staged(3, GONE, True)
+    assert heard.deliveries == ()
+    (message,) = heard.messages
+    assert message.doubt
+    assert message.staged
+    (delivery,) = talk.heard(NOW, wire.Refused(3, {"code": "no_staged_file"})).deliveries
+    assert delivery.events == (SubmissionFailed(attempt=ATTEMPT, reason=GONE),)
+
+
+# ---- silence
+
+
+def test_silence_has_an_end(talk: Conversation) -> None:
+    assert talk.given_up(Duration(50 * SECOND)) is None
+    talk.heard(NOW, wire.Welcome(1, "1", NOW, "3.6", "fs0"))
+    assert talk.given_up(Duration(12 * SECOND)) is None
+    why = talk.given_up(Duration(13 * SECOND))
+    assert why is not None
+    assert (why.code, why.whose) == ("silent", TransientError.whose)
+
+
+def test_old_pings_are_forgotten(talk: Conversation) -> None:
+    for _ in range(30):
+        talk.ping(NOW)
+    talk.heard(NOW, wire.Pong(1, NOW + 3600 * SECOND))
+    assert talk._offset.ahead == 0
+    talk.heard(NOW, wire.Pong(30, NOW + 3600 * SECOND))
+    assert talk._offset.ahead == 3600 * SECOND
