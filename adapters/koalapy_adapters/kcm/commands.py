@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from koalapy_adapters.batch.protocol import BatchJob, Capacity, Description, JobStatus, Site
 from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
 from koalapy_adapters.kcm.drmaa import Drmaa, DrmaaLost, DrmaaRefused
-from koalapy_adapters.kcm.running import Handle, run
+from koalapy_adapters.kcm.running import Handle, Ran, run
 from koalapy_adapters.messages import Failure
 
 TIMEOUT = 30.0  # seconds for one command
@@ -31,11 +31,22 @@ class Found(NamedTuple):
 
 
 class BatchSystem:
-    """One batch system by its dialect. Methods block, may run in several threads, and raise BatchError."""
+    """One batch system by its dialect. Methods block, may run in several threads, and raise BatchError.
 
-    def __init__(self, dialect: Any, site: Site, drmaa: Optional[Drmaa] = None, timeout: float = TIMEOUT) -> None:
+    `runner` is `running.run`, or what runs commands elsewhere.
+    """
+
+    def __init__(
+        self,
+        dialect: Any,
+        site: Site,
+        drmaa: Optional[Drmaa] = None,
+        timeout: float = TIMEOUT,
+        runner: Callable[[List[str], float, Optional[Handle]], Ran] = run,
+    ) -> None:
         self.site = site
         self._dialect, self._drmaa, self._timeout = dialect, drmaa, timeout
+        self._run_command = runner
         self._lock = threading.Lock()
         self._spent = 0
         self.measured = 0  # of it, by capacity calls
@@ -102,7 +113,7 @@ class BatchSystem:
     def _run(
         self, argv: List[str], handle: Optional[Handle] = None, judged: bool = True, measured: bool = False
     ) -> Result:
-        ran = run(argv, self._timeout, handle)
+        ran = self._run_command(argv, self._timeout, handle)
         with self._lock:
             self._spent += ran.cost
             self.measured += ran.cost if measured else 0

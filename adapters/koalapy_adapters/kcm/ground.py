@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-import platform
-import socket
 from typing import Any, Callable, List, Optional
 
 from koalapy_adapters.batch.protocol import Description
-from koalapy_adapters.errors import BatchError, RequestError, SiteError
-from koalapy_adapters.kcm import network, recipes
-from koalapy_adapters.kcm.commands import BatchSystem, failure_of, guarded, load, now
+from koalapy_adapters.errors import BatchError, SiteError
+from koalapy_adapters.kcm import footing, network, recipes
+from koalapy_adapters.kcm.commands import BatchSystem, load, now
+from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.drmaa import Drmaa, find_library
 from koalapy_adapters.kcm.hands import Hands
@@ -17,7 +16,7 @@ from koalapy_adapters.kcm.pipes import Writer
 from koalapy_adapters.kcm.relay import Relay
 from koalapy_adapters.kcm.staging import Staging
 from koalapy_adapters.kcm.threads import in_thread
-from koalapy_adapters.messages import PROTOCOL, ClusterConfig, Hello, Welcome
+from koalapy_adapters.messages import ClusterConfig, Hello, Welcome
 
 LOCAL = "local"  # the batch system whose compute node is the head node
 
@@ -33,9 +32,7 @@ class Ground:
         tell: Callable[[Any], None],
         is_over: Callable[[str], bool],
     ) -> None:
-        if hello.protocol != PROTOCOL:
-            raise SiteError("protocol", "koalad speaks protocol %s, this KCM %d." % (hello.protocol, PROTOCOL))
-        self.config = _config(hello)
+        self.config = footing.configured(hello)
         self._version, self._pushed = hello.version, os.path.abspath(pushed)
         shared = os.path.expanduser(self.config.shared or "~/.koala")
         self._directories = Directories(shared, hello.instance, self.config.name, hello.epoch)
@@ -43,30 +40,23 @@ class Ground:
         site = recipes.site(self.config, shared, self._pushed)
         self._drmaa = _drmaa(self.config, site.command, tell)
         self.batch = BatchSystem(dialect, site, self._drmaa)
-        self.hands = Hands(self.config, self.batch, self._directories)
+        deeds = Deeds(self.config, self.batch, self._directories, now)
+        self.hands = Hands(deeds)
         self.relay = Relay(self._directories.token, tell)
         self.staging = Staging(self._directories, writer, is_over)
-        self._description: Optional[Description] = None
+        self._footing = footing.Footing(deeds, self._directories, self._push, self._describe)
 
     @property
     def settled(self) -> bool:
         """Whether attempts can be prepared and the batch system answered."""
-        return self.hands.pushed is not None and self._description is not None
+        return self._footing.settled
 
     async def welcome(self) -> Welcome:
         """Try what is not there yet, and say how things stand. Raises SiteError `stale` for a KCM that was replaced."""
-        error = await self._attempted(self._establish) or await self._attempted(self._describe)
-        description = self._description or Description("")
-        return Welcome(
-            PROTOCOL,
-            self._version,
-            now(),
-            platform.python_version(),
-            socket.gethostname(),
-            description.version,
-            description.features + (["drmaa"] if self._drmaa is not None and self._drmaa.usable else []),
-            failure_of(error) if error is not None else None,
-        )
+        error = await self._listen() or await self._seek()
+        description = self._footing.description or Description("")
+        features = ["drmaa"] if self._drmaa is not None and self._drmaa.usable else []
+        return footing.welcome(self._version, now(), description, features, error)
 
     def close(self) -> None:
         """Before the KCM exits."""
@@ -75,51 +65,27 @@ class Ground:
         if self._drmaa is not None:
             self._drmaa.close()
 
-    async def _attempted(self, attempt: Callable[[], Any]) -> Optional[BatchError]:
-        try:
-            await attempt()
-        except SiteError as error:
-            if error.code == "stale":
-                raise
-            return error
-        except BatchError as error:
-            return error
-        return None
-
-    async def _establish(self) -> None:
-        if self.hands.pushed is not None:
-            return
-        await in_thread(self._directories.create)
-        if not self.relay.port:
-            await self._listen()
-        addresses = network.addresses(loopback=self.config.batch == LOCAL)
-        await in_thread(lambda: self._directories.publish_relay(addresses, self.relay.port))
-        self.hands.pushed = await in_thread(lambda: self._directories.push(self._pushed))
-
-    async def _listen(self) -> None:
+    async def _listen(self) -> Optional[BatchError]:
+        if self.relay.port:
+            return None
         try:
             await self.relay.start()
         except OSError as error:
             message = "No port of the head node is free for the relay: %s." % error.strerror
-            raise SiteError("no_relay", message, "See that users may listen on unprivileged ports there.") from error
+            return SiteError("no_relay", message, "See that users may listen on unprivileged ports there.")
+        return None
 
-    async def _describe(self) -> None:
+    async def _seek(self) -> Optional[BatchError]:
+        addresses = network.addresses(loopback=self.config.batch == LOCAL)
+        return await in_thread(lambda: self._footing.seek(addresses, self.relay.port))  # type: ignore[no-any-return]
+
+    def _push(self) -> str:
+        return self._directories.push(self._pushed)
+
+    def _describe(self) -> Description:
         if self._drmaa is not None:
-            await in_thread(self._drmaa.start)
-        if self._description is None:
-            self._description = await in_thread(lambda: guarded(self.batch.describe))
-
-
-def refusal(error: Any) -> Welcome:
-    """For a Hello that nothing can be made of."""
-    return Welcome(PROTOCOL, "", now(), platform.python_version(), socket.gethostname(), error=error)
-
-
-def _config(hello: Hello) -> ClusterConfig:
-    try:
-        return ClusterConfig(**hello.cluster)
-    except TypeError as error:
-        raise RequestError("bad_cluster", "koalad describes the cluster in words unknown here: %s." % error) from error
+            self._drmaa.start()
+        return self.batch.describe()
 
 
 def _drmaa(config: ClusterConfig, command: List[str], tell: Callable[[Any], None]) -> Optional[Drmaa]:

@@ -7,8 +7,9 @@ from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import Chunk, Control, Credit, Frame, FrameError
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.attempts import failure
-from koalapy_adapters.kcm.commands import failure_of, now
-from koalapy_adapters.kcm.ground import Ground, refusal
+from koalapy_adapters.kcm.commands import now
+from koalapy_adapters.kcm.footing import refusal
+from koalapy_adapters.kcm.ground import Ground
 from koalapy_adapters.kcm.machine import Machine
 from koalapy_adapters.kcm.pipes import Reader, Streams, Writer, log
 from koalapy_adapters.messages import (
@@ -103,7 +104,7 @@ class Kcm:
             self._ground = Ground(hello, self._pushed, self._writer, self._happened, self._is_over)
             welcome = await self._ground.welcome()
         except BatchError as error:
-            self._writer.send(refusal(failure_of(error)))
+            self._writer.send(refusal(error, now()))
             self._quit(error.message)
             return
         self._machine = Machine(now(), hello, self._ground.config)

@@ -1,0 +1,120 @@
+"""Does one action of the machine and says what came of it: blocking calls, and every error told as an outcome."""
+
+from typing import Any, Callable, Dict, Optional, Tuple
+
+from koalapy_adapters.batch.protocol import BatchJob
+from koalapy_adapters.errors import BatchError, SiteError
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm import recipes
+from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt, failure_of, guarded
+from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.running import Handle
+from koalapy_adapters.messages import ClusterConfig
+
+
+class Deeds:
+    """May be used in several threads. `pushed` is the pushed file as compute nodes see it, None while they cannot."""
+
+    def __init__(
+        self, config: ClusterConfig, batch: BatchSystem, directories: Directories, now: Callable[[], int]
+    ) -> None:
+        self._config, self._batch, self._directories, self._now = config, batch, directories, now
+        self.pushed: Optional[str] = None
+        self._jobs: Dict[str, Tuple[BatchJob, str]] = {}
+
+    def perform(self, action: Any) -> Any:
+        """The outcome of an action, but of SubmitJob."""
+        return _PERFORMERS[type(action)](self, action)
+
+    def submit(self, action: do.SubmitJob, handle: Handle) -> do.JobSubmitted:
+        """`handle` ends it. Only a refusal that surely left no batch job comes without a doubt."""
+        job, script = self._jobs.pop(action.tag)
+        try:
+            return do.JobSubmitted(action.tag, guarded(lambda: self._batch.submit(job, script, handle)))
+        except SubmitDoubt as doubt:
+            return do.JobSubmitted(action.tag, error=failure_of(doubt.error), doubt=True)
+        except BatchError as error:
+            return do.JobSubmitted(action.tag, error=failure_of(error))
+
+    def prepared(self, tag: str) -> BatchJob:
+        """The batch job of an attempt that is prepared and not yet submitted."""
+        return self._jobs[tag][0]
+
+    def _prepare(self, action: do.Prepare) -> do.Prepared:
+        return do.Prepared(action.tag, _call(lambda: self._make(action))[1])
+
+    def _make(self, action: do.Prepare) -> None:
+        if self.pushed is None:
+            raise SiteError("shared_gone", "The shared directory cannot be used.", "See the cluster's own error.")
+        recipe = recipes.Recipe(self._config, self._directories, self.pushed)
+        job = recipes.batch_job(recipe, action)
+        component = recipes.component(recipe, action, job, self._batch.script(job))
+        self._jobs[action.tag] = (job, self._directories.prepare(component))
+
+    def _look(self, action: do.Look) -> do.Looked:
+        found, error = _call(lambda: self._batch.look(action.tag, action.batch_id))
+        if error is not None:
+            return do.Looked(action.tag, error=error)
+        return do.Looked(action.tag, found.listed, found.accounted)
+
+    def _revoke(self, action: do.Revoke) -> do.Revoked:
+        won, error = _call(lambda: self._directories.revoke(action.tag))
+        return do.Revoked(action.tag, bool(won), error)
+
+    def _cancel(self, action: do.CancelJob) -> do.JobCancelled:
+        return do.JobCancelled(action.tag, _call(lambda: self._batch.cancel(action.batch_id))[1])
+
+    def _check(self, action: do.CheckJobs) -> do.JobsChecked:
+        statuses, error = _call(lambda: self._batch.check(action.batch_ids))
+        return do.JobsChecked(action.batch_ids, statuses or {}, error)
+
+    def _inspect(self, action: do.Inspect) -> do.Inspected:
+        def look() -> Tuple[Any, int]:
+            return self._directories.inspect(action.tags), self._directories.newest_epoch()
+
+        seen, error = _call(look)
+        sights, epoch = seen or ({}, 0)
+        return do.Inspected(action.tags, sights, epoch, error)
+
+    def _measure(self, action: do.Measure) -> do.CapacityMeasured:
+        started_at, spent = self._now(), self._batch.measured
+        capacity, error = _call(self._batch.capacity)
+        return do.CapacityMeasured(started_at, capacity, error, self._batch.measured - spent)
+
+    def _remove(self, action: do.Remove) -> do.Removed:
+        return do.Removed(action.tag, _call(lambda: self._directories.remove(action.tag))[1])
+
+    def _list_tags(self, action: do.ListTags) -> do.TagsListed:
+        known = frozenset(action.known)
+
+        def listed() -> Dict[str, Any]:
+            jobs = self._batch.capacity().statuses.values()
+            directories = [place for place in self._directories.tags() if place[1] not in known]
+            return {
+                "queue": [[job.name, job.batch_id, job.state] for job in jobs if job.name not in known],
+                "directories": directories,
+            }
+
+        details, error = _call(listed)
+        return do.TagsListed(action.id, details or {}, error)
+
+
+def _call(call: Callable[[], Any]) -> Tuple[Any, Any]:
+    """(what it returns, None) or (None, the error as JSON)."""
+    try:
+        return guarded(call), None
+    except BatchError as error:
+        return None, failure_of(error)
+
+
+_PERFORMERS: Dict[type, Callable[[Deeds, Any], Any]] = {
+    do.Prepare: Deeds._prepare,
+    do.Look: Deeds._look,
+    do.Revoke: Deeds._revoke,
+    do.CancelJob: Deeds._cancel,
+    do.CheckJobs: Deeds._check,
+    do.Inspect: Deeds._inspect,
+    do.Measure: Deeds._measure,
+    do.Remove: Deeds._remove,
+    do.ListTags: Deeds._list_tags,
+}

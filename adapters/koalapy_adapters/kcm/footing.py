@@ -1,0 +1,83 @@
+"""What a KCM must have before attempts can be prepared: the shared directory, and a batch system that answers."""
+
+import platform
+import socket
+from typing import Any, Callable, Dict, List, Optional
+
+from koalapy_adapters.batch.protocol import Description
+from koalapy_adapters.errors import BatchError, RequestError, SiteError
+from koalapy_adapters.kcm.commands import failure_of, guarded
+from koalapy_adapters.kcm.deeds import Deeds
+from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.messages import PROTOCOL, ClusterConfig, Hello, Welcome
+
+
+class Footing:
+    """`push` brings the pushed file to where compute nodes see it, and `describe` asks the batch system. Blocks."""
+
+    def __init__(
+        self, deeds: Deeds, directories: Directories, push: Callable[[], str], describe: Callable[[], Description]
+    ) -> None:
+        self._deeds, self._directories = deeds, directories
+        self._push, self._describe = push, describe
+        self.description: Optional[Description] = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether attempts can be prepared and the batch system answered."""
+        return self._deeds.pushed is not None and self.description is not None
+
+    def seek(self, addresses: List[str], port: int) -> Optional[BatchError]:
+        """Try what is not there yet; why it still is not. Raises SiteError `stale` for a KCM that was replaced."""
+        error = self._attempted(lambda: self._establish(addresses, port))
+        return error or self._attempted(self._ask)
+
+    def _attempted(self, attempt: Callable[[], None]) -> Optional[BatchError]:
+        try:
+            attempt()
+        except BatchError as error:
+            if isinstance(error, SiteError) and error.code == "stale":
+                raise
+            return error
+        return None
+
+    def _establish(self, addresses: List[str], port: int) -> None:
+        if self._deeds.pushed is None:
+            self._directories.create()
+            self._directories.publish_relay(addresses, port)
+            self._deeds.pushed = self._push()
+
+    def _ask(self) -> None:
+        if self.description is None:
+            self.description = guarded(self._describe)
+
+
+def configured(hello: Hello) -> ClusterConfig:
+    """Raises BatchError for a Hello that nothing can be made of: another protocol or set of fields."""
+    if hello.protocol != PROTOCOL:
+        raise SiteError("protocol", "koalad speaks protocol %s, this KCM %d." % (hello.protocol, PROTOCOL))
+    try:
+        return ClusterConfig(**hello.cluster)
+    except TypeError as error:
+        raise RequestError("bad_cluster", "koalad describes the cluster in words unknown here: %s." % error) from error
+
+
+def welcome(
+    version: str, clock: int, description: Description, features: List[str], error: Optional[BatchError]
+) -> Welcome:
+    """How things stand."""
+    wrong = failure_of(error) if error is not None else None
+    return _welcome(version, clock, description, features, wrong)
+
+
+def refusal(error: BatchError, clock: int) -> Welcome:
+    """For a Hello that nothing can be made of."""
+    return _welcome("", clock, Description(""), [], failure_of(error))
+
+
+def _welcome(
+    version: str, clock: int, description: Description, features: List[str], error: Optional[Dict[str, Any]]
+) -> Welcome:
+    python, host = platform.python_version(), socket.gethostname()
+    said = description.features + features
+    return Welcome(PROTOCOL, version, clock, python, host, description.version, said, error)
