@@ -1,0 +1,1 @@
+"""Streams of jobs for experiments: logs of real systems, and models of them."""

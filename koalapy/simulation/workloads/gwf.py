@@ -1,0 +1,45 @@
+"""The Grid Workloads Format (Iosup et al., The Grid Workloads Archive, FGCS 2008): 29 columns, read only."""
+
+from pathlib import Path
+
+from koalapy.model.units import Duration
+from koalapy.simulation.workloads.reading import Fields, TraceReader
+from koalapy.simulation.workloads.swf import duration
+from koalapy.simulation.workloads.trace import Ended, TraceJob
+
+COLUMNS = (
+    "JobID", "SubmitTime", "WaitTime", "RunTime", "NProcs", "AverageCPUTimeUsed", "UsedMemory", "ReqNProcs", "ReqTime",
+    "ReqMemory", "Status", "UserID", "GroupID", "ExecutableID", "QueueID", "PartitionID", "OrigSiteID",
+    "LastRunSiteID", "JobStructure", "JobStructureParams", "UsedNetwork", "UsedLocalDiskSpace", "UsedResources",
+    "ReqPlatform", "ReqNetwork", "ReqLocalDiskSpace", "ReqResources", "VOID", "ProjectID",
+)  # fmt: skip
+_NEEDED = COLUMNS.index("LastRunSiteID") + 1  # some archives leave out the last columns
+_STATUS = {"0": Ended.FAILED, "1": Ended.COMPLETED, "5": Ended.CANCELLED}
+
+
+def read_gwf(path: Path, lenient: bool = False) -> TraceReader:
+    return TraceReader(path, "#", _parse, lenient)
+
+
+def _parse(line: str) -> TraceJob:
+    fields = Fields([each.strip() for each in line.split("\t")] if "\t" in line else line.split(), COLUMNS, _NEEDED)
+    memory = fields.number("ReqMemory")
+    return TraceJob(
+        number=int(fields.needed("JobID")),
+        submitted=duration(fields.needed("SubmitTime")) or Duration(0),
+        processors=fields.count("NProcs") or fields.count("ReqNProcs") or 0,
+        runtime=duration(fields.number("RunTime")),
+        waited=_waited(fields),
+        requested=duration(fields.number("ReqTime")),
+        memory_per_processor=None if memory is None else int(memory) * 1024,
+        user=fields.text("UserID"),
+        group=fields.text("GroupID"),
+        queue=fields.text("QueueID"),
+        site=fields.text("OrigSiteID") or fields.text("LastRunSiteID"),
+        ended=_STATUS.get(fields.text("Status"), Ended.UNKNOWN),
+    )
+
+
+def _waited(fields: Fields) -> Duration | None:
+    """Reservations give negative waits (Grid'5000): not known, rather than wrong."""
+    return None if fields.text("WaitTime").startswith("-") else duration(fields.number("WaitTime"))

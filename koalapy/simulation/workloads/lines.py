@@ -1,0 +1,49 @@
+"""The lines of a workload file, plain or compressed, one after the other however long the file is."""
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from io import BufferedIOBase
+from pathlib import Path
+
+from koalapy.model.errors import RequestError
+
+MAX_LINE = 1 << 16
+_OPENERS: dict[str, Callable[[Path], BufferedIOBase]] = {
+    ".gz": lambda path: gzip.GzipFile(path),
+    ".xz": lambda path: lzma.LZMAFile(path),
+    ".bz2": lambda path: bz2.BZ2File(path),
+}
+_BROKEN = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(number, text) of every line, from 1. Raises RequestError for what cannot be read, naming the line before it."""
+    number = 0
+    try:
+        with contextlib.closing(_open(path)) as file:
+            while line := file.readline(MAX_LINE + 1):
+                number += 1
+                if len(line) > MAX_LINE:
+                    raise bad_line(path, number, "is longer than any line of a workload", "Is this a workload file?")
+                yield number, line.decode("utf-8", "replace").rstrip("\r\n")
+    except _BROKEN as error:
+        message = f"{path} cannot be decompressed after line {number}: {error}."
+        raise RequestError("broken_archive", message, "It may be truncated; fetch it anew.") from error
+    except OSError as error:
+        words = error.strerror or str(error)
+        message = f"{path} cannot be read after line {number}: {words}."
+        raise RequestError("unreadable_trace", message, "Check its name and its permissions.") from error
+
+
+def bad_line(path: Path, number: int, what: str, advice: str) -> RequestError:
+    """For a line that is none of its format: the sentence names file and line."""
+    return RequestError("bad_trace_line", f"{path}, line {number} {what}.", advice)
+
+
+def _open(path: Path) -> BufferedIOBase:
+    opener = _OPENERS.get(path.suffix)
+    return path.open("rb") if opener is None else opener(path)

@@ -1,0 +1,144 @@
+"""The Lublin-Feitelson model of rigid parallel jobs (JPDC 63(11), 2003): sizes, runtimes and a daily cycle of arrivals.
+
+Two streams, batch and interactive, or one of jobs without a type. All times inside are in seconds.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy
+
+from koalapy.model.units import SECOND, Duration
+from koalapy.simulation.workloads.gamma import gamma_cdf
+from koalapy.simulation.workloads.trace import Ended, TraceJob
+
+BUCKET = 1800  # the day is cut into half hours
+BUCKETS = 48
+_CYCLE_FROM = 11  # the first half hour of the daily cycle's curve: at five in the morning
+_LONGEST_RUNTIME, _LONGEST_GAP = 12.0, 13.0  # logarithms of seconds, beyond which is drawn again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One stream's parameters, by the paper's names. Gamma distributions have a shape and a scale.
+
+    `serial` and `power_of_two` are shares of all jobs; the rest has any size. The logarithm of a size to base 2 is
+    uniform from `least` to `knee` with probability `first_stage`, else from `knee` to `most`.
+    """
+
+    serial: float
+    power_of_two: float
+    least: float
+    knee: float
+    most: float
+    first_stage: float
+    short: tuple[float, float]
+    long: tuple[float, float]
+    mix: tuple[float, float]  # slope and intercept of the probability of `short` over the size
+    arrival: tuple[float, float]
+    rush: float  # multiplies the arrivals' shape
+    cycle: tuple[float, float]
+
+    def for_size(self, processors: int) -> "Model":
+        """Sizes for a machine of so many processors, as the model's authors advise."""
+        most = math.log2(processors)
+        return replace(self, most=most, knee=max(self.least, most - 2.5))
+
+
+BATCH = Model(
+    serial=0.2927, power_of_two=0.6686, least=1.2, knee=5.0, most=7.0, first_stage=0.875, short=(6.57, 0.823),
+    long=(639.1, 0.0156), mix=(-0.003, 0.6986), arrival=(6.0415, 0.8531), rush=1.0519, cycle=(6.1271, 5.2740),
+)  # fmt: skip
+INTERACTIVE = Model(
+    serial=0.1541, power_of_two=0.625, least=1.0, knee=3.0, most=5.5, first_stage=0.705, short=(3.8351, 0.6605),
+    long=(7.073, 0.6856), mix=(-0.0118, 0.9156), arrival=(6.5510, 0.6621), rush=0.9797, cycle=(8.9186, 3.6680),
+)  # fmt: skip
+UNTYPED = Model(
+    serial=0.244, power_of_two=0.576, least=0.8, knee=4.5, most=7.0, first_stage=0.86, short=(4.2, 0.94),
+    long=(312.0, 0.03), mix=(-0.0054, 0.78), arrival=(10.2303, 0.4871), rush=1.0225, cycle=(8.1737, 3.9631),
+)  # fmt: skip
+
+
+def jobs(model: Model, largest: int, seed: int, stretch: float = 1.0) -> Iterator[TraceJob]:
+    """Without end, in order of arrival. No job is larger than `largest`; gaps between arrivals are `stretch` times the
+    model's, which keeps the daily cycle: the time of day is the model's own, before it is stretched.
+    """
+    dice = numpy.random.default_rng(seed)
+    arrivals = _arrivals(model, dice)
+    for number, at in enumerate(arrivals, 1):
+        size = min(draw_size(model, dice), largest)
+        runtime = draw_runtime(model, size, dice)
+        yield TraceJob(
+            number=number,
+            submitted=Duration(round(at * stretch * SECOND)),
+            processors=size,
+            runtime=Duration(runtime * SECOND),
+            ended=Ended.COMPLETED,
+        )
+
+
+def draw_size(model: Model, dice: numpy.random.Generator) -> int:
+    """Processors of one job; the model's own, which may be more than any machine has."""
+    kind = dice.random()
+    if kind <= model.serial:
+        return 1
+    below = dice.random() <= model.first_stage
+    low, high = (model.least, model.knee) if below else (model.knee, model.most)
+    exponent = low + (high - low) * dice.random()
+    if kind <= model.serial + model.power_of_two:
+        exponent = round(exponent)
+    return round(math.exp2(exponent))
+
+
+def draw_runtime(model: Model, size: int, dice: numpy.random.Generator) -> int:
+    """Whole seconds, from 1."""
+    slope, intercept = model.mix
+    chance = min(1.0, max(0.0, slope * size + intercept))
+    while True:
+        logarithm = dice.gamma(*(model.short if dice.random() <= chance else model.long))
+        if logarithm <= _LONGEST_RUNTIME:
+            return int(math.exp(logarithm))
+
+
+def daily_weights(model: Model) -> list[float]:
+    """How much of a day's arrivals each half hour gets, from midnight on; 1 on average."""
+    weights = [0.0] * BUCKETS
+    for half_hour in range(_CYCLE_FROM, _CYCLE_FROM + BUCKETS):
+        mass = gamma_cdf(half_hour + 0.5, *model.cycle) - gamma_cdf(half_hour - 0.5, *model.cycle)
+        weights[(half_hour - 1) % BUCKETS] = mass
+    mean = sum(weights) / BUCKETS
+    return [weight / mean for weight in weights]
+
+
+def mean_gap(model: Model, samples: int = 400_000) -> float:
+    """Seconds between arrivals, in the long run: the mean of e^g over gamma variates up to the longest gap."""
+    shape, scale = model.arrival
+    logarithms = numpy.random.default_rng(0).gamma(shape * model.rush, scale, samples)
+    return float(numpy.exp(logarithms[logarithms <= _LONGEST_GAP]).mean())
+
+
+def _arrivals(model: Model, dice: numpy.random.Generator) -> Iterator[int]:
+    """Points are spent at the rate of the half hour; what is left in one is carried over with its fraction."""
+    weights = daily_weights(model)
+    shape, scale = model.arrival
+    bucket, points, fraction, clock = 0, 0.0, 0.0, 0
+    while True:
+        points += math.exp(_draw_gap(shape * model.rush, scale, dice)) / BUCKET
+        elapsed = 0.0
+        while points > weights[bucket]:
+            points -= weights[bucket]
+            bucket = (bucket + 1) % BUCKETS
+            elapsed += BUCKET
+        spent = points / weights[bucket]
+        elapsed += BUCKET * (spent - fraction)
+        fraction = spent
+        clock = int(clock + elapsed)
+        yield clock
+
+
+def _draw_gap(shape: float, scale: float, dice: numpy.random.Generator) -> float:
+    while True:
+        logarithm = float(dice.gamma(shape, scale))
+        if logarithm <= _LONGEST_GAP:
+            return logarithm

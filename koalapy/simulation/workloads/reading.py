@@ -1,0 +1,94 @@
+"""Reads the jobs of a log line by line: what its format makes of each, and what becomes of lines that are none."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from koalapy.model.errors import RequestError
+from koalapy.simulation.workloads.lines import bad_line, read_lines
+from koalapy.simulation.workloads.trace import TraceJob
+
+Parse = Callable[[str], TraceJob]
+_LENIENT = "Correct it, or read the file with --lenient, which skips such lines and counts them."
+
+
+class BadField(ValueError):
+    """What is wrong with a line, as the end of a sentence that begins with its number."""
+
+
+class TraceReader:
+    """The jobs of one file, in its order. After the last one `skipped` says how many lines a lenient reader left out.
+
+    Raises RequestError, with the number of the line, for the first line that is none of the format.
+    """
+
+    def __init__(self, path: Path, comment: str, parse: Parse, lenient: bool = False) -> None:
+        self.header: dict[str, str] = {}
+        self.skipped = 0
+        self._path, self._comment, self._parse, self._lenient = path, comment, parse, lenient
+
+    def __iter__(self) -> Iterator[TraceJob]:
+        for number, line in read_lines(self._path):
+            if line.startswith(self._comment):
+                self._note(line)
+            elif line.strip():
+                job = self._job(number, line)
+                if job is not None:
+                    yield job
+
+    def _job(self, number: int, line: str) -> TraceJob | None:
+        try:
+            return self._parse(line)
+        except BadField as error:
+            if not self._lenient:
+                raise self._bad(number, error) from error
+            self.skipped += 1
+            return None
+
+    def _bad(self, number: int, error: BadField) -> RequestError:
+        return bad_line(self._path, number, str(error), _LENIENT)
+
+    def _note(self, line: str) -> None:
+        """`; MaxProcs: 128`; the first of a name counts, its continuations are left out."""
+        name, colon, value = line.lstrip(self._comment + " \t").partition(":")
+        if colon and name and " " not in name:
+            self.header.setdefault(name, value.strip())
+
+
+class Fields:
+    """The fields of one line by their columns; -1 stands for what is not known."""
+
+    def __init__(self, texts: list[str], names: tuple[str, ...], needed: int) -> None:
+        if len(texts) < needed:
+            raise BadField(f"has {len(texts)} fields where {needed} are needed")
+        self._texts, self._names = texts, names
+
+    def text(self, name: str) -> str:
+        """Empty for what is not known."""
+        column = self._names.index(name)
+        text = self._texts[column] if column < len(self._texts) else "-1"
+        return "" if text == "-1" else text
+
+    def number(self, name: str) -> float | None:
+        """None for what is not known. Raises BadField for what is no number, and for other negative ones."""
+        text = self.text(name)
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            raise BadField(f"has {text[:40]!r} for {name}, which is no number") from None
+        if value == -1:
+            return None
+        if not 0 <= value < 1e15:  # not-a-number is refused by it, too
+            raise BadField(f"has {text[:40]!r} for {name}, which cannot be")
+        return value
+
+    def needed(self, name: str) -> float:
+        value = self.number(name)
+        if value is None:
+            raise BadField(f"says nothing of {name}")
+        return value
+
+    def count(self, name: str) -> int | None:
+        value = self.number(name)
+        return None if value is None else int(value)

@@ -1,0 +1,41 @@
+"""One job of a workload, as the formats of the archives tell it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koalapy.model.units import Duration
+
+
+class Ended(StrEnum):
+    """How a job of a log ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceJob:
+    """`submitted` counts from the log's beginning. None, or an empty text, where the log does not say.
+
+    `site`: the part of the system where it was submitted (SWF's partition, GWF's OrigSiteID).
+    """
+
+    number: int
+    submitted: Duration
+    processors: int
+    runtime: Duration | None = None
+    waited: Duration | None = None
+    requested: Duration | None = None
+    memory_per_processor: int | None = None  # bytes
+    user: str = ""
+    group: str = ""
+    queue: str = ""
+    site: str = ""
+    ended: Ended = Ended.UNKNOWN
+
+    @property
+    def ran(self) -> bool:
+        """Whether it can be run again: it took processors for a known while."""
+        return self.runtime is not None and self.processors > 0
