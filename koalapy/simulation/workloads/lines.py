@@ -14,7 +14,7 @@ from koalapy.model.errors import RequestError
 MAX_LINE = 1 << 16
 _OPENERS: dict[str, Callable[[Path], BufferedIOBase]] = {
     ".gz": lambda path: gzip.GzipFile(path),
-    ".xz": lambda path: lzma.LZMAFile(path),
+    ".xz": lambda path: lzma.LZMAFile(path),  # noqa: SIM115 — read_lines closes it
     ".bz2": lambda path: bz2.BZ2File(path),
 }
 _BROKEN = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
