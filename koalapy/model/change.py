@@ -15,6 +15,14 @@ class OutboxEntry:
     command: Command
 
 
+@dataclass(frozen=True, slots=True)
+class Leap:
+    """The store was restored from a backup: it goes on with an epoch and an outbox number beyond all it ever used."""
+
+    epoch: int
+    last_number: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """All that one batch of events changed. Committed whole or not at all, and durable before anything is done."""
@@ -27,6 +35,7 @@ class Change:
     confirmed: tuple[int, ...] = ()  # numbers of outbox entries that are no more
     history: tuple[History, ...] = ()
     removed: tuple[JobId, ...] = ()  # pruned jobs, their history with them; none that has a debt
+    leap: Leap | None = None
 
     @property
     def empty(self) -> bool:
@@ -39,6 +48,7 @@ class Change:
             or self.history
             or self.removed
             or self.counters
+            or self.leap
         )
 
 

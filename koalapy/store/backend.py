@@ -1,13 +1,12 @@
 """What differs between databases: how one is opened, guarded, written to and complained about."""
 
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from sqlalchemy import Engine, Table
+from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import SQLAlchemyError
 
 from koalapy.store.errors import StoreError
-
-WRITES = "koalapy_writes"  # an execution option: this transaction is going to write
 
 
 class Backend(Protocol):
@@ -17,6 +16,12 @@ class Backend(Protocol):
 
     def open(self) -> Engine:
         """Take the lock and connect. Raises StoreError with nothing held and nothing changed."""
+
+    def writing(self, engine: Engine) -> AbstractContextManager[Connection]:
+        """A transaction that is going to write, of whoever holds the lock: committed if the block ends.
+
+        Raises StoreLocked `store_taken_over` if the lock was lost to another. One thread writes.
+        """
 
     def insert(self, table: Table) -> Any:
         """SQLAlchemy's insert of this dialect, the one with `on_conflict_do_update`."""

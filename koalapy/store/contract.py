@@ -21,7 +21,7 @@ class Store(Protocol):
 
     @property
     def epoch(self) -> int:
-        """How many times the store has been opened. Of two openers the one of the higher epoch may commit."""
+        """How many times the store has been opened, leaps added. Of two openers the one of the higher epoch commits."""
 
     @property
     def next_number(self) -> int:
@@ -34,7 +34,14 @@ class Store(Protocol):
         """Keep all of the change, durably, before returning.
 
         What is added or replaced comes first, what is settled, confirmed and removed after it; to take away what is
-        not there is no error. Raises StoreFull, StoreLocked, StoreConflict or StoreError, and then nothing is kept.
+        not there is no error. Raises StoreFull, StoreLocked, StoreConflict or StoreError, and then nothing is kept;
+        but where the database was lost over it, nobody knows: commit the same change again, and it is kept once.
+        """
+
+    def check(self) -> None:
+        """Raises StoreLocked `store_taken_over` once another has opened the store, StoreError if it is out of reach.
+
+        For an opener that has nothing to commit. It is called by the thread that commits.
         """
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:

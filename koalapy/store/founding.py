@@ -1,4 +1,4 @@
-"""What a store knows of itself: its name, how often it was opened, and the outbox number it used last."""
+"""What a store knows of itself: its name, how often it was opened and written to, and its last outbox number."""
 
 import os
 from typing import NamedTuple
@@ -15,6 +15,7 @@ class Facts(NamedTuple):
     instance: InstanceId
     epoch: int
     last_number: int
+    commits: int
 
 
 def new_instance() -> InstanceId:
@@ -27,8 +28,9 @@ def found(connection: Connection, where: str) -> Facts:
     if connection.scalar(select(schema.meta.c.epoch)) is None:
         connection.execute(schema.meta.insert(), _first_facts())
     connection.execute(update(schema.meta).values(epoch=schema.meta.c.epoch + 1, written_by=koalapy.__version__))
-    row = connection.execute(select(schema.meta.c.instance, schema.meta.c.epoch, schema.meta.c.last_number)).one()
-    return Facts(InstanceId(row.instance), row.epoch, row.last_number)
+    meta = schema.meta.c
+    row = connection.execute(select(meta.instance, meta.epoch, meta.last_number, meta.commits)).one()
+    return Facts(InstanceId(row.instance), row.epoch, row.last_number, row.commits)
 
 
 def _first_facts() -> dict[str, object]:

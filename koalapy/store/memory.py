@@ -82,13 +82,17 @@ class MemoryStore:
             return
         lines = [(line.job, _Line(line.at, line.kind, dump_details(line.details))) for line in change.history]
         with self._open() as contents:
-            if self._epoch != contents.epoch:
-                raise StoreLocked(
-                    "store_taken_over", "Another koalad has taken over the store.", "This koalad must end."
-                )
+            self._refuse_unless_ours(contents)
             _refuse_conflicts(contents, change)
             _add(contents, change, lines)
             _take_away(contents, change)
+            if change.leap is not None:
+                self._epoch = contents.epoch = change.leap.epoch
+                contents.last_number = max(contents.last_number, change.leap.last_number)
+
+    def check(self) -> None:
+        with self._open() as contents:
+            self._refuse_unless_ours(contents)
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
         with self._open() as contents:
@@ -115,6 +119,10 @@ class MemoryStore:
 
     def close(self) -> None:
         self._closed = True
+
+    def _refuse_unless_ours(self, contents: _Contents) -> None:
+        if self._epoch != contents.epoch:
+            raise StoreLocked("store_taken_over", "Another koalad has taken over the store.", "This koalad must end.")
 
     @contextmanager
     def _open(self) -> Iterator[_Contents]:

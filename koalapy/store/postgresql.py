@@ -1,10 +1,12 @@
-"""PostgreSQL: a store that more than one host can reach, guarded by an advisory lock of its session.
+"""PostgreSQL: a store that more than one host can reach, guarded by an advisory lock of the session that writes.
 
 Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html.
 """
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, text
@@ -12,17 +14,27 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from koalapy.store.errors import StoreConflict, StoreError, StoreFull, StoreLocked
+from koalapy.store.turn import taken_over
 
 _DRIVER = "postgresql+psycopg"
 _LOCK = 0x6B6F616C  # "koal"
+_TRY = text("SELECT pg_try_advisory_lock(:lock)")
 _HOLDER = text(
     "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid)"
     " WHERE locktype = 'advisory' AND classid = 0 AND objid = :lock AND granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
+_HAS_IDLE_TIMEOUT = 14
+_IDLE_S = 60  # a koalad that is frozen for so long may be replaced; a live one checks its store far more often
+_KEEPALIVES = {"idle": 10, "interval": 5, "count": 3}  # both ends notice within half a minute that the other is gone
 
 
 class PostgresqlServer:
-    """A database of its own on a server. Messages leave its password out."""
+    """A database of its own on a server. Messages leave its password out.
+
+    What is written is written in the session that holds the lock: where that session is lost, so is the transaction,
+    and the lock must be had again before the next.
+    """
 
     def __init__(self, url: URL) -> None:
         self.where = url.render_as_string(hide_password=True)
@@ -32,19 +44,29 @@ class PostgresqlServer:
     def open(self) -> Engine:
         try:
             engine = _engine(self._url)
-            self._guard = engine.connect()
-            held = bool(self._guard.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": _LOCK}))
-            holder = None if held else self._guard.scalar(_HOLDER, {"lock": _LOCK})
-            self._guard.commit()  # the lock is the session's; an open transaction would hold up vacuum
+            holder = self._lock(engine)
         except ModuleNotFoundError as error:
             raise _no_driver() from error
         except SQLAlchemyError as error:
-            self.close()
             raise self.explain(error) from error
-        if not held:
-            self.close()
+        if self._guard is None:
+            engine.dispose()
             raise _locked(self.where, holder)
         return engine
+
+    @contextmanager
+    def writing(self, engine: Engine) -> Iterator[Connection]:
+        if self._guard is None:
+            self._lock(engine)
+        if self._guard is None:
+            raise taken_over(self.where)
+        try:
+            with self._guard.begin():
+                yield self._guard
+        except SQLAlchemyError:
+            if self._guard.invalidated or self._guard.closed:
+                self.close()
+            raise
 
     def insert(self, table: Table) -> Any:
         return insert(table)
@@ -56,17 +78,47 @@ class PostgresqlServer:
 
     def close(self) -> None:
         """Ends the session, and the lock with it."""
-        if self._guard is not None:
-            self._guard.invalidate()
-            self._guard.close()
-            self._guard = None
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            _end(guard)
+
+    def _lock(self, engine: Engine) -> str | None:
+        """Try to get the lock for a new session, the guard; whoever has it if that fails."""
+        session = engine.connect()
+        try:
+            held = bool(session.scalar(_TRY, {"lock": _LOCK}))
+            holder = None if held else session.scalar(_HOLDER, {"lock": _LOCK})
+            if held and _version(engine) >= _HAS_IDLE_TIMEOUT:
+                session.execute(text(f"SET idle_session_timeout = '{_IDLE_S}s'"))
+            session.commit()  # the lock is the session's; an open transaction would hold up vacuum
+        except BaseException:
+            _end(session)
+            raise
+        if not held:
+            _end(session)
+            return str(holder or "another koalad")
+        self._guard = session
+        return None
+
+
+def _version(engine: Engine) -> int:
+    return int((engine.dialect.server_version_info or (0,))[0])
+
+
+def _end(session: Connection) -> None:
+    """Not back into the pool: the lock must go with it."""
+    session.invalidate()
+    session.close()
 
 
 def _engine(url: URL) -> Engine:
     """Transactions see one state of the database; a commit returns when it is on disk; broken sessions are replaced."""
+    server = [f"-c tcp_keepalives_{name}={value}" for name, value in _KEEPALIVES.items()]
     arguments = {
         "application_name": f"koalad {socket.gethostname()} {os.getpid()}",
-        "options": "-c synchronous_commit=on",
+        "options": " ".join(["-c synchronous_commit=on", *server]),
+        "connect_timeout": 10,
+        **{f"keepalives_{name}": value for name, value in _KEEPALIVES.items()},
     }
     return create_engine(
         url, connect_args=arguments, isolation_level="REPEATABLE READ", pool_pre_ping=True, max_overflow=-1
@@ -90,7 +142,7 @@ def _explained(state: str, where: str, words: str) -> StoreError:
 def _locked(where: str, holder: str | None) -> StoreLocked:
     return StoreLocked(
         "store_locked",
-        f"The store {where} is in use by {holder or 'another koalad'}.",
+        f"The store {where} is in use by {holder}.",
         "Stop that koalad with `koala down`, or give this grid another database.",
     )
 

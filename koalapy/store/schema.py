@@ -12,7 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0001"  # the last migration's; versions are ordered as texts
+SCHEMA_VERSION = "0002"  # the last migration's; versions are ordered as texts
 FORMAT = "koalapy.store"
 
 metadata = MetaData()
@@ -27,6 +27,7 @@ meta = Table(
     Column("epoch", BigInteger, nullable=False),  # how many times it was opened: the last opener may commit
     Column("last_number", BigInteger, nullable=False),  # of the outbox, ever
     Column("written_by", Text, nullable=False),  # the version of koalapy that opened it last
+    Column("commits", BigInteger, nullable=False, server_default="0"),  # ever
 )
 
 jobs = Table(

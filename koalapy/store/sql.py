@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, select, update
+from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from koalapy.model.change import Change, OutboxEntry, Snapshot
@@ -13,10 +13,11 @@ from koalapy.model.job import Counters, Debt, History, Job
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.store import records, rows, schema
-from koalapy.store.backend import WRITES, Backend
-from koalapy.store.errors import StoreError, StoreLocked
+from koalapy.store.backend import Backend
+from koalapy.store.errors import StoreError
 from koalapy.store.founding import found
 from koalapy.store.rows import Row
+from koalapy.store.turn import Turn
 
 _UNFINISHED = tuple(state for state in JobState if not state.final)
 _IDS_AT_ONCE = 1000  # databases bound the parameters of a statement
@@ -30,24 +31,25 @@ class SqlStore:
         self._engine: Engine | None = backend.open()
         self._writes = _Writes(backend)
         try:
-            with self._transaction(writes=True) as connection:
-                self._facts = found(connection, backend.where)
+            with self._writing() as connection:
+                facts = found(connection, backend.where)
         except BaseException:
             self.close()
             raise
-        self._last_number = self._facts.last_number
+        self._instance = facts.instance
+        self._turn = Turn(facts, backend.where)
 
     @property
     def instance(self) -> InstanceId:
-        return self._facts.instance
+        return self._instance
 
     @property
     def epoch(self) -> int:
-        return self._facts.epoch
+        return self._turn.epoch
 
     @property
     def next_number(self) -> int:
-        return self._last_number + 1
+        return self._turn.last_number + 1
 
     def load(self) -> Snapshot:
         with self._transaction() as connection:
@@ -63,13 +65,15 @@ class SqlStore:
         if change.empty:
             return
         writes = self._writes.of(change)
-        last_number = max((entry.number for entry in change.sent), default=0)
-        last_number = max(last_number, self._last_number)
-        with self._transaction(writes=True) as connection:
-            self._take_turn(connection, last_number)
-            for statement, parameters in writes:
-                connection.execute(statement, parameters)
-        self._last_number = last_number
+        with self._writing() as connection:
+            if self._turn.take(connection, change):
+                for statement, parameters in writes:
+                    connection.execute(statement, parameters)
+        self._turn.done(change)
+
+    def check(self) -> None:
+        with self._writing() as connection:
+            self._turn.check(connection)
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
         query = _JOBS if states is None else _in_states(states)
@@ -106,25 +110,28 @@ class SqlStore:
             self._backend.close()
 
     @contextmanager
-    def _transaction(self, *, writes: bool = False) -> Iterator[Connection]:
+    def _transaction(self) -> Iterator[Connection]:
+        """Of a reader. The database's errors come out as ours."""
+        with self._explained(), self._opened().begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
         """Committed if the block ends, undone if it raises; the database's errors come out as ours."""
-        if self._engine is None:
-            raise StoreError("store_closed", f"The store {self._backend.where} is closed.", "Open it again.")
+        with self._explained(), self._backend.writing(self._opened()) as connection:
+            yield connection
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
         try:
-            with self._engine.execution_options(**{WRITES: writes}).begin() as connection:
-                yield connection
+            yield
         except SQLAlchemyError as error:
             raise self._backend.explain(error) from error
 
-    def _take_turn(self, connection: Connection, last_number: int) -> None:
-        """Holds the row of facts until the transaction ends, so that no later opener can come between."""
-        turn = connection.execute(_TAKE_TURN, {"of_epoch": self.epoch, "last": last_number})
-        if turn.rowcount != 1:
-            raise StoreLocked(
-                "store_taken_over",
-                f"Another koalad has taken over the store {self._backend.where}.",
-                "Leave the jobs to it; this koalad must end.",
-            )
+    def _opened(self) -> Engine:
+        if self._engine is None:
+            raise StoreError("store_closed", f"The store {self._backend.where} is closed.", "Open it again.")
+        return self._engine
 
 
 class _Writes:
@@ -198,9 +205,6 @@ _HISTORY = (
     select(schema.history.c.at, schema.history.c.kind, schema.history.c.details)
     .where(schema.history.c.job == bindparam("of_job"))
     .order_by(schema.history.c.sequence)
-)
-_TAKE_TURN = (
-    update(schema.meta).where(schema.meta.c.epoch == bindparam("of_epoch")).values(last_number=bindparam("last"))
 )
 _SEND = schema.outbox.insert()
 _TELL = schema.history.insert()

@@ -6,6 +6,7 @@ Everything that is SQLite's own stands here. Its codes: https://sqlite.org/resco
 import errno
 import os
 import sqlite3
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from koalapy.store import lockfile
-from koalapy.store.backend import WRITES
 from koalapy.store.errors import StoreConflict, StoreError, StoreFull, StoreLocked, StoreUnreadable
 
+WRITES = "koalapy_writes"  # an execution option: this transaction is going to write
 APPLICATION_ID = 0x6B6F616C  # "koal", where SQLite's file header names the program that the file belongs to
 _MAGIC, _MAGIC_LENGTH, _APPLICATION_AT = b"SQLite format 3\0", 16, slice(68, 72)
 _BUSY_TIMEOUT_S = 10.0
@@ -57,6 +58,9 @@ class SqliteFile:
         self._lock = lockfile.hold(self._path.with_suffix(".lock"))
         _make_file(self._path)
         return engine_of(self._path, self._busy_timeout_s)
+
+    def writing(self, engine: Engine) -> AbstractContextManager[Connection]:
+        return engine.execution_options(**{WRITES: True}).begin()
 
     def insert(self, table: Table) -> Any:
         return insert(table)

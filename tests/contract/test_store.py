@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.change import Change, Leap, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent
 from koalapy.model.errors import Reason
 from koalapy.model.identity import INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
@@ -356,6 +356,26 @@ def test_the_epoch_grows_with_every_opening(opener: Opener) -> None:
     assert epochs == [1, 2, 3]
 
 
+def test_a_store_is_checked(store: Store) -> None:
+    store.commit(Change(jobs=(a_job(1),)))
+    store.check()
+    assert store.jobs() == [a_job(1)]
+
+
+def test_a_leap_is_kept_with_the_rest_of_its_change(opener: Opener) -> None:
+    """As after a backup was restored: the epochs and numbers that were used since it was made are left behind."""
+    first = opener()
+    first.commit(Change(sent=(entry(5),)))
+    first.commit(Change(leap=Leap(epoch=70, last_number=1000), counters=Counters(next_job=90)))
+    assert (first.epoch, first.next_number) == (70, 1001)
+    first.check()
+    first.commit(Change(jobs=(a_job(89),), sent=(entry(1001),)))
+    first.close()
+    second = opener()
+    assert (second.epoch, second.next_number) == (71, 1002)
+    assert second.load().counters == Counters(next_job=90)
+
+
 def test_a_closed_store_says_so(store: Store) -> None:
     store.close()
     store.close()
@@ -367,6 +387,7 @@ def test_a_closed_store_says_so(store: Store) -> None:
         lambda: store.history(JobId(1)),
         lambda: store.job_of_key("mona", "k"),
         lambda: store.commit(Change(jobs=(a_job(1),))),
+        store.check,
     ]
     for use in uses:
         with pytest.raises(StoreError, match="is closed"):
@@ -378,6 +399,9 @@ def test_a_koalad_that_was_taken_over_cannot_commit() -> None:
     second = first.reopened()
     with pytest.raises(StoreLocked, match="taken over"):
         first.commit(Change(jobs=(a_job(1),)))
+    with pytest.raises(StoreLocked, match="taken over"):
+        first.check()
+    second.check()
     assert second.jobs() == []
 
 

@@ -1,0 +1,65 @@
+"""Whose turn it is to write to a database, and whether a commit in doubt was made after all."""
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from koalapy.model.change import Change
+from koalapy.store import schema
+from koalapy.store.errors import StoreLocked
+from koalapy.store.founding import Facts
+
+
+class Turn:
+    """One opener's. The row of facts is held until the transaction ends, so that no later opener can come between."""
+
+    def __init__(self, facts: Facts, where: str) -> None:
+        self.epoch, self.last_number = facts.epoch, facts.last_number
+        self._commits = facts.commits
+        self._where = where
+        self._unsure: Change | None = None  # a commit was tried, and nothing was heard of its end
+
+    def take(self, connection: Connection, change: Change) -> bool:
+        """Whether the change is still to be written: not if it is in the store, and only the answer was lost.
+
+        Raises StoreLocked if a later opener has come.
+        """
+        epoch, commits = connection.execute(_FACTS).one()
+        goal = change.leap.epoch if change.leap else self.epoch
+        if self._unsure is change and (epoch, commits) == (goal, self._commits + 1):
+            return False
+        self._refuse_unless_ours(epoch)
+        self._unsure, self._commits = change, commits
+        connection.execute(_COUNT, {"to_epoch": goal, "commits_now": commits + 1, "last": self._last_after(change)})
+        return True
+
+    def done(self, change: Change) -> None:
+        """The transaction that took this turn is committed."""
+        self.last_number = self._last_after(change)
+        self.epoch = change.leap.epoch if change.leap else self.epoch
+        self._commits, self._unsure = self._commits + 1, None
+
+    def check(self, connection: Connection) -> None:
+        """Raises StoreLocked if a later opener has come. Not for one that is unsure of a commit."""
+        self._refuse_unless_ours(connection.execute(_FACTS).one().epoch)
+
+    def _refuse_unless_ours(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise taken_over(self._where)
+
+    def _last_after(self, change: Change) -> int:
+        numbers = [entry.number for entry in change.sent]
+        leapt = change.leap.last_number if change.leap else 0
+        return max(self.last_number, leapt, *numbers)
+
+
+def taken_over(where: str) -> StoreLocked:
+    return StoreLocked(
+        "store_taken_over",
+        f"Another koalad has taken over the store {where}.",
+        "Leave the jobs to it; this koalad must end.",
+    )
+
+
+_FACTS = select(schema.meta.c.epoch, schema.meta.c.commits).with_for_update()
+_COUNT = update(schema.meta).values(
+    epoch=bindparam("to_epoch"), commits=bindparam("commits_now"), last_number=bindparam("last")
+)

@@ -1,0 +1,151 @@
+"""The store in PostgreSQL: one koalad has it, another gets it when that one's session is lost; servers that restart."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import make_url, text
+
+from koalapy.model.change import Change
+from koalapy.model.identity import JobId
+from koalapy.model.job import Component, History, Job
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.store.contract import Store
+from koalapy.store.errors import StoreError, StoreLocked, StoreUnreadable
+from koalapy.store.open import open_store
+from koalapy.store.postgresql import PostgresqlServer
+
+WISH = ComponentRequest(processors=2, executable="./a.out")
+GUARDS = "FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = :name)"
+
+
+def a_job(number: int) -> Job:
+    return Job(
+        id=JobId(number),
+        owner="mona",
+        request=Request(name="poisson", components=(WISH,)),
+        state=JobState.WAITING,
+        place=number,
+        submitted_at=Instant(5),
+        components=(Component(index=0, request=WISH),),
+    )
+
+
+def submission(number: int) -> Change:
+    line = History(job=JobId(number), at=Instant(5), kind="job_submitted")
+    return Change(jobs=(a_job(number),), history=(line,))
+
+
+@pytest.fixture
+def opener(database: str, tmp_path: Path) -> Iterator[Callable[[], Store]]:
+    opened: list[Store] = []
+
+    def open_once_more() -> Store:
+        opened.append(open_store(database, tmp_path))
+        return opened[-1]
+
+    yield open_once_more
+    for store in opened:
+        store.close()
+
+
+def lose_guard(server: Any, database: str) -> None:
+    """End the session that holds the lock, and see it gone."""
+    name = make_url(database).database
+    assert server.run(f"SELECT pg_terminate_backend(pid, 10000) {GUARDS}", name=name) == [(True,)]
+
+
+def test_a_second_koalad_is_told_whose_the_store_is(opener: Callable[[], Store]) -> None:
+    first = opener()
+    with pytest.raises(StoreLocked, match=r"in use by koalad .* \d+\.") as refusal:
+        opener()
+    assert refusal.value.reason.code == "store_locked"
+    first.close()
+    assert opener().epoch == 2
+
+
+def test_a_store_next_door_has_a_lock_of_its_own(opener: Any, postgresql_server: Any, tmp_path: Path) -> None:
+    first, other = opener(), postgresql_server.database()
+    try:
+        second = open_store(other, tmp_path)
+        assert first.instance != second.instance
+        second.close()
+    finally:
+        postgresql_server.drop(other)
+
+
+def test_a_lost_session_is_replaced_where_nobody_else_came(
+    opener: Callable[[], Store], postgresql_server: Any, database: str
+) -> None:
+    store = opener()
+    store.commit(submission(1))
+    lose_guard(postgresql_server, database)
+    with pytest.raises(StoreError) as failure:
+        store.commit(submission(2))
+    assert failure.value.reason.code == "store_failed"
+    store.commit(submission(2))
+    store.check()
+    assert [job.id for job in store.jobs()] == [1, 2]
+    with pytest.raises(StoreLocked):
+        opener()
+
+
+@pytest.mark.parametrize("second_is_there", [True, False], ids=["and holds it", "and has left again"])
+def test_a_koalad_whose_lock_another_got_commits_no_more(
+    opener: Callable[[], Store], postgresql_server: Any, database: str, second_is_there: bool
+) -> None:
+    first = opener()
+    lose_guard(postgresql_server, database)
+    second = opener()
+    second.commit(submission(1))
+    if not second_is_there:
+        second.close()
+    refused = []
+    for use in [lambda: first.commit(submission(2)), first.check, lambda: first.commit(submission(2))]:
+        with pytest.raises(StoreError) as refusal:
+            use()
+        refused.append(refusal.value.reason.code)
+    assert refused[1:] == ["store_taken_over"] * 2
+    assert [job.id for job in first.jobs()] == [1]
+
+
+def test_a_server_that_restarts_costs_nothing(opener: Callable[[], Store], postgresql_server: Any) -> None:
+    store = opener()
+    store.commit(submission(1))
+    postgresql_server.stop()
+    try:
+        for use in (lambda: store.commit(submission(2)), store.check, lambda: store.jobs()):
+            with pytest.raises(StoreError) as failure:
+                use()
+            assert failure.value.reason.code == "store_failed"
+            assert failure.value.reason.advice
+    finally:
+        postgresql_server.start()
+    store.commit(submission(2))
+    assert [job.id for job in store.jobs()] == [1, 2]
+    assert store.epoch == 1
+
+
+def test_a_commit_is_synced_and_its_session_is_not_left_alone_for_ever(database: str) -> None:
+    backend = PostgresqlServer(make_url(database))
+    engine = backend.open()
+    with backend.writing(engine) as connection:
+        assert connection.scalar(text("SHOW synchronous_commit")) == "on"
+        assert connection.scalar(text("SHOW idle_session_timeout")) == "1min"
+        assert connection.scalar(text("SHOW transaction_isolation")) == "repeatable read"
+    engine.dispose()
+    backend.close()
+
+
+def test_a_database_of_another_program_is_refused_and_kept(opener: Callable[[], Store], database: str) -> None:
+    backend = PostgresqlServer(make_url(database))
+    engine = backend.open()
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE recipes (name text)"))
+    engine.dispose()
+    backend.close()
+    with pytest.raises(StoreUnreadable, match="holds tables, but is not a store of koalapy"):
+        opener()
