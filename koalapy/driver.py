@@ -72,9 +72,9 @@ class Driver:
         clock: Clock,
         outbox: Iterable[OutboxEntry] = (),
         next_number: int = 1,
-        committed: Callable[[Step], None] = lambda step: None,
+        committed: Callable[[Change], None] = lambda change: None,
     ) -> None:
-        """`outbox`: the snapshot's; `next_number`: above every number used before; `committed` hears of every step."""
+        """`outbox`: the snapshot's; `next_number`: above every number used before; `committed`: after each."""
         self.engine = engine
         self._store = store
         self._links = links
@@ -159,7 +159,7 @@ class Driver:
         for delivery in deliveries:
             if delivery.after is not None:
                 delivery.after(step)
-        self._committed(step)
+        self._committed(change)
 
     def _outbox_of(self, clusters: set[str]) -> list[OutboxEntry]:
         """What these clusters have not confirmed, oldest first."""

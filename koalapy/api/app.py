@@ -195,10 +195,12 @@ async def _next(pieces: Iterator[bytes], followers: anyio.CapacityLimiter) -> by
 def _add_koalad(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[[bool], None]) -> None:
     @app.get("/v1/status", **_answer(schemas.StatusAnswer))
     def status() -> Document:
-        """Whether koalad is well, what troubles it, and what it owes to clusters out of reach."""
+        """Whether koalad is well, what troubles it, what it owes to clusters out of reach, and what it recovered."""
         known = facts()
         troubles = _troubles(service.trouble()) + documents.cluster_troubles(service.clusters())
-        return documents.status(known["pid"], known["grid"], known["state"], service.debts(), troubles)
+        return documents.status(
+            known["pid"], known["grid"], known["state"], service.debts(), troubles, service.recovered()
+        )
 
     @app.post("/v1/shutdown", **_answer(schemas.DownAnswer))
     def down(body: ShutdownBody | None = None) -> Document:

@@ -8,8 +8,10 @@ from koalapy.api.explaining import summary
 from koalapy.model.cluster import ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.job import Component, Debt, History, Job
+from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.explanation import Explanation
+from koalapy.runtime.recovery import Line, Recovered
 from koalapy.runtime.service import ClusterReport
 
 Document = dict[str, Any]
@@ -63,7 +65,13 @@ def job_with_events(found: Job, history: Iterable[History]) -> Document:
 
 
 def event(line: History) -> Document:
-    return {"at": format_instant(line.at), "kind": line.kind, **line.details}
+    """Instants among the details are written as all instants are."""
+    details = {name: _detail(name, value) for name, value in line.details.items()}
+    return {"at": format_instant(line.at), "kind": line.kind, **details}
+
+
+def _detail(name: str, value: Any) -> Any:
+    return format_instant(Instant(value)) if name.endswith("_at") and isinstance(value, int) else value
 
 
 def submitted(job_id: int) -> Document:
@@ -103,7 +111,9 @@ def _number(state: ClusterState | None, name: str) -> int | None:
     return None if state is None else getattr(state, name)
 
 
-def status(pid: int, grid: str, state: str, debts: Iterable[Debt], trouble: Iterable[str]) -> Document:
+def status(
+    pid: int, grid: str, state: str, debts: Iterable[Debt], trouble: Iterable[str], found: Recovered
+) -> Document:
     return {
         "schema": "koala.status/1",
         "pid": pid,
@@ -112,6 +122,34 @@ def status(pid: int, grid: str, state: str, debts: Iterable[Debt], trouble: Iter
         "state": state,
         "debts": [debt(each) for each in debts],
         "troubles": list(trouble),
+        "recovery": recovery(found),
+    }
+
+
+def recovery(found: Recovered) -> Document:
+    """What there was when koalad started, what is still open of it, and a line for each thing found or cleaned up."""
+    return {
+        "at": format_instant(found.at),
+        "jobs": {str(state): found.jobs.get(state, 0) for state in JobState if not state.final},
+        "jobs_at_barrier": found.at_barrier,
+        "attempts": found.attempts,
+        "attempts_unheard": found.unheard,
+        "commands": found.commands,
+        "commands_unconfirmed": found.unconfirmed,
+        "debts": found.debts,
+        "lines": [recovery_line(each) for each in found.lines],
+        "lines_dropped": found.dropped,
+    }
+
+
+def recovery_line(line: Line) -> Document:
+    return {
+        "at": format_instant(line.at),
+        "kind": line.kind,
+        "text": line.text,
+        "job": line.job,
+        "attempt": str(line.attempt) if line.attempt else None,
+        "cluster": line.cluster,
     }
 
 

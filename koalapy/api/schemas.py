@@ -10,6 +10,11 @@ ComponentStateName = Literal[
     "cancelled",
 ]  # fmt: skip
 Whose = Literal["transient", "site", "request", "ours"]
+RecoveryKind = Literal[
+    "nothing_recovered", "queue_recovered", "outbox_recovered", "debts_recovered", "attempt_found", "attempt_ended",
+    "attempt_lost", "attempt_submitted", "attempt_refused", "attempt_cancelled", "debt_settled", "job_released",
+    "job_given_back", "output_collected", "directories_forgotten",
+]  # fmt: skip
 
 _INSTANT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"
 
@@ -130,6 +135,42 @@ class Debt(Answer):
     since: str = Field(pattern=_INSTANT)
 
 
+class JobsRecovered(Answer):
+    """How many jobs there were in each state when koalad started."""
+
+    waiting: int
+    held: int
+    claiming: int
+    running: int
+    stopping: int
+
+
+class RecoveryLine(Answer):
+    """One thing that was recovered at koalad's start, or cleaned up since."""
+
+    at: str = Field(pattern=_INSTANT)
+    kind: RecoveryKind
+    text: str = Field(description="a sentence")
+    job: int | None
+    attempt: str | None = Field(description="job.component.number")
+    cluster: str | None
+
+
+class Recovery(Answer):
+    """What koalad started from, what is still open of it, and the newest lines."""
+
+    at: str = Field(pattern=_INSTANT)
+    jobs: JobsRecovered
+    jobs_at_barrier: int = Field(description="jobs with components at a barrier")
+    attempts: int = Field(description="those that may have had a batch job")
+    attempts_unheard: int = Field(description="of them, those of which nothing has been heard since")
+    commands: int = Field(description="in the outbox: sent again, in doubt, as their clusters connect")
+    commands_unconfirmed: int = Field(description="of them, those that no cluster has answered yet")
+    debts: int
+    lines: list[RecoveryLine]
+    lines_dropped: int = Field(description="older than those in `lines`")
+
+
 class StatusAnswer(Answer):
     schema_: Literal["koala.status/1"] = Field(alias="schema")
     pid: int
@@ -138,6 +179,7 @@ class StatusAnswer(Answer):
     state: Literal["ready", "stopping", "store_failing", "broken"]
     debts: list[Debt]
     troubles: list[str]
+    recovery: Recovery
 
 
 class Lack(Reason):

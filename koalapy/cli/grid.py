@@ -5,10 +5,12 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.output import out, print_json, table, told
-from koalapy.client import Grid
+from koalapy.cli.output import ago, out, print_json, table, told
+from koalapy.client import Document, Grid
 from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
+
+_RECOVERY_LINES = 10  # that a person is shown unasked
 
 app = typer.Typer()
 config_app = typer.Typer(help="About the grid file.", no_args_is_help=True)
@@ -45,8 +47,12 @@ def down(
 
 
 @app.command()
-def status(grid: options.Grid = None, json: options.Json = False) -> None:
-    """Whether koalad runs, what troubles it, and what it owes to clusters out of reach."""
+def status(
+    recovery: Annotated[bool, typer.Option("--recovery", help="All that was recovered, not the last lines.")] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Whether koalad runs, what troubles it, what it owes to clusters out of reach, and what it recovered."""
     with told(), Grid(grid) as koalad:
         document = koalad.status()
     if json:
@@ -57,7 +63,23 @@ def status(grid: options.Grid = None, json: options.Json = False) -> None:
     for debt in document["debts"]:
         where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
         out.print(f"  owed: {where} of attempt {debt['attempt']} on {debt['cluster']} is still to be cancelled")
+    _tell_recovery(document["recovery"], None if recovery else _RECOVERY_LINES)
     return None
+
+
+def _tell_recovery(found: Document, most: int | None) -> None:
+    """The last lines, or all; nothing of a koalad that had nothing to recover, unless all is asked for."""
+    lines = found["lines"]
+    if most is not None and [line["kind"] for line in lines] == ["nothing_recovered"]:
+        return
+    left_out = found["lines_dropped"] + (max(0, len(lines) - most) if most else 0)
+    out.print(f"recovered since its start, {ago(found['at'])}:")
+    if left_out:
+        out.print(f"  … {left_out} older lines" + ("; `koala status --recovery` has more" if most else ""))
+    for line in lines[-most:] if most else lines:
+        out.print(f"  {line['text']}")
+    if found["attempts_unheard"]:
+        out.print(f"  still unheard of: {found['attempts_unheard']} of {found['attempts']} attempts")
 
 
 @app.command()

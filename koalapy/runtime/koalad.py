@@ -1,6 +1,7 @@
 """koalad without its API: store, engine, driver and links, put together for one grid."""
 
 import contextlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import structlog
@@ -8,12 +9,13 @@ import structlog
 from koalapy.config import GridFile, engine_settings
 from koalapy.driver import Driver
 from koalapy.engine import Engine
+from koalapy.model.change import Change
 from koalapy.model.errors import RequestError
-from koalapy.model.records import Step
 from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.recovery import Line, Recovery
 from koalapy.runtime.registry import policies
 from koalapy.runtime.service import Service
 from koalapy.store.open import open_store
@@ -45,9 +47,11 @@ class Koalad:
             self._committed,
         )
         self._loop = DriverLoop(driver, self._clock)
-        self.service = Service(self._store, self._loop, self._clock, self._links.read, chosen.placement)
+        recovery = Recovery(self._clock.now(), snapshot)
+        self.service = Service(self._store, self._loop, self._clock, self._links.read, chosen.placement, recovery)
 
     def start(self) -> None:
+        _log_recovered(self.service.recovered().lines)
         self._loop.start()
         self._links.start(self._loop)
 
@@ -70,7 +74,13 @@ class Koalad:
         self._loop.stop()
         self._store.close()
 
-    def _committed(self, step: Step) -> None:
-        for line in step.history:
+    def _committed(self, change: Change) -> None:
+        for line in change.history:
             _LOG.info(line.kind, job=line.job, **line.details)
-        self.service.committed(step)
+        _log_recovered(self.service.committed(change))
+
+
+def _log_recovered(lines: Iterable[Line]) -> None:
+    for line in lines:
+        about = {"job": line.job, "attempt": line.attempt and str(line.attempt), "cluster": line.cluster}
+        _LOG.info("recovered", kind=line.kind, text=line.text, **{k: v for k, v in about.items() if v is not None})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from koalapy.driver import Delivery
 from koalapy.information.kis import Known, View
+from koalapy.model.change import Change
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
@@ -20,6 +21,7 @@ from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.explanation import Explanation, explain
 from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.recovery import Line, Recovered, Recovery
 from koalapy.runtime.waiting import Waiters
 from koalapy.store.contract import Store
 
@@ -44,13 +46,20 @@ class Service:
     """One koalad. `read(cluster, attempt, stream, follow)` reads a component's output over its link."""
 
     def __init__(
-        self, store: Store, loop: DriverLoop, clock: SystemClock, read: Reader, placement: PlacementPolicy
+        self,
+        store: Store,
+        loop: DriverLoop,
+        clock: SystemClock,
+        read: Reader,
+        placement: PlacementPolicy,
+        recovery: Recovery,
     ) -> None:
         self._store = store
         self._loop = loop
         self._clock = clock
         self._read = read
         self._placement = placement
+        self._recovery = recovery
         self._waiters = Waiters()
 
     # ---- what changes something
@@ -97,6 +106,10 @@ class Service:
 
     def debts(self) -> list[Debt]:
         return list(self._store.debts())
+
+    def recovered(self) -> Recovered:
+        """What was recovered at koalad's start, and cleaned up since."""
+        return self._recovery.recovered
 
     def trouble(self) -> Reason | None:
         """Why nothing new is taken up; None while all is well."""
@@ -164,11 +177,12 @@ class Service:
                 if error.reason.code != "no_such_attempt" or job.state.final:
                     raise
 
-    def committed(self, step: Step) -> None:
-        """Whoever waits for a job of this step hears that it is over."""
-        for job in step.jobs:
+    def committed(self, change: Change) -> tuple[Line, ...]:
+        """Whoever waits for a job of this commit hears that it is over; what it recovered."""
+        for job in change.jobs:
             if job.state.final:
                 self._waiters.ended(job.id)
+        return self._recovery.committed(self._clock.now(), change)
 
     def close(self) -> None:
         """Nobody waits any longer."""

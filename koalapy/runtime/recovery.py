@@ -1,0 +1,278 @@
+"""What a koalad recovered at its start and cleaned up since: told by what the driver commits. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from koalapy.model.change import Change, Snapshot
+from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent, SubmitComponent
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import History, Job
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import Instant
+
+KEPT = 200  # lines; of more the oldest go
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that was recovered or cleaned up: its kind for programs, a sentence for people."""
+
+    at: Instant
+    kind: str
+    text: str
+    job: JobId | None = None
+    attempt: AttemptId | None = None
+    cluster: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """`jobs`: how many there were in each state at the start, with the components at barriers, the attempts that may
+    have lived, the commands in the outbox and the debts. `unheard` of the attempts have given no sign since, and
+    `unconfirmed` of the commands have not been answered. `dropped`: older lines than those kept.
+    """
+
+    at: Instant
+    jobs: dict[JobState, int]
+    at_barrier: int
+    attempts: int
+    commands: int
+    debts: int
+    unheard: int
+    unconfirmed: int
+    lines: tuple[Line, ...] = ()
+    dropped: int = 0
+
+
+class Recovery:
+    """Made of the snapshot that koalad starts from; hears of every commit since, on the driver's thread.
+
+    `recovered` is a value that any thread may read.
+    """
+
+    def __init__(self, now: Instant, snapshot: Snapshot) -> None:
+        self._unheard = {job.attempt_of(each) for job in snapshot.jobs for each in job.live}
+        self._at_barrier = {job.id for job in snapshot.jobs if _at_barrier(job)}
+        self._outbox = {entry.number: entry.command for entry in snapshot.outbox}
+        self._submitted = set(_attempts(self._outbox.values(), SubmitComponent))
+        self._cancelled = set(_attempts(self._outbox.values(), CancelComponent))
+        self._collected = {each.job for each in self._outbox.values() if isinstance(each, CollectOutput)}
+        self.recovered = Recovered(
+            at=now,
+            jobs={state: count for state, count in _by_state(snapshot.jobs).items() if not state.final},
+            at_barrier=sum(_at_barrier(job) for job in snapshot.jobs),
+            attempts=len(self._unheard),
+            commands=len(self._outbox),
+            debts=len(snapshot.debts),
+            unheard=len(self._unheard),
+            unconfirmed=len(self._outbox),
+        )
+        self._add(_beginning(self.recovered, self._outbox.values()))
+
+    def committed(self, now: Instant, change: Change) -> tuple[Line, ...]:
+        """The lines that this commit adds."""
+        lines = [line for told in change.history if (line := self._told(told, change)) is not None]
+        lines += self._forgotten(now, change)
+        self._add(lines)
+        return tuple(lines)
+
+    def _add(self, lines: Iterable[Line]) -> None:
+        unheard, unconfirmed = len(self._unheard), len(self._outbox)
+        before = self.recovered
+        if not (lines := tuple(lines)) and (unheard, unconfirmed) == (before.unheard, before.unconfirmed):
+            return
+        together = before.lines + lines
+        self.recovered = replace(
+            before,
+            unheard=unheard,
+            unconfirmed=unconfirmed,
+            lines=together[-KEPT:],
+            dropped=before.dropped + max(0, len(together) - KEPT),
+        )
+
+    def _forgotten(self, now: Instant, change: Change) -> list[Line]:
+        """Directories of past attempts: a line for each cluster."""
+        settled = set(change.settled)
+        for entry in change.sent:
+            if isinstance(entry.command, ForgetComponent) and entry.command.attempt in settled:
+                self._outbox[entry.number] = entry.command
+        confirmed = [command for number in change.confirmed if (command := self._outbox.pop(number, None))]
+        counts = Counter(command.cluster for command in confirmed if isinstance(command, ForgetComponent))
+        return [_forgot(now, cluster, count) for cluster, count in sorted(counts.items())]
+
+    # ---- what history tells
+
+    def _told(self, line: History, change: Change) -> Line | None:
+        teller = self._tellers.get(line.kind)
+        return teller(self, line, change) if teller else None
+
+    def _on_found(self, line: History, change: Change) -> Line | None:
+        attempt = _attempt(line)
+        self._unheard.discard(attempt)
+        details = line.details
+        if details["found"] != "ended":
+            how = _FOUND.get((details["by"], details["found"]), f"{details['found']}, says its {details['by']}")
+            return _line(line, "attempt_found", f"{_named(line)} was found again: {how}.")
+        ended = next((each for each in change.history if each.kind == "component_ended" and _same(each, line)), None)
+        status = None if ended is None else ended.details.get("exit_status")
+        how = "" if status is None else f" with exit status {status}"
+        return _line(line, "attempt_ended", f"{_named(line)} had ended meanwhile{how}.")
+
+    def _on_ended(self, line: History, change: Change) -> Line | None:
+        if not self._was_unheard(line):
+            return None
+        why = line.details.get("message") or "It was lost."
+        return _line(line, "attempt_lost", f"{_named(line)} was not found again: {why}")
+
+    def _on_submitted(self, line: History, change: Change) -> Line | None:
+        if not self._was_unheard(line) or _attempt(line) not in self._submitted:
+            return None
+        return _line(line, "attempt_submitted", f"{_named(line)} is in its batch system; its submit was in doubt.")
+
+    def _on_refused(self, line: History, change: Change) -> Line | None:
+        if not self._was_unheard(line) or _attempt(line) not in self._submitted:
+            return None
+        text = f"{_named(line)} is not in its batch system; its submit was in doubt: {line.details['message']}"
+        return _line(line, "attempt_refused", text)
+
+    def _on_gone(self, line: History, change: Change) -> Line | None:
+        self._unheard.discard(_attempt(line))
+        if _attempt(line) not in self._cancelled:
+            return None
+        self._cancelled.discard(_attempt(line))
+        return _line(line, "attempt_cancelled", f"{_named(line)} was cleaned up: nothing of it is left.")
+
+    def _on_debt(self, line: History, change: Change) -> Line | None:
+        self._unheard.discard(_attempt(line))
+        return None
+
+    def _on_settled(self, line: History, change: Change) -> Line | None:
+        return _line(line, "debt_settled", f"{_named(line)} was owed, and is ended: nothing of it is left.")
+
+    def _on_released(self, line: History, change: Change) -> Line | None:
+        if not self._stood_at_barrier(line):
+            return None
+        return _line(line, "job_released", f"Job {line.job}, which stood at its barrier, was released.")
+
+    def _on_stopping(self, line: History, change: Change) -> Line | None:
+        if not self._stood_at_barrier(line):
+            return None
+        why = line.details.get("message")
+        text = f"Job {line.job}, which stood at its barrier, was given back{f': {why}' if why else '.'}"
+        return _line(line, "job_given_back", text)
+
+    def _on_collected(self, line: History, change: Change) -> Line | None:
+        if line.job not in self._collected:
+            return None
+        self._collected.discard(line.job)
+        why = line.details.get("message")
+        text = f"could not all be brought: {why}" if why else "was brought where it was to go."
+        return _line(line, "output_collected", f"The output of job {line.job} {text}")
+
+    def _was_unheard(self, line: History) -> bool:
+        """Once."""
+        attempt = _attempt(line)
+        known = attempt in self._unheard
+        self._unheard.discard(attempt)
+        return known
+
+    def _stood_at_barrier(self, line: History) -> bool:
+        """Once."""
+        stood = line.job in self._at_barrier
+        self._at_barrier.discard(line.job)
+        return stood
+
+    _tellers: ClassVar[dict[str, Callable[..., Line | None]]] = {
+        "component_found": _on_found,
+        "component_ended": _on_ended,
+        "component_submitted": _on_submitted,
+        "submission_failed": _on_refused,
+        "component_gone": _on_gone,
+        "debt_recorded": _on_debt,
+        "debt_settled": _on_settled,
+        "job_released": _on_released,
+        "job_stopping": _on_stopping,
+        "output_collected": _on_collected,
+    }
+
+
+_FOUND = {
+    ("wrapper", "started"): "its batch job has started",
+    ("wrapper", "at_barrier"): "it stands at its barrier",
+    ("wrapper", "released"): "it is released",
+    ("wrapper", "running"): "it runs",
+    ("batch system", "queued"): "it waits in the batch queue",
+    ("batch system", "held"): "it is held in the batch queue",
+    ("batch system", "running"): "its batch job runs",
+    ("batch system", "suspended"): "its batch job is suspended",
+}
+_COMMANDS = {
+    "SubmitComponent": "submit",
+    "ReleaseComponent": "release",
+    "CancelComponent": "cancel",
+    "ForgetComponent": "forget",
+    "CollectOutput": "collect",
+}
+
+
+def _beginning(found: Recovered, outbox: Iterable[Command]) -> list[Line]:
+    if not found.jobs and not found.commands and not found.debts:
+        return [Line(found.at, "nothing_recovered", "Nothing was under way when koalad started.")]
+    states = ", ".join(f"{count} {state}" for state, count in found.jobs.items()) or "none"
+    barrier = f" ({_many(found.at_barrier, 'job')} with components at a barrier)" if found.at_barrier else ""
+    lines = [Line(found.at, "queue_recovered", f"Jobs that were not over: {states}{barrier}.")]
+    if found.commands:
+        kinds = Counter(_COMMANDS.get(type(command).__name__, "other") for command in outbox)
+        told = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        text = f"Outbox: {_many(found.commands, 'command')} sent again, in doubt, as clusters connect: {told}."
+        lines.append(Line(found.at, "outbox_recovered", text))
+    if found.debts:
+        text = f"Debts: {_many(found.debts, 'attempt')} to be ended as clusters connect."
+        lines.append(Line(found.at, "debts_recovered", text))
+    return lines
+
+
+def _by_state(jobs: Iterable[Job]) -> dict[JobState, int]:
+    """In the order of the states."""
+    counts = Counter(job.state for job in jobs)
+    return {state: counts[state] for state in JobState if counts[state]}
+
+
+def _at_barrier(job: Job) -> bool:
+    return job.state is JobState.CLAIMING and any(each.state is ComponentState.AT_BARRIER for each in job.live)
+
+
+def _attempts(commands: Iterable[Command], kind: type[SubmitComponent | CancelComponent]) -> Iterable[AttemptId]:
+    return (command.attempt for command in commands if isinstance(command, kind))
+
+
+def _attempt(line: History) -> AttemptId:
+    """Of a line about a component. A line that a former koalapy wrote may name no attempt."""
+    return AttemptId(line.job, line.details["component"], line.details.get("attempt", 0))
+
+
+def _same(one: History, other: History) -> bool:
+    return _attempt(one) == _attempt(other)
+
+
+def _named(line: History) -> str:
+    batch_id = line.details.get("batch_id")
+    return f"Attempt {_attempt(line)} on {line.details['cluster']}" + (f" (batch job {batch_id})" if batch_id else "")
+
+
+def _line(line: History, kind: str, text: str) -> Line:
+    details: dict[str, Any] = line.details
+    attempt = _attempt(line) if "component" in details else None
+    return Line(line.at, kind, text, line.job, attempt, details.get("cluster"))
+
+
+def _forgot(now: Instant, cluster: str, count: int) -> Line:
+    directories = "The directory of a past attempt" if count == 1 else f"{count} directories of past attempts"
+    text = f"{directories} on {cluster} {'was' if count == 1 else 'were'} forgotten."
+    return Line(now, "directories_forgotten", text, cluster=cluster)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

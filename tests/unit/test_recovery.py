@@ -1,0 +1,218 @@
+"""What is told of a recovery: by snapshots and by what is committed afterwards, without a koalad."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent, SubmitComponent
+from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.job import Component, Debt, History, Job
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import MINUTE, Instant
+from koalapy.runtime.recovery import KEPT, Recovery
+
+NOW, LATER = Instant(1_000), Instant(2_000)
+ONE = ComponentRequest(processors=4, executable="true")
+ATTEMPT = AttemptId(JobId(7), 0, 1)
+
+
+def job(number: int, state: JobState, *components: ComponentState) -> Job:
+    request = Request(name="job", components=(ONE,) * len(components or (1,)))
+    made = tuple(
+        Component(index=i, request=ONE, state=each, cluster="delft", attempt=1, batch_id="41", gone=not each.live)
+        for i, each in enumerate(components or (ComponentState.WAITING,))
+    )
+    return Job(
+        id=JobId(number), owner="me", request=request, state=state, place=number, submitted_at=NOW, components=made
+    )
+
+
+RUNNING = job(7, JobState.RUNNING, ComponentState.RUNNING)
+AT_BARRIER = job(7, JobState.CLAIMING, ComponentState.AT_BARRIER, ComponentState.QUEUED)
+SUBMITTING = job(7, JobState.CLAIMING, ComponentState.SUBMITTING)
+SUBMIT = SubmitComponent(
+    cluster="delft",
+    attempt=ATTEMPT,
+    components=1,
+    request=ONE,
+    walltime=MINUTE,
+    barrier_timeout=MINUTE,
+    stage_in=(),
+    directory="/home/me",
+)
+CANCEL = CancelComponent(cluster="delft", attempt=ATTEMPT, batch_id="41")
+FORGET = ForgetComponent(cluster="delft", attempt=ATTEMPT)
+COLLECT = CollectOutput(job=JobId(7), sources=(("delft", ATTEMPT),), paths=("x",), directory="/home/me")
+DEBT = Debt(attempt=ATTEMPT, cluster="delft", batch_id="41", since=NOW)
+
+
+def recovery(*jobs: Job, outbox: tuple[Command, ...] = (), debts: tuple[Debt, ...] = ()) -> Recovery:
+    entries = tuple(OutboxEntry(number, command) for number, command in enumerate(outbox, 1))
+    return Recovery(NOW, Snapshot(instance=InstanceId("abcde"), jobs=jobs, outbox=entries, debts=debts))
+
+
+def told(kind: str, **details: Any) -> History:
+    return History(job=JobId(7), at=LATER, kind=kind, details=details)
+
+
+def of_attempt(kind: str, **details: Any) -> History:
+    return told(kind, component=0, attempt=1, cluster="delft", **details)
+
+
+def lines(made: Recovery, *history: History, **change: Any) -> list[tuple[str, str]]:
+    return [(line.kind, line.text) for line in made.committed(LATER, Change(history=history, **change))]
+
+
+def test_an_empty_store_has_nothing_to_recover() -> None:
+    (line,) = recovery().recovered.lines
+    assert (line.kind, line.text) == ("nothing_recovered", "Nothing was under way when koalad started.")
+
+
+def test_the_beginning_is_a_line_each_for_queue_outbox_and_debts() -> None:
+    made = recovery(
+        job(1, JobState.WAITING),
+        job(2, JobState.WAITING),
+        job(3, JobState.HELD),
+        job(4, JobState.RUNNING, ComponentState.RUNNING, ComponentState.DONE),
+        AT_BARRIER,
+        outbox=(SUBMIT, CANCEL, FORGET, COLLECT, FORGET),
+        debts=(DEBT,),
+    )
+    assert [(line.kind, line.text) for line in made.recovered.lines] == [
+        (
+            "queue_recovered",
+            "Jobs that were not over: 2 waiting, 1 held, 1 claiming, 1 running (1 job with components at a barrier).",
+        ),
+        (
+            "outbox_recovered",
+            "Outbox: 5 commands sent again, in doubt, as clusters connect: 1 submit, 1 cancel, 2 forget, 1 collect.",
+        ),
+        ("debts_recovered", "Debts: 1 attempt to be ended as clusters connect."),
+    ]
+    found = made.recovered
+    assert (found.attempts, found.unheard, found.commands, found.unconfirmed) == (3, 3, 5, 5)
+    assert (found.at, found.at_barrier, found.debts) == (NOW, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("by", "found", "how"),
+    [
+        ("wrapper", "running", "it runs"),
+        ("wrapper", "at_barrier", "it stands at its barrier"),
+        ("batch system", "queued", "it waits in the batch queue"),
+        ("batch system", "running", "its batch job runs"),
+        ("batch system", "frozen", "frozen, says its batch system"),
+    ],
+)
+def test_what_is_found_again_is_told_as_what(by: str, found: str, how: str) -> None:
+    made = recovery(RUNNING)
+    line = of_attempt("component_found", batch_id="41", found=found, by=by, was="running")
+    text = f"Attempt 7.0.1 on delft (batch job 41) was found again: {how}."
+    assert lines(made, line) == [("attempt_found", text)]
+    (_, last) = made.recovered.lines
+    assert (last.job, last.attempt, last.cluster, last.at) == (7, ATTEMPT, "delft", LATER)
+    assert made.recovered.unheard == 0
+
+
+def test_what_had_ended_meanwhile_is_told_with_its_exit_status() -> None:
+    made = recovery(RUNNING)
+    found = of_attempt("component_found", batch_id="41", found="ended", by="wrapper", was="running")
+    ended = of_attempt("component_ended", exit_status=3)
+    text = "Attempt 7.0.1 on delft (batch job 41) had ended meanwhile with exit status 3."
+    assert lines(made, found, ended) == [("attempt_ended", text)]
+
+
+def test_what_is_lost_without_a_sign_is_told() -> None:
+    made = recovery(RUNNING)
+    ended = of_attempt("component_ended", message="It was lost: no sign of it was found any more.")
+    text = "Attempt 7.0.1 on delft was not found again: It was lost: no sign of it was found any more."
+    assert lines(made, ended) == [("attempt_lost", text)]
+
+
+def test_what_ends_after_it_was_found_is_no_recovery() -> None:
+    made = recovery(RUNNING)
+    lines(made, of_attempt("component_found", batch_id="41", found="running", by="wrapper", was="running"))
+    assert lines(made, of_attempt("component_ended", exit_status=0), told("job_done")) == []
+
+
+def test_a_submit_in_doubt_is_told_by_its_answer() -> None:
+    made = recovery(SUBMITTING, outbox=(SUBMIT,))
+    text = "Attempt 7.0.1 on delft (batch job 41) is in its batch system; its submit was in doubt."
+    assert lines(made, of_attempt("component_submitted", batch_id="41"), confirmed=(1,)) == [
+        ("attempt_submitted", text)
+    ]
+    assert (made.recovered.unheard, made.recovered.unconfirmed) == (0, 0)
+    made = recovery(SUBMITTING, outbox=(SUBMIT,))
+    text = "Attempt 7.0.1 on delft is not in its batch system; its submit was in doubt: No such queue."
+    refused = of_attempt("submission_failed", message="No such queue.")
+    assert lines(made, refused, confirmed=(1,)) == [("attempt_refused", text)]
+
+
+def test_a_barrier_is_told_once_by_its_release() -> None:
+    made = recovery(AT_BARRIER)
+    assert lines(made, told("job_released", processes=8)) == [
+        ("job_released", "Job 7, which stood at its barrier, was released.")
+    ]
+    assert lines(made, told("job_stopping", outcome="done")) == []
+
+
+def test_a_barrier_is_told_once_by_its_giving_back() -> None:
+    made = recovery(AT_BARRIER)
+    stopping = told("job_stopping", outcome="submission_failure", message="After 2m delft had not started.")
+    text = "Job 7, which stood at its barrier, was given back: After 2m delft had not started."
+    assert lines(made, stopping) == [("job_given_back", text)]
+    assert lines(made, told("job_released", processes=8)) == []
+
+
+def test_a_barrier_of_a_job_that_came_later_is_no_recovery() -> None:
+    assert lines(recovery(), told("job_released", processes=8)) == []
+
+
+def test_what_is_cleaned_up_is_told() -> None:
+    stopping = replace(RUNNING, state=JobState.STOPPING)
+    made = recovery(stopping, outbox=(CANCEL, FORGET, FORGET), debts=())
+    assert lines(made, of_attempt("component_gone"), confirmed=(1,)) == [
+        ("attempt_cancelled", "Attempt 7.0.1 on delft was cleaned up: nothing of it is left.")
+    ]
+    assert lines(made, confirmed=(2, 3)) == [
+        ("directories_forgotten", "2 directories of past attempts on delft were forgotten.")
+    ]
+    assert lines(made, of_attempt("component_gone"), confirmed=(99,)) == []
+
+
+def test_a_settled_debt_is_told_and_the_directory_that_goes_with_it() -> None:
+    made = recovery(debts=(DEBT,))
+    settled = of_attempt("debt_settled", batch_id="41")
+    text = "Attempt 7.0.1 on delft (batch job 41) was owed, and is ended: nothing of it is left."
+    assert lines(made, settled, settled=(ATTEMPT,), sent=(OutboxEntry(9, FORGET),)) == [("debt_settled", text)]
+    assert lines(made, confirmed=(9,)) == [
+        ("directories_forgotten", "The directory of a past attempt on delft was forgotten.")
+    ]
+
+
+def test_output_that_was_being_brought_is_told() -> None:
+    made = recovery(RUNNING, outbox=(COLLECT,))
+    assert lines(made, told("output_collected")) == [
+        ("output_collected", "The output of job 7 was brought where it was to go.")
+    ]
+    assert lines(made, told("output_collected")) == []
+
+
+def test_the_lines_are_bounded_and_the_oldest_go() -> None:
+    made = recovery(debts=(DEBT,))
+    for _ in range(KEPT):
+        lines(made, of_attempt("debt_settled", batch_id="41"))
+    assert len(made.recovered.lines) == KEPT
+    assert made.recovered.dropped == 2
+    assert {line.kind for line in made.recovered.lines} == {"debt_settled"}
+
+
+def test_what_was_given_out_does_not_change_any_more() -> None:
+    made = recovery(RUNNING)
+    before = made.recovered
+    lines(made, of_attempt("component_found", batch_id="41", found="running", by="wrapper", was="running"))
+    assert len(before.lines) == 1
+    assert before.unheard == 1
