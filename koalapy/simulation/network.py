@@ -52,7 +52,7 @@ class Pipe:
             way.held_until = Instant(max(way.held_until, self._agenda.now + duration))
 
     def twist(self, how: str) -> None:
-        """The next message to the near end is `repeated`, `dropped`, or `late` (the one after it arrives first)."""
+        """The next numbered event to the near end is `repeated`, `dropped`, or `late` (what comes next is first)."""
         self._ways[1].twist = how
 
     def arrival(self, way: "_Way") -> Instant:
@@ -74,7 +74,9 @@ class _Way:
         sender._send, sender._close = self._send, self._close
 
     def _send(self, message: Json) -> None:
-        how, self.twist = self.twist, ""
+        how = ""
+        if self.twist and message["type"] == "event":
+            how, self.twist = self.twist, ""
         if how == "late":
             self._late.append(message)
             return

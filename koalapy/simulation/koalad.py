@@ -1,0 +1,218 @@
+"""The host of a simulated koalad: its disk, its clock, its user; koalad is killed and started again on it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from koalapy.driver import Delivery
+from koalapy.engine import Engine
+from koalapy.link.cluster import Cluster, Timing
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.commands import CollectOutput
+from koalapy.model.errors import KoalaError, Reason
+from koalapy.model.events import Event, JobSubmitted, OutputCollected
+from koalapy.model.identity import AttemptId, JobId, tag_of
+from koalapy.model.records import Step
+from koalapy.model.request import Request
+from koalapy.model.settings import Settings
+from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.scheduler.schedule import Policies
+from koalapy.simulation.agenda import Agenda
+from koalapy.simulation.dice import between, stream
+from koalapy.simulation.life import Life, Witness
+from koalapy.simulation.processes import Fuse
+from koalapy.simulation.uplink import Outside, Uplink
+from koalapy.store.contract import Store
+from koalapy.store.errors import StoreError, StoreFull
+
+OWNER = "me"
+SLOW_PINGS = Timing(ping=10.0, silence=30.0)  # a quarter of the messages would be pings otherwise
+_COLLECTING = (Duration(SECOND), Duration(20 * SECOND))  # what it takes to bring a job's output
+_COLLECT_AGAIN = Duration(15 * SECOND)
+_FULL = ("store_full", "The disk is full.", "Make room.")
+_FAILS = ("store_failed", "The disk does not answer.", "Look at the disk.")
+
+
+class OutsideWithConfig(Outside, Protocol):
+    def config(self) -> Mapping[str, Any]:
+        """The fields of the message ClusterConfig."""
+        ...
+
+
+class Nobody:
+    """Watches, and says nothing."""
+
+    def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
+
+    def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None: ...
+
+    def committed(self, change: Change, store: Store) -> None: ...
+
+    def sent(self, entry: OutboxEntry, doubt: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What stays the same from one life of koalad to the next. `open_store` opens the one store there is, again."""
+
+    settings: Settings
+    policies: Policies
+    open_store: Callable[[], Store]
+    timing: Timing = field(default_factory=lambda: SLOW_PINGS)
+
+
+class SimKoalad:
+    """`start` it; it may be killed, by `kill` or when `fuse` has burnt down, and started again.
+
+    The fuse's steps are: a batch is taken, a commit begins, a commit is done, a command or an acknowledgement leaves.
+    `accepted`: the jobs that the user was told the number of, whatever became of koalad since.
+    """
+
+    def __init__(
+        self, agenda: Agenda, seed: int, installation: Installation, clusters: Mapping[str, OutsideWithConfig]
+    ) -> None:
+        self.agenda = agenda
+        self.fuse = Fuse()
+        self.witness: Witness = Nobody()
+        self.disk_full = False
+        self.commits_to_fail = 0
+        self.lossy = False
+        self.accepted: list[JobId] = []
+        self.starts = 0
+        self.life: Life | None = None
+        self._seed, self._installed, self._clusters = seed, installation, clusters
+        self._dice = stream(seed, "koalad")
+        self._clock_ahead = self._ahead = Duration(0)
+        self.store = installation.open_store()
+
+    # ---- its lives
+
+    @property
+    def alive(self) -> bool:
+        return self.life is not None and self.life.process.alive
+
+    @property
+    def engine(self) -> Engine | None:
+        """The living koalad's."""
+        return self.life.engine if self.life is not None and self.alive else None
+
+    def start(self) -> None:
+        """Nothing happens if it lives."""
+        if self.alive:
+            return
+        if self.life is not None:
+            self.store = self._installed.open_store()
+        self.starts += 1
+        self._ahead = self._clock_ahead
+        snapshot = self.store.load()
+        engine = Engine(self._installed.settings, self._installed.policies, snapshot)
+        life = self.life = Life(self, self.store, engine, snapshot)
+        self.witness.started(snapshot, engine)
+        life.start({name: self._link(life, name) for name in self._clusters}, self._collect_soon)
+
+    def kill(self) -> None:
+        """SIGKILL. Its store is as the last commit left it."""
+        if self.life is not None:
+            self.life.process.kill()
+
+    def now(self) -> Instant:
+        """koalad's clock: what the system's clock said at its start, and what has passed since."""
+        return Instant(self.agenda.now + self._ahead)
+
+    def jump(self, ahead: Duration) -> None:
+        """The system's clock is so far ahead of the world's from now on. koalad sees it when it is started."""
+        self._clock_ahead = ahead
+
+    # ---- its disk
+
+    def may_commit(self) -> None:
+        if self.disk_full:
+            raise StoreFull(*_FULL)
+        if self.commits_to_fail > 0:
+            self.commits_to_fail -= 1
+            raise StoreError(*_FAILS)
+
+    # ---- its user
+
+    def submit(self, request: Request, key: str = "") -> bool:
+        """False if it was refused at once. The number comes later, into `accepted`, or never; then ask again."""
+        if not self.alive or self._stuck:
+            return False
+        known = self.store.job_of_key(OWNER, key) if key else None
+        if known is not None:
+            self._accept(known)
+            return True
+        return self.tell(JobSubmitted(request=request, owner=OWNER, key=key), after=self._made(key))
+
+    def tell(self, *events: Event, after: Callable[[Step], None] | None = None) -> bool:
+        """What a user asks for. False if koalad does not take it."""
+        if self.life is None or not self.alive or self._stuck:
+            return False
+        self.life.deliver(Delivery(events=events, after=after))
+        return True
+
+    @property
+    def _stuck(self) -> bool:
+        return self.life is not None and self.life.stuck
+
+    def _made(self, key: str) -> Callable[[Step], None]:
+        def after(step: Step) -> None:
+            made = [job.id for job in step.jobs if job.key == key and job.submitted_at == self.now()]
+            found = made[0] if made else self.store.job_of_key(OWNER, key)
+            if found is not None:
+                self._accept(found)
+
+        return after
+
+    def _accept(self, job: JobId) -> None:
+        if job not in self.accepted:
+            self.accepted.append(job)
+
+    # ---- its links
+
+    def _link(self, life: Life, name: str) -> Uplink:
+        outside = self._clusters[name]
+        instance = self.store.instance
+        cluster = Cluster(
+            name=name, instance=instance, config=dict(outside.config()), grace=self._installed.settings.grace,
+            timing=self._installed.timing,
+        )  # fmt: skip
+        return Uplink(cluster, outside, life, stream(self._seed, f"link {name} {self.starts}"))
+
+    # ---- the output of jobs
+
+    def _collect_soon(self, number: int, command: CollectOutput) -> None:
+        life = self.life
+        assert life is not None
+        life.after(between(self._dice, *_COLLECTING), lambda: self._collect(life, number, command))
+
+    def _collect(self, life: Life, number: int, command: CollectOutput) -> None:
+        """One that needs a cluster out of reach waits for it."""
+        try:
+            missing = [path for path in command.paths if not self._found(life, command, path)]
+        except KoalaError:
+            life.after(_COLLECT_AGAIN, lambda: self._collect(life, number, command))
+            return
+        message = f"No component left a file {', '.join(missing)} in its working directory."
+        reason = Reason("no_output_file", "request", message, "Correct `stage_out`.") if missing else None
+        del life.collecting[number]
+        life.deliver(Delivery(events=(OutputCollected(job=command.job, reason=reason),), confirmed=(number,)))
+
+    def _found(self, life: Life, command: CollectOutput, path: str) -> bool:
+        return any(self._has(life, cluster, attempt, path) for cluster, attempt in command.sources)
+
+    def _has(self, life: Life, cluster: str, attempt: AttemptId, path: str) -> bool:
+        """Raises TransientError where it cannot be known now."""
+        life.links[cluster].must_be_connected()
+        return path in self._clusters[cluster].stat(tag_of(self.store.instance, attempt), [path])
+
+    # ---- rest
+
+    @property
+    def at_rest(self) -> bool:
+        """It lives, and has nothing to do nor to wait for."""
+        life = self.life
+        if life is None or not self.alive or life.stuck or life.inbox or life.collecting:
+            return False
+        records = life.engine.records
+        return not records.jobs and not records.debts and not self.store.load().outbox

@@ -1,0 +1,205 @@
+"""One life of a simulated koalad, from a start to the next kill: the real driver over real engine, store and links."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Protocol
+
+from koalapy.driver import Delivery, Driver
+from koalapy.engine import Engine
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.commands import CollectOutput, WatchCluster
+from koalapy.model.errors import KoalaError
+from koalapy.model.identity import AttemptId
+from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
+from koalapy.simulation.agenda import Agenda, Entry
+from koalapy.simulation.processes import Fuse, Process
+from koalapy.simulation.uplink import Uplink
+from koalapy.store.contract import Store
+
+_BATCH = 500  # deliveries; a larger flood is handled in several commits
+_RETRY = Duration(SECOND)  # between tries to commit while the store is failing
+_CONNECTS = 1 << 32  # of one koalad, so that the next one's epochs are higher
+_IDLE_TURNS = 50  # wake-ups at one instant that change nothing: time alone makes a busy loop
+
+
+class Witness(Protocol):
+    """Whoever watches koalad, across its lives. No call changes anything."""
+
+    def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
+
+    def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
+        """koalad takes this batch; `now` is its clock's."""
+        ...
+
+    def committed(self, change: Change, store: Store) -> None: ...
+
+    def sent(self, entry: OutboxEntry, doubt: bool) -> None:
+        """It is about to leave for its cluster."""
+        ...
+
+
+class Host(Protocol):
+    """The machine that koalad runs on, and what may befall it."""
+
+    agenda: Agenda
+    fuse: Fuse
+    witness: Witness
+    lossy: bool  # what koalad has just said is lost with it
+
+    def now(self) -> Instant: ...
+
+    def may_commit(self) -> None:
+        """Raises KoalaError while the disk is full."""
+        ...
+
+
+class Life:
+    """`start` it once. It is its own driver's store and links: it may fail, or be killed, between any two steps."""
+
+    def __init__(self, host: Host, store: Store, engine: Engine, snapshot: Snapshot) -> None:
+        self.agenda = host.agenda
+        self.process = Process(host.agenda, [host.fuse])
+        self.stuck = False  # the store is failing: nothing new is taken up
+        self.links: dict[str, Uplink] = {}
+        self.inbox: list[Delivery] = []
+        self.collecting: dict[int, CollectOutput] = {}
+        self._host, self._store, self._witness = host, store, host.witness
+        self._collect: Callable[[int, CollectOutput], None] = lambda number, command: None
+        self._epochs = count(store.epoch * _CONNECTS + 1)
+        self._turn: Entry | None = None  # when the driver's thread goes on
+        self._idle_turns = 0
+        self.driver = Driver(engine, self, self, self, snapshot.outbox, store.next_number)
+        self.process.on_death(self._died)
+
+    @property
+    def engine(self) -> Engine:
+        return self.driver.engine
+
+    def start(self, links: dict[str, Uplink], collect: Callable[[int, CollectOutput], None]) -> None:
+        self.links, self._collect = links, collect
+        self.enter(self._begin)
+
+    def _begin(self) -> None:
+        self.driver.start()
+        self._go([])
+        for link in self.links.values():
+            link.start()
+
+    # ---- what happens to it
+
+    def enter(self, call: Callable[[], None]) -> None:
+        self.process.run(call)
+
+    def after(self, delay: Duration, call: Callable[[], None]) -> Entry:
+        return self.process.after(delay, call)
+
+    def now(self) -> Instant:
+        return self._host.now()
+
+    def deliver(self, delivery: Delivery) -> None:
+        """As the driver's thread hears of it: soon, in the order of arrival."""
+        self.inbox.append(delivery)
+        if not self.stuck and len(self.inbox) == 1:
+            self._turn_at(self.agenda.now)
+
+    # ---- the driver's thread
+
+    def _turn_at(self, when: Instant) -> None:
+        if self._turn is not None and self._turn.call is not None and self._turn.at == when:
+            return
+        self.agenda.cancel(self._turn)
+        self._turn = self.agenda.at(when, lambda: self.enter(self._take_turn))
+
+    def _take_turn(self) -> None:
+        if self.stuck:
+            self._try(self.driver.retry)
+            return
+        batch = self.inbox[:_BATCH]
+        del self.inbox[:_BATCH]
+        self._go(batch)
+
+    def _go(self, batch: list[Delivery]) -> None:
+        self.process.step()
+        self._witness.deciding(self.now(), batch)
+        self._try(lambda: self.driver.step(batch))
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except KoalaError:
+            self.stuck = True
+            self._turn_at(Instant(self.agenda.now + _RETRY))
+        else:
+            self.stuck = False
+            self._plan()
+
+    def _plan(self) -> None:
+        wakeup = self.driver.next_wakeup()
+        if self.inbox:
+            self._turn_at(self.agenda.now)
+        elif wakeup is None:
+            self.agenda.cancel(self._turn)
+            self._idle_turns = 0
+        else:
+            ahead = wakeup - self.now()
+            self._idle_turns = self._idle_turns + 1 if ahead <= 0 else 0
+            if self._idle_turns > _IDLE_TURNS:
+                raise AssertionError(f"koalad is woken again and again for {wakeup}, and does nothing")
+            self._turn_at(Instant(self.agenda.now + max(ahead, MILLISECOND)))
+
+    # ---- its store
+
+    def commit(self, change: Change) -> None:
+        self._host.may_commit()
+        self._idle_turns = 0
+        self.process.step()
+        self._store.commit(change)
+        self._witness.committed(change, self._store)
+        self.process.step()
+
+    # ---- its links
+
+    def send(self, entry: OutboxEntry, doubt: bool) -> None:
+        self.process.step()
+        command = entry.command
+        self._witness.sent(entry, doubt)
+        if isinstance(command, CollectOutput):
+            if entry.number not in self.collecting:
+                self.collecting[entry.number] = command
+                self._collect(entry.number, command)
+        elif not isinstance(command, WatchCluster) and command.cluster in self.links:
+            self.links[command.cluster].send(entry.number, command, doubt)
+
+    def watch(self, command: WatchCluster) -> None:
+        self.process.step()
+        if command.cluster in self.links:
+            self.links[command.cluster].watch(command.urgent)
+
+    def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
+        self.process.step()
+        self.links[cluster].acknowledge(epoch, number)
+
+    def next_epoch(self) -> int:
+        return next(self._epochs)
+
+    def known(self, cluster: str) -> list[tuple[AttemptId, str]]:
+        return known(self.engine, cluster)
+
+    # ---- its end
+
+    def _died(self) -> None:
+        """What it has said before may still arrive, unless it is lost with its host's connection."""
+        self.agenda.cancel(self._turn)
+        self._store.close()
+        for link in self.links.values():
+            if link.pipe is not None and self._host.lossy:
+                link.pipe.cut()
+            elif link.pipe is not None:
+                link.pipe.near.close()
+
+
+def known(engine: Engine, cluster: str) -> list[tuple[AttemptId, str]]:
+    """Every attempt that may have something on the cluster, and its batch id if that is known."""
+    records = engine.records
+    live = [(job.attempt_of(component), component.batch_id) for job, component in records.live(cluster)]
+    return live + [(debt.attempt, debt.batch_id) for debt in records.debts.values() if debt.cluster == cluster]

@@ -1,0 +1,32 @@
+"""What a simulated program does, as the arguments of its component say: it runs for a while, leaves files, and ends."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from koalapy.model.units import SECOND, Duration
+
+EXECUTABLE = "./program"
+MISSING = "./missing"  # an executable that no attempt has: a node finds so before its barrier
+
+
+class Behaviour(NamedTuple):
+    """`runs` counts from its start; `files` are what it leaves in its working directory if it ends by itself.
+
+    A `deaf` program does not heed SIGTERM: it runs on until it is killed.
+    """
+
+    runs: Duration = Duration(10 * SECOND)
+    exit_status: int = 0
+    deaf: bool = False
+    files: tuple[str, ...] = ()
+
+
+def arguments_of(behaviour: Behaviour) -> tuple[str, ...]:
+    deaf = "deaf" if behaviour.deaf else "heeds"
+    return (f"{behaviour.runs}", f"{behaviour.exit_status}", deaf, *behaviour.files)
+
+
+def behaviour_of(arguments: Sequence[str]) -> Behaviour:
+    """The inverse of `arguments_of`."""
+    runs, status, deaf, *files = arguments
+    return Behaviour(Duration(int(runs)), int(status), deaf == "deaf", tuple(files))

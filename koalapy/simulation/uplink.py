@@ -1,0 +1,216 @@
+"""koalad's end of the way to one simulated cluster: logs in, talks for as long as it can, and logs in again.
+
+It does on the agenda what `koalapy.runtime.link` does on threads, over the same conversation.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Protocol
+
+from koalapy_adapters.messages import MessageError, from_json, to_json
+
+import koalapy
+from koalapy.driver import Delivery
+from koalapy.link.cluster import Cluster
+from koalapy.link.conversation import Conversation, Heard, Messages
+from koalapy.link.outstanding import ComponentCommand
+from koalapy.model.commands import SubmitComponent
+from koalapy.model.errors import KoalaError, Reason, TransientError
+from koalapy.model.events import ClusterLost
+from koalapy.model.identity import AttemptId
+from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
+from koalapy.simulation.agenda import Agenda, Entry
+from koalapy.simulation.dice import between
+from koalapy.simulation.network import End, Json, Pipe
+
+_CUT = Reason("cut", "transient", "The connection was lost.", "koalad connects again by itself.")
+_LOGIN = (Duration(SECOND // 2), Duration(4 * SECOND))  # what a login and the push over it take
+_LATENCY = (MILLISECOND, Duration(100 * MILLISECOND))
+_STAGING = (Duration(10 * MILLISECOND), Duration(2 * SECOND))  # what it takes to store an attempt's files
+MISSING_FILE = "missing"  # a file to be staged in that koalad's host does not have
+
+
+class Outside(Protocol):
+    """A cluster as koalad sees it."""
+
+    name: str
+
+    def login(self, end: End) -> None:
+        """The far end of a connection; a KCM holds it from now on. Raises TransientError where it is out of reach."""
+        ...
+
+    def stage(self, path: str) -> list[Any]:
+        """Store the file: what Submit says of it. Raises KoalaError."""
+        ...
+
+    def stat(self, tag: str, paths: Sequence[str]) -> dict[str, int]:
+        """The sizes of those that the attempt has left. Raises KoalaError."""
+        ...
+
+
+class Around(Protocol):
+    """What an uplink asks of its koalad. What is entered in `after` does not happen once koalad is dead."""
+
+    agenda: Agenda
+
+    def now(self) -> Instant: ...
+
+    def after(self, delay: Duration, call: Callable[[], None]) -> Entry: ...
+
+    def enter(self, call: Callable[[], None]) -> None: ...
+
+    def deliver(self, delivery: Delivery) -> None: ...
+
+    def next_epoch(self) -> int: ...
+
+    def known(self, cluster: str) -> list[tuple[AttemptId, str]]: ...
+
+
+class Uplink:
+    """What is sent while it is not connected is dropped: the driver sends it again after ClusterConnected."""
+
+    def __init__(self, cluster: Cluster, outside: Outside, around: Around, dice: Random) -> None:
+        self.pipe: Pipe | None = None
+        self.connected = False  # the KCM has said Welcome
+        self._cluster, self._outside, self._around, self._dice = cluster, outside, around, dice
+        self._talk: Conversation | None = None
+        self._reason: Reason | None = None  # why it was lost, while it is
+        self._urgent = False
+        self._tries = 0
+        self._heard_at = self._logged_in_at = Instant(0)
+        self._tick: Entry | None = None
+
+    def start(self) -> None:
+        self._around.after(between(self._dice, *_LOGIN), self._log_in)
+
+    # ---- for the driver
+
+    def send(self, number: int, command: ComponentCommand, doubt: bool) -> None:
+        talk = self._talk
+        if talk is None or not self.connected or not talk.begin(number, command):
+            return
+        if isinstance(command, SubmitComponent) and command.stage_in:
+            stage = lambda: self._stage(talk, number, command, doubt)  # noqa: E731
+            self._around.after(between(self._dice, *_STAGING), stage)
+        else:
+            self._say(talk.say(number, doubt))
+
+    def watch(self, urgent: bool) -> None:
+        self._urgent = urgent
+        if self._talk is not None and self.connected:
+            self._say(self._talk.watch(urgent))
+
+    def acknowledge(self, epoch: int, number: int) -> None:
+        if self._talk is not None:
+            self._say(self._talk.acknowledge(epoch, number))
+
+    def must_be_connected(self) -> None:
+        """Raises TransientError if it is not."""
+        if not self.connected:
+            raise TransientError("not_connected", f"{self._cluster.name} is not connected.", "Wait a moment.")
+
+    # ---- one session
+
+    def _log_in(self) -> None:
+        pipe = Pipe(self._around.agenda, lambda: between(self._dice, *_LATENCY))
+        try:
+            self._outside.login(pipe.far)
+        except KoalaError as error:
+            self._lost(error.reason)
+            return
+        self.pipe = pipe
+        pipe.near.on_message = lambda message: self._around.enter(lambda: self._heard(pipe, message))
+        pipe.near.on_closed = lambda: self._around.enter(lambda: self._ended(pipe, _CUT))
+        self._talk = Conversation(self._cluster, self._around.next_epoch())
+        self._heard_at = self._logged_in_at = self._around.agenda.now
+        self._say(self._talk.hello(self._around.now(), koalapy.__version__, self._around.known(self._cluster.name)))
+        self._tick = self._around.after(self._seconds(self._cluster.timing.ping), lambda: self._ticked(pipe))
+
+    def _heard(self, pipe: Pipe, json: Json) -> None:
+        if pipe is not self.pipe or self._talk is None:
+            return
+        self._heard_at = self._around.agenda.now
+        try:
+            heard = self._talk.heard(self._around.now(), from_json(json))
+        except MessageError as error:
+            self._end(pipe, Reason("garbled", "ours", f"The KCM cannot be understood: {error}."))
+            return
+        self._act(heard)
+
+    def _act(self, heard: Heard) -> None:
+        self._say(heard.messages)
+        if heard.welcome is not None:
+            self.connected, self._reason = True, None
+            if self._urgent and self._talk is not None:
+                self._say(self._talk.watch(True))
+        for delivery in heard.deliveries:
+            self._around.deliver(delivery)
+
+    def _ticked(self, pipe: Pipe) -> None:
+        if pipe is not self.pipe or self._talk is None:
+            return
+        why = self._talk.given_up(Duration(self._around.agenda.now - self._heard_at))
+        if why is not None:
+            self._end(pipe, why)
+            return
+        self._say((self._talk.ping(self._around.now()),))
+        self._tick = self._around.after(self._seconds(self._cluster.timing.ping), lambda: self._ticked(pipe))
+
+    def _stage(self, talk: Conversation, number: int, command: SubmitComponent, doubt: bool) -> None:
+        if talk is not self._talk:
+            return
+        try:
+            staged = [self._outside.stage(path) for path in command.stage_in if _is_there(path)]
+        except KoalaError as error:
+            if error.reason.whose != "transient":
+                self._act(talk.not_staged(number, error.reason, doubt))
+            return
+        missing = [path for path in command.stage_in if not _is_there(path)]
+        if missing:
+            message = f"{missing[0]} is to be staged in, but cannot be found."
+            reason = Reason("no_such_file", "request", message, "Correct `stage_in`, or make the file.")
+            self._act(talk.not_staged(number, reason, doubt))
+        else:
+            self._say(talk.say(number, doubt, staged))
+
+    def _say(self, messages: Messages) -> None:
+        if self.pipe is not None:
+            for message in messages:
+                self.pipe.near.send(to_json(message))
+
+    # ---- its end
+
+    def _end(self, pipe: Pipe, why: Reason) -> None:
+        pipe.near.close()
+        self._ended(pipe, why)
+
+    def _ended(self, pipe: Pipe, why: Reason) -> None:
+        if pipe is not self.pipe:
+            return
+        self.pipe, self._talk, self.connected = None, None, False
+        self._around.agenda.cancel(self._tick)
+        if self._around.agenda.now - self._logged_in_at >= self._seconds(self._cluster.timing.settled):
+            self._tries = 0
+        self._lost(why)
+
+    def _lost(self, reason: Reason) -> None:
+        """Tell the driver, but for the same reason once only; and try again."""
+        if self._reason != reason:
+            self._reason = reason
+            self._around.deliver(Delivery(events=(ClusterLost(cluster=self._cluster.name, reason=reason),)))
+        self._around.after(self._wait(), self.start)
+
+    def _wait(self) -> Duration:
+        """Grows from `retry_first`, doubled at each try, to `retry_max`; up to a quarter less."""
+        timing = self._cluster.timing
+        most = min(timing.retry_first * 2.0 ** min(self._tries, 30), timing.retry_max)
+        self._tries += 1
+        return self._seconds(most * self._dice.uniform(0.75, 1.0))
+
+    @staticmethod
+    def _seconds(seconds: float) -> Duration:
+        return Duration(round(seconds * SECOND))
+
+
+def _is_there(path: str) -> bool:
+    return path != MISSING_FILE
