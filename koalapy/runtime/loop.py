@@ -22,6 +22,8 @@ T = TypeVar("T")
 _LOG = structlog.get_logger()
 _BATCH = 500  # deliveries; a larger flood is handled in several commits
 _RETRY_S = 1.0  # between tries to commit while the store is failing
+_CHECK_S = 5.0  # between looks at the store while there is nothing to commit
+TAKEN_OVER = "store_taken_over"  # the code of the one trouble that does not pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +35,27 @@ class _Question(Generic[T]):
 
 
 class DriverLoop:
-    """Owns the driver's thread. `trouble` says why nothing new is taken up; None while all is well."""
+    """Owns the driver's thread. `trouble` says why nothing new is taken up; None while all is well.
 
-    def __init__(self, driver: Driver, clock: SystemClock) -> None:
+    `check` raises KoalaError where the store could not be written to; `taken_over` hears, once, that another koalad
+    has the store for good.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        clock: SystemClock,
+        check: Callable[[], None] = lambda: None,
+        taken_over: Callable[[], None] = lambda: None,
+    ) -> None:
         self.trouble: Reason | None = None
         self._driver = driver
         self._clock = clock
+        self._check, self._taken_over = check, taken_over
+        self._checked_at = time.monotonic()
         self._inbox: queue.SimpleQueue[Delivery | _Question[object] | None] = queue.SimpleQueue()
         self._kept: deque[Delivery] = deque()  # what came while the store was failing
+        self._asked: deque[_Question[object]] = deque()  # to be answered after the step, or while it cannot be done
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
 
     def start(self) -> None:
@@ -72,54 +87,65 @@ class DriverLoop:
             _LOG.exception("driver_broke")
             advice = "Look at its log, report it, and start koalad anew: `koala down`, then `koala up`."
             self.trouble = Reason("broken", "ours", f"koalad's driver broke ({type(error).__name__}).", advice)
-            while self._answer_for(_RETRY_S):
-                self._kept.clear()
+            self._only_answer()
 
     def _drive(self) -> None:
         self._driver.start()
         running = self._step([])
         while running:
-            deliveries, questions, running = self._gather()
-            running = self._step(deliveries) and running
-            for question in questions:
-                _reply(question, self._driver.engine)
+            deliveries, running = self._gather()
+            running = self._step(deliveries) and self._look_at_store() and running
+            self._answer()
 
-    def _gather(self) -> tuple[list[Delivery], list[_Question[object]], bool]:
-        """Wait for something to do; then take all that is there."""
+    def _gather(self) -> tuple[list[Delivery], bool]:
+        """Wait for something to do; then take all that is there. False if the loop is to stop."""
         deliveries = [self._kept.popleft() for _ in range(min(_BATCH, len(self._kept)))]
-        questions: list[_Question[object]] = []
         try:
             item = self._inbox.get(timeout=0.0 if deliveries else self._patience())
             while item is not None:
                 if isinstance(item, Delivery):
                     deliveries.append(item)
                 else:
-                    questions.append(item)
+                    self._asked.append(item)
                 if len(deliveries) >= _BATCH:
-                    return deliveries, questions, True
+                    return deliveries, True
                 item = self._inbox.get_nowait()
         except queue.Empty:
-            return deliveries, questions, True
-        return deliveries, questions, False
+            return deliveries, True
+        return deliveries, False
 
-    def _patience(self) -> float | None:
-        wakeup = self._driver.next_wakeup()
-        return None if wakeup is None else max(0.0, (wakeup - self._clock.now()) / SECOND)
+    def _patience(self) -> float:
+        wakeup, until_check = self._driver.next_wakeup(), self._checked_at + _CHECK_S - time.monotonic()
+        until = until_check if wakeup is None else min(until_check, (wakeup - self._clock.now()) / SECOND)
+        return max(0.0, until)
 
     def _step(self, deliveries: list[Delivery]) -> bool:
+        return self._until_done(lambda: self._driver.step(deliveries), self._driver.retry)
+
+    def _look_at_store(self) -> bool:
+        """Now and then, so that a koalad that was replaced ends even if nothing happens to it."""
+        if time.monotonic() - self._checked_at < _CHECK_S:
+            return True
+        done = self._until_done(self._check, self._check)
+        self._checked_at = time.monotonic()
+        return done
+
+    def _until_done(self, act: Callable[[], None], retry: Callable[[], None]) -> bool:
         """A failing store stops everything here: what was accepted stays in memory and is tried again.
 
         False if the loop was stopped meanwhile; then what could not be committed is lost, as by a crash.
         """
-        commit: Callable[[], None] = lambda: self._driver.step(deliveries)  # noqa: E731
         while True:
             try:
-                commit()
+                act()
             except KoalaError as error:
+                if error.reason.code == TAKEN_OVER:
+                    self._give_up(error.reason)
+                    return False
                 if self.trouble is None:
                     _LOG.error("store_failing", reason=str(error))
                 self.trouble = error.reason
-                commit = self._driver.retry
+                act = retry
                 if not self._answer_for(_RETRY_S):
                     return False
             else:
@@ -128,8 +154,20 @@ class DriverLoop:
                 self.trouble = None
                 return True
 
+    def _give_up(self, reason: Reason) -> None:
+        """The jobs are another's now: nothing more is done for them here, until this loop is stopped."""
+        _LOG.error("taken_over", reason=str(reason))
+        self.trouble = reason
+        self._taken_over()
+        self._only_answer()
+
+    def _only_answer(self) -> None:
+        while self._answer_for(_RETRY_S):
+            self._kept.clear()
+
     def _answer_for(self, seconds: float) -> bool:
         """Answer questions for so long, and keep all else for later. False if the loop is to stop."""
+        self._answer()
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             try:
@@ -141,12 +179,14 @@ class DriverLoop:
             if isinstance(item, Delivery):
                 self._kept.append(item)
             else:
-                _reply(item, self._driver.engine)
+                self._asked.append(item)
+                self._answer()
         return True
 
-
-def _reply(question: _Question[object], engine: Engine) -> None:
-    try:
-        question.answer.set_result(question.ask(engine))
-    except Exception as error:
-        question.answer.set_exception(error)
+    def _answer(self) -> None:
+        while self._asked:
+            question = self._asked.popleft()
+            try:
+                question.answer.set_result(question.ask(self._driver.engine))
+            except Exception as error:
+                question.answer.set_exception(error)

@@ -1,0 +1,192 @@
+"""The driver's thread: many events a commit, and a store that fails, is mended, or has been taken over."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from koalapy.driver import Delivery, Driver
+from koalapy.engine import Engine
+from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.commands import WatchCluster
+from koalapy.model.events import JobSubmitted
+from koalapy.model.records import Step
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.settings import Settings
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
+from koalapy.runtime import loop as loops
+from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.loop import DriverLoop
+from koalapy.scheduler.schedule import Policies
+from koalapy.store.contract import Store
+from koalapy.store.memory import MemoryStore
+from koalapy.store.open import FILE_NAME
+from koalapy.store.sql import SqlStore
+from koalapy.store.sqlite import SqliteFile
+
+SETTINGS = Settings(clusters=(ClusterSettings(name="alpha", batch="slurm"),))
+REQUEST = Request(name="job", components=(ComponentRequest(processors=4, executable="true"),))
+PATIENCE_S = 60
+
+
+class Nowhere:
+    """Links to clusters that are never connected."""
+
+    def send(self, entry: OutboxEntry, doubt: bool) -> None:
+        raise AssertionError(entry)
+
+    def watch(self, command: WatchCluster) -> None:
+        raise AssertionError(command)
+
+    def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
+        raise AssertionError(cluster)
+
+
+class Gate:
+    """A store whose commits wait until they are let through, and are counted."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.began, self.open = threading.Event(), threading.Event()
+        self.sizes: list[int] = []
+
+    def commit(self, change: Change) -> None:
+        self.began.set()
+        assert self.open.wait(PATIENCE_S)
+        self._store.commit(change)
+        self.sizes.append(len(change.jobs))
+
+
+def loop_over(store: Store, through: Gate | None = None, **calls: object) -> DriverLoop:
+    engine = Engine(SETTINGS, Policies(worst_fit, fpfs), store.load())
+    clock = SystemClock()
+    driver = Driver(engine, through or store, Nowhere(), clock)
+    return DriverLoop(driver, clock, **calls)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    made = SqlStore(SqliteFile(tmp_path / FILE_NAME, busy_timeout_s=0.05))
+    yield made
+    made.close()
+
+
+def submit(loop: DriverLoop, key: str) -> "Future[Step]":
+    done: Future[Step] = Future()
+    loop.deliver(Delivery((JobSubmitted(request=REQUEST, owner="mona", key=key),), after=done.set_result))
+    return done
+
+
+def test_what_comes_in_during_a_commit_shares_the_next(store: SqlStore) -> None:
+    gate = Gate(store)
+    loop = loop_over(store, gate)
+    loop.start()
+    first = submit(loop, "first")
+    assert gate.began.wait(PATIENCE_S)
+    with_it = [submit(loop, f"{number}") for number in range(1200)]  # more than a batch
+    gate.open.set()
+    ids = [done.result(PATIENCE_S) for done in [first, *with_it]]
+    loop.stop()
+    assert len(ids) == len(store.jobs()) == 1201
+    assert gate.sizes == [1, 500, 500, 200]
+
+
+def test_a_thousand_clients_at_once_need_few_commits(store: SqlStore) -> None:
+    gate = Gate(store)
+    gate.open.set()
+    loop = loop_over(store, gate)
+    loop.start()
+    start = threading.Barrier(20)
+    accepted: list[str] = []
+
+    def client(name: int) -> None:
+        start.wait(PATIENCE_S)
+        flight = {f"{name}-{number}": submit(loop, f"{name}-{number}") for number in range(50)}
+        for key, done in flight.items():
+            done.result(PATIENCE_S)
+            accepted.append(key)
+
+    clients = [threading.Thread(target=client, args=(name,)) for name in range(20)]
+    for each in clients:
+        each.start()
+    for each in clients:
+        each.join(PATIENCE_S)
+    loop.stop()
+    assert sorted(job.key for job in store.jobs()) == sorted(accepted)
+    assert len(accepted) == sum(gate.sizes) == 1000
+    assert len(gate.sizes) <= 200, gate.sizes
+
+
+def test_a_file_that_another_program_keeps_locked_costs_nothing(
+    store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "_RETRY_S", 0.01)
+    loop = loop_over(store)
+    loop.start()
+    submit(loop, "before").result(PATIENCE_S)
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waiting = [submit(loop, "meanwhile"), submit(loop, "also")]
+    while loop.trouble is None:
+        loop.ask(lambda engine: None)
+    assert loop.trouble.code == "store_busy"
+    assert not any(done.done() for done in waiting)
+    other.execute("ROLLBACK")
+    other.close()
+    for done in waiting:
+        done.result(PATIENCE_S)
+    loop.stop()
+    assert loop.trouble is None
+    assert [job.key for job in store.jobs()] == ["before", "meanwhile", "also"]
+
+
+def test_an_idle_koalad_notices_that_its_store_is_locked(
+    store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "_RETRY_S", 0.01)
+    monkeypatch.setattr(loops, "_CHECK_S", 0.01)
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    loop = loop_over(store, check=store.check)
+    other.execute("BEGIN IMMEDIATE")
+    loop.start()
+    while loop.trouble is None:
+        loop.ask(lambda engine: None)
+    assert loop.trouble.code == "store_busy"
+    other.execute("ROLLBACK")
+    other.close()
+    while loop.trouble is not None:
+        loop.ask(lambda engine: None)
+    loop.stop()
+
+
+@pytest.mark.parametrize("by_commit", [True, False], ids=["when it commits", "though it is idle"])
+def test_a_koalad_that_was_taken_over_is_told_once_and_only_answers(
+    by_commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "_CHECK_S", 60.0 if by_commit else 0.01)
+    first = MemoryStore()
+    heard: list[str] = []
+    told = threading.Event()
+
+    def taken_over() -> None:
+        heard.append("taken over")
+        told.set()
+
+    loop = loop_over(first, check=first.check, taken_over=taken_over)
+    second = first.reopened()
+    loop.start()
+    refused = [submit(loop, "late")] if by_commit else []
+    assert told.wait(PATIENCE_S)
+    refused += [submit(loop, "later")]
+    assert loop.ask(lambda engine: engine.job(engine.records.counters.next_job)) is None
+    assert loop.trouble is not None
+    assert loop.trouble.code == loops.TAKEN_OVER
+    loop.stop()
+    assert heard == ["taken over"]
+    assert not any(done.done() for done in refused)
+    assert second.jobs() == []
