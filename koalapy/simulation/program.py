@@ -1,7 +1,8 @@
 """What a simulated program does, as the arguments of its component say: it runs for a while, leaves files, and ends."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from koalapy.model.units import SECOND, Duration
 
@@ -30,3 +31,22 @@ def behaviour_of(arguments: Sequence[str]) -> Behaviour:
     """The inverse of `arguments_of`."""
     runs, status, deaf, *files = arguments
     return Behaviour(Duration(int(runs)), int(status), deaf == "deaf", tuple(files))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a program will do on a node; `found`: its executable is there."""
+
+    found: bool
+    duration: Duration = Duration(0)
+    exit_status: int = 0
+    stubborn: bool = False
+    writes: tuple[str, ...] = ()
+
+
+def plan_of(program: dict[str, Any]) -> Plan:
+    """`program`: messages.Program as JSON."""
+    if program["executable"] != EXECUTABLE:
+        return Plan(False)
+    behaviour = behaviour_of(program["arguments"])
+    return Plan(True, behaviour.runs, behaviour.exit_status, behaviour.deaf, behaviour.files)
