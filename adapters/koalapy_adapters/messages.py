@@ -173,10 +173,38 @@ class Stat(NamedTuple):
     paths: List[str]
 
 
-class Unknown(NamedTuple):
-    """Tags of any store that this user has in queue or shared directory but `known` does not name. Answered by Done."""
+class Tags(NamedTuple):
+    """Which tags, of whichever store, this user has in queue and shared directory. Answered by Done.
+
+    Its details: `queue`, [tag, batch id, state] of each batch job that is not over (on the first page only),
+    `directories`, a page of tags in their order, those after the tag `after`, and `more`: whether others follow.
+    """
 
     id: int
+    after: str = ""
+
+
+class Examine(NamedTuple):
+    """What lies in the directories of these tags. Answered by Done.
+
+    Its details, of each that exists: `claim` ("" nobody's), `ended` (it left a record), `age_s`, and `heartbeat_age_s`,
+    None where no wrapper has been there.
+    """
+
+    id: int
+    tags: List[str]
+
+
+class Clean(NamedTuple):
+    """End what there is of a tag that koalad does not know, of whichever store, and remove its directory.
+
+    It is revoked first, then ended like a Cancel; the directory goes when nothing is left. Answered by Done then, which
+    may take as long as an orphan lives. Asked again meanwhile, it is done once and answered twice.
+    """
+
+    id: int
+    tag: str
+    batch_id: str = ""
 
 
 # ---- KCM to koalad ---------------------------------------------------------------------------------------------------
@@ -377,7 +405,9 @@ MESSAGES: Dict[str, Type[Any]] = {
         Store,
         Fetch,
         Stat,
-        Unknown,
+        Tags,
+        Examine,
+        Clean,
         Welcome,
         Submitted,
         Refused,

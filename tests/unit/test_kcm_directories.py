@@ -164,7 +164,42 @@ def test_tags_of_every_store_are_listed(directories: Directories) -> None:
     other = Directories(directories.shared, "zzzzz", "here", 1)
     other.create()
     other.revoke("kzzzzz000000001")
-    assert directories.tags() == [["abcde", TAG], ["zzzzz", "kzzzzz000000001"]]
+    os.makedirs(os.path.join(directories.shared, "aaaaa", TAG))  # where no store of koalapy would put it
+    assert directories.tags() == [TAG, "kzzzzz000000001"]
+
+
+def test_a_tag_of_another_store_can_be_looked_at_and_cleaned_up_but_not_used(directories: Directories) -> None:
+    other, tag = Directories(directories.shared, "zzzzz", "here", 1), "kzzzzz000000001"
+    other.create()
+    other.prepare(Component(tag, {}, "", []))
+    assert directories.token(tag) is None
+    assert other.token(tag)
+    with pytest.raises(RequestError):
+        directories.prepare(Component(tag, {}, "", []))
+    assert directories.inspect([tag]) == {tag: Sight()}
+    assert directories.revoke(tag)
+    assert not os.path.exists(os.path.join(directories.own, tag))
+    directories.remove(tag)
+    assert directories.tags() == []
+
+
+def test_what_lies_in_a_directory_is_told_with_its_age(directories: Directories) -> None:
+    directories.prepare(component())
+    here = Path(directories.attempt(TAG))
+    claims.take(str(here), claims.Claim(claims.CLAIMED, "its wrapper"))
+    old = directories.files.clock() - 3600
+    os.utime(here / "component.json", (old, old))
+    (here / "heartbeat").touch()
+    os.utime(here / "heartbeat", (old + 600, old + 600))
+    told = directories.examine([TAG, "kabcde000000002", "nonsense"])
+    assert set(told) == {TAG}
+    assert (told[TAG]["claim"], told[TAG]["ended"]) == ("claimed", False)
+    assert 3600 <= told[TAG]["age_s"] < 3700
+    assert 3000 <= told[TAG]["heartbeat_age_s"] < 3100
+    (here / "record.json").write_text("{}")
+    (here / "heartbeat").unlink()
+    told = directories.examine([TAG])
+    assert (told[TAG]["ended"], told[TAG]["heartbeat_age_s"]) == (True, None)
 
 
 def test_own_addresses_can_be_reached_by_others() -> None:

@@ -16,8 +16,10 @@ from koalapy_adapters.messages import (
     PROTOCOL,
     Beat,
     Cancel,
+    Clean,
     Done,
     Enter,
+    Examine,
     Fetch,
     Fetched,
     Forget,
@@ -33,7 +35,7 @@ from koalapy_adapters.messages import (
     Stat,
     Store,
     Submitted,
-    Unknown,
+    Tags,
     Welcome,
 )
 
@@ -317,9 +319,15 @@ def test_foreign_tags_are_listed(connect: Callable[[], Any]) -> None:
     assert first.hang_up() == 0
     second = connect()
     second.hello(epoch=2)
-    details = second.answer(Unknown).details
-    assert details["directories"] == [[INSTANCE, TAGS[0]]]
+    details = second.answer(Tags).details
+    assert details["directories"] == [TAGS[0]]
+    assert details["more"] is False
     assert [job[0] for job in details["queue"]] == [TAGS[0]]
+    assert second.answer(Tags, TAGS[0]).details == {"queue": [], "directories": [], "more": False}
+    examined = second.answer(Examine, [TAGS[0], TAGS[1]]).details
+    assert set(examined) == {TAGS[0]}
+    assert second.answer(Clean, TAGS[0], details["queue"][0][1])
+    assert second.answer(Tags).details == {"queue": [], "directories": [], "more": False}
 
 
 def test_nonsense_is_answered_and_survived(connect: Callable[[], Any]) -> None:

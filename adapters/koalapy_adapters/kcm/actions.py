@@ -91,10 +91,17 @@ class Remove(NamedTuple):
 
 
 class ListTags(NamedTuple):
-    """Name all tags in the shared directory and the queue but these. -> TagsListed"""
+    """Name the tags in the shared directory after this one; before the first also those in the queue. -> Listed"""
 
     id: int
-    known: List[str]
+    after: str
+
+
+class ExamineTags(NamedTuple):
+    """Say what lies in the directories of these tags, of whichever store. -> Listed"""
+
+    id: int
+    tags: List[str]
 
 
 class Quit(NamedTuple):
@@ -181,7 +188,9 @@ class Removed(NamedTuple):
     error: Optional[Json] = None
 
 
-class TagsListed(NamedTuple):
+class Listed(NamedTuple):
+    """The answer to the request `id`, as it goes to koalad."""
+
     id: int
     details: Json
     error: Optional[Json] = None

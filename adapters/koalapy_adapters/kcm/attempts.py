@@ -107,7 +107,8 @@ class Attempt:
         self.cancelled = False  # koalad asked for a Gone
         self.gone = False
         self.ending: Optional[Ending] = None
-        self.forgotten: List[int] = []  # ids of Forgets
+        self.cleaned: List[int] = []  # ids of Cleans, until nothing of it is left
+        self.forgotten: List[int] = []  # ids of Forgets, and of Cleans whose directory is being removed
         self.forget_at: Optional[int] = None
         self.forget_backoff = Backoff(SECOND, 60 * SECOND)
 

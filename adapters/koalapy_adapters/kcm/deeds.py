@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from koalapy_adapters.batch.protocol import BatchJob
+from koalapy_adapters.batch.protocol import ENDED, BatchJob
 from koalapy_adapters.errors import BatchError, SiteError
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import recipes
@@ -10,6 +10,8 @@ from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt, failure_of, 
 from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.running import Handle
 from koalapy_adapters.messages import ClusterConfig
+
+PAGE = 5000  # tags in one answer, so that it fits into a frame
 
 
 class Deeds:
@@ -84,19 +86,23 @@ class Deeds:
     def _remove(self, action: do.Remove) -> do.Removed:
         return do.Removed(action.tag, _call(lambda: self._directories.remove(action.tag))[1])
 
-    def _list_tags(self, action: do.ListTags) -> do.TagsListed:
-        known = frozenset(action.known)
-
+    def _list_tags(self, action: do.ListTags) -> do.Listed:
         def listed() -> Dict[str, Any]:
-            jobs = self._batch.capacity().statuses.values()
-            directories = [place for place in self._directories.tags() if place[1] not in known]
+            statuses = {} if action.after else self._batch.capacity().statuses
+            jobs = [job for job in statuses.values() if job.state != ENDED]
+            tags = [tag for tag in self._directories.tags() if tag > action.after]
             return {
-                "queue": [[job.name, job.batch_id, job.state] for job in jobs if job.name not in known],
-                "directories": directories,
+                "queue": [[job.name, job.batch_id, job.state] for job in jobs[:PAGE]],
+                "directories": tags[:PAGE],
+                "more": len(tags) > PAGE,
             }
 
         details, error = _call(listed)
-        return do.TagsListed(action.id, details or {}, error)
+        return do.Listed(action.id, details or {}, error)
+
+    def _examine(self, action: do.ExamineTags) -> do.Listed:
+        details, error = _call(lambda: self._directories.examine(action.tags))
+        return do.Listed(action.id, details or {}, error)
 
 
 def _call(call: Callable[[], Any]) -> Tuple[Any, Any]:
@@ -117,4 +123,5 @@ _PERFORMERS: Dict[type, Callable[[Deeds, Any], Any]] = {
     do.Measure: Deeds._measure,
     do.Remove: Deeds._remove,
     do.ListTags: Deeds._list_tags,
+    do.ExamineTags: Deeds._examine,
 }

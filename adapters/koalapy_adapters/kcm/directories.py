@@ -15,6 +15,7 @@ from koalapy_adapters.kcm.actions import Sight
 
 _TAG = re.compile(r"k[0-9a-z]{14}")
 _INSTANCE = re.compile(r"[0-9a-z]{1,32}")
+_OF_INSTANCE = slice(1, 6)  # of a tag: the store's name
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STAGE_KEPT = 14 * 86400  # seconds that a staged file is kept after its last use
@@ -30,7 +31,10 @@ class Component(NamedTuple):
 
 
 class Directories:
-    """One store's part of the shared directory. Methods block and raise BatchError."""
+    """One store's part of the shared directory; of other stores, what can be seen and cleaned up.
+
+    Methods block and raise BatchError.
+    """
 
     def __init__(self, shared: str, instance: str, cluster: str, epoch: int, files: Files = DISK) -> None:
         if not _INSTANCE.fullmatch(instance):
@@ -40,10 +44,14 @@ class Directories:
         self.own = layout.instance_directory(shared, instance)
 
     def attempt(self, tag: str) -> str:
-        """The attempt's directory. Raises RequestError for what is no tag, so that no path leads out of ours."""
+        """The attempt's directory, in the part of the store that its tag names.
+
+        Raises RequestError for what is no tag, so that no path leads out of the shared directory.
+        """
         if not _TAG.fullmatch(tag):
             raise RequestError("bad_tag", "%r is not a tag." % tag)
-        return layout.attempt_directory(self.shared, self.instance, tag)
+        instance = self.instance if self._is_own(tag) else tag[_OF_INSTANCE]
+        return layout.attempt_directory(self.shared, instance, tag)
 
     def create(self) -> None:
         """Make what every attempt needs, and drop staged files that nobody has used for long."""
@@ -99,6 +107,8 @@ class Directories:
         """Make the attempt's directory; the path of its batch script. Only for an attempt that is in no queue."""
         self.check_epoch()
         directory = self.attempt(component.tag)
+        if not self._is_own(component.tag):
+            raise RequestError("bad_tag", "The tag %s is another store's." % component.tag)
         try:
             for name in ("", "work", "output"):
                 self.files.make(os.path.join(directory, name))
@@ -132,8 +142,8 @@ class Directories:
         return {tag: sight for tag, sight in sights.items() if sight is not None}
 
     def token(self, tag: str) -> Optional[bytes]:
-        """The attempt's secret; None for one that does not exist."""
-        if not _TAG.fullmatch(tag):
+        """The attempt's secret; None for one that does not exist, or is another store's."""
+        if not _TAG.fullmatch(tag) or not self._is_own(tag):
             return None
         try:
             return self.files.read(layout.inside(self.attempt(tag), "token"))[:1024].strip()
@@ -150,18 +160,48 @@ class Directories:
         except OSError as error:
             raise unusable(directory, error) from error
 
-    def tags(self) -> List[List[str]]:
-        """[instance, tag] of every attempt of any store."""
+    def tags(self) -> List[str]:
+        """Of every attempt of any store that has a directory here, in order."""
         try:
-            return [
-                [instance, tag]
-                for instance in sorted(self.files.names(self.shared))
+            return sorted(
+                tag
+                for instance in self.files.names(self.shared)
                 if _INSTANCE.fullmatch(instance) and self.files.is_directory(os.path.join(self.shared, instance))
-                for tag in sorted(self.files.names(os.path.join(self.shared, instance)))
-                if _TAG.fullmatch(tag)
-            ]
+                for tag in self.files.names(os.path.join(self.shared, instance))
+                if _TAG.fullmatch(tag) and self.attempt(tag) == os.path.join(self.shared, instance, tag)
+            )
         except OSError as error:
             raise unusable(self.shared, error) from error
+
+    def examine(self, tags: List[str]) -> Dict[str, Dict[str, Any]]:
+        """What messages.Examine asks of these directories, those that exist."""
+        now = self.files.clock()
+        seen = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
+        return {
+            tag: {
+                "claim": sight.claim,
+                "ended": sight.record is not None,
+                "age_s": self._age(tag, now),
+                "heartbeat_age_s": max(0.0, now - sight.heartbeat / 1e6) if sight.heartbeat else None,
+            }
+            for tag, sight in seen.items()
+            if sight is not None
+        }
+
+    def _age(self, tag: str, now: float) -> Optional[float]:
+        """Since it was prepared, or revoked before that; None if it goes away meanwhile."""
+        directory = self.attempt(tag)
+        for path in (layout.inside(directory, "component.json"), layout.inside(directory, "claim"), directory):
+            try:
+                return max(0.0, now - self.files.modified(path))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise unusable(directory, error) from error
+        return None
+
+    def _is_own(self, tag: str) -> bool:
+        return tag.startswith("k" + self.instance)
 
     def _sight(self, tag: str) -> Optional[Sight]:
         directory = self.attempt(tag)

@@ -18,15 +18,17 @@ from koalapy_adapters.kcm.actions import (
     JobsChecked,
     Look,
     Looked,
+    Remove,
     Revoke,
     Revoked,
     Send,
     Tell,
 )
-from koalapy_adapters.kcm.attempts import Attempt, Core, Ending, Stage
-from koalapy_adapters.messages import Cancel, Done, Gone, Stop
+from koalapy_adapters.kcm.attempts import Attempt, Core, Ending, Stage, failure
+from koalapy_adapters.messages import Cancel, Clean, Done, Gone, Refused, Stop
 
 BUSY = SECOND // 50  # until the call that runs has ended
+NOT_UNKNOWN = failure("known_tag", "request", "koalad itself has submitted this attempt.", "Cancel its job.")
 MARGIN = 3 * SECOND  # beyond the program's grace, until the batch system's cancel
 
 
@@ -45,6 +47,25 @@ def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
     if attempt.busy:
         return actions + ([EndSubmit(attempt.tag)] if attempt.stage is Stage.SUBMITTING else [])
     return actions + begin(core, now, attempt)
+
+
+def clean(core: Core, now: int, attempt: Attempt, request: Clean) -> List[Any]:
+    """koalad, which does not know the attempt, wants it to be gone with its directory."""
+    if attempt.request is not None:
+        return [Send(Refused(request.id, NOT_UNKNOWN))]
+    attempt.cleaned.append(request.id)
+    attempt.batch_id = attempt.batch_id or request.batch_id
+    attempt.stop = attempt.stop or Stop()
+    if attempt.gone:
+        return _forget_cleaned(attempt)
+    return [] if attempt.ending is not None else begin(core, now, attempt)
+
+
+def forget(attempt: Attempt, ids: List[int]) -> List[Any]:
+    """Its directory may go; those who asked hear when it has."""
+    first = not attempt.forgotten
+    attempt.forgotten += ids
+    return [Remove(attempt.tag)] if first else []
 
 
 def begin(core: Core, now: int, attempt: Attempt) -> List[Any]:
@@ -211,7 +232,13 @@ def _conclude(core: Core, now: int, attempt: Attempt) -> List[Any]:
         return []
     attempt.ending, attempt.gone = None, True
     actions = answers.given_up(attempt)
-    return actions + (core.outbox.put(now, Gone(attempt.tag, now)) if attempt.cancelled else [])
+    actions += core.outbox.put(now, Gone(attempt.tag, now)) if attempt.cancelled else []
+    return actions + _forget_cleaned(attempt)
+
+
+def _forget_cleaned(attempt: Attempt) -> List[Any]:
+    ids, attempt.cleaned = attempt.cleaned, []
+    return forget(attempt, ids) if ids else []
 
 
 def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:

@@ -10,15 +10,17 @@ from koalapy_adapters.kcm.polling import Pace
 from koalapy_adapters.messages import (
     Acknowledge,
     Cancel,
+    Clean,
     ClusterConfig,
     Done,
+    Examine,
     Forget,
     Hello,
     PutKey,
     Refused,
     Release,
     Submit,
-    Unknown,
+    Tags,
     Watch,
 )
 
@@ -77,9 +79,7 @@ def _submit(core: Core, now: int, event: Submit) -> List[Any]:
 
 
 def _forget(core: Core, now: int, event: Forget) -> List[Any]:
-    attempt = core.attempt(now, event.tag)
-    attempt.forgotten.append(event.id)
-    return [do.Remove(event.tag)] if len(attempt.forgotten) == 1 else []
+    return ending.forget(core.attempt(now, event.tag), [event.id])
 
 
 def _removed(core: Core, now: int, event: do.Removed) -> List[Any]:
@@ -105,11 +105,7 @@ def _watch(core: Core, now: int, event: Watch) -> List[Any]:
     return []
 
 
-def _unknown(core: Core, now: int, event: Unknown) -> List[Any]:
-    return [do.ListTags(event.id, list(core.attempts))]
-
-
-def _tags_listed(core: Core, now: int, event: do.TagsListed) -> List[Any]:
+def _listed(core: Core, now: int, event: do.Listed) -> List[Any]:
     answer = Done(event.id, False, event.details) if event.error is None else Refused(event.id, event.error)
     return [do.Send(answer)]
 
@@ -186,7 +182,9 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     Forget: _forget,
     Watch: _watch,
     Acknowledge: lambda core, now, event: core.outbox.acknowledge(now, event.number),
-    Unknown: _unknown,
+    Tags: lambda core, now, event: [do.ListTags(event.id, event.after)],
+    Examine: lambda core, now, event: [do.ExamineTags(event.id, event.tags)],
+    Clean: _of_attempt(ending.clean),
     do.Prepared: _of_known(submitting.prepared),
     do.JobSubmitted: _of_known(submitting.submitted),
     do.Looked: _looked,
@@ -196,7 +194,7 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     do.Inspected: _inspected,
     do.CapacityMeasured: watching.measured,
     do.Removed: _removed,
-    do.TagsListed: _tags_listed,
+    do.Listed: _listed,
     do.WrapperEntered: _of_attempt(wrappers.entered),
     do.WrapperSaid: _of_attempt(lambda core, now, attempt, event: wrappers.said(core, now, attempt, event.report)),
     do.WrapperPut: _of_attempt(

@@ -1,0 +1,136 @@
+"""The KCM's decisions on tags that koalad does not know: told when asked, and ended only when asked."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from koalapy_adapters.batch.protocol import ENDED, JobStatus
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm.attempts import failure
+from koalapy_adapters.messages import Cancel, Clean, Done, Examine, Gone, Refused, Stop, Tags
+
+
+def _load(name: str) -> Any:
+    """A module beside this file, which lies in no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+talk = _load("kcm_talk")
+deeds, measured, said, told = talk.deeds, talk.measured, talk.said, talk.told
+T0, SECOND = talk.T0, talk.SECOND
+OTHER = "kzzzzz000000001"  # of another store
+NOT_LISTED = do.Looked(OTHER)
+
+
+def machine() -> Any:
+    kcm = talk.machine()
+    kcm.handle(T0, measured(T0))
+    return kcm
+
+
+def listed(state: str = "running", batch_id: str = "41") -> do.Looked:
+    return do.Looked(OTHER, listed=JobStatus(batch_id, OTHER, state))
+
+
+def test_tags_are_listed_and_examined_by_the_hands() -> None:
+    kcm = machine()
+    assert kcm.handle(T0, Tags(5, OTHER)) == [do.ListTags(5, OTHER)]
+    assert said(kcm.handle(T0, do.Listed(5, {"more": False}))) == [Done(5, False, {"more": False})]
+    assert kcm.handle(T0, Examine(6, [OTHER])) == [do.ExamineTags(6, [OTHER])]
+    gone = failure("shared_gone", "site", "Gone.")
+    assert said(kcm.handle(T0, do.Listed(6, {}, gone))) == [Refused(6, gone)]
+
+
+def test_a_directory_without_a_batch_job_is_revoked_looked_for_and_removed() -> None:
+    kcm = machine()
+    actions = kcm.handle(T0, Clean(1, OTHER))
+    assert do.Revoke in deeds(actions)
+    assert do.Remove not in deeds(actions)
+    later = kcm.handle(T0, do.Revoked(OTHER, True)) + kcm.tick(T0 + SECOND)
+    assert do.Look in deeds(actions + later)
+    actions = kcm.handle(T0 + SECOND, NOT_LISTED)
+    assert deeds(actions) == [do.Remove]
+    assert said(actions) == []  # it is not over before the directory is gone
+    assert said(kcm.handle(T0 + SECOND, do.Removed(OTHER))) == [Done(1)]
+    assert not [message for message in said(kcm.tick(T0 + 60 * SECOND)) if isinstance(message, Gone)]
+
+
+def test_a_batch_job_is_cancelled_and_its_directory_stays_while_it_is_listed() -> None:
+    kcm = machine()
+    actions = kcm.handle(T0, Clean(1, OTHER, "41"))
+    assert {do.Revoke, do.CancelJob} <= set(deeds(actions))
+    kcm.handle(T0, do.Revoked(OTHER, False))  # its wrapper holds the claim
+    kcm.handle(T0, do.JobCancelled(OTHER))
+    for seconds in range(1, 30):
+        assert do.Remove not in deeds(kcm.handle(T0 + seconds * SECOND, listed()))
+    record = do.Inspected([OTHER], {OTHER: do.Sight("claimed", {"phase": "ended", "batch_id": "41", "nodes": []}, 1)})
+    kcm.handle(T0 + 31 * SECOND, record)
+    actions = kcm.handle(T0 + 32 * SECOND, NOT_LISTED)
+    assert deeds(actions) == [do.Remove]
+    assert said(kcm.handle(T0 + 32 * SECOND, do.Removed(OTHER))) == [Done(1)]
+
+
+def test_a_wrapper_that_vanished_without_a_word_is_waited_for_as_long_as_an_orphan_lives() -> None:
+    kcm = machine()
+    kcm.handle(T0, Clean(1, OTHER, "41"))
+    kcm.handle(T0, do.Revoked(OTHER, False))
+    assert do.Remove not in deeds(kcm.handle(T0 + 300 * SECOND, NOT_LISTED))
+    assert do.Remove in deeds(kcm.handle(T0 + 700 * SECOND, NOT_LISTED))
+
+
+def test_the_accounting_says_that_it_is_over() -> None:
+    kcm = machine()
+    kcm.handle(T0, Clean(1, OTHER, "41"))
+    kcm.handle(T0, do.Revoked(OTHER, False))
+    over = do.Looked(OTHER, accounted=JobStatus("41", OTHER, ENDED))
+    assert deeds(kcm.handle(T0 + SECOND, over)) == [do.Remove]
+
+
+def test_asked_twice_is_done_once_and_answered_twice() -> None:
+    kcm = machine()
+    kcm.handle(T0, Clean(1, OTHER))
+    assert deeds(kcm.handle(T0, Clean(2, OTHER))) == []
+    kcm.handle(T0, do.Revoked(OTHER, True))
+    assert deeds(kcm.handle(T0 + SECOND, NOT_LISTED)) == [do.Remove]
+    assert deeds(kcm.handle(T0 + SECOND, Clean(3, OTHER))) == []
+    assert said(kcm.handle(T0 + SECOND, do.Removed(OTHER))) == [Done(1), Done(2), Done(3)]
+
+
+def test_a_directory_that_cannot_be_removed_is_tried_again() -> None:
+    kcm = machine()
+    kcm.handle(T0, Clean(1, OTHER))
+    kcm.handle(T0, do.Revoked(OTHER, True))
+    kcm.handle(T0 + SECOND, NOT_LISTED)
+    busy = do.Removed(OTHER, failure("shared_gone", "site", "Busy."))
+    assert said(kcm.handle(T0 + SECOND, busy)) == []
+    again = [action for seconds in range(2, 120) for action in kcm.tick(T0 + seconds * SECOND)]
+    assert do.Remove in deeds(again)
+    assert Done(1) in said(kcm.handle(T0 + 200 * SECOND, do.Removed(OTHER)))
+
+
+def test_a_wrapper_past_a_restored_backup_is_stopped_in_band() -> None:
+    kcm = machine()
+    kcm.handle(T0, do.WrapperEntered(talk.TAG, T0))
+    assert told(kcm.handle(T0, Clean(1, talk.TAG, "41"))) == [Stop()]
+
+
+def test_what_koalad_has_submitted_is_not_cleaned() -> None:
+    kcm = talk.queued_machine()
+    (refused,) = said(kcm.handle(T0, Clean(9, talk.TAG, "41")))
+    assert (refused.id, refused.error["code"]) == (9, "known_tag")
+
+
+def test_a_cancel_meanwhile_is_answered_too() -> None:
+    kcm = machine()
+    kcm.handle(T0, Clean(1, OTHER))
+    assert said(kcm.handle(T0, Cancel(2, OTHER))) == [Done(2)]
+    kcm.handle(T0, do.Revoked(OTHER, True))
+    actions = kcm.handle(T0 + SECOND, NOT_LISTED)
+    assert [type(message) for message in said(actions)] == [Gone]
+    assert deeds(actions) == [do.Remove]
