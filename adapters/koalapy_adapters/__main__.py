@@ -9,6 +9,7 @@ _PARTS = {
     "rendezvous": "koalapy_adapters.rendezvous",
     "local-queue": "koalapy_adapters.localqueue",
     "drmaa-helper": "koalapy_adapters.drmaa_helper",
+    "pbs-bridge": "koalapy_adapters.batch.pbs_bridge",
 }
 _USAGE = 2
 

@@ -48,13 +48,15 @@ _NO_TIME = Duration(0)
 _POLL = Duration(10 * SECOND)
 _SHORTEST_POLL = Duration(100 * MILLISECOND)
 _MOST_FAILURES = 40  # so that no job has more attempts than a tag can number
-_LACKED = {"slots": ("slurm", "sge", "pbs"), "parallel_environment": ("slurm", "pbs", "local")}
+_LACKED = {"slots": ("slurm", "sge", "pbs", "torque"), "parallel_environment": ("slurm", "pbs", "torque", "local")}
 
 
 class Cluster(Section):
     """One cluster of the grid: where it is, what runs there, and what of it the person uses."""
 
-    batch: BatchSystem = Field(description="its batch system: slurm, sge, pbs, local, or one that was installed")
+    batch: BatchSystem = Field(
+        description="its batch system: slurm, sge, pbs, torque, local, or one that was installed"
+    )
     connect: Connect = Field(description="how its head node is reached")
     queue: Word | None = Field(default=None, description="queue or partition; the batch system's default if not said")
     account: Word | None = Field(default=None, description="account or project that pays")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pytest
-from koalapy_adapters.batch import sge, slurm
+from koalapy_adapters.batch import pbs, sge, slurm, torque
 from koalapy_adapters.batch.protocol import BatchJob
 
 HERE = Path(__file__).parent
@@ -55,6 +55,12 @@ GOLDEN = [
     Golden("sge-small", sge, SMALL),
     Golden("sge-multi-node", sge, MULTI_NODE),
     Golden("sge-everything", sge, EVERYTHING._replace(native=["-l matlab=1", "-m a"])),
+    Golden("pbs-small", pbs, SMALL),
+    Golden("pbs-multi-node", pbs, MULTI_NODE._replace(processors=9)),
+    Golden("pbs-everything", pbs, EVERYTHING._replace(constraint="model=haswell", gpus=2, native=["-l matlab=1"])),
+    Golden("torque-small", torque, SMALL),
+    Golden("torque-multi-node", torque, MULTI_NODE._replace(processors=9)),
+    Golden("torque-everything", torque, EVERYTHING._replace(reservation=None, gpus=2, native=["-W x=QOS:high"])),
 ]
 
 

@@ -1,0 +1,219 @@
+"""OpenPBS and PBS Professional by their own commands; the manual: qsub(1B), qstat(1B), pbs_resources(7B). Torque's
+dialect is `torque`.
+"""
+
+import re
+import shlex
+from typing import Dict, List, Optional, Sequence
+
+from koalapy_adapters.batch import pbs_capacity, pbs_jobs, pbs_launch
+from koalapy_adapters.batch.pbs_records import asked, document, records, word
+from koalapy_adapters.batch.pbs_refusals import REFUSALS, UNREACHABLE
+from koalapy_adapters.batch.pbs_words import OPENPBS
+from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
+from koalapy_adapters.batch.text import exec_line, native_lines, one_line, rounded_up
+from koalapy_adapters.batch.verdicts import check, failure, unreadable
+from koalapy_adapters.errors import RequestError, Result, SiteError
+
+NAME = "pbs"
+
+capacity_argvs = pbs_capacity.capacity_argvs
+parse_capacity = pbs_capacity.parse_capacity
+batch_id = pbs_launch.batch_id
+restarts = pbs_launch.restarts
+hosts = pbs_launch.hosts
+launch = pbs_launch.launch
+
+_MIB = 1024 * 1024
+
+# What DESIGN promises of every batch job: not rerunnable, and bearing its tag. Its output is written by the job itself,
+# since PBS would deliver it at the end only, and keep the job for half a minute where it cannot.
+ALWAYS = ["-r", "n", "-j", "oe", "-o", "/dev/null"]
+
+# Only without a batch id, that is after a submit of which nothing was heard: the whole history of a site is too much.
+# Without an id at all qstat would list just that.
+_BY_TAG = 'ids=$(qselect -x -N "$1" -u "$2") || exit; [ -z "$ids" ] || exec qstat -x -f -F json $ids'
+
+_GONE = re.compile(r"unknown job id|job has finished", re.IGNORECASE)
+_ENDING = re.compile(r"unknown job id|job has finished|delete already in progress|invalid for state", re.IGNORECASE)
+_NO_HISTORY = re.compile(r"not configured to maintain job history", re.IGNORECASE)
+
+
+def describe_argv(site: Site) -> Argv:
+    return ["qstat", "-B", "-f", "-F", "json"]
+
+
+def parse_describe(result: Result) -> Description:
+    """Features: `accounting` where the server keeps the history of jobs."""
+    if result.exit_status and re.search(r"(invalid|unknown) option|usage:", result.stderr, re.IGNORECASE):
+        raise _not_ours(result)
+    check(result, UNREACHABLE)
+    version = document(result).get("pbs_version")
+    if not isinstance(version, str):
+        raise unreadable(result, "did not say its version")
+    kept = any(word(server, "job_history_enable") == "True" for server in records(result, "Server"))
+    return Description(version, ["accounting"] if kept else [])
+
+
+def script(job: BatchJob) -> str:
+    """`gpus` are those on each node, `constraint` is what each chunk must have, such as `model=haswell`, and a
+    `reservation` is its queue, such as R17. Raises RequestError for what PBS has no words for.
+    """
+    directives = ["-S /bin/sh", "-m n", *_shape(job), *_wishes(job), *native_lines(job.native)]
+    return whole_script(job, directives)
+
+
+def whole_script(job: BatchJob, directives: Sequence[str], begin: str = "") -> str:
+    """The family's batch script: of two directives the last counts. Jobs start in $HOME, and in whatever shell the
+    user has, if none is named.
+    """
+    promised = ["-N " + job.tag, "-r n", "-j oe", "-o /dev/null"]
+    lines = ["#!/bin/sh"] + ["#PBS " + directive for directive in [*directives, *promised]]
+    directory = shlex.quote(one_line("directory", job.directory))
+    moves = "cd %s || exit\nexec >>%s 2>&1\n" % (directory, shlex.quote(job.output))
+    return "\n".join(lines) + "\n" + begin + moves + exec_line(job.command)
+
+
+def submit_argv(job: BatchJob, path: str) -> Argv:
+    """Options beat directives. Without -f qsub leaves a process behind that serves the next one; -C says what begins
+    a directive, which a user's PBS_DPREFIX may have changed.
+    """
+    return ["qsub", "-f", "-C", "#PBS", "-N", job.tag, *ALWAYS, path]
+
+
+def parse_submit(result: Result) -> str:
+    """An id such as `56.pbs-head`, below what a hook of the site may have said."""
+    check(result, REFUSALS)
+    lines = result.stdout.split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    if not re.match(r"\d+(\.[\w.-]+)?\Z", last):
+        raise unreadable(result, "printed no job id")
+    return last
+
+
+def status_argv(batch_ids: Sequence[str]) -> Argv:
+    """Not -x: where no history is kept it would list nothing at all."""
+    return ["qstat", "-f", "-F", "json", *batch_ids]
+
+
+def parse_status(result: Result) -> Dict[str, JobStatus]:
+    """Asked about several, some of them unknown or finished, qstat prints the others and fails."""
+    _check_listing(result)
+    return pbs_jobs.by_id(pbs_jobs.jobs(_printed(result), OPENPBS))
+
+
+def find_argv(site: Site, tag: str) -> Argv:
+    return ["qstat", "-f", "-F", "json"]
+
+
+def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
+    return pbs_jobs.newest(status for status in parse_status(result).values() if status.name == tag)
+
+
+def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
+    if batch_id:
+        return ["qstat", "-x", "-f", "-F", "json", batch_id]
+    return ["sh", "-c", _BY_TAG, "qselect", tag, site.user]
+
+
+def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
+    """None where no history is kept, too: that is the default, and qstat exits with 0 over it."""
+    if _NO_HISTORY.search(result.stderr):
+        return None
+    by_tag = result.argv[:1] == ["sh"]
+    if by_tag:
+        result = asked(result, "qstat")
+        check(result, UNREACHABLE)
+    if by_tag and not result.stdout.strip():
+        return None
+    return parse_find(result, tag)
+
+
+def cancel_argv(batch_ids: Sequence[str]) -> Argv:
+    return ["qdel", *batch_ids]
+
+
+def parse_cancel(result: Result) -> None:
+    """One unknown job makes qdel fail, though it deletes the others; so each line is judged."""
+    said = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
+    if result.exit_status == 0:
+        return
+    if result.exit_status is None or not said or not all(_ENDING.search(line) for line in said):
+        raise failure(result, UNREACHABLE)
+
+
+def _check_listing(result: Result) -> None:
+    said = [line for line in result.stderr.splitlines() if line.strip()]
+    if result.exit_status is None or not said or not all(_GONE.search(line) for line in said):
+        check(result, UNREACHABLE)
+
+
+def _printed(result: Result) -> Result:
+    """Only a failure over jobs that are gone may leave the answer out."""
+    if result.stdout.strip():
+        return result
+    if result.exit_status == 0:
+        raise unreadable(result, "printed nothing")
+    return result._replace(stdout="{}")
+
+
+def _not_ours(result: Result) -> SiteError:
+    return SiteError(
+        "batch_system_other",
+        "This is no OpenPBS or PBS Professional 14 or later.",
+        "Write `batch: torque` in the grid file if the site runs Torque.",
+        result,
+    )
+
+
+def _shape(job: BatchJob) -> List[str]:
+    """A chunk a node, or a chunk a processor that may lie anywhere. With mpiprocs PBS_NODEFILE names a node once for
+    each of its processors.
+    """
+    return [
+        "-l select=" + "+".join(_chunk(job, count, size) for count, size in _chunks(job)),
+        "-l place=" + ("scatter" if job.processors_per_node else "free") + (":exclhost" if job.exclusive else ""),
+        "-l walltime=" + clock(job.walltime_s),
+    ]
+
+
+def _chunks(job: BatchJob) -> List[List[int]]:
+    """How many of which size: 9 processors, 4 a node, are 2 of 4 and 1 of 1."""
+    if not job.processors_per_node:
+        return [[job.processors, 1]]
+    full, rest = divmod(job.processors, job.processors_per_node)
+    return [[count, size] for count, size in ([full, job.processors_per_node], [int(rest > 0), rest]) if count]
+
+
+def _chunk(job: BatchJob, count: int, size: int) -> str:
+    chunk = "%d:ncpus=%d:mpiprocs=%d" % (count, size, size)
+    if job.memory_per_processor:
+        chunk += ":mem=%dmb" % rounded_up(job.memory_per_processor * size, _MIB)
+    if job.gpus:
+        if not job.processors_per_node and job.processors > 1:
+            raise RequestError(
+                "unsupported",
+                "PBS cannot give GPUs on each node without knowing how many processors a node is to give.",
+                "Say `processors_per_node` in the job or grid file.",
+            )
+        chunk += ":ngpus=%d" % job.gpus
+    return chunk + (":" + one_line("constraint", job.constraint) if job.constraint else "")
+
+
+def _wishes(job: BatchJob) -> List[str]:
+    if job.qos:
+        raise RequestError(
+            "unsupported",
+            "PBS has no option for `qos`.",
+            "Say what the site uses instead in `native`, or leave it out.",
+        )
+    wishes = [
+        ("reservation" if job.reservation else "queue", "-q", job.reservation or job.queue),
+        ("account", "-A", job.account),
+    ]
+    return ["%s %s" % (option, one_line(what, value)) for what, option, value in wishes if value]
+
+
+def clock(seconds: int) -> str:
+    """HH:MM:SS, which all of the family read alike."""
+    return "%02d:%02d:%02d" % (seconds // 3600, seconds // 60 % 60, seconds % 60)

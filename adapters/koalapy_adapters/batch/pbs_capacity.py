@@ -1,0 +1,184 @@
+"""What of an OpenPBS queue this user could start now: from the nodes, the jobs, the queues and the server."""
+
+from collections import Counter
+from typing import Dict, List, NamedTuple, Optional, Set
+
+from koalapy_adapters.batch import pbs_jobs
+from koalapy_adapters.batch.pbs_jobs import Job
+from koalapy_adapters.batch.pbs_limits import Use, room
+from koalapy_adapters.batch.pbs_records import Record, number, records, size, word
+from koalapy_adapters.batch.pbs_refusals import UNREACHABLE
+from koalapy_adapters.batch.pbs_words import OPENPBS
+from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, JobStatus, Site
+from koalapy_adapters.batch.text import is_tag
+from koalapy_adapters.batch.verdicts import check
+from koalapy_adapters.errors import Result, SiteError
+
+# pbs_node_attributes(7B), "state". In any other, or with any other beside it, nothing new is started: busy, down,
+# offline, maintenance, provisioning, sleep, Stale, job-busy, job-exclusive, resv-exclusive, and what is yet to come.
+_USABLE = frozenset(["free", "job-sharing"])
+# "sharing": by itself a job has such a node alone.
+_ALONE = frozenset(["default_excl", "default_exclhost", "force_excl", "force_exclhost"])
+
+
+class Node(NamedTuple):
+    """A vnode; those of one `host` together are what a chunk is taken from. `queue`: the only one it serves."""
+
+    host: str
+    queue: str
+    total: int
+    assigned: int
+    free: int
+    resources: Dict[str, str]
+
+
+def capacity_argvs(site: Site) -> List[Argv]:
+    return [
+        ["pbsnodes", "-a", "-v", "-F", "json"],
+        ["qstat", "-f", "-F", "json"],
+        ["qstat", "-Q", "-f", "-F", "json"],
+        ["qstat", "-B", "-f", "-F", "json"],
+    ]
+
+
+def parse_capacity(site: Site, results: List[Result]) -> Capacity:
+    """Limits of groups and projects are not applied. Where `query_other_jobs` is off, nobody else's jobs are seen."""
+    for result in results:
+        check(result, UNREACHABLE)
+    queues = {queue.name: queue for queue in records(results[2], "Queue")}
+    servers = records(results[3], "Server")
+    queue = _queue(site, queues, servers)
+    serving = _serving(queue, queues)
+    nodes = [_node(site, record, results[0]) for record in records(results[0], "nodes")]
+    ours = [node for node in nodes if any(_serves(node, each) for each in serving)]
+    every = list(pbs_jobs.jobs(results[1], OPENPBS))
+    near = {name for name, each in queues.items() if any(_serves(node, each) for node in ours)}
+    return _capacity(site, ours, every, near, _most(site, queue, servers, every, results))
+
+
+def _capacity(site: Site, ours: List[Node], every: List[Job], near: Set[str], most: Optional[int]) -> Capacity:
+    found = tagged(site, every)
+    held = [job for job in every if job.status.batch_id in found and holds_processors(job.status)]
+    mine = sum(job.processors for job in held if job.queue in near)
+    free = fewer(_free(ours), most)
+    return Capacity(
+        total=sum(node.total for node in ours),
+        idle=sum(free),
+        ours=mine,
+        others=max(0, sum(node.assigned for node in ours) - mine),
+        waiting_local=sum(job.waiting for job in every if job.status.batch_id not in found and job.queue in near),
+        allocated=[job.status.name for job in held],
+        pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
+        free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
+        statuses=found,
+    )
+
+
+def tagged(site: Site, every: List[Job]) -> Dict[str, JobStatus]:
+    """The statuses of this user's jobs that bear a tag."""
+    return pbs_jobs.by_id(job for job in every if job.user == site.user and is_tag(job.status.name))
+
+
+def holds_processors(status: JobStatus) -> bool:
+    return status.state in (RUNNING, SUSPENDED)
+
+
+def fewer(free: List[int], most: Optional[int]) -> List[int]:
+    """The free processors of each node, cut down to `most` in all: none from the smallest nodes first."""
+    left = sum(free) if most is None else most
+    kept = []
+    for count in sorted(free, reverse=True):
+        kept.append(min(count, left))
+        left -= kept[-1]
+    return kept
+
+
+def _queue(site: Site, queues: Dict[str, Record], servers: List[Record]) -> Record:
+    """A reservation is a queue of its own, R17.server, known by what comes before the dot."""
+    default = next((word(server, "default_queue") for server in servers), "")
+    name = site.reservation or site.queue or default
+    for each in (name, name.partition("@")[0], name.partition(".")[0]):
+        if each in queues:
+            return queues[each]
+    raise SiteError(
+        "no_such_reservation" if site.reservation else "no_such_queue",
+        "PBS has no queue named %s." % name if name else "PBS has no default queue.",
+        "Correct `queue` or `reservation` in the grid file; `qstat -Q` on the head node lists the queues.",
+    )
+
+
+def _serving(queue: Record, queues: Dict[str, Record]) -> List[Record]:
+    """The queue, or where it routes its jobs to on this server; of them, those that start jobs now."""
+    if word(queue, "queue_type").lower().startswith("route"):
+        names = [name.strip() for name in word(queue, "route_destinations").split(",")]
+        return [queues[name] for name in names if name in queues] if _open(queue) else []
+    return [queue]
+
+
+def _open(queue: Record) -> bool:
+    """Whether it takes jobs and hands them on."""
+    return word(queue, "enabled") == "True" and word(queue, "started") == "True"
+
+
+def _most(site: Site, queue: Record, servers: List[Record], every: List[Job], results: List[Result]) -> Optional[int]:
+    """The processors that the queue and the server let this user have beyond those held now."""
+    if not _open(queue) or any(word(server, "scheduling") == "False" for server in servers):
+        return 0
+    rooms = [room(queue, site.user, _use(site.user, every, queue.name), results[2])]
+    rooms += [room(server, site.user, _use(site.user, every, None), results[3]) for server in servers]
+    return min((left for left in rooms if left is not None), default=None)
+
+
+def _use(user: str, every: List[Job], queue: Optional[str]) -> Use:
+    running = [job for job in every if holds_processors(job.status) and queue in (None, job.queue)]
+    mine = [job.processors for job in running if job.user == user]
+    return Use(len(mine), sum(mine), len(running), sum(job.processors for job in running))
+
+
+def _node(site: Site, record: Record, result: Result) -> Node:
+    total = number(record, "resources_available.ncpus", result)
+    assigned = number(record, "resources_assigned.ncpus", result)
+    usable = set(word(record, "state").replace(" ", "").split(",")) <= _USABLE
+    alone = site.exclusive or word(record, "sharing") in _ALONE
+    # A node with reservations to come may be asked back before our job is over.
+    reserved = "resv" in record.fields and not site.reservation
+    idle = usable and not reserved and not (alone and _taken(record)) and not _full(record)
+    return Node(
+        host=word(record, "resources_available.host") or record.name,
+        queue=word(record, "queue"),
+        total=total,
+        assigned=assigned,
+        free=max(0, total - assigned) if idle else 0,
+        resources={name: word(record, name) for name in record.fields},
+    )
+
+
+def _taken(record: Record) -> bool:
+    return bool(record.fields.get("jobs"))
+
+
+def _full(record: Record) -> bool:
+    """No memory left, whatever processors are."""
+    memory = size(word(record, "resources_available.mem"))
+    return 0 < memory <= size(word(record, "resources_assigned.mem"))
+
+
+def _serves(node: Node, queue: Record) -> bool:
+    """A node may be given to one queue; a queue with nodes of its own uses no others. Where a queue adds a word to each
+    chunk (default_chunk.Qlist, say), only nodes that have it serve it.
+    """
+    if node.queue != (queue.name if word(queue, "hasnodes") == "True" else ""):
+        return False
+    return all(
+        word(queue, name) in node.resources.get("resources_available." + name.partition(".")[2], "").split(",")
+        for name, value in queue.fields.items()
+        if name.startswith("default_chunk.") and isinstance(value, str) and not size(value)
+    )
+
+
+def _free(ours: List[Node]) -> List[int]:
+    """Of each host, whose vnodes make up one chunk together."""
+    hosts: Dict[str, int] = {}
+    for node in ours:
+        hosts[node.host] = hosts.get(node.host, 0) + node.free
+    return list(hosts.values())

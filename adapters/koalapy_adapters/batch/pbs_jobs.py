@@ -1,0 +1,139 @@
+"""Jobs of the PBS family as qstat lists them, live or from the history, read into statuses."""
+
+import re
+from typing import Dict, Iterable, Iterator, NamedTuple, Optional
+
+from koalapy_adapters.batch import pbs_words
+from koalapy_adapters.batch.pbs_records import Record, number, records, word
+from koalapy_adapters.batch.pbs_words import Family
+from koalapy_adapters.batch.protocol import (
+    CANCELLED,
+    ENDED,
+    EXITED,
+    HELD,
+    KILLED,
+    LOST,
+    QUEUED,
+    JobStatus,
+)
+from koalapy_adapters.batch.verdicts import unreadable
+from koalapy_adapters.errors import Result
+
+_ID = re.compile(r"\d+(\[\d*\])?(\.[\w.-]+)?\Z")
+
+
+class Job(NamedTuple):
+    """A job of anybody. `processors` are those it asked for, `exec_host` where it was given them; `array`: how many of
+    its subjobs wait, or None.
+    """
+
+    status: JobStatus
+    user: str
+    queue: str
+    processors: int
+    exec_host: str
+    array: Optional[int]
+    begins_later: bool  # its start time is yet to come
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for processors in it, held, limited or postponed ones not counted."""
+        if self.array is not None:
+            return 0 if self.status.state == HELD else self.array
+        wants = self.status.state == QUEUED and not self.begins_later
+        return int(wants and pbs_words.waits_for_resources(self.status.reason))
+
+
+def jobs(result: Result, family: Family) -> Iterator[Job]:
+    """The jobs of a `qstat -f`. Raises UnreadableError for a state or exit status that no manual has."""
+    for record in records(result, "Jobs"):
+        if not _ID.match(record.name):
+            raise unreadable(result, "printed a job id that is none (%.100r)" % record.name)
+        yield Job(
+            status=_status(record, result, family),
+            user=(word(record, "Job_Owner") or word(record, "euser")).partition("@")[0],
+            queue=word(record, "queue"),
+            processors=_processors(record, result),
+            exec_host=word(record, "exec_host"),
+            array=_array(record),
+            begins_later=word(record, "job_state") == "W",
+        )
+
+
+def by_id(found: Iterable[Job]) -> Dict[str, JobStatus]:
+    return {job.status.batch_id: job.status for job in found}
+
+
+def newest(found: Iterable[JobStatus]) -> Optional[JobStatus]:
+    """Of several jobs of one tag, the one that still lives, else the latest."""
+    return max(found, key=lambda status: (status.state != ENDED, _sequence(status.batch_id)), default=None)
+
+
+def _sequence(batch_id: str) -> int:
+    return int(re.match(r"\d+", batch_id).group(0))  # type: ignore[union-attr]  # `jobs` has seen to it
+
+
+def _status(record: Record, result: Result, family: Family) -> JobStatus:
+    letter = word(record, "job_state")
+    if letter not in family.states:
+        raise unreadable(result, "says that job %s is in a state named %r" % (record.name, letter))
+    state = family.states[letter]
+    restarts = max(0, number(record, "run_count", result, 1) - 1)
+    status = JobStatus(record.name, word(record, "Job_Name"), state, restarts=restarts)
+    if state == ENDED:
+        return _ended(status, record, result, family)
+    comment = word(record, "comment").strip()
+    if state not in (QUEUED, HELD):
+        return status
+    holds = word(record, "Hold_Types").replace("n", "")
+    reason = comment or ("Hold_Types = " + holds if holds else "")
+    return status._replace(reason=reason, stuck=pbs_words.stuck(state, comment, holds, "depend" in record.fields))
+
+
+def _ended(status: JobStatus, record: Record, result: Result, family: Family) -> JobStatus:
+    """A job without an exit status never ran, or was Slurm's, whose Torque commands do not tell."""
+    status = status._replace(reason=word(record, "comment").strip())
+    substate = number(record, "substate", result)
+    deleted = substate == pbs_words.DELETED
+    name = "Exit_status" if "Exit_status" in record.fields else "exit_status"
+    if name not in record.fields:
+        return status._replace(ending=CANCELLED if deleted else LOST)
+    told = number(record, name, result)
+    if told < 0:
+        return _failed(status, told, result, family)
+    signal = pbs_words.signal_of(told)
+    exit_status: Optional[int] = told if signal is None else 128 + signal
+    if word(record, "array") == "True" and substate == pbs_words.FAILED:
+        exit_status = None  # an array says 0 even if a subjob failed
+    ending = EXITED if signal is None else KILLED
+    return status._replace(ending=CANCELLED if deleted else ending, exit_status=exit_status)
+
+
+def _failed(status: JobStatus, told: int, result: Result, family: Family) -> JobStatus:
+    if told not in family.failures:
+        raise unreadable(result, "says that job %s ended with %d" % (status.batch_id, told))
+    failure = family.failures[told]
+    return status._replace(ending=failure.ending, reason=status.reason or failure.reason)
+
+
+def _processors(record: Record, result: Result) -> int:
+    """Torque has no ncpus, but numbers each processor of the nodes that it gave: `node1/0-3+node2/0`."""
+    if "Resource_List.ncpus" in record.fields:
+        return number(record, "Resource_List.ncpus", result)
+    return sum(given(part) for part in word(record, "exec_host").split("+") if part)
+
+
+def given(part: str) -> int:
+    """`node1/0` is one, `node1/0-3,6` are five; OpenPBS's `node1/0*2` are two."""
+    indices, _, times = part.partition("/")[2].partition("*")
+    count = 0
+    for piece in indices.split(","):
+        first, _, last = piece.partition("-")
+        count += int(last) - int(first) + 1 if first.isdigit() and last.isdigit() else 1
+    return count * (int(times) if times.isdigit() else 1)
+
+
+def _array(record: Record) -> Optional[int]:
+    """How many subjobs wait: `Queued:3 Running:1 Exiting:0 Expired:2`."""
+    match = re.search(r"Queued:(\d+)", word(record, "array_state_count"))
+    return int(match.group(1)) if match else None

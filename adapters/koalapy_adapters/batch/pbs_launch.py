@@ -1,0 +1,45 @@
+"""Inside a job of the PBS family: who we are, which nodes we have, and how the node agents are started on them."""
+
+from typing import Callable, Dict, List, Mapping, Sequence
+
+from koalapy_adapters.batch.protocol import Argv, Host, Launch
+from koalapy_adapters.errors import UnreadableError
+
+
+def batch_id(environment: Mapping[str, str]) -> str:
+    return environment.get("PBS_JOBID", "")
+
+
+def restarts(environment: Mapping[str, str]) -> int:
+    """PBS tells its jobs nothing of it: run_count in qstat does."""
+    return 0
+
+
+def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Host]:
+    """From PBS_NODEFILE, which names a node once for each of its processors, in any order."""
+    if "PBS_NODEFILE" not in environment:
+        raise _not_a_job("PBS_NODEFILE is not set")
+    counts: Dict[str, int] = {}
+    for line in read(environment["PBS_NODEFILE"]).splitlines():
+        name = line.strip()
+        if name:
+            counts[name] = counts.get(name, 0) + 1
+    if any(" " in name or "\t" in name for name in counts):
+        raise _not_a_job("the file that PBS_NODEFILE names has lines that are no host names")
+    return [Host(name, count) for name, count in counts.items()]
+
+
+def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
+    """One bridge for each other node: PBS's own launchers, pbs_tmrsh and pbsdsh, carry neither standard input nor
+    output. `agent` is the command that starts the pushed file, then `agent` and the nodes' names.
+    """
+    place = len(agent) - 2
+    return [Launch([*agent[:place], "pbs-bridge", name, *agent], [name]) for name in names]
+
+
+def _not_a_job(what: str) -> UnreadableError:
+    return UnreadableError(
+        "unreadable_allocation",
+        "PBS's environment does not say which nodes the job has: %s." % what,
+        "Report it as a bug, with the output of `env | grep PBS` in a batch job.",
+    )

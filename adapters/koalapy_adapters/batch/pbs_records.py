@@ -1,0 +1,168 @@
+"""What commands of the PBS family print, read into records: OpenPBS's JSON, Torque's XML, and the text of both."""
+
+import json
+import re
+from typing import Any, Dict, List, NamedTuple
+from xml.etree import ElementTree
+
+from koalapy_adapters.batch.verdicts import unreadable
+from koalapy_adapters.errors import Result, UnreadableError
+
+# Attributes by name; a resource is `Resource_List.ncpus`, as in the text. Numbers are numbers in JSON only.
+Fields = Dict[str, Any]
+
+# One user's variables must not make the list unreadable: PBS Pro 19 and before wrote 007 and the like as they are.
+_VARIABLES = re.compile(r'^([ \t]*)"Variable_List":\s*\{\n.*?\n\1\}(,?)$', re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"(?:Job Id|Queue|Server):\s*(\S+)\s*\Z")
+_ATTRIBUTE = re.compile(r"(?: +|\t)([A-Za-z_][\w.-]*) = (.*)\Z", re.DOTALL)
+# XML 1.0 does not allow them, but anybody's job may bring them in.
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
+
+
+class Record(NamedTuple):
+    """A job, queue, server or node, and its attributes."""
+
+    name: str
+    fields: Fields
+
+
+def asked(result: Result, command: str) -> Result:
+    """The answer of a command that a shell ran for us, under that command's own name."""
+    return result._replace(argv=[command, *result.argv[1:]])
+
+
+def records(result: Result, table: str) -> List[Record]:
+    """Those of `qstat -f` or `pbsnodes`: `table` is what JSON calls them. Raises UnreadableError for anything else."""
+    text = result.stdout.lstrip()
+    if text.startswith("{"):
+        return _records_of_json(result, table)
+    if text.startswith("<"):
+        return _records_of_xml(result)
+    return _records_of_text(result) if table != "nodes" else nodes_of_text(result)
+
+
+def document(result: Result) -> Dict[str, Any]:
+    """The JSON of a command."""
+    try:
+        found = _loaded(result.stdout)
+    except (ValueError, RecursionError) as error:
+        raise unreadable(result, "printed JSON that cannot be read (%s)" % error) from error
+    if not isinstance(found, dict):
+        raise unreadable(result, "printed JSON that is no object")
+    return found
+
+
+def nodes_of_text(result: Result) -> List[Record]:
+    """`pbsnodes -a`: a name at the line's begin, attributes below it, an empty line after it."""
+    found: List[Record] = []
+    for line in result.stdout.splitlines():
+        match = _ATTRIBUTE.match(line)
+        if match and found:
+            found[-1].fields[match.group(1)] = match.group(2).strip()
+        elif re.match(r"[\w.:-]+\Z", line):
+            found.append(Record(line, {}))
+        elif line.strip():
+            raise unreadable(result, "printed a line that is no node (%.100r)" % line)
+    return found
+
+
+def number(record: Record, name: str, result: Result, absent: int = 0) -> int:
+    """A count among the attributes. Raises UnreadableError for what is none."""
+    value = record.fields.get(name, absent)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.match(r"-?\d{1,18}\s*\Z", value):
+        return int(value)
+    raise unreadable(result, "says that %s of %s is %.100r" % (name, record.name, value))
+
+
+def word(record: Record, name: str) -> str:
+    """An attribute as text, "" if it is not there."""
+    value = record.fields.get(name, "")
+    return value if isinstance(value, str) else str(value)
+
+
+def size(text: str) -> int:
+    """Bytes of `4gb`, `51200kb` or `100`, in powers of 1024 as pbs_resources(7) has them; 0 for what is no size."""
+    match = re.match(r"(\d{1,18})([kmgtp]?)([bw]?)\Z", text.strip().lower())
+    if not match:
+        return 0
+    bits = 10 * " kmgtp".index(match.group(2) or " ")
+    return int(match.group(1)) << bits + (3 if match.group(3) == "w" else 0)
+
+
+def _records_of_json(result: Result, table: str) -> List[Record]:
+    """Without any job OpenPBS leaves the whole table out."""
+    found = document(result).get(table, {})
+    if not isinstance(found, dict) or not all(isinstance(fields, dict) for fields in found.values()):
+        raise unreadable(result, "printed JSON with %s that are none" % table)
+    return [Record(name, _flat(fields)) for name, fields in found.items()]
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text, strict=False)
+    except ValueError:
+        plain = _VARIABLES.sub(r'\1"Variable_List":{}\2', text)
+        if plain == text:
+            raise
+        return json.loads(plain, strict=False)
+
+
+def _flat(fields: Fields) -> Fields:
+    flat: Fields = {}
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            flat.update(("%s.%s" % (name, resource), amount) for resource, amount in value.items())
+        else:
+            flat[name] = value
+    return flat
+
+
+def _records_of_text(result: Result) -> List[Record]:
+    """A long value goes on in the next line after a tab, and anywhere in it a user may have put a line break."""
+    found: List[Record] = []
+    last = ""
+    for line in result.stdout.splitlines():
+        heading, attribute = _HEADING.match(line), _ATTRIBUTE.match(line)
+        if heading:
+            found.append(Record(heading.group(1), {}))
+            last = ""
+        elif not found and line.strip():
+            raise unreadable(result, "printed a line that belongs to nothing (%.100r)" % line)
+        elif attribute:
+            last = attribute.group(1)
+            # The first counts: what follows a line break in a value could pretend to be an attribute.
+            found[-1].fields.setdefault(last, attribute.group(2).strip())
+        elif last and line.startswith("\t"):
+            found[-1].fields[last] += line[1:]
+    return found
+
+
+def _records_of_xml(result: Result) -> List[Record]:
+    """Torque's `qstat -x`. Entities are refused, and with them all that they can do."""
+    text = _NO_XML.sub("?", result.stdout)
+    if "<!" in text:
+        raise unreadable(result, "printed XML with a document type")
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, RecursionError) as error:
+        raise unreadable(result, "printed XML that cannot be read (%s)" % error) from error
+    if root.tag != "Data":
+        raise unreadable(result, "printed XML that lists no jobs")
+    return [_record_of_xml(job, result) for job in root.iter("Job")]
+
+
+def _record_of_xml(job: ElementTree.Element, result: Result) -> Record:
+    fields: Fields = {}
+    for attribute in job:
+        fields[attribute.tag] = (attribute.text or "").strip()
+        for resource in attribute:
+            fields["%s.%s" % (attribute.tag, resource.tag)] = (resource.text or "").strip()
+    if not fields.get("Job_Id"):
+        raise _nameless(result)
+    return Record(fields["Job_Id"], fields)
+
+
+def _nameless(result: Result) -> UnreadableError:
+    return unreadable(result, "printed a job without an id")

@@ -1,0 +1,138 @@
+"""The PBS family's messages of failure, and whose move each is; the words are those of pbs_messages.c and
+pbs_error_db.h.
+"""
+
+from typing import Tuple
+
+from koalapy_adapters.batch.verdicts import Verdict
+from koalapy_adapters.errors import RequestError, SiteError, TransientError
+
+# Of every command: the server does not answer, or does not let us in.
+UNREACHABLE: Tuple[Verdict, ...] = (
+    Verdict(
+        r"unknown host|errno=15008|could not resolve|cannot resolve|no server specified|cannot find default server",
+        SiteError,
+        "batch_system_misconfigured",
+        "The head node does not know the host of the PBS server.",
+        "Correct `queue` if it names a server (QUEUE@SERVER), else ask the site about PBS_SERVER.",
+    ),
+    Verdict(
+        r"cannot connect to server|connection refused|could not connect to (batch server|trqauthd)|server shutting down"
+        r"|no free connections|connection table full|premature end|end of file|batch protocol error|time(d)? ?out"
+        r"|too busy|temporarily unavailable|can not establish connection|connection to socket|problem loading"
+        r"|connection reset|please retry|error (writing|reading) data|pbs server internal error|system error"
+        r"|communication failure",
+        TransientError,
+        "batch_system_unreachable",
+        "The PBS server does not answer.",
+        "It is asked again; if this goes on, see `qstat -B` on the head node.",
+    ),
+    Verdict(
+        r"(invalid|expired) credential|access from host not allowed|munge|unable to authenticate|pbs_iff|trqauthd"
+        r"|client is not allowed|pbs license|license server",
+        SiteError,
+        "batch_system_misconfigured",
+        "The PBS server does not let commands of this head node in.",
+        "Ask the site: its authentication or license may be broken.",
+    ),
+    Verdict(
+        r"could not connect to mom|mom is down|node is down|unable to communicate with the mom",
+        TransientError,
+        "node_unreachable",
+        "The PBS server cannot reach the node on which the job runs.",
+        "It is tried again; the site must mend the node, or delete its jobs by `qdel -W force`.",
+    ),
+    Verdict(
+        r"unauthorized request|bad [ug]id for job|bad effective [ug]id|root user not allowed",
+        SiteError,
+        "not_permitted",
+        "The PBS server does not permit this to this user.",
+        "Ask the site for access to its PBS from this head node; it runs no jobs of root.",
+    ),
+)
+
+# Of qsub. Words that name a cause come before words that only say that something is wrong.
+REFUSALS: Tuple[Verdict, ...] = (
+    *UNREACHABLE,
+    Verdict(
+        r"unknown queue|no default queue",
+        RequestError,
+        "no_such_queue",
+        "PBS has no queue of this name, or no default one.",
+        "Correct `queue` or `reservation` in the job or grid file; `qstat -Q` on the head node lists the queues.",
+    ),
+    Verdict(
+        r"queue is (not enabled|currently not available)|does not allow (batch|nonrerunable)|not an execution queue",
+        SiteError,
+        "queue_closed",
+        "The queue takes no jobs such as ours at present.",
+        "Choose another `queue` in the job or grid file, or wait until the site enables it.",
+    ),
+    Verdict(
+        r"access to queue is denied|invalid account|group .*not|not authorized",
+        RequestError,
+        "account_not_permitted",
+        "PBS does not let this user, group or account into the queue.",
+        "Correct `account` or `queue` in the job or grid file, or ask the site for access.",
+    ),
+    Verdict(
+        r"maximum number of jobs|would exceed .*limit|too many submit",
+        TransientError,
+        "submit_limit",
+        "PBS allows this user, group or queue no more jobs at a time.",
+        "It is tried again when jobs have ended; the site sets the limit.",
+    ),
+    Verdict(
+        r"violates queue and/or server resource limits|exceeds queue resource limits|limit exceeds allowable"
+        r"|cannot (locate feasible nodes|satisfy queue)|meet minimum limit",
+        RequestError,
+        "too_large_a_request",
+        "The job asks for more than the queue or the server ever gives.",
+        "Ask for fewer `processors`, less `walltime` (the time at the barrier is added to it) or memory, or choose"
+        " another `queue`.",
+    ),
+    Verdict(
+        r"unknown resource|resource invalid in|duplicated resource|cannot be used with|cannot have .place"
+        r"|illegal (attribute|value)|undefined attribute|bad time specification|node\(s\) specification"
+        r"|unknown node|resource request conflicts|incompatible",
+        RequestError,
+        "no_such_resource",
+        "PBS does not have, or does not understand, one of the resources that the job asks for.",
+        "Correct `constraint`, `gpus` or `native` in the job or grid file; `pbsnodes -a` shows what nodes have.",
+    ),
+    Verdict(
+        r"unknown reservation|too late for reservation",
+        RequestError,
+        "no_such_reservation",
+        "PBS has no reservation of this name for this user.",
+        "Correct `reservation` in the grid file; `pbs_rstat` lists them.",
+    ),
+    Verdict(
+        r"jobscript size",
+        SiteError,
+        "script_too_large",
+        "The site allows no batch script of this size.",
+        "Ask the site to raise jobscript_max_size.",
+    ),
+    Verdict(
+        r"script file|no such file|cannot access script|(error|can not) (opening|open) file",
+        SiteError,
+        "script_missing",
+        "qsub cannot read the batch script that koalapy wrote.",
+        "Check `shared` in the grid file, and that the directory can be read on the head node.",
+    ),
+    Verdict(
+        r"illegal -|(invalid|unknown) option|usage:|name is too long|array|requires an argument|dependency",
+        RequestError,
+        "bad_native",
+        "qsub does not understand one of the options.",
+        "Correct `native` in the job or grid file: one option of qsub in each line, such as `-l matlab=1`.",
+    ),
+    Verdict(
+        r"hook|rejected by all possible destinations|rejected|denied|not allowed|request not permitted",
+        SiteError,
+        "site_refuses",
+        "The site's PBS refuses the job.",
+        "Read its words; if they do not help, ask the site.",
+    ),
+)

@@ -1,0 +1,175 @@
+"""Torque by its own commands, and Slurm's imitation of them (slurm-wlm-torque); the manual: qsub(1B), qstat(1B),
+pbs_resources(7B) of Torque 4 to 6. What it has in common with OpenPBS is in the modules `pbs_*`.
+"""
+
+import re
+from typing import Dict, List, Optional, Sequence
+
+from koalapy_adapters.batch import pbs_jobs, torque_capacity, torque_launch
+from koalapy_adapters.batch.pbs import ALWAYS, clock, whole_script
+from koalapy_adapters.batch.pbs_records import asked
+from koalapy_adapters.batch.pbs_words import TORQUE
+from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
+from koalapy_adapters.batch.text import native_lines, one_line, rounded_up
+from koalapy_adapters.batch.torque_capacity import LISTED, check_answer
+from koalapy_adapters.batch.torque_refusals import REFUSALS
+from koalapy_adapters.batch.verdicts import check, failure, unreadable
+from koalapy_adapters.errors import RequestError, Result, SiteError
+
+NAME = "torque"
+
+capacity_argvs = torque_capacity.capacity_argvs
+parse_capacity = torque_capacity.parse_capacity
+batch_id = torque_launch.batch_id
+restarts = torque_launch.restarts
+hosts = torque_launch.hosts
+launch = torque_launch.launch
+
+_MIB = 1024 * 1024
+
+# Slurm's qsub has sbatch hand on all that is in our own commands' environment, where Torque begins with the login's;
+# so there this drops it again. As slurm._CLEAN, for the same reasons.
+_CLEAN = """\
+if [ -n "${SLURM_JOB_ID-}" ]; then
+    for name in $(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p'); do
+        case $name in
+        PBS_* | SLURM* | CUDA_VISIBLE_* | GPU_DEVICE_* | ROCR_VISIBLE_* | ZE_AFFINITY_*) ;;
+        HOME | LOGNAME | PATH | SHELL | TMPDIR | USER) ;;
+        *) unset "$name" ;;
+        esac
+    done
+fi
+"""
+_PLAIN_PATH = re.compile(r"[\w./+,:@%=-]+\Z")
+_GONE = re.compile(r"unknown job id|invalid for state|already in exit state|job not found", re.IGNORECASE)
+_GONE_STATUS = 153
+
+
+def describe_argv(site: Site) -> Argv:
+    """Slurm's qstat knows neither --version nor -B, so the version is that of the help, where there is one."""
+    return ["sh", "-c", "qstat --version 2>&1 || qstat --help", "qstat"]
+
+
+def parse_describe(result: Result) -> Description:
+    result = asked(result, "qstat")
+    check(result, REFUSALS)
+    said = result.stdout + result.stderr
+    match = re.search(r"^[Vv]ersion: (\S+)", said, re.MULTILINE)
+    if match:
+        return Description(match.group(1))
+    if re.search(r"^pbs_version = ", said, re.MULTILINE):
+        raise SiteError(
+            "batch_system_other", "This is OpenPBS or PBS Professional.", "Write `batch: pbs` in the grid file.", result
+        )
+    if "--man" in said:
+        return Description("Slurm's", ["slurm"])
+    raise unreadable(result, "did not say its version")
+
+
+def script(job: BatchJob) -> str:
+    """`constraint` is a property of the nodes, `gpus` are those on each node. Raises RequestError or SiteError for what
+    Torque has no words for.
+    """
+    directives = ["-S /bin/sh", "-m n", *_shape(job), *_wishes(job), *native_lines(job.native)]
+    return whole_script(job, directives, _CLEAN)
+
+
+def submit_argv(job: BatchJob, path: str) -> Argv:
+    """Slurm's qsub hands its arguments to a shell, so that the path must be a plain one."""
+    if not _PLAIN_PATH.match(path):
+        raise SiteError(
+            "bad_directory",
+            "Torque's qsub cannot be trusted with %s, for it has a blank or a sign of the shell." % path,
+            "Choose another `shared` directory of the cluster in the grid file.",
+        )
+    return ["qsub", "-N", job.tag, *ALWAYS, path]
+
+
+def parse_submit(result: Result) -> str:
+    """An id such as `56.server`, or of Slurm's qsub `56`, which prints its errors there too."""
+    check(result, REFUSALS)
+    last = (result.stdout.strip().splitlines() or [""])[-1].strip()
+    if not re.match(r"\d+(\.[\w.-]+)?\Z", last):
+        raise unreadable(result, "printed no job id")
+    return last
+
+
+def status_argv(batch_ids: Sequence[str]) -> Argv:
+    return [*LISTED, *batch_ids]
+
+
+def parse_status(result: Result) -> Dict[str, JobStatus]:
+    """Of those that the server still knows: it keeps ended jobs for keep_completed seconds, Slurm for MinJobAge."""
+    answer = check_answer(result)
+    return pbs_jobs.by_id(pbs_jobs.jobs(answer, TORQUE))
+
+
+def find_argv(site: Site, tag: str) -> Argv:
+    return list(LISTED)
+
+
+def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
+    return pbs_jobs.newest(status for status in parse_status(result).values() if status.name == tag)
+
+
+def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
+    """None: the accounting is a file that only root may read (tracejob)."""
+    return None
+
+
+def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
+    """Never asked."""
+    return None
+
+
+def cancel_argv(batch_ids: Sequence[str]) -> Argv:
+    return ["qdel", *batch_ids]
+
+
+def parse_cancel(result: Result) -> None:
+    """One unknown job makes qdel fail, though it deletes the others; Slurm's is silent about it."""
+    said = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
+    if result.exit_status == 0:
+        return
+    missing = result.exit_status in (None, 126, 127)
+    if missing or not all(_GONE.search(line) for line in said):
+        raise failure(result, REFUSALS)
+
+
+def _shape(job: BatchJob) -> List[str]:
+    """Equally many processors on each node, as few nodes as can be: Torque, its schedulers, and Slurm for it each read
+    a sum of different parts in a way of its own. 10 processors, 4 a node, are 3 nodes of 4.
+    """
+    if job.processors > 1 and not job.processors_per_node:
+        raise SiteError(
+            "no_processors_per_node",
+            "Torque gives several processors only as so many on each of so many nodes.",
+            "Say `processors_per_node` of the cluster in the grid file.",
+        )
+    nodes = rounded_up(job.processors, job.processors_per_node or 1)
+    shape = "nodes=%d:ppn=%d" % (nodes, rounded_up(job.processors, nodes))
+    if job.gpus:
+        shape += ":gpus=%d" % job.gpus
+    if job.constraint:
+        shape += ":" + one_line("constraint", job.constraint)
+    return ["-l " + shape, "-l walltime=" + clock(job.walltime_s)]
+
+
+def _wishes(job: BatchJob) -> List[str]:
+    for what, value in (("qos", job.qos), ("reservation", job.reservation)):
+        if value:
+            raise RequestError(
+                "unsupported",
+                "Torque has no option for `%s`: its scheduler decides on it." % what,
+                "Say what the site's scheduler takes instead in `native`, such as `-W x=QOS:high`.",
+            )
+    wishes = [
+        "%s %s" % (option, one_line(what, value))
+        for what, option, value in (("queue", "-q", job.queue), ("account", "-A", job.account))
+        if value
+    ]
+    if job.memory_per_processor:
+        wishes.append("-l pmem=%dmb" % rounded_up(job.memory_per_processor, _MIB))
+    if job.exclusive:
+        wishes.append("-l naccesspolicy=singlejob")
+    return wishes

@@ -1,0 +1,131 @@
+"""What of a Torque queue this user could start now: from the nodes, the jobs and the queues."""
+
+import re
+from collections import Counter
+from typing import List, NamedTuple, Optional
+
+from koalapy_adapters.batch import pbs_jobs, torque_refusals
+from koalapy_adapters.batch.pbs_capacity import fewer, holds_processors, tagged
+from koalapy_adapters.batch.pbs_jobs import Job
+from koalapy_adapters.batch.pbs_limits import Use, room
+from koalapy_adapters.batch.pbs_records import Record, asked, nodes_of_text, number, records, word
+from koalapy_adapters.batch.pbs_words import TORQUE
+from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, Site
+from koalapy_adapters.batch.verdicts import check
+from koalapy_adapters.errors import Result, SiteError
+
+# XML cannot be broken by what a user wrote into a variable; Slurm's qstat has no -x, and prints text.
+_LIST = 'answer=$(qstat -x "$@" 2>/dev/null) && [ -n "$answer" ] && printf "%s\\n" "$answer" || exec qstat -f "$@"'
+LISTED = ["sh", "-c", _LIST, "qstat"]
+
+# Exit status of qstat where none of the jobs is known; Slurm's says it without any words, and of no jobs at all.
+_NONE_KNOWN = 153
+_GONE = re.compile(r"unknown job id", re.IGNORECASE)
+
+# pbsnodes(8B), "state"; "mixed" is Slurm's. Busy, down, offline, reserve, job-exclusive, unknown, and what else
+# another word says beside these, can start nothing.
+_USABLE = frozenset(["free", "job-sharing", "mixed"])
+
+
+class Node(NamedTuple):
+    total: int
+    assigned: int
+    free: int
+
+
+def capacity_argvs(site: Site) -> List[Argv]:
+    return [["pbsnodes", "-a"], list(LISTED), ["qstat", "-Q", "-f"]]
+
+
+def parse_capacity(site: Site, results: List[Result]) -> Capacity:
+    """Torque does not say which nodes serve which queue, nor what its scheduler has reserved: all nodes count, and the
+    queue's own limits.
+    """
+    check(results[0], torque_refusals.REFUSALS)
+    check(results[2], torque_refusals.REFUSALS)
+    every = list(pbs_jobs.jobs(check_answer(results[1]), TORQUE))
+    queue = _queue(site, records(results[2], "Queue"))
+    nodes = [_node(site, record, every, results[0]) for record in nodes_of_text(results[0])]
+    found = tagged(site, every)
+    held = [job for job in every if job.status.batch_id in found and holds_processors(job.status)]
+    mine = sum(job.processors for job in held)
+    free = fewer([node.free for node in nodes], _most(site, queue, every, results[2]))
+    return Capacity(
+        total=sum(node.total for node in nodes),
+        idle=sum(free),
+        ours=mine,
+        others=max(0, sum(node.assigned for node in nodes) - mine),
+        waiting_local=sum(job.waiting for job in every if job.status.batch_id not in found),
+        allocated=[job.status.name for job in held],
+        pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
+        free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
+        statuses=found,
+    )
+
+
+def check_answer(result: Result) -> Result:
+    """The list of jobs of LISTED. Raises BatchError unless qstat failed over jobs only that are gone."""
+    result = asked(result, "qstat")
+    said = [line for line in result.stderr.splitlines() if line.strip()]
+    if result.exit_status != _NONE_KNOWN or not all(_GONE.search(line) for line in said):
+        check(result, torque_refusals.REFUSALS)
+    return result
+
+
+def _queue(site: Site, queues: List[Record]) -> Optional[Record]:
+    """None: the default queue, of which only the server's administrator is told."""
+    if not site.queue:
+        return None
+    name = site.queue.partition("@")[0]
+    for queue in queues:
+        if queue.name == name:
+            return queue
+    raise SiteError(
+        "no_such_queue",
+        "Torque has no queue named %s." % site.queue,
+        "Correct `queue` in the grid file; `qstat -Q` on the head node lists the queues.",
+    )
+
+
+def _most(site: Site, queue: Optional[Record], every: List[Job], result: Result) -> Optional[int]:
+    if queue is None:
+        return None
+    if word(queue, "enabled").lower() in ("false", "no") or word(queue, "started").lower() in ("false", "no"):
+        return 0
+    running = [job for job in every if holds_processors(job.status) and job.queue == queue.name]
+    mine = [job.processors for job in running if job.user == site.user]
+    use = Use(len(mine), sum(mine), len(running), sum(job.processors for job in running))
+    return room(queue, site.user, use, result)
+
+
+def _node(site: Site, record: Record, every: List[Job], result: Result) -> Node:
+    total = number(record, "np", result)
+    assigned = min(total, _assigned(record, total, every))
+    words = set(word(record, "state").replace(" ", "").split(","))
+    usable = words <= _USABLE and not (site.exclusive and assigned)
+    return Node(total, assigned, total - assigned if usable else 0)
+
+
+def _assigned(record: Record, total: int, every: List[Job]) -> int:
+    """`jobs = 0/12.server, 1/12.server`, since Torque 5 also `0-3/12.server`: a processor, or several, and its job.
+
+    Slurm's pbsnodes has no such list; there a job's exec_host gives each node and its processors.
+    """
+    if word(record, "state") == "job-exclusive":
+        return total
+    if "jobs" in record.fields:
+        return sum(_processors(each) for each in re.findall(r"(\d[\d,-]*)/\d+", word(record, "jobs")))
+    if "slurmstate=" in word(record, "status"):
+        return sum(_slurms(job.exec_host, record.name) for job in every if holds_processors(job.status))
+    return 0
+
+
+def _slurms(exec_host: str, node: str) -> int:
+    """Of `c1/3+c2/1`, where Slurm says how many, not which, processors."""
+    counts = dict(part.rpartition("/")[::2] for part in exec_host.split("+"))
+    return int(counts[node]) if counts.get(node, "").isdigit() else 0
+
+
+def _processors(indices: str) -> int:
+    """`0`, `0-3` or `0-3,6`."""
+    return pbs_jobs.given("/" + indices.strip(","))
