@@ -2,23 +2,23 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput
-from koalapy.model.errors import KoalaError, Reason
+from koalapy.model.errors import Reason
 from koalapy.model.events import Event, JobSubmitted, OutputCollected
-from koalapy.model.identity import AttemptId, JobId, tag_of
+from koalapy.model.identity import JobId
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
-from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.model.units import Duration, Instant
 from koalapy.scheduler.schedule import Policies
 from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.dice import between, stream
+from koalapy.simulation.dice import stream
+from koalapy.simulation.errands import Collecting
 from koalapy.simulation.life import Life, Witness
 from koalapy.simulation.processes import Fuse
 from koalapy.simulation.uplink import Outside, Uplink
@@ -27,16 +27,8 @@ from koalapy.store.errors import StoreError, StoreFull
 
 OWNER = "me"
 SLOW_PINGS = Timing(ping=10.0, silence=30.0)  # a quarter of the messages would be pings otherwise
-_COLLECTING = (Duration(SECOND), Duration(20 * SECOND))  # what it takes to bring a job's output
-_COLLECT_AGAIN = Duration(15 * SECOND)
 _FULL = ("store_full", "The disk is full.", "Make room.")
 _FAILS = ("store_failed", "The disk does not answer.", "Look at the disk.")
-
-
-class OutsideWithConfig(Outside, Protocol):
-    def config(self) -> Mapping[str, Any]:
-        """The fields of the message ClusterConfig."""
-        ...
 
 
 class Nobody:
@@ -49,6 +41,8 @@ class Nobody:
     def committed(self, change: Change, store: Store) -> None: ...
 
     def sent(self, entry: OutboxEntry, doubt: bool) -> None: ...
+
+    def acknowledged(self, cluster: str, epoch: int, number: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +62,7 @@ class SimKoalad:
     `accepted`: the jobs that the user was told the number of, whatever became of koalad since.
     """
 
-    def __init__(
-        self, agenda: Agenda, seed: int, installation: Installation, clusters: Mapping[str, OutsideWithConfig]
-    ) -> None:
+    def __init__(self, agenda: Agenda, seed: int, installation: Installation, clusters: Mapping[str, Outside]) -> None:
         self.agenda = agenda
         self.fuse = Fuse()
         self.witness: Witness = Nobody()
@@ -108,7 +100,7 @@ class SimKoalad:
         engine = Engine(self._installed.settings, self._installed.policies, snapshot)
         life = self.life = Life(self, self.store, engine, snapshot)
         self.witness.started(snapshot, engine)
-        life.start({name: self._link(life, name) for name in self._clusters}, self._collect_soon)
+        life.start({name: self._link(life, name) for name in self._clusters}, self._collect)
 
     def kill(self) -> None:
         """SIGKILL. Its store is as the last commit left it."""
@@ -181,30 +173,16 @@ class SimKoalad:
 
     # ---- the output of jobs
 
-    def _collect_soon(self, number: int, command: CollectOutput) -> None:
+    def _collect(self, number: int, command: CollectOutput) -> None:
         life = self.life
         assert life is not None
-        life.after(between(self._dice, *_COLLECTING), lambda: self._collect(life, number, command))
 
-    def _collect(self, life: Life, number: int, command: CollectOutput) -> None:
-        """One that needs a cluster out of reach waits for it."""
-        try:
-            missing = [path for path in command.paths if not self._found(life, command, path)]
-        except KoalaError:
-            life.after(_COLLECT_AGAIN, lambda: self._collect(life, number, command))
-            return
-        message = f"No component left a file {', '.join(missing)} in its working directory."
-        reason = Reason("no_output_file", "request", message, "Correct `stage_out`.") if missing else None
-        del life.collecting[number]
-        life.deliver(Delivery(events=(OutputCollected(job=command.job, reason=reason),), confirmed=(number,)))
+        def done(reason: Reason | None) -> None:
+            del life.collecting[number]
+            event = OutputCollected(job=command.job, reason=reason)
+            life.deliver(Delivery(events=(event,), confirmed=(number,)))
 
-    def _found(self, life: Life, command: CollectOutput, path: str) -> bool:
-        return any(self._has(life, cluster, attempt, path) for cluster, attempt in command.sources)
-
-    def _has(self, life: Life, cluster: str, attempt: AttemptId, path: str) -> bool:
-        """Raises TransientError where it cannot be known now."""
-        life.links[cluster].must_be_connected()
-        return path in self._clusters[cluster].stat(tag_of(self.store.instance, attempt), [path])
+        Collecting(self.store.instance, command, life.links, life.after, self._dice, done).start()
 
     # ---- rest
 

@@ -37,6 +37,10 @@ class Witness(Protocol):
         """It is about to leave for its cluster."""
         ...
 
+    def acknowledged(self, cluster: str, epoch: int, number: int) -> None:
+        """It is about to be said that events up to this one are committed."""
+        ...
+
 
 class Host(Protocol):
     """The machine that koalad runs on, and what may befall it."""
@@ -63,7 +67,7 @@ class Life:
         self.links: dict[str, Uplink] = {}
         self.inbox: list[Delivery] = []
         self.collecting: dict[int, CollectOutput] = {}
-        self._host, self._store, self._witness = host, store, host.witness
+        self._host, self._store = host, store
         self._collect: Callable[[int, CollectOutput], None] = lambda number, command: None
         self._epochs = count(store.epoch * _CONNECTS + 1)
         self._turn: Entry | None = None  # when the driver's thread goes on
@@ -120,7 +124,7 @@ class Life:
 
     def _go(self, batch: list[Delivery]) -> None:
         self.process.step()
-        self._witness.deciding(self.now(), batch)
+        self._host.witness.deciding(self.now(), batch)
         self._try(lambda: self.driver.step(batch))
 
     def _try(self, act: Callable[[], None]) -> None:
@@ -154,7 +158,7 @@ class Life:
         self._idle_turns = 0
         self.process.step()
         self._store.commit(change)
-        self._witness.committed(change, self._store)
+        self._host.witness.committed(change, self._store)
         self.process.step()
 
     # ---- its links
@@ -162,7 +166,7 @@ class Life:
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
         self.process.step()
         command = entry.command
-        self._witness.sent(entry, doubt)
+        self._host.witness.sent(entry, doubt)
         if isinstance(command, CollectOutput):
             if entry.number not in self.collecting:
                 self.collecting[entry.number] = command
@@ -177,6 +181,7 @@ class Life:
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         self.process.step()
+        self._host.witness.acknowledged(cluster, epoch, number)
         self.links[cluster].acknowledge(epoch, number)
 
     def next_epoch(self) -> int:

@@ -3,7 +3,8 @@
 It does on the agenda what `koalapy.runtime.link` does on threads, over the same conversation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from itertools import count
 from random import Random
 from typing import Any, Protocol
 
@@ -15,19 +16,19 @@ from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Conversation, Heard, Messages
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.model.commands import SubmitComponent
-from koalapy.model.errors import KoalaError, Reason, TransientError
+from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda, Entry
 from koalapy.simulation.dice import between
+from koalapy.simulation.errands import Answered, Staging
 from koalapy.simulation.network import End, Json, Pipe
 
 _CUT = Reason("cut", "transient", "The connection was lost.", "koalad connects again by itself.")
 _LOGIN = (Duration(SECOND // 2), Duration(4 * SECOND))  # what a login and the push over it take
 _LATENCY = (MILLISECOND, Duration(100 * MILLISECOND))
-_STAGING = (Duration(10 * MILLISECOND), Duration(2 * SECOND))  # what it takes to store an attempt's files
-MISSING_FILE = "missing"  # a file to be staged in that koalad's host does not have
+_FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
 
 
 class Outside(Protocol):
@@ -39,12 +40,8 @@ class Outside(Protocol):
         """The far end of a connection; a KCM holds it from now on. Raises TransientError where it is out of reach."""
         ...
 
-    def stage(self, path: str) -> list[Any]:
-        """Store the file: what Submit says of it. Raises KoalaError."""
-        ...
-
-    def stat(self, tag: str, paths: Sequence[str]) -> dict[str, int]:
-        """The sizes of those that the attempt has left. Raises KoalaError."""
+    def config(self) -> Mapping[str, Any]:
+        """The fields of the message ClusterConfig."""
         ...
 
 
@@ -77,6 +74,8 @@ class Uplink:
         self._reason: Reason | None = None  # why it was lost, while it is
         self._urgent = False
         self._tries = 0
+        self._requests = count(_FIRST_REQUEST)
+        self._asked: dict[int, Answered] = {}
         self._heard_at = self._logged_in_at = Instant(0)
         self._tick: Entry | None = None
 
@@ -90,8 +89,7 @@ class Uplink:
         if talk is None or not self.connected or not talk.begin(number, command):
             return
         if isinstance(command, SubmitComponent) and command.stage_in:
-            stage = lambda: self._stage(talk, number, command, doubt)  # noqa: E731
-            self._around.after(between(self._dice, *_STAGING), stage)
+            self._stage(talk, number, command, doubt)
         else:
             self._say(talk.say(number, doubt))
 
@@ -104,10 +102,16 @@ class Uplink:
         if self._talk is not None:
             self._say(self._talk.acknowledge(epoch, number))
 
-    def must_be_connected(self) -> None:
-        """Raises TransientError if it is not."""
-        if not self.connected:
-            raise TransientError("not_connected", f"{self._cluster.name} is not connected.", "Wait a moment.")
+    # ---- for errands
+
+    def ask(self, make: Callable[[int], Any], answered: Answered) -> None:
+        """See `errands.Asked`."""
+        if self.connected:
+            number = next(self._requests)
+            self._asked[number] = answered
+            self._say((make(number),))
+        else:
+            answered(None)
 
     # ---- one session
 
@@ -131,11 +135,14 @@ class Uplink:
             return
         self._heard_at = self._around.agenda.now
         try:
-            heard = self._talk.heard(self._around.now(), from_json(json))
+            message = from_json(json)
+            answered = self._asked.pop(getattr(message, "id", -1), None)
+            if answered is not None:
+                answered(message)
+            else:
+                self._act(self._talk.heard(self._around.now(), message))
         except MessageError as error:
             self._end(pipe, Reason("garbled", "ours", f"The KCM cannot be understood: {error}."))
-            return
-        self._act(heard)
 
     def _act(self, heard: Heard) -> None:
         self._say(heard.messages)
@@ -157,21 +164,13 @@ class Uplink:
         self._tick = self._around.after(self._seconds(self._cluster.timing.ping), lambda: self._ticked(pipe))
 
     def _stage(self, talk: Conversation, number: int, command: SubmitComponent, doubt: bool) -> None:
-        if talk is not self._talk:
-            return
-        try:
-            staged = [self._outside.stage(path) for path in command.stage_in if _is_there(path)]
-        except KoalaError as error:
-            if error.reason.whose != "transient":
-                self._act(talk.not_staged(number, error.reason, doubt))
-            return
-        missing = [path for path in command.stage_in if not _is_there(path)]
-        if missing:
-            message = f"{missing[0]} is to be staged in, but cannot be found."
-            reason = Reason("no_such_file", "request", message, "Correct `stage_in`, or make the file.")
-            self._act(talk.not_staged(number, reason, doubt))
-        else:
-            self._say(talk.say(number, doubt, staged))
+        """The answers come over this session or not at all."""
+        Staging(
+            self,
+            command,
+            staged=lambda files: self._say(talk.say(number, doubt, files)),
+            refused=lambda reason: self._act(talk.not_staged(number, reason, doubt)),
+        ).go_on()
 
     def _say(self, messages: Messages) -> None:
         if self.pipe is not None:
@@ -188,6 +187,9 @@ class Uplink:
         if pipe is not self.pipe:
             return
         self.pipe, self._talk, self.connected = None, None, False
+        lost, self._asked = self._asked, {}
+        for answered in lost.values():
+            answered(None)
         self._around.agenda.cancel(self._tick)
         if self._around.agenda.now - self._logged_in_at >= self._seconds(self._cluster.timing.settled):
             self._tries = 0
@@ -210,7 +212,3 @@ class Uplink:
     @staticmethod
     def _seconds(seconds: float) -> Duration:
         return Duration(round(seconds * SECOND))
-
-
-def _is_there(path: str) -> bool:
-    return path != MISSING_FILE
