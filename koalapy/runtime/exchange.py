@@ -79,10 +79,11 @@ class Exchange:
                     return
             yield data
 
-    def answer(self) -> Any:
-        """Wait for it. Raises RefusedError for a no, TransientError if the link is lost before."""
+    def answer(self, timeout_s: float | None = None) -> Any:
+        """Wait for it. Raises RefusedError for a no, TransientError if the link is lost before, or TimeoutError."""
         with self._changed:
-            self._changed.wait_for(lambda: self._answer is not None or self._lost is not None)
+            if not self._changed.wait_for(lambda: self._answer is not None or self._lost is not None, timeout_s):
+                raise TimeoutError
             if self._answer is None:
                 self._raise_lost()
         if isinstance(self._answer, Refused):

@@ -94,6 +94,13 @@ class Kcm:
 
     # ---- for whoever can wait
 
+    def ask(self, request: Callable[[int], Any], timeout_s: float) -> wire.Done:
+        """The answer to the request of this number. Raises KoalaError, and TimeoutError if there is none in time."""
+        with self._session.exchange() as exchange:
+            self._session.send(request(exchange.id))
+            answer: wire.Done = exchange.answer(timeout_s)
+            return answer
+
     def stat(self, attempt: AttemptId, paths: Sequence[str]) -> dict[str, int]:
         """The sizes of those that exist as files in the working directory. Raises KoalaError."""
         with self._session.exchange() as exchange:

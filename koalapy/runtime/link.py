@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import structlog
 import tenacity
@@ -13,7 +13,7 @@ from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import Packed
 from koalapy_adapters.connections.protocol import Channel, Connection
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.messages import Welcome
+from koalapy_adapters.messages import Done, Welcome
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
@@ -121,6 +121,13 @@ class Link:
         return LinkStatus(status.cluster, status.state, status.reason, status.host, status.version, kcm.cost)
 
     # ---- for whoever can wait. Raises TransientError if the cluster is, or gets, out of reach.
+
+    def ask(self, request: Callable[[int], Any], timeout_s: float) -> Done:
+        """The KCM's answer to a message of koalapy_adapters made with this number.
+
+        Raises KoalaError for a no too, and TimeoutError if there is none in time; the KCM goes on with it then.
+        """
+        return self._connected().ask(request, timeout_s)
 
     def stat(self, attempt: AttemptId, paths: Sequence[str]) -> dict[str, int]:
         """The sizes of those paths that are files in the attempt's working directory."""

@@ -2,9 +2,11 @@
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from koalapy_adapters.connections.pack import packed
+from koalapy_adapters.messages import Done
 
 from koalapy.config import GridFile, cluster_config
 from koalapy.engine import Engine
@@ -38,9 +40,12 @@ class ClusterLinks:
         self._packed = packed()
         self._links: dict[str, Link] = {}
 
-    def start(self, loop: DriverLoop) -> None:
-        """Connect in the background; what comes is delivered to the loop."""
-        self._loop = loop
+    def start(self, loop: DriverLoop, connected: Callable[[str], None] = lambda cluster: None) -> None:
+        """Connect in the background; what comes is delivered to the loop.
+
+        `connected` hears of every cluster that begins to take commands, and returns at once.
+        """
+        self._loop, self._connected = loop, connected
         self._hub = RendezvousHub(self._peers, self._put)
         self._links |= {name: self._link(name) for name in self._grid.clusters}
         self._collector = Collector(self._links, loop.deliver, self._timing.retry_max)
@@ -80,11 +85,18 @@ class ClusterLinks:
 
     def read(self, cluster: str, attempt: AttemptId, stream: str, follow: bool) -> Iterator[bytes]:
         """What the attempt's processes wrote: `stream` is output or errors. Raises KoalaError."""
+        return self._named(cluster).fetch(attempt, stream, follow=follow)
+
+    def ask(self, cluster: str, request: Callable[[int], Any], timeout_s: float) -> Done:
+        """See Link.ask."""
+        return self._named(cluster).ask(request, timeout_s)
+
+    def _named(self, cluster: str) -> Link:
         link = self._links.get(cluster)
         if link is None:
-            message = f"The cluster {cluster} is not in the grid file any more."
-            raise RequestError("no_such_cluster", message, "Put it back to read what its jobs wrote.")
-        return link.fetch(attempt, stream, follow=follow)
+            message = f"The cluster {cluster} is not in the grid file."
+            raise RequestError("no_such_cluster", message, "Name one of `koala clusters`, or put it back.")
+        return link
 
     def status(self) -> list[LinkStatus]:
         """In the order of the grid file."""
@@ -99,7 +111,7 @@ class ClusterLinks:
             next_epoch=functools.partial(next, self._epochs),
             known=functools.partial(self._known, name),
             put=self._hub.put,
-            connected=functools.partial(self._hub.connected, name),
+            connected=functools.partial(self._welcomed, name),
         )
         settings = self._grid.clusters[name]
         connection = connection_of(settings)
@@ -108,6 +120,10 @@ class ClusterLinks:
             config["python"] = connection.python
         cluster = Cluster(name=name, instance=self._instance, config=config, timing=self._timing)
         return Link(cluster, connection, self._packed, around)
+
+    def _welcomed(self, cluster: str) -> None:
+        self._hub.connected(cluster)
+        self._connected(cluster)
 
     def _known(self, cluster: str) -> list[tuple[AttemptId, str]]:
         return self._loop.ask(lambda engine: _known(engine, cluster))

@@ -1,0 +1,203 @@
+"""Tags on the clusters that this store does not know: seen, told, and cleaned up by command only (promise 5)."""
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from koalapy_adapters import messages as wire
+
+from koalapy.model.errors import KoalaError, Reason, RequestError
+from koalapy.model.identity import AttemptId, InstanceId, JobId, Tag, attempt_of, is_tag
+from koalapy.model.job import Job
+from koalapy.model.units import Instant
+
+_ANSWER_S = 60.0  # that a cluster may take to list or to examine
+_EXAMINED = 200  # tags in one request
+_PAGES = 100  # of tags, of one cluster: a bound on what a broken KCM could say
+_AT_ONCE = 8  # clusters that are asked at one time
+
+Ask = Callable[[str, Callable[[int], Any], float], wire.Done]
+Jobs = Callable[[Sequence[JobId]], Collection[Job]]
+Batch = tuple[str, str]  # a batch job's id and state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownTag:
+    """`own`: it bears this store's name, such as an attempt made after the backup that the store was restored from.
+
+    `batch_id` and `state`: of its batch job, "" if none is listed. Of its directory, if there is one: who holds the
+    `claim` ("" nobody, claimed by a wrapper, revoked), whether it `ended` and left a record, its age, and how long ago
+    its wrapper last gave a sign of life, both in seconds by the file system's clock.
+    """
+
+    cluster: str
+    tag: Tag
+    own: bool
+    batch_id: str = ""
+    state: str = ""
+    directory: bool = False
+    claim: str = ""
+    ended: bool = False
+    age_s: float | None = None
+    heartbeat_age_s: float | None = None
+
+    @property
+    def instance(self) -> InstanceId:
+        return attempt_of(self.tag)[0]
+
+    @property
+    def attempt(self) -> AttemptId:
+        return attempt_of(self.tag)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was last seen on one cluster; `trouble` says why it could not be asked at `at`, if it could not."""
+
+    cluster: str
+    at: Instant
+    tags: tuple[UnknownTag, ...] = ()
+    trouble: Reason | None = None
+
+
+class UnknownTags:
+    """Asks the clusters `named`, over `ask`. Any thread may call it; only `survey_soon` and `last` return at once."""
+
+    def __init__(
+        self, instance: InstanceId, named: Sequence[str], ask: Ask, jobs: Jobs, now: Callable[[], Instant]
+    ) -> None:
+        self._instance, self._named, self._ask, self._jobs, self._now = instance, tuple(named), ask, jobs, now
+        self._seen: dict[str, Survey] = {}
+
+    def survey_soon(self, cluster: str) -> None:
+        """Look at it in the background, once."""
+        threading.Thread(target=self._survey, args=(cluster,), name=f"survey-{cluster}", daemon=True).start()
+
+    def last(self) -> list[Survey]:
+        """Of the clusters that were looked at, in the order of the grid file."""
+        return without_twins([self._seen[name] for name in self._named if name in self._seen])
+
+    def look(self, clusters: Collection[str] = ()) -> list[Survey]:
+        """Look at these clusters now, or at all. Raises RequestError for one that is not in the grid file."""
+        if wrong := [name for name in clusters if name not in self._named]:
+            message = f"The cluster {wrong[0]} is not in the grid file."
+            raise RequestError("no_such_cluster", message, f"It has {', '.join(self._named)}.")
+        wanted = [name for name in self._named if not clusters or name in clusters]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            return without_twins(list(threads.map(self._survey, wanted)))
+
+    def clean(self, cluster: str, tag: str, timeout_s: float) -> bool:
+        """End what there is of the tag, and remove its directory. False: the cluster is still at it.
+
+        Asked again, it waits for the same. Raises KoalaError, for a tag that the store knows too.
+        """
+        self._must_be_unknown(tag)
+        batch_id = next((each.batch_id for each in self._of(cluster) if each.tag == tag), "")
+        try:
+            self._ask(cluster, lambda number: wire.Clean(number, tag, batch_id), timeout_s)
+        except TimeoutError:
+            return False
+        if (seen := self._seen.get(cluster)) is not None:
+            left = tuple(each for each in seen.tags if each.tag != tag)
+            self._seen[cluster] = Survey(cluster, seen.at, left, seen.trouble)
+        return True
+
+    def _of(self, cluster: str) -> tuple[UnknownTag, ...]:
+        return self._seen[cluster].tags if cluster in self._seen else ()
+
+    def _must_be_unknown(self, tag: str) -> None:
+        if not is_tag(tag):
+            raise RequestError("bad_tag", f"{tag!r} is no tag.", "`koala status --unknown` lists those there are.")
+        instance, attempt = attempt_of(Tag(tag))
+        if instance == self._instance and attempt in known(self._jobs([attempt.job]), [attempt]):
+            message = f"{tag} is attempt {attempt} of job {attempt.job}, which this store knows."
+            advice = f"See `koala show {attempt.job}`; `koala cancel {attempt.job}` ends it if it is not over."
+            raise RequestError("known_tag", message, advice)
+
+    def _survey(self, cluster: str) -> Survey:
+        try:
+            survey = Survey(cluster, self._now(), self._looked(cluster))
+        except TimeoutError:
+            reason = Reason("no_answer", "transient", f"{cluster} did not list its tags in {_ANSWER_S:.0f} s.", "")
+            survey = Survey(cluster, self._now(), self._of(cluster), reason)
+        except KoalaError as error:
+            survey = Survey(cluster, self._now(), self._of(cluster), error.reason)
+        self._seen[cluster] = survey
+        return survey
+
+    def _looked(self, cluster: str) -> tuple[UnknownTag, ...]:
+        """The store is asked after the cluster, so that a tag made meanwhile is known."""
+        queue, directories = self._listed(cluster)
+        unknown = self._unknown({*queue, *directories})
+        examined = self._examined(cluster, [tag for tag in unknown if tag in directories])
+        found = [_described(cluster, self._instance, tag, queue.get(tag), examined.get(tag)) for tag in unknown]
+        return tuple(each for each in found if each.batch_id or each.directory)
+
+    def _listed(self, cluster: str) -> tuple[dict[str, Batch], set[str]]:
+        queue: dict[str, Batch] = {}
+        directories: set[str] = set()
+        after = ""
+        for _ in range(_PAGES):
+            details = self._ask(cluster, partial(_tags, after), _ANSWER_S).details
+            queue |= {str(tag): (str(batch_id), str(state)) for tag, batch_id, state in details["queue"]}
+            directories |= {str(tag) for tag in details["directories"]}
+            if not details["more"]:
+                break
+            after = max(map(str, details["directories"]))
+        return queue, directories
+
+    def _unknown(self, tags: Iterable[str]) -> list[Tag]:
+        named = {Tag(tag): attempt_of(Tag(tag)) for tag in sorted(tags) if is_tag(tag)}
+        own = [attempt for instance, attempt in named.values() if instance == self._instance]
+        knows = known(self._jobs(sorted({attempt.job for attempt in own})), own) if own else set()
+        return [tag for tag, (instance, attempt) in named.items() if instance != self._instance or attempt not in knows]
+
+    def _examined(self, cluster: str, tags: list[Tag]) -> dict[str, Mapping[str, Any]]:
+        found: dict[str, Mapping[str, Any]] = {}
+        for start in range(0, len(tags), _EXAMINED):
+            some = [str(tag) for tag in tags[start : start + _EXAMINED]]
+            found |= self._ask(cluster, partial(_examine, some), _ANSWER_S).details
+        return found
+
+
+def known(jobs: Iterable[Job], attempts: Iterable[AttemptId]) -> set[AttemptId]:
+    """Those of the attempts that these jobs have, or have had."""
+    last = {(job.id, each.index): each.attempt for job in jobs for each in job.components}
+    return {each for each in attempts if 0 < each.number <= last.get((each.job, each.component), 0)}
+
+
+def without_twins(surveys: Sequence[Survey]) -> list[Survey]:
+    """Clusters with one shared directory all list what lies in it: a tag counts where its batch job is, else once."""
+    places: dict[Tag, str] = {}
+    for tag in sorted((tag for survey in surveys for tag in survey.tags), key=lambda each: not each.batch_id):
+        places.setdefault(tag.tag, tag.cluster)
+    return [
+        Survey(each.cluster, each.at, tuple(tag for tag in each.tags if places[tag.tag] == each.cluster), each.trouble)
+        for each in surveys
+    ]
+
+
+def _described(
+    cluster: str, instance: InstanceId, tag: Tag, batch: Batch | None, directory: Mapping[str, Any] | None
+) -> UnknownTag:
+    """`directory` is as messages.Examine has it."""
+    batch_id, state = batch or ("", "")
+    own = attempt_of(tag)[0] == instance
+    if directory is None:
+        return UnknownTag(cluster=cluster, tag=tag, own=own, batch_id=batch_id, state=state)
+    return UnknownTag(
+        cluster=cluster, tag=tag, own=own, batch_id=batch_id, state=state, directory=True,
+        claim=directory["claim"], ended=directory["ended"],
+        age_s=directory["age_s"], heartbeat_age_s=directory["heartbeat_age_s"],
+    )  # fmt: skip
+
+
+def _tags(after: str, number: int) -> wire.Tags:
+    return wire.Tags(number, after)
+
+
+def _examine(tags: list[str], number: int) -> wire.Examine:
+    return wire.Examine(number, tags)
