@@ -20,7 +20,6 @@ from koalapy_adapters.wrapper.turns import turn
 
 Json = Dict[str, Any]
 
-HEARTBEAT = 10 * clock.SECOND
 _SOON = clock.SECOND // 50  # while something is swept
 
 
@@ -47,7 +46,6 @@ class Loop:
         self._capture: Optional[Capture] = None
         self._environment: Dict[str, str] = {}
         self._executable = ""
-        self._heartbeat = min(HEARTBEAT, clock.microseconds(attempt.orphan_timeout / 4))
         self._heartbeat_at: Optional[int] = clock.now()
         self._exit_status: Optional[int] = None
 
@@ -114,7 +112,7 @@ class Loop:
         times.append(now + _SOON if self.nodes.sweeping else None)
         if self._exit_status is not None:
             return 0
-        return max(0, min((time for time in times if time is not None), default=now + HEARTBEAT) - now) / clock.SECOND
+        return max(0, min((time for time in times if time is not None), default=now + self._attempt.heartbeat) - now) / clock.SECOND
 
     def _on_signals(self, numbers: bytes) -> None:
         if signals.told_to_stop(numbers):
@@ -152,7 +150,7 @@ class Loop:
             if isinstance(result, RelayFound):
                 self.found_relay(result)
             else:
-                self._heartbeat_at = self._heartbeat_at or clock.now() + self._heartbeat
+                self._heartbeat_at = self._heartbeat_at or clock.now() + self._attempt.heartbeat
                 if result is not None:
                     self.handle(result)
 

@@ -4,10 +4,13 @@ import os
 from typing import Dict, List, NamedTuple
 
 from koalapy_adapters import layout
+from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.messages import Report, to_json
-from koalapy_adapters.wrapper.clock import microseconds, now
+from koalapy_adapters.wrapper.clock import SECOND, microseconds, now
 from koalapy_adapters.wrapper.events import Json, failure
 from koalapy_adapters.wrapper.machine import Settings
+
+HEARTBEAT = 10 * SECOND
 
 
 class Attempt(NamedTuple):
@@ -26,6 +29,11 @@ class Attempt(NamedTuple):
     @property
     def work(self) -> str:
         return layout.inside(self.directory, "work")
+
+    @property
+    def heartbeat(self) -> int:
+        """How long from one heartbeat to the next: several fit into the time after which an orphan ends itself."""
+        return min(HEARTBEAT, microseconds(self.orphan_timeout / 4))
 
     def settings(self, batch_id: str) -> Settings:
         return Settings(
@@ -50,7 +58,7 @@ class Attempt(NamedTuple):
         return own
 
 
-def read_attempt(directory: str, component: Json) -> Attempt:
+def read_attempt(directory: str, component: Json, files: Files = DISK) -> Attempt:
     """Raises KeyError for a component.json that lacks something."""
     return Attempt(
         directory=directory,
@@ -58,7 +66,7 @@ def read_attempt(directory: str, component: Json) -> Attempt:
         batch_id=component.get("batch_id") or "",
         batch=component["batch"],
         relay_file=layout.relay_file(component["shared"], component["instance"], component["cluster"]),
-        token=_token(directory),
+        token=_token(directory, files),
         orphan_timeout=component["orphan_timeout"],
         command=component["command"],
         program=component["program"],
@@ -88,9 +96,8 @@ def write_hosts(attempt: Attempt, hosts: List[List[object]]) -> None:
     os.rename(path + ".new", path)
 
 
-def _token(directory: str) -> str:
+def _token(directory: str, files: Files) -> str:
     try:
-        with open(layout.inside(directory, "token")) as file:
-            return file.read().strip()
+        return files.read(layout.inside(directory, "token")).decode().strip()
     except OSError:
         return ""  # the relay will not let us in; the record still says how it ended

@@ -1,0 +1,69 @@
+"""How the simulated batch systems differ, after what is known of the real ones."""
+
+from dataclasses import dataclass, replace
+
+from koalapy.model.units import MILLISECOND, SECOND, Duration
+
+Span = tuple[Duration, Duration]
+
+
+def _span(least: float, most: float) -> Span:
+    return Duration(round(least * SECOND)), Duration(round(most * SECOND))
+
+
+_CYCLE = _span(0.1, 3)
+_LAUNCH = _span(0.02, 1)
+_EPILOGUE = _span(0.01, 1)
+_LISTED_AFTER = _span(0.01, 2)
+_LIMIT_LAG = _span(1, 20)
+_ACCOUNTING_DELAY = _span(0.3, 5)
+_NOTICES = _span(10, 40)
+_REQUEUE_WAIT = _span(1, 121)
+_COMMAND = (Duration(5 * MILLISECOND), Duration(500 * MILLISECOND))
+_KILL_WAIT = Duration(5 * SECOND)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """Spans are the least and the most of what is drawn each time."""
+
+    strict: bool = False  # first come, first served; else whatever fits may start
+    exclusive: bool = False  # nodes are given whole
+    cycle: Span = _CYCLE  # from a change in the queue to the scheduling that heeds it
+    launch: Span = _LAUNCH  # from there to the batch script
+    epilogue: Span = _EPILOGUE  # from the script's end to the job's
+    listed_after: Span = _LISTED_AFTER  # how long the queue still lists a job that ended
+    limit_lag: Span = _LIMIT_LAG  # a walltime is checked now and then
+    accounting: bool = True
+    accounting_delay: Span = _ACCOUNTING_DELAY
+    forgets_unstarted: bool = False  # what was cancelled while it waited is in no accounting
+    kill_wait: Duration = _KILL_WAIT  # between SIGTERM and SIGKILL; 0: SIGKILL at once
+    notices: Span = _NOTICES  # that a node does not answer
+    reruns_lost: float = 0.0  # how often a job of a lost node is started again though it asked not to be
+    requeue_wait: Span = _REQUEUE_WAIT
+    command: Span = _COMMAND
+
+
+TRAITS = {
+    "slurm": Traits(),
+    "sge": Traits(
+        cycle=_span(0.1, 13),
+        listed_after=_span(0.3, 1),
+        accounting_delay=_span(0.5, 15),
+        forgets_unstarted=True,
+        kill_wait=Duration(0),
+    ),
+    "pbs": Traits(strict=True, accounting=False, listed_after=_span(0.5, 300)),
+    "local": Traits(
+        strict=True,
+        cycle=_span(0.01, 0.2),
+        launch=_span(0.01, 0.1),
+        listed_after=_span(600, 900),
+        kill_wait=Duration(2 * SECOND),
+    ),
+}
+
+
+def traits_of(batch: str, exclusive: bool, reruns_lost: float) -> Traits:
+    """Of a batch system that the grid file names; of one that is not known here Slurm's."""
+    return replace(TRAITS.get(batch, TRAITS["slurm"]), exclusive=exclusive, reruns_lost=reruns_lost)

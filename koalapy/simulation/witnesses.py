@@ -1,0 +1,55 @@
+"""Those who may watch a simulated cluster: they are told of what happens there as it happens, and change nothing."""
+
+from typing import Protocol
+
+from koalapy.model.units import Instant
+
+
+class ClusterWitness(Protocol):
+    """`start` names one start of a batch job, `tag` an attempt of any store."""
+
+    def entered(self, name: str, batch_id: str) -> None:
+        """A batch job stands in the queue."""
+        ...
+
+    def submitting(self, tag: str) -> None:
+        """A KCM begins to submit."""
+        ...
+
+    def touched(self, verb: str, batch_id: str, name: str) -> None:
+        """A KCM has asked for this to be done to the batch job of that name."""
+        ...
+
+    def claimed(self, tag: str, start: str) -> None:
+        """A wrapper is to run the attempt."""
+        ...
+
+    def came(self, tag: str, start: str, deadline: Instant) -> None:
+        """A wrapper stands at its barrier, and leaves it by then unless it is released."""
+        ...
+
+    def went(self, tag: str, start: str) -> None:
+        """It stands there no more."""
+        ...
+
+    def over(self, tag: str, why: str) -> None:
+        """A KCM says that nothing of the attempt is left, and that nothing comes."""
+        ...
+
+
+class NoWitness:
+    """Watches nothing."""
+
+    def entered(self, name: str, batch_id: str) -> None: ...
+
+    def submitting(self, tag: str) -> None: ...
+
+    def touched(self, verb: str, batch_id: str, name: str) -> None: ...
+
+    def claimed(self, tag: str, start: str) -> None: ...
+
+    def came(self, tag: str, start: str, deadline: Instant) -> None: ...
+
+    def went(self, tag: str, start: str) -> None: ...
+
+    def over(self, tag: str, why: str) -> None: ...

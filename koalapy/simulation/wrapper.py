@@ -1,0 +1,296 @@
+"""A wrapper of the simulated world: the real decisions, claim and machine, over simulated files, nodes and programs."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from koalapy_adapters import messages
+from koalapy_adapters.batch.protocol import Host
+from koalapy_adapters.errors import BatchError
+from koalapy_adapters.wrapper import events, reasons, shared, start
+from koalapy_adapters.wrapper.allocation import as_failure
+from koalapy_adapters.wrapper.division import divide
+from koalapy_adapters.wrapper.machine import AT_BARRIER, Machine
+from koalapy_adapters.wrapper.program import Attempt, read_attempt
+
+from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
+from koalapy.simulation.agenda import Entry
+from koalapy.simulation.agents import SimAgent
+from koalapy.simulation.batch import Job
+from koalapy.simulation.dice import between
+from koalapy.simulation.files import Mount
+from koalapy.simulation.guest import Guest
+from koalapy.simulation.nodes import SimNode
+from koalapy.simulation.processes import Process
+from koalapy.simulation.program import plan_of
+from koalapy.simulation.surroundings import Surroundings
+
+_MICROSECONDS = 1_000_000
+_BOOT = Duration(20 * MILLISECOND), SECOND  # from the batch script to the wrapper's first step
+_LOGIN = Duration(50 * MILLISECOND), Duration(2 * SECOND)  # for the login shell's environment
+_LINE = MILLISECOND  # from agent to wrapper
+_CLEAN_UP = Duration(50 * MILLISECOND), Duration(500 * MILLISECOND)
+
+
+class SimWrapper(Process):
+    """One start of one batch job of ours: it is the job's body. `agents` run the program."""
+
+    def __init__(self, around: Surroundings, job: Job, directory: str) -> None:
+        super().__init__(around.agenda, [around.wrapper_fuse])
+        self.around, self.job, self.directory = around, job, directory
+        self.name = f"{job.id}.{job.restarts}"
+        self.tag = directory.rsplit("/", 1)[1]
+        self.node: SimNode = job.nodes[0][0]
+        self._hosts = [Host(node.name, processors) for node, processors in job.nodes]
+        self._dice = around.dice(f"wrapper/{self.name}")
+        self._mount = Mount(around.shared, f"{self.node.name}.{self.name}", self.step, lambda: self.node.reachable)
+        self._skew = self.node.skew  # its clock is anchored when it starts, and never jumps
+        self._own = start.own_claim(self.node.name, job.restarts, f"{around.cluster}-{self.name}")
+        self.agents: dict[str, SimAgent] = {}
+        self._attempt: Attempt
+        self._machine: Machine | None = None
+        self.guest: Guest | None = None
+        self._pending: deque[Any] = deque()
+        self._handling = False
+        self._timer: Entry | None = None
+        self._tasks: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+        self._offset: int | None = None
+        self.exit_status: int | None = None
+        self.on_death(self._died)
+        self.after(between(self._dice, *_BOOT), lambda: self._patiently(self._read_component, self._claim))
+
+    # ---- as the job's body
+
+    def terminate(self) -> None:
+        """SIGTERM to the batch script, which is the wrapper itself."""
+        if self._machine is None:
+            self.kill()
+        else:
+            self.run(lambda: self.handle(events.Signalled()))
+
+    def kill_on(self, node: SimNode) -> None:
+        if node is self.node:
+            self.kill()
+        agent = self.agents.get(node.name)
+        if agent is not None:
+            agent.kill()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing of it is left anywhere."""
+        return not self.alive and not any(agent.running for agent in self.agents.values())
+
+    # ---- the claim
+
+    def clock(self) -> int:
+        return self.agenda.now + self._skew
+
+    def _patiently(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """As `start` does: again and again, until its patience is over."""
+        self._try(act, then, Instant(self.agenda.now + round(start.PATIENCE_S * _MICROSECONDS)))
+
+    def _try(self, act: Callable[[], Any], then: Callable[[Any], None], until: Instant) -> None:
+        try:
+            result = act()
+        except (OSError, ValueError) as error:
+            if self.agenda.now >= until or isinstance(error, ValueError):
+                self._exit(1)
+            else:
+                self.after(Duration(round(start.PAUSE_S * _MICROSECONDS)), lambda: self._try(act, then, until))
+            return
+        self.after(self.around.file_latency(self._dice), lambda: then(result))
+
+    def _read_component(self) -> Any:
+        return start.read_component(self.directory, self._mount)
+
+    def _claim(self, component: Any) -> None:
+        self._patiently(
+            lambda: start.decide(self.directory, self._own, self._mount),
+            lambda verdict: self._begin(verdict, component),
+        )
+
+    # ---- its life
+
+    def _begin(self, verdict: str, component: Any) -> None:
+        if verdict == start.LEAVE:
+            self._exit(0)
+            return
+        self._attempt = read_attempt(self.directory, component, self._mount)
+        settings = self._attempt.settings(self.job.id)
+        self._barrier_timeout = settings.barrier_timeout
+        self._machine = Machine(settings, self.clock())
+        self.guest = Guest(self.around, self, self._attempt.tag, self._attempt.token)
+        self.guest.found(shared.read_relay(self._attempt.relay_file, self._mount))
+        self._beat()
+        if verdict == start.SAY_SO:
+            self.handle(events.ClaimedBefore(shared.read_record(self.directory, self._mount)))
+        else:
+            self.around.witness.claimed(self.tag, self.name)
+            self._supervise()
+
+    def _supervise(self) -> None:
+        program = self._attempt.program
+        plan = plan_of(program)
+        nodes: list[events.Node] = []
+        try:
+            counts = divide(self._hosts, program["launch"], program["processors"], program["threads"])
+            nodes = [events.Node(host.name, count) for host, count in zip(self._hosts, counts, strict=True)]
+        except BatchError as error:
+            self.handle(events.PreparationFailed(as_failure(error)))
+        for (node, _), each in zip(self.job.nodes, nodes, strict=False):
+            if each.processes:
+                self.agents[node.name] = SimAgent(
+                    self.around, node, each.processes, self.name, self.directory, self._hear_agent
+                )
+        self.handle(events.Claimed(nodes))
+        failed = reasons.no_executable(program["executable"], "does not exist", "Stage it in.")
+        captured = events.EnvironmentCaptured() if plan.found else events.PreparationFailed(failed)
+        self.after(between(self._dice, *_LOGIN), lambda: self.handle(captured))
+
+    def handle(self, event: Any) -> None:
+        """Tell the machine, and do what it answers; what that brings about comes after it."""
+        self._pending.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._pending:
+                assert self._machine is not None
+                self._do(self._machine.handle(self.clock(), self._pending.popleft()))
+        finally:
+            self._handling = False
+        self._set_timer()
+
+    def entered(self, offset: int) -> None:
+        self._offset = offset
+        self.handle(events.RelayEntered())
+
+    def _set_timer(self) -> None:
+        self.agenda.cancel(self._timer)
+        due = self._machine.next_wakeup() if self._machine is not None else None
+        if due is not None and self.alive:
+            self._timer = self.after(Duration(max(0, due - self.clock())), self._tick)
+
+    def _tick(self) -> None:
+        assert self._machine is not None
+        self._do(self._machine.tick(self.clock()))
+        self._set_timer()
+
+    def _hear_agent(self, event: Any) -> None:
+        if self._machine is not None:
+            self.after(_LINE, lambda: self.handle(event))
+
+    # ---- the shared directory, one thing after the other
+
+    def seek_relay(self) -> None:
+        def found(relay: Any) -> None:
+            assert self.guest is not None
+            self.guest.found(relay)
+
+        self._share(lambda: shared.read_relay(self._attempt.relay_file, self._mount), found)
+
+    def _beat(self) -> None:
+        self._share(lambda: shared.touch_heartbeat(self.directory, self._mount), self._beaten)
+
+    def _beaten(self, event: Any) -> None:
+        self.after(Duration(self._attempt.heartbeat), self._beat)
+        if event is not None:
+            self.handle(event)
+
+    def _share(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self._tasks.append((act, then))
+        if len(self._tasks) == 1:
+            self._next_task()
+
+    def _next_task(self) -> None:
+        self.after(self.around.file_latency(self._dice), self._perform_task)
+
+    def _perform_task(self) -> None:
+        act, then = self._tasks[0]
+        result = act()
+        self._tasks.popleft()
+        if self._tasks:
+            self._next_task()
+        then(result)
+
+    # ---- what the machine wants
+
+    def _do(self, commands: list[Any]) -> None:
+        for command in commands:
+            self.step()
+            _DOING[type(command)](self, command)
+
+    def _say_report(self, command: events.SayReport) -> None:
+        assert self.guest is not None
+        came = command.report.at_barrier_at
+        if command.report.phase == AT_BARRIER and came is not None:
+            left = came + self._barrier_timeout - self.clock()
+            self.around.witness.came(self.tag, self.name, Instant(self.agenda.now + left))
+        self.guest.send(messages.Say(messages.to_json(command.report)))
+
+    def _prepare_nodes(self, command: events.PrepareNodes) -> None:
+        plan, grace = plan_of(self._attempt.program), Duration(round(self._attempt.program["grace"] * _MICROSECONDS))
+        for agent in self.agents.values():
+            agent.prepare(self.tag, plan, grace)
+
+    def _release_nodes(self, command: events.ReleaseNodes) -> None:
+        self.around.witness.went(self.tag, self.name)
+        try:
+            self._mount.write(f"{self.directory}/hosts", b"")
+        except OSError as error:
+            self.handle(events.PreparationFailed(reasons.no_room("the hosts file", error)))
+            return
+        for agent in self.agents.values():
+            self._to_agent(agent, agent.release)
+
+    def _stop_nodes(self, command: events.StopNodes) -> None:
+        self.around.witness.went(self.tag, self.name)
+        for agent in self.agents.values():
+            self._to_agent(agent, lambda agent=agent: agent.stop(Duration(command.grace)))  # type: ignore[misc]
+
+    def _abandon_nodes(self, command: events.AbandonNodes) -> None:
+        for agent in self.agents.values():
+            self._to_agent(agent, agent.kill)
+            self.handle(events.NodeLost(agent.node.name))
+
+    def _to_agent(self, agent: SimAgent, call: Callable[[], None]) -> None:
+        if agent.node is self.node or (agent.node.reachable and self.node.reachable):
+            self.after(_LINE, call)
+
+    def _write_record(self, command: events.WriteRecord) -> None:
+        record = dict(messages.to_json(command.report), clock=self.clock(), offset=self._offset)
+        self._share(lambda: shared.write_record(self.directory, record, command.only_if_none, self._mount), self.handle)
+
+    def _leave(self, command: events.Leave) -> None:
+        """The agents leave too; the relay has a moment to read what was said last."""
+        assert self.guest is not None
+        self.guest.close()
+        self.after(between(self._dice, *_CLEAN_UP), lambda: self._exit(command.exit_status))
+
+    # ---- its end
+
+    def _exit(self, exit_status: int) -> None:
+        self.exit_status = exit_status
+        self.kill()
+
+    def _died(self) -> None:
+        """The kernel closes what it had open; the agents see that it is gone, the batch system that its script is."""
+        self.around.witness.went(self.tag, self.name)
+        if self.guest is not None:
+            self.guest.cut()
+        self.exit_status = 137 if self.exit_status is None else self.exit_status
+        if self.node.reachable:
+            for agent in self.agents.values():
+                self.agenda.after(_LINE, agent.lose_wrapper)
+            self.around.batch.exited(self.job, self, self.exit_status)
+
+
+_DOING: dict[type[Any], Callable[[SimWrapper, Any], None]] = {
+    events.SayReport: SimWrapper._say_report,
+    events.PrepareNodes: SimWrapper._prepare_nodes,
+    events.ReleaseNodes: SimWrapper._release_nodes,
+    events.StopNodes: SimWrapper._stop_nodes,
+    events.AbandonNodes: SimWrapper._abandon_nodes,
+    events.WriteRecord: SimWrapper._write_record,
+    events.Leave: SimWrapper._leave,
+}
