@@ -42,7 +42,7 @@ class Plan:
 
 
 class SimCluster:
-    """`kcms` and `wrappers` are those that live, oldest first; `batch`, `shell`, `shared`, `head` can be made to fail."""
+    """`kcms` and `wrappers` are those that live, oldest first; `batch`, `shell`, `shared` and `head` may fail."""
 
     def __init__(self, agenda: Agenda, seed: int, plan: Plan, name: str, ledger: Ledger) -> None:
         self.plan, self.name = plan, name

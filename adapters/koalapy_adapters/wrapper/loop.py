@@ -112,7 +112,8 @@ class Loop:
         times.append(now + _SOON if self.nodes.sweeping else None)
         if self._exit_status is not None:
             return 0
-        return max(0, min((time for time in times if time is not None), default=now + self._attempt.heartbeat) - now) / clock.SECOND
+        due = min((time for time in times if time is not None), default=now + self._attempt.heartbeat)
+        return max(0, due - now) / clock.SECOND
 
     def _on_signals(self, numbers: bytes) -> None:
         if signals.told_to_stop(numbers):
