@@ -1,0 +1,57 @@
+"""Chaos on real clusters: every fault of the bench's table, after which the promises must hold.
+
+By default only the rows that tell most in the shortest time; `tests/run --all` performs all.
+"""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy.testgrid import Running, faults
+
+
+def _load(path: Path) -> None:
+    """A package that lies in none."""
+    spec = importlib.util.spec_from_file_location(path.name, path / "__init__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[path.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[path.name])
+
+
+_load(Path(__file__).parents[1] / "bench" / "_faults")
+perform = importlib.import_module("_faults.perform")
+table = importlib.import_module("_faults.table")
+programs = importlib.import_module("_faults.programs")
+
+PARAMETERS = [pytest.param(row, id=row.name, marks=[] if row.quick else pytest.mark.slow) for row in table.ROWS]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("row", PARAMETERS)
+def test_nothing_is_lost_and_nothing_runs_twice(testgrid_session: Running, row: Any) -> None:
+    verdict = perform.perform(row, testgrid_session).verdict
+    assert verdict.holds, "\n".join([*verdict.lost, *verdict.twice, *verdict.left])
+
+
+@pytest.mark.timeout(300)
+def test_jobs_wait_for_a_batch_system_that_is_down_from_the_start(testgrid: Running) -> None:
+    testgrid.containers.kill_process("beta", "slurmctld")
+    with perform.koalad_over(testgrid, idle=("alpha", "gamma")) as koalad:
+        why = koalad.until(lambda: koalad.cluster("beta")["reason"], "koalad says why beta cannot be used")
+        assert "slurmctld" in why or "Slurm" in why, why
+        named = koalad.submit(programs.program(4, 1, cluster="beta"))
+        over_all = koalad.submit(*[programs.program(4, 1, cluster=name) for name in ("alpha", "beta")])
+        free = koalad.submit(programs.program(4, 1))
+        assert koalad.grid.wait([free], 60)[0]["state"] == "done"
+        for job in (named, over_all):
+            assert koalad.job(job)["state"] == "waiting"
+            assert "beta" in str(koalad.grid.explain(job))
+        faults.start_services(testgrid.containers, "beta")
+        for job in koalad.grid.wait([named, over_all], 120):
+            assert job["state"] == "done", job["reason"]
+            assert job["submission_failures"] == job["completion_failures"] == 0
