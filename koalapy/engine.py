@@ -1,13 +1,17 @@
 """The pieces as one machine: events in, commands out. It never blocks, reads no clock, draws no random number."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from koalapy.broker.answers import Answers
 from koalapy.broker.fit import Lack, lacks
+from koalapy.broker.room import Room
 from koalapy.coallocation import barrier, claim, guard, running, stopping
 from koalapy.coallocation.recovery import Unheard
+from koalapy.coallocation.runlist import RunList
 from koalapy.information.kis import Information, View
+from koalapy.model.alarms import Alarms
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import WatchCluster
 from koalapy.model.errors import Reason
@@ -34,8 +38,9 @@ from koalapy.model.records import Records, Step
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.scheduler.queue import in_order
-from koalapy.scheduler.schedule import Claim, Overtaken, Policies, Reject, queues_since, schedule
+from koalapy.scheduler.ahead import Overtaken
+from koalapy.scheduler.queue import WaitQueue
+from koalapy.scheduler.schedule import Claim, Policies, Reject, queues_since, schedule
 
 
 class Engine:
@@ -48,12 +53,18 @@ class Engine:
     def __init__(self, settings: Settings, policies: Policies, snapshot: Snapshot) -> None:
         self._settings = settings
         self._policies = policies
-        self._records = Records(snapshot)
-        self._information = Information(settings.clusters)
+        self._information = Information(settings.clusters, snapshot.instance)
+        self._run_list = RunList()
+        self._queue = WaitQueue()
+        self._records = Records(snapshot, (self._information.promises, self._run_list, self._queue))
+        self._alarms = Alarms()
+        self._answers = Answers(policies.placement)
+        self._room_of: tuple[int, Room] | None = None
         self._unheard = Unheard(snapshot.jobs)
         self._watched: dict[str, bool] = {}
-        self._handled_at = Instant(0)
+        self._watched_for: object = None
         self._dirty = True
+        self._set_alarms(Instant(0), self._records.jobs)
 
     # ---- what the driver calls
 
@@ -62,25 +73,23 @@ class Engine:
         for event in events:
             self._unheard.hear(self._records, now, event)
             self._dirty |= bool(self._handlers[type(event)](self, now, event))
-        self._follow_up(now)
-        if self._dirty or self._due(now):
+        self._ring(now)
+        followed = self._follow_up(now)
+        if self._dirty:
             self._dirty = False
             self._schedule(now)
-        self._handled_at = now
+        self._set_alarms(now, [*followed, *self._run_list.restless])
         self._watch()
         return self._records.take()
 
     def next_wakeup(self) -> Instant | None:
         """When time alone changes something; None: never."""
-        times = [barrier.deadline(job, self._settings) for job in self._records.jobs.values()]
-        times += [self._lost_at(component) for job in self._records.jobs.values() for component in job.live]
-        times += [moment for job in self._waiting() for moment in self._waits_for(job) if moment > self._handled_at]
-        return min((time for time in times if time is not None), default=None)
+        return self._alarms.next()
 
     # ---- what the API asks; answers are of this instant, and nothing is changed
 
     def views(self, now: Instant) -> list[View]:
-        return self._information.views(now, self._records)
+        return self._information.views(now)
 
     def explain(self, now: Instant, job: JobId) -> list[Lack]:
         """What each cluster lacks for each component of a waiting job."""
@@ -155,12 +164,15 @@ class Engine:
 
     def _on_connected(self, now: Instant, event: ClusterConnected) -> bool:
         self._information.connected(event.cluster, event.version)
+        self._rouse(event.cluster)
         running.asked_anew(self._records, now, event.cluster)
         self._watched.pop(event.cluster, None)
+        self._watched_for = None
         return False
 
     def _on_lost(self, now: Instant, event: ClusterLost) -> bool:
         self._information.lost(event.cluster, event.reason)
+        self._rouse(event.cluster)
         running.out_of_reach(self._records, now, event.cluster)
         return True
 
@@ -215,11 +227,28 @@ class Engine:
 
     # ---- what follows from events and from time
 
-    def _follow_up(self, now: Instant) -> None:
-        reachable = self._reachable()
-        for identity in [job.id for job in self._records.jobs.values() if job.state.active]:
-            self._follow_up_job(now, identity, reachable)
+    def _ring(self, now: Instant) -> None:
+        """Jobs whose moment has come: those of the run list are followed up, for the others the pass looks again."""
+        for identity in self._alarms.ring(now):
+            self._run_list.restless[identity] = None
+            self._dirty |= self._records.jobs[identity].state.queued
+
+    def _rouse(self, cluster: str) -> None:
+        """Whether the cluster is in reach matters to every job that lives there."""
+        for job, _ in self._records.live(cluster):
+            self._run_list.restless[job.id] = None
+
+    def _follow_up(self, now: Instant) -> list[JobId]:
+        """Of what has changed since the last time, by the last follow-up too; of nothing else anything can follow."""
+        reachable = self._information.reachable
+        restless = sorted(self._run_list.restless)
+        self._run_list.restless.clear()
+        for identity in restless:
+            job = self._records.jobs.get(identity)
+            if job is not None and job.state.active:
+                self._follow_up_job(now, identity, reachable)
         self._break_circles(now, reachable)
+        return restless
 
     def _follow_up_job(self, now: Instant, identity: JobId, reachable: frozenset[str]) -> None:
         records, settings = self._records, self._settings
@@ -243,17 +272,26 @@ class Engine:
             self._dirty = True
 
     def _break_circles(self, now: Instant, reachable: frozenset[str]) -> None:
-        while (younger := guard.job_to_give_back(self._records, self._information.clusters)) is not None:
+        known, split = self._information.clusters, self._run_list.split
+        while (younger := guard.job_to_give_back(self._records, known, split)) is not None:
             stopping.stop(self._records, now, younger, Outcome.GIVE_BACK, guard.GIVEN_BACK)
             self._settle(now, younger.id, reachable)
 
     def _schedule(self, now: Instant) -> None:
-        waiting = self._waiting()
-        if not waiting:
+        if not self._queue:
             return
-        views = self.views(now)
-        for decision in schedule(now, waiting, views, self._settings, self._policies):
+        room, queueing = self._room(now), self._policies.queueing
+        for decision in schedule(now, self._queue, room, self._answers, self._settings, queueing):
             self._carry_out(now, decision)
+
+    def _room(self, now: Instant) -> Room:
+        """The same as long as no cluster has more or less of it."""
+        views = self.views(now)
+        known = self._room_of
+        if known is None or known[0] != self._information.availability:
+            room = Room(views) if known is None else known[1].renewed(views)
+            known = self._room_of = self._information.availability, room
+        return known[1]
 
     def _carry_out(self, now: Instant, decision: Claim | Reject | Overtaken) -> None:
         job = self._records.jobs[decision.job]
@@ -266,36 +304,19 @@ class Engine:
             case Overtaken(_, times):
                 self._records.put(replace(job, overtaken=job.overtaken + times))
 
-    def _watch(self) -> None:
-        """Clusters whose numbers something waits for are asked more often."""
-        waiting = bool(self._waiting())
-        claimed = {
-            component.cluster
-            for job in self._records.jobs.values()
-            if job.state is JobState.CLAIMING
-            for component in job.live
-        }
-        for name in self._reachable_in_order():
-            urgent = waiting or name in claimed
-            if self._watched.get(name) != urgent:
-                self._watched[name] = urgent
-                self._records.command(WatchCluster(cluster=name, urgent=urgent))
+    def _set_alarms(self, now: Instant, jobs: Iterable[JobId]) -> None:
+        for identity in jobs:
+            job = self._records.jobs.get(identity)
+            self._alarms.set(identity, None if job is None else self._next_moment(now, job))
 
-    # ---- small questions
-
-    def _waiting(self) -> list[Job]:
-        return in_order(self._records.jobs.values())
-
-    def _reachable_in_order(self) -> list[str]:
-        return [name for name, known in self._information.clusters.items() if known.connected]
-
-    def _reachable(self) -> frozenset[str]:
-        return frozenset(self._reachable_in_order())
-
-    def _due(self, now: Instant) -> bool:
-        """Whether a moment that a waiting job waits for has come since the last batch."""
-        moments = (moment for job in self._waiting() for moment in self._waits_for(job))
-        return any(self._handled_at < moment <= now for moment in moments)
+    def _next_moment(self, now: Instant, job: Job) -> Instant | None:
+        """When time alone changes something for the job."""
+        if job.state.queued:
+            return min((moment for moment in self._waits_for(job) if moment > now), default=None)
+        if not job.state.active:
+            return None
+        moments = [barrier.deadline(job, self._settings), *(self._lost_at(component) for component in job.live)]
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def _waits_for(self, job: Job) -> list[Instant]:
         since = queues_since(job, self._settings)
@@ -304,6 +325,20 @@ class Engine:
     def _lost_at(self, component: Component) -> Instant | None:
         in_reach = self._information.is_connected(component.cluster)
         return running.lost_at(component, self._settings) if in_reach else None
+
+    def _watch(self) -> None:
+        """Clusters whose numbers something waits for are asked more often."""
+        waiting = bool(self._queue)
+        claimed = () if waiting else tuple(self._run_list.claimed_on)
+        watched_for = waiting, claimed, self._information.reachable
+        if watched_for == self._watched_for:
+            return
+        self._watched_for = watched_for
+        for name, known in self._information.clusters.items():
+            urgent = waiting or name in claimed
+            if known.connected and self._watched.get(name) != urgent:
+                self._watched[name] = urgent
+                self._records.command(WatchCluster(cluster=name, urgent=urgent))
 
 
 CANCELLED = Reason("cancelled", "request", "It was cancelled by its user.", "")

@@ -1,10 +1,12 @@
 """The broker's answer to the scheduler: an allocation, or why there is none (DCS, section 3.4)."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from koalapy.broker.fit import lack, wish
-from koalapy.information.kis import View, processors_taken
+from koalapy.broker.fit import lack
+from koalapy.broker.room import Room, backlog_left
+from koalapy.information.kis import View
+from koalapy.information.promises import processors_taken
 from koalapy.model.errors import Reason
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.policies.placement import Offer, Placement, PlacementPolicy, Wish
@@ -27,27 +29,20 @@ def place(
 
     Optional components are left out only if the job does not fit with them. None: it does not fit.
     """
-    usable = [view for view in views if view.name not in without and view.trouble is None]
+    return place_in(request, Room(views).without(without), policy)
+
+
+def place_in(request: Request, room: Room, policy: PlacementPolicy) -> Allocation | PolicyFailed | None:
     needed = {index: component for index, component in enumerate(request.components) if not component.optional}
     everything = dict(enumerate(request.components))
     for components in [everything] if len(needed) == len(everything) else [everything, needed]:
-        for network in _networks(request, usable):
+        for network in room.networks(request):
             answer = _place_within(components, network, policy)
             if isinstance(answer, PolicyFailed):
                 return answer
             if answer is not None:
                 return tuple(answer.get(index) for index in range(len(request.components)))
     return None
-
-
-def never_fits(request: Request, views: Sequence[View], policy: PlacementPolicy) -> bool:
-    """Whether the job does not fit even on idle clusters. False while one that might take it cannot be asked."""
-    named = {component.cluster for component in request.components}
-    asked = [view for view in views if None in named or view.name in named]
-    if any(view.state is None or view.trouble for view in asked):
-        return False
-    empty = [replace(view, idle=view.total, state=replace(view.state, free_nodes=())) for view in asked if view.state]
-    return place(request, empty, policy) is None
 
 
 def shortest_queue(request: Request, views: Sequence[View], without: Collection[str] = ()) -> Allocation | None:
@@ -64,52 +59,46 @@ def shortest_queue(request: Request, views: Sequence[View], without: Collection[
     return tuple(chosen) if _one_network(request, chosen, views) else None
 
 
-def take(allocation: Allocation, request: Request, views: Iterable[View]) -> list[View]:
-    """The views with the allocation's processors off."""
-    taken: dict[str, int] = {}
-    by_name = {view.name: view for view in views}
-    for cluster, component in zip(allocation, request.components, strict=True):
-        if cluster is not None:
-            taken[cluster] = taken.get(cluster, 0) + processors_taken(component, by_name[cluster].settings)
-    return [
-        replace(
-            view, idle=max(0, view.idle - taken.get(view.name, 0)), promised=view.promised + taken.get(view.name, 0)
-        )
-        for view in by_name.values()
-    ]
-
-
 def _place_within(
-    components: dict[int, ComponentRequest], views: Sequence[View], policy: PlacementPolicy
+    components: dict[int, ComponentRequest], room: Room, policy: PlacementPolicy
 ) -> dict[int, str] | PolicyFailed | None:
     """Named components first (DCS: an ordered request fits or not), then the policy places the others."""
-    by_name = {view.name: view for view in views}
     placed: dict[int, str] = {}
-    idle = {view.name: view.idle for view in views}
+    left: dict[str, int] = {}
     for index, component in components.items():
         if component.cluster is None:
             continue
-        view = by_name.get(component.cluster)
-        if view is None or lack(component, replace(view, idle=idle[view.name])) is not None:
+        view = room.usable.get(component.cluster)
+        if view is None:
             return None
-        idle[view.name] -= processors_taken(component, view.settings)
+        idle = left.get(view.name, view.idle)
+        if lack(component, view if idle == view.idle else replace(view, idle=idle)) is not None:
+            return None
+        left[view.name] = idle - processors_taken(component, view.settings)
         placed[index] = view.name
-    used = set(placed.values())
-    offers = [Offer(view.name, idle[view.name], view.name in used) for view in views]
     free = {index: component for index, component in components.items() if component.cluster is None}
-    return _ask(free, views, offers, policy, placed) if free else placed
+    return _ask(free, room, _offers(room, left), policy, placed) if free else placed
+
+
+def _offers(room: Room, left: dict[str, int]) -> tuple[Offer, ...]:
+    """`left`: what named components have left on the clusters that they use."""
+    if not left:
+        return room.offers
+    return tuple(
+        Offer(each.cluster, left[each.cluster], used=True) if each.cluster in left else each for each in room.offers
+    )
 
 
 def _ask(
     components: dict[int, ComponentRequest],
-    views: Sequence[View],
-    offers: Sequence[Offer],
+    room: Room,
+    offers: tuple[Offer, ...],
     policy: PlacementPolicy,
     placed: dict[int, str],
 ) -> dict[int, str] | PolicyFailed | None:
-    wishes = [wish(index, component, views) for index, component in components.items()]
+    wishes = tuple(Wish(index, each.processors, room.demand(each)) for index, each in components.items())
     try:
-        answer = policy(tuple(wishes), tuple(offers))
+        answer = policy(wishes, offers)
         problem = None if answer is None else _problem(answer, wishes, offers)
     except Exception as error:
         problem, answer = f"it raised {type(error).__name__}: {error}", None
@@ -131,16 +120,6 @@ def _problem(answer: Placement, wishes: Sequence[Wish], offers: Sequence[Offer])
     return f"{overfull[0]} has not so many idle processors" if overfull else None
 
 
-def _networks(request: Request, views: Sequence[View]) -> list[list[View]]:
-    """The clusters that components may share: each network of its own, the one with the most idle processors first."""
-    if not request.communication or len(request.components) == 1:
-        return [list(views)]
-    networks: dict[str, list[View]] = {}
-    for view in views:
-        networks.setdefault(view.settings.network, []).append(view)
-    return sorted(networks.values(), key=lambda network: -sum(view.idle for view in network))
-
-
 def _one_network(request: Request, clusters: Sequence[str | None], views: Sequence[View]) -> bool:
     if not request.communication:
         return True
@@ -149,9 +128,8 @@ def _one_network(request: Request, clusters: Sequence[str | None], views: Sequen
 
 def _may_wait(component: ComponentRequest, view: View, asked: int) -> bool:
     """With what its siblings ask there (`asked`) it must fit into the cluster, and into the backlog of ours there."""
-    limit = view.total if view.settings.backlog is None else view.settings.backlog
     together = asked + processors_taken(component, view.settings)
-    return lack(component, view, now=False) is None and together <= view.total and view.backlog + together <= limit
+    return together <= backlog_left(view) and lack(component, view, now=False) is None
 
 
 def _queue_length(view: View) -> int:

@@ -1,12 +1,12 @@
 """Which cluster can take which component, and why not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from koalapy.information.kis import View, processors_taken
+from koalapy.information.kis import View
+from koalapy.information.promises import processors_taken
 from koalapy.model.errors import Reason
 from koalapy.model.request import ComponentRequest
-from koalapy.policies.placement import Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +18,10 @@ class Lack:
     reason: Reason
 
 
-def wish(index: int, component: ComponentRequest, views: Sequence[View]) -> Wish:
-    """The component as a placement policy sees it, over the clusters that could take it at all."""
-    demand = {
-        view.name: processors_taken(component, view.settings)
-        for view in views
-        if lack(component, view, now=False) is None
-    }
-    return Wish(index, component.processors, demand)
+def demand(component: ComponentRequest, views: Iterable[View]) -> dict[str, int]:
+    """The processors it takes on each cluster, of those without trouble, that could take it at all."""
+    taken = {view.name: (processors_taken(component, view.settings), view.total) for view in views}
+    return {name: needed for name, (needed, total) in taken.items() if needed <= total}
 
 
 def lack(component: ComponentRequest, view: View, *, now: bool = True) -> Reason | None:

@@ -1,8 +1,9 @@
 """The guard against holding in a circle (DESIGN, promise 2): two jobs never each hold what the other waits for."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from koalapy.information.kis import Known, processors_taken
+from koalapy.information.kis import Known
+from koalapy.information.promises import processors_taken
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId, tag_of
 from koalapy.model.job import Component, Job
@@ -17,9 +18,17 @@ GIVEN_BACK = Reason(
 )
 
 
-def job_to_give_back(records: Records, clusters: Mapping[str, Known]) -> Job | None:
-    """The youngest job of a cycle of holding and waiting, None where there is none."""
-    claiming = [job for job in records.jobs.values() if job.state is JobState.CLAIMING]
+def job_to_give_back(
+    records: Records, clusters: Mapping[str, Known], among: Collection[JobId] | None = None
+) -> Job | None:
+    """The youngest job of a cycle of holding and waiting, None where there is none.
+
+    `among`: all that may hold and wait at once, if that is known; others are in no circle.
+    """
+    if among is not None and len(among) < 2:
+        return None
+    looked_at = records.jobs.values() if among is None else [records.jobs[job] for job in sorted(among)]
+    claiming = [job for job in looked_at if job.state is JobState.CLAIMING]
     waits = {job.id: set(_waits_on(records, job, clusters)) for job in claiming}
     holds = {job.id: {each.cluster for each in job.live if each.allocated_at is not None} for job in claiming}
     follows = {

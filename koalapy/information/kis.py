@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from koalapy.information.promises import Promises, processors_taken
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.errors import Reason
-from koalapy.model.identity import tag_of
-from koalapy.model.records import Records
+from koalapy.model.identity import InstanceId
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import Instant, format_duration
 
@@ -43,29 +43,37 @@ class View:
 
 
 class Information:
-    """The clusters of the grid, by name, in the order of the grid file."""
+    """The clusters of the grid, by name, in the order of the grid file.
 
-    def __init__(self, clusters: Iterable[ClusterSettings]) -> None:
+    `promises` is to be an index of the records. `reachable`: the clusters that are connected. `availability` grows
+    whenever a view is another than before in what placing depends on.
+    """
+
+    def __init__(self, clusters: Iterable[ClusterSettings], instance: InstanceId) -> None:
         self.clusters: dict[str, Known] = {settings.name: Known(settings=settings) for settings in clusters}
+        self.promises = Promises(instance, [known.settings for known in self.clusters.values()])
+        self.reachable: frozenset[str] = frozenset()
+        self.availability = 0
+        self._views: dict[str, View] = {}
+        self._good_until: dict[str, Instant] = {}  # if nothing happens there
+        self._looked_at = Instant(0)
 
     def connected(self, cluster: str, version: str) -> None:
         known = self.clusters[cluster]
         trouble = Reason("not_measured", "transient", "its batch system has not been asked yet.", "Wait a moment.")
-        self.clusters[cluster] = replace(
-            known, connected=True, version=version or known.version, state=None, trouble=trouble
-        )
+        self._know(replace(known, connected=True, version=version or known.version, state=None, trouble=trouble))
 
     def lost(self, cluster: str, reason: Reason) -> None:
-        self.clusters[cluster] = replace(self.clusters[cluster], connected=False, trouble=reason)
+        self._know(replace(self.clusters[cluster], connected=False, trouble=reason))
 
     def measured(self, cluster: str, state: ClusterState) -> None:
         """A measurement older than the last one is left aside."""
         known = self.clusters[cluster]
         if known.state is None or state.measured_at >= known.state.measured_at:
-            self.clusters[cluster] = replace(known, state=state, trouble=None)
+            self._know(replace(known, state=state, trouble=None))
 
     def measurement_failed(self, cluster: str, reason: Reason) -> None:
-        self.clusters[cluster] = replace(self.clusters[cluster], trouble=reason)
+        self._know(replace(self.clusters[cluster], trouble=reason))
 
     def is_connected(self, cluster: str | None) -> bool:
         return cluster in self.clusters and self.clusters[cluster].connected
@@ -78,23 +86,33 @@ class Information:
             if known.connected and known.state and processors_taken(component, known.settings) <= known.state.total
         ]
 
-    def views(self, now: Instant, records: Records) -> list[View]:
-        return [_view(now, known, records) for known in self.clusters.values()]
+    def views(self, now: Instant) -> list[View]:
+        """Only what may be another than before is looked at again."""
+        still_good = self._views and self._looked_at <= now <= min(self._good_until.values(), default=now)
+        for name in self.promises.moved if still_good else self.clusters:
+            self._look_at(now, self.clusters[name])
+        self.promises.moved.clear()
+        self._looked_at = now
+        return list(self._views.values())
+
+    def _look_at(self, now: Instant, known: Known) -> None:
+        name = known.settings.name
+        before, view = self._views.get(name), _view(now, known, *self.promises.on(name))
+        if before is None or _room(before) != _room(view):
+            self.availability += 1
+        self._views[name] = view
+        self._good_until[name] = _good_until(now, known, view)
+
+    def _know(self, known: Known) -> None:
+        name = known.settings.name
+        self.clusters[name] = known
+        self.promises.shown(name, known.state)
+        self.reachable = frozenset(name for name, each in self.clusters.items() if each.connected)
 
 
-def processors_taken(component: ComponentRequest, cluster: ClusterSettings) -> int:
-    """Processors that the component takes there: whole nodes where allocation is exclusive."""
-    size = cluster.processors_per_node
-    if not size or not (component.exclusive or cluster.exclusive):
-        return component.processors
-    per_node = min(component.processors_per_node or size, size)
-    return -(-component.processors // per_node) * size
-
-
-def _view(now: Instant, known: Known, records: Records) -> View:
+def _view(now: Instant, known: Known, promised: int, backlog: int) -> View:
     name, state = known.settings.name, known.state
     trouble = known.trouble or _stale(now, known)
-    promised, backlog = _promised(known, records)
     return View(
         name=name,
         settings=known.settings,
@@ -115,17 +133,18 @@ def _stale(now: Instant, known: Known) -> Reason | None:
     return Reason("stale", "transient", message, "Nothing is placed there until it answers again.")
 
 
-def _promised(known: Known, records: Records) -> tuple[int, int]:
-    """Processors promised on the cluster that its batch system does not show as taken, and those seen to wait.
+def _good_until(now: Instant, known: Known, view: View) -> Instant:
+    """The last instant of which the view is true. One of a cluster not heard of lately says how long ago that was."""
+    if known.trouble or known.state is None:
+        return _FOR_EVER
+    return now if view.trouble else Instant(known.state.measured_at + known.settings.max_age)
 
-    An attempt counts from its claim until nothing of it is left.
-    """
-    shown = frozenset(known.state.allocated) if known.state else frozenset()
-    pending = frozenset(known.state.pending) if known.state else frozenset()
-    promised = backlog = 0
-    for job, component in records.live(known.settings.name):
-        tag = tag_of(records.instance, job.attempt_of(component))
-        taken = processors_taken(component.request, known.settings)
-        promised += taken if tag not in shown else 0
-        backlog += taken if tag in pending else 0
-    return promised, backlog
+
+def _room(view: View) -> tuple[object, ...]:
+    """All that placing depends on."""
+    state = view.state
+    shape = (state.free_nodes, state.waiting_local) if state else None
+    return view.idle, view.total, view.backlog, view.trouble is None, shape
+
+
+_FOR_EVER = Instant(1 << 62)

@@ -1,16 +1,15 @@
 """The engine's memory: jobs that are not over, debts and counters, with a note of all that one step changes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command
 from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.index import Index, Keys, LiveAttempts
 from koalapy.model.job import Component, Counters, Debt, History, Job
 from koalapy.model.units import Instant
-
-ENDED_KEYS = 10_000  # remembered: far more than there are requests under way at any moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,20 +25,25 @@ class Step:
 
 
 class Records:
-    """Jobs, debts and counters. `take` gives what has changed since its last call, and forgets jobs that are over."""
+    """Jobs, debts and counters. `take` gives what has changed since its last call, and forgets jobs that are over.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    `indices` of other rooms are told of every change of a job, the snapshot's jobs first, as those of the records are.
+    """
+
+    def __init__(self, snapshot: Snapshot, indices: Sequence[Index] = ()) -> None:
         self.instance: InstanceId = snapshot.instance
         self.counters = snapshot.counters
-        self.jobs: dict[JobId, Job] = {job.id: job for job in snapshot.jobs}
+        self.jobs: dict[JobId, Job] = {}
         self.debts: dict[AttemptId, Debt] = {debt.attempt: debt for debt in snapshot.debts}
-        self._ended_keys: dict[tuple[str, str], None] = {}
+        self._keys, self._live = Keys(), LiveAttempts()
+        self._indices: tuple[Index, ...] = (self._keys, self._live, *indices)
         self._clear()
+        for job in snapshot.jobs:
+            self._keep(job)
 
     def put(self, job: Job) -> Job:
-        self.jobs[job.id] = job
         self._changed[job.id] = job
-        return job
+        return self._keep(job)
 
     def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
         self._history.append(History(job=job, at=now, kind=kind, details=details))
@@ -79,8 +83,7 @@ class Records:
 
     def has_key(self, owner: str, key: str) -> bool:
         """Whether a job of this key is there, or has ended so lately that somebody may still ask for it by the key."""
-        known = any(job.key == key and job.owner == owner for job in self.jobs.values())
-        return known or (owner, key) in self._ended_keys
+        return (owner, key) in self._keys
 
     def component(self, attempt: AttemptId) -> tuple[Job, Component] | None:
         """The job and component whose present attempt this is; None for an attempt of the past."""
@@ -91,11 +94,10 @@ class Records:
         return (job, component) if component.attempt == attempt.number else None
 
     def live(self, cluster: str) -> Iterator[tuple[Job, Component]]:
-        """Every attempt that may have a batch job on the cluster, debts left out."""
-        for job in self.jobs.values():
-            for component in job.components:
-                if component.cluster == cluster and not component.gone:
-                    yield job, component
+        """Every attempt that may have a batch job on the cluster, debts left out, by job and component."""
+        for attempt in self._live.on(cluster):
+            job = self.jobs[attempt.job]
+            yield job, job.components[attempt.component]
 
     def take(self) -> Step:
         step = Step(
@@ -112,12 +114,17 @@ class Records:
         self._clear()
         return step
 
+    def _keep(self, job: Job) -> Job:
+        before = self.jobs.get(job.id)
+        self.jobs[job.id] = job
+        for index in self._indices:
+            index.changed(before, job)
+        return job
+
     def _forget(self, job: Job) -> None:
         del self.jobs[job.id]
-        if job.key:
-            self._ended_keys[job.owner, job.key] = None
-        if len(self._ended_keys) > ENDED_KEYS:
-            del self._ended_keys[next(iter(self._ended_keys))]
+        for index in self._indices:
+            index.changed(job, None)
 
     def _clear(self) -> None:
         self._changed: dict[JobId, Job] = {}

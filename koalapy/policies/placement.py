@@ -36,10 +36,11 @@ def worst_fit(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | No
     idle processors), else to the head of Y (those with one), else the job cannot be placed.
     """
 
-    def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Sequence[str]]:
-        by_idle = sorted(idle, key=lambda cluster: -idle[cluster])
-        yield [cluster for cluster in by_idle if cluster not in used]
-        yield [cluster for cluster in by_idle if cluster in used]
+    emptiest_first = [offer.cluster for offer in sorted(offers, key=lambda offer: -offer.idle)]
+
+    def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
+        yield (cluster for cluster in emptiest_first if cluster not in used)  # what is unused stays as idle as it was
+        yield sorted((cluster for cluster in idle if cluster in used), key=lambda cluster: -idle[cluster])
 
     return _greedily(wishes, offers, candidates)
 
@@ -47,7 +48,7 @@ def worst_fit(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | No
 def cluster_minimisation(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | None:
     """As few clusters as possible: a component joins its siblings where it fits, else takes the emptiest cluster."""
 
-    def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Sequence[str]]:
+    def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
         by_idle = sorted(idle, key=lambda cluster: -idle[cluster])
         yield from ([cluster] for cluster in by_idle if cluster in used)
         yield from ([cluster] for cluster in by_idle if cluster not in used)
@@ -58,13 +59,13 @@ def cluster_minimisation(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Pla
 def best_fit(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | None:
     """Leave as little as possible idle where a component goes, and the large holes to large components."""
 
-    def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Sequence[str]]:
+    def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
         yield from ([cluster] for cluster in sorted(idle, key=lambda cluster: idle[cluster]))
 
     return _greedily(wishes, offers, candidates)
 
 
-Candidates = Callable[[Mapping[str, int], set[str]], Iterable[Sequence[str]]]
+Candidates = Callable[[Mapping[str, int], set[str]], Iterable[Iterable[str]]]
 
 
 def _greedily(wishes: Sequence[Wish], offers: Sequence[Offer], candidates: Candidates) -> Placement | None:
@@ -82,7 +83,7 @@ def _greedily(wishes: Sequence[Wish], offers: Sequence[Offer], candidates: Candi
     return placement
 
 
-def _first_head_that_fits(wish: Wish, idle: Mapping[str, int], lists: Iterable[Sequence[str]]) -> str | None:
+def _first_head_that_fits(wish: Wish, idle: Mapping[str, int], lists: Iterable[Iterable[str]]) -> str | None:
     for clusters in lists:
         head = next((cluster for cluster in clusters if cluster in wish.demand), None)
         if head is not None and wish.demand[head] <= idle[head]:

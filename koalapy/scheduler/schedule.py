@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from koalapy.broker.broker import Allocation, PolicyFailed, never_fits, place, shortest_queue, take
+from koalapy.broker.answers import Answers
+from koalapy.broker.broker import Allocation, PolicyFailed, shortest_queue
 from koalapy.broker.fit import lacks
+from koalapy.broker.room import Room
 from koalapy.information.kis import View
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
@@ -13,7 +16,9 @@ from koalapy.model.request import WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
-from koalapy.policies.queueing import Blocked, QueueingPolicy
+from koalapy.policies.queueing import QueueingPolicy
+from koalapy.scheduler.ahead import Ahead, Overtaken
+from koalapy.scheduler.queue import Place, Waiting, WaitQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,68 +46,59 @@ class Reject:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Overtaken:
-    """The first waiting job was passed so many times in this pass."""
-
-    job: JobId
-    times: int
-
-
 Decision = Claim | Reject | Overtaken
 
 
 def schedule(
-    now: Instant, waiting: Sequence[Job], views: Sequence[View], settings: Settings, policies: Policies
+    now: Instant, queue: WaitQueue, room: Room, answers: Answers, settings: Settings, policy: QueueingPolicy
 ) -> list[Decision]:
     """Decisions over the wait queue, head first. A job that does not fit keeps its place and counts nothing.
+
+    Only jobs are looked at of which something can be decided. The queueing policy is asked before each of them, with
+    all that is nearer to the head; once it has said no, it would say no of whoever comes after.
 
     A job whose clusters are out of reach is passed freely under any policy that lets jobs pass: it does not wait for
     processors that a passing job would take.
     """
+    queue.pass_time(Instant(now - settings.queue_after))
+    queue.doubt(room.sizes)
     decisions: list[Decision] = []
-    blocked: list[Blocked] = []
-    stalled = False
-    passed = 0
-    for job in waiting:
-        if not policies.queueing([*blocked, *_wall(stalled, blocked)], settings.max_overtakes):
+    ahead = Ahead(queue, partial(_stalled, now, room=room))
+    end: Place | None = None
+    for waiting in queue.worth_a_look(room.most_idle, room.most_backlog):
+        ahead.come_to(waiting.place)
+        if not policy(ahead, settings.max_overtakes):
+            end = waiting.place
             break
-        decision = _decide(now, job, views, settings, policies)
+        decision = _decide(now, waiting, room, answers, settings, queue.doubts(waiting.place))
+        if decision is None:
+            continue
         if isinstance(decision, Claim):
-            views = take(decision.allocation, job.request, views)
-            if blocked:
-                passed += 1
-                blocked[0] = Blocked(blocked[0].job, blocked[0].overtaken + 1)
-        if decision is not None:
-            decisions.append(decision)
-        elif _stalled(now, job, views):
-            stalled = True
-        else:
-            blocked.append(Blocked(job.id, job.overtaken))
-    if passed:
-        decisions.append(Overtaken(JobId(blocked[0].job), passed))
-    return decisions
+            room = room.after(decision.allocation, waiting.job.request)
+            ahead.overtake()
+        ahead.leave_out(waiting.place)
+        decisions.append(decision)
+    queue.trust(end)
+    return decisions + ahead.overtaken
 
 
-def _wall(stalled: bool, blocked: Sequence[Blocked]) -> list[Blocked]:
-    """A stalled job counts for a policy that lets nobody pass, not against a bound on passing."""
-    return [Blocked(0, -1)] if stalled and not blocked else []
-
-
-def _decide(now: Instant, job: Job, views: Sequence[View], settings: Settings, policies: Policies) -> Decision | None:
+def _decide(
+    now: Instant, waiting: Waiting, room: Room, answers: Answers, settings: Settings, doubted: bool
+) -> Decision | None:
+    job, shape = waiting.job, waiting.shape
     without = excluded(now, job)
-    allocation = place(job.request, views, policies.placement, without)
+    allocation = answers.place(job.request, shape, room, without)
     if isinstance(allocation, PolicyFailed):
         return Reject(job.id, allocation.reason)
     if allocation is not None:
         return Claim(job.id, allocation)
-    if never_fits(job.request, views, policies.placement):
-        return Reject(job.id, _too_large(job, views))
+    if doubted and answers.never_fits(job.request, shape, room):
+        return Reject(job.id, _too_large(job, room.views))
     since = queues_since(job, settings)
-    if since is not None and now >= since:
-        allocation = shortest_queue(job.request, views, without)
-        return Claim(job.id, allocation, patient=True) if allocation is not None else None
-    return None
+    if since is None or now < since or waiting.size > room.most_backlog:
+        return None
+    allocation = shortest_queue(job.request, room.views, without)
+    return Claim(job.id, allocation, patient=True) if allocation is not None else None
 
 
 def queues_since(job: Job, settings: Settings) -> Instant | None:
@@ -114,15 +110,16 @@ def queues_since(job: Job, settings: Settings) -> Instant | None:
 
 def excluded(now: Instant, job: Job) -> frozenset[str]:
     """Clusters left out for this job."""
-    return frozenset(cluster for cluster, until in job.excluded if now < until)
+    return frozenset() if not job.excluded else frozenset(cluster for cluster, until in job.excluded if now < until)
 
 
-def _stalled(now: Instant, job: Job, views: Sequence[View]) -> bool:
+def _stalled(now: Instant, job: Job, room: Room) -> bool:
     """Whether what it needs cannot be used now: a named cluster is in trouble or left out, or none is usable at all."""
     without = excluded(now, job)
-    usable = {view.name for view in views if view.trouble is None and view.name not in without}
-    named = {component.cluster for component in job.request.components if not component.optional}
-    return not usable or any(cluster is not None and cluster not in usable for cluster in named)
+    if all(name in without for name in room.usable):
+        return True
+    named = (component.cluster for component in job.request.components if not component.optional)
+    return any(name is not None and (name not in room.usable or name in without) for name in named)
 
 
 def _too_large(job: Job, views: Sequence[View]) -> Reason:

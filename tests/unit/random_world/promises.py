@@ -5,7 +5,7 @@ from typing import Protocol
 
 from koalapy.coallocation import barrier, guard
 from koalapy.engine import Engine
-from koalapy.information.kis import processors_taken
+from koalapy.information.promises import processors_taken
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ReleaseComponent, SubmitComponent
 from koalapy.model.events import ClusterConnected, ComponentReported, ComponentSeen, Event

@@ -1,0 +1,118 @@
+"""The clusters at one moment as placing needs them, with what has been found out about them once and for all."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from koalapy.broker.fit import demand
+from koalapy.broker.shape import Need
+from koalapy.information.kis import View
+from koalapy.information.promises import processors_taken
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.policies.placement import Offer
+
+_Demands = dict[tuple[int, int | None, bool], Mapping[str, int]]
+
+
+class Room:
+    """What can be used of it: clusters without trouble. It never changes; `after` gives the room that is left.
+
+    `sizes`: every cluster's processors, None where they cannot be used now.
+    """
+
+    def __init__(self, views: Iterable[View], demands: _Demands | None = None) -> None:
+        self.views = tuple(views)
+        self.usable = {view.name: view for view in self.views if view.trouble is None}
+        self.idle = {name: view.idle for name, view in self.usable.items()}
+        self.most_idle = max(self.idle.values(), default=0)
+        self.sizes = tuple((view.name, view.total if view.trouble is None else None) for view in self.views)
+        self._demands: _Demands = {} if demands is None else demands
+        self._offers: tuple[Offer, ...] = ()
+        self._slots: dict[int, int] = {}
+        self._networks: list[Room] | None = None
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """What is idle, nothing of it used."""
+        if not self._offers:
+            self._offers = tuple(Offer(name, idle) for name, idle in self.idle.items())
+        return self._offers
+
+    @property
+    def most_backlog(self) -> int:
+        """The largest component that any queue would still take."""
+        return max((backlog_left(view) for view in self.usable.values()), default=0)
+
+    def may_take(self, need: Need) -> bool:
+        """False: it does not fit, whatever policy is asked."""
+        for cluster, processors in need.named:
+            if self.idle.get(cluster, -1) < processors:
+                return False
+        return all(self._slots_of(size) >= count for size, count in need.free)
+
+    def demand(self, component: ComponentRequest) -> Mapping[str, int]:
+        """What a component that names no cluster takes on each cluster that is large enough for it."""
+        key = component.processors, component.processors_per_node, component.exclusive
+        found = self._demands.get(key)
+        if found is None:
+            found = self._demands[key] = demand(component, self.usable.values())
+        return found
+
+    def networks(self, request: Request) -> list["Room"]:
+        """What components may share: each network of its own, the one with the most idle processors first."""
+        if not request.communication or len(request.components) == 1:
+            return [self]
+        if self._networks is None:
+            self._networks = self._by_network()
+        return self._networks
+
+    def without(self, clusters: Collection[str]) -> "Room":
+        return Room(view for view in self.views if view.name not in clusters) if clusters else self
+
+    def after(self, allocation: Sequence[str | None], request: Request) -> "Room":
+        """With the allocation's processors off."""
+        taken: dict[str, int] = {}
+        for cluster, component in zip(allocation, request.components, strict=True):
+            if cluster is not None:
+                taken[cluster] = taken.get(cluster, 0) + processors_taken(component, self.usable[cluster].settings)
+        return Room([_less(view, taken.get(view.name, 0)) for view in self.views], self._demands)
+
+    def renewed(self, views: Iterable[View]) -> "Room":
+        """The room of another moment."""
+        room = Room(views)
+        if room.sizes == self.sizes:
+            room._demands = self._demands
+        return room
+
+    def emptied(self) -> "Room":
+        """If nobody were on the clusters."""
+        return Room(_empty(view) for view in self.usable.values())
+
+    def _slots_of(self, size: int) -> int:
+        """How many components of the size would fit at once."""
+        found = self._slots.get(size)
+        if found is None:
+            found = self._slots[size] = sum(idle // size for idle in self.idle.values())
+        return found
+
+    def _by_network(self) -> list["Room"]:
+        networks: dict[str, list[View]] = {}
+        for view in self.usable.values():
+            networks.setdefault(view.settings.network, []).append(view)
+        if len(networks) == 1:
+            return [self]
+        ordered = sorted(networks.values(), key=lambda network: -sum(view.idle for view in network))
+        return [Room(network) for network in ordered]
+
+
+def backlog_left(view: View) -> int:
+    """Processors of ours that may still be put into its queue."""
+    limit = view.total if view.settings.backlog is None else view.settings.backlog
+    return min(limit - view.backlog, view.total)
+
+
+def _less(view: View, taken: int) -> View:
+    return replace(view, idle=max(0, view.idle - taken), promised=view.promised + taken) if taken else view
+
+
+def _empty(view: View) -> View:
+    return replace(view, idle=view.total, state=replace(view.state, free_nodes=()) if view.state else None)

@@ -1,0 +1,52 @@
+"""What is asked of the run list all the time: where jobs are being claimed, and which hold a part of what they need."""
+
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
+
+
+class RunList:
+    """An index over the jobs. `restless`: those changed since it was last cleared, in no particular order.
+
+    `split`: claiming jobs with an attempt whose batch job has started and one whose has not.
+    """
+
+    def __init__(self) -> None:
+        self.claimed_on: dict[str, int] = {}  # attempts of claiming jobs; a cluster without is not there
+        self.split: dict[JobId, None] = {}
+        self.restless: dict[JobId, None] = {}
+        self._claims: dict[JobId, tuple[str | None, ...]] = {}
+
+    def changed(self, before: Job | None, after: Job | None) -> None:
+        if after is None:
+            return  # what is over was left here when it ended
+        self.restless[after.id] = None
+        claiming = after.state is JobState.CLAIMING
+        if not claiming and (before is None or before.state is not JobState.CLAIMING):
+            return
+        live = after.live if claiming else ()
+        self._count(after.id, tuple(component.cluster for component in live))
+        started = [component.allocated_at is not None for component in live]
+        if any(started) and not all(started):
+            self.split[after.id] = None
+        else:
+            self.split.pop(after.id, None)
+
+    def _count(self, job: JobId, clusters: tuple[str | None, ...]) -> None:
+        before = self._claims.pop(job, ())
+        if clusters:
+            self._claims[job] = clusters
+        if before == clusters:
+            return
+        for cluster in before:
+            self._add(cluster, -1)
+        for cluster in clusters:
+            self._add(cluster, 1)
+
+    def _add(self, cluster: str | None, count: int) -> None:
+        assert cluster is not None
+        left = self.claimed_on.get(cluster, 0) + count
+        if left:
+            self.claimed_on[cluster] = left
+        else:
+            del self.claimed_on[cluster]
