@@ -1,7 +1,7 @@
 """What the KCM knows of an attempt, and of all of them: the state that the machine's parts share."""
 
 import enum
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import JobStatus
 from koalapy_adapters.kcm.actions import SECOND
@@ -117,13 +117,15 @@ class Attempt:
         """Whether its wrapper, by word or record, said that it has ended."""
         return self.report is not None and self.report.phase == "ended"
 
-    def timers(self) -> Iterator[int]:
-        """When it wants to be looked at again."""
+    def due(self) -> Optional[int]:
+        """When it wants to be looked at again. Asked at every turn, and of most attempts there is nothing to say."""
+        end = self.ending
+        if end is None and self.retry_at is self.settle_at is self.look_at is self.forget_at is None:
+            return None
         timers = [self.retry_at, self.settle_at, self.look_at, self.forget_at]
-        if self.ending is not None:
-            timers += [self.ending.revoke_at, self.ending.cancel_at]
-            timers += [None if self.ending.asking else self.ending.check_at]
-        return (at for at in timers if at is not None)
+        if end is not None:
+            timers += [end.revoke_at, end.cancel_at, None if end.asking else end.check_at]
+        return min((at for at in timers if at is not None), default=None)
 
 
 class Limits(NamedTuple):

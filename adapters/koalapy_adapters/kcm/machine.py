@@ -47,7 +47,8 @@ class Machine:
         core = self._core
         actions = core.outbox.tick(now)
         for attempt in list(core.attempts.values()):
-            if any(at <= now for at in attempt.timers()):
+            at = attempt.due()
+            if at is not None and at <= now:
                 actions += submitting.tick(core, now, attempt) + ending.tick(core, now, attempt)
                 actions += watching.tick(core, now, attempt) + _forget_again(now, attempt)
         actions += ending.check(core, now)
@@ -61,7 +62,7 @@ class Machine:
         """When `tick` has something to do, if nothing happens before."""
         core = self._core
         timers = [core.outbox.wakeup(), core.pace.due()]
-        timers += [at for attempt in core.attempts.values() for at in attempt.timers()]
+        timers += [attempt.due() for attempt in core.attempts.values()]
         return min((at for at in timers if at is not None), default=None)
 
     def is_over(self, tag: str) -> bool:
