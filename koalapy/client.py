@@ -17,6 +17,7 @@ from koalapy.model.textfile.document import MAX_BYTES
 
 Document = dict[str, Any]
 
+_NOT_THERE = ("stopping", "standing_by")  # a koalad answers, but not one that does the work
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LONGEST_WAIT_S = 30.0
 _IDS_AT_ONCE = 1000  # in one address
@@ -235,7 +236,7 @@ def _error(answer: httpx.Response) -> KoalaError:
         fields = answer.json()["error"]
     except (ValueError, KeyError, TypeError):
         return OurError("bad_answer", f"koalad answered {answer.status_code}: {answer.text[:200]}", "Look at its log.")
-    kind = NotReachable if fields["code"] == "stopping" else _KINDS.get(fields["whose"], OurError)
+    kind = NotReachable if fields["code"] in _NOT_THERE else _KINDS.get(fields["whose"], OurError)
     error = kind(fields["code"], fields["message"], fields["advice"])
     error.reason = replace(
         error.reason,

@@ -176,7 +176,7 @@ class StatusAnswer(Answer):
     pid: int
     version: str
     grid: str
-    state: Literal["ready", "stopping", "store_failing", "broken"]
+    state: Literal["ready", "stopping", "store_failing", "broken", "standing_by", "taken_over"]
     debts: list[Debt]
     troubles: list[str]
     recovery: Recovery

@@ -10,8 +10,7 @@ from pathlib import Path
 import anyio.to_thread
 import structlog
 import uvicorn
-from fastapi import FastAPI
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from koalapy.api.app import CutOff
 from koalapy.model.errors import OurError
@@ -57,7 +56,7 @@ def bind(path: Path) -> OwnersSocket:
 class Server:
     """Runs the app on a thread of its own until `stop`."""
 
-    def __init__(self, app: FastAPI, listening: OwnersSocket) -> None:
+    def __init__(self, app: ASGIApp, listening: OwnersSocket) -> None:
         self._app = app
         config = uvicorn.Config(
             self._answer,

@@ -26,6 +26,8 @@ def up(grid: options.Grid = None, json: options.Json = False) -> None:
     if json:
         return print_json(document)
     what = "is up" if started else "was up already"
+    if document["state"] == "standing_by":
+        what = "stands by for another"
     out.print(f"koalad of grid {document['grid']} {what} (pid {document['pid']})")
     return None
 

@@ -1,7 +1,7 @@
 """koalad without its API: store, engine, driver and links, put together for one grid."""
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
@@ -29,7 +29,8 @@ class Koalad:
     Raises KoalaError where the store cannot be opened or a policy is not known; then nothing was started.
     """
 
-    def __init__(self, grid: GridFile, state_directory: Path) -> None:
+    def __init__(self, grid: GridFile, state_directory: Path, taken_over: Callable[[], None] = lambda: None) -> None:
+        """`taken_over` hears that another koalad has the store now: this one can only end."""
         settings = engine_settings(grid)
         chosen = policies(settings)
         self.grid = grid.grid
@@ -46,7 +47,7 @@ class Koalad:
             self._store.next_number,
             self._committed,
         )
-        self._loop = DriverLoop(driver, self._clock)
+        self._loop = DriverLoop(driver, self._clock, self._store.check, taken_over)
         recovery = Recovery(self._clock.now(), snapshot)
         self.service = Service(self._store, self._loop, self._clock, self._links.read, chosen.placement, recovery)
 

@@ -105,7 +105,8 @@ class Service:
         return self._store.history(job)
 
     def debts(self) -> list[Debt]:
-        return list(self._store.debts())
+        """By attempt; of this instant, even while the store cannot be read."""
+        return self._loop.ask(lambda engine: [debt for _, debt in sorted(engine.records.debts.items())])
 
     def recovered(self) -> Recovered:
         """What was recovered at koalad's start, and cleaned up since."""

@@ -12,6 +12,7 @@ from koalapy.store.sql import SqlStore
 from koalapy.store.sqlite import SqliteFile
 
 FILE_NAME = "store.sqlite"
+_SERVERS = ("postgresql", "postgres")
 
 
 def open_store(name: str, state_directory: Path) -> Store:
@@ -25,9 +26,14 @@ def open_store(name: str, state_directory: Path) -> Store:
     backend = url.get_backend_name()
     if backend == "sqlite" and url.database and url.database != ":memory:":
         return SqlStore(SqliteFile(Path(url.database)))
-    if backend in ("postgresql", "postgres") and url.database:
+    if backend in _SERVERS and url.database:
         return SqlStore(PostgresqlServer(url))
     raise _unknown(url.render_as_string(hide_password=True))
+
+
+def is_shared(name: str) -> bool:
+    """Whether other hosts can reach it too: a koalad that finds it in use may stand by for it."""
+    return name.partition(":")[0].partition("+")[0] in _SERVERS
 
 
 def _parsed(name: str) -> URL:

@@ -23,6 +23,12 @@ Document = dict[str, Any]
 
 
 @pytest.fixture(scope="session")
+def live_module() -> Any:
+    """tests/live.py, for grids that are made otherwise than below."""
+    return live
+
+
+@pytest.fixture(scope="session")
 def shell() -> Callable[..., Document]:
     """A component that runs a line of sh."""
     return live.sh

@@ -1,0 +1,169 @@
+"""koalad's life on its socket: it may stand by first, then it has its store and serves, until it is told to end."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from koalapy.api.app import Reader, create_app
+from koalapy.api.front import Front, standing_by
+from koalapy.api.server import Server, bind
+from koalapy.config import GridFile
+from koalapy.locations import Locations
+from koalapy.model.change import Snapshot
+from koalapy.model.errors import KoalaError, OurError, Reason
+from koalapy.model.identity import InstanceId
+from koalapy.model.units import SECOND, Instant
+from koalapy.runtime.koalad import Koalad
+from koalapy.runtime.loop import TAKEN_OVER
+from koalapy.runtime.recovery import Recovery
+from koalapy.store import lockfile
+from koalapy.store.errors import StoreError, StoreLocked, StoreUnreadable
+from koalapy.store.open import is_shared
+
+_LOG = structlog.get_logger()
+_CANCEL_S = 600.0
+_STAND_BY_S = 1.0  # between tries to get the store
+_LOCK = "koalad.lock"  # in the state directory, beside a store that lies elsewhere
+
+
+class Life:
+    """One koalad process. Raises KoalaError where it can neither have its store nor stand by; then nothing is left."""
+
+    def __init__(self, locations: Locations, grid: GridFile, read: Reader, owner: str) -> None:
+        self._locations, self._grid = locations, grid
+        self._read, self._owner = read, owner
+        self._end = threading.Event()
+        self._cancel = self._replaced = False
+        self._waiting: Reason | None = None
+        self._koalad: Koalad | None = None
+        locations.make()
+        if is_shared(grid.store):
+            _hold(locations.state / _LOCK)  # the store's own lock would let a second koalad of this place stand by
+        self._open()
+        self._front = Front(self._app())
+        self._server = Server(self._front, bind(locations.socket))
+        self._sign()
+
+    def start(self) -> None:
+        """Ready when this returns."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._end.set())
+        if self._koalad is None:
+            _LOG.info("koalad_stands_by", grid=self._grid.grid, pid=os.getpid(), reason=str(self._waiting))
+        else:
+            self._serve(self._koalad)
+        self._server.start()
+
+    def run(self) -> int:
+        """Until told to end, or replaced by another koalad. Jobs run on, unless they are to be cancelled first.
+
+        The exit status: 1 for one that was replaced, or lost what it stood by for.
+        """
+        failed = self._koalad is None and not self._stand_by()
+        self._end.wait()
+        if self._cancel and self._koalad is not None and not self._replaced:
+            _cancel_all(self._koalad)
+        for path in self._locations.sockets:
+            path.unlink(missing_ok=True)
+        if self._koalad is not None:
+            self._koalad.disconnect()
+        self._server.stop()
+        if self._koalad is not None:
+            self._koalad.stop()
+        _LOG.info("koalad_ended", replaced=self._replaced)
+        return 1 if failed or self._replaced else 0
+
+    # ---- its store
+
+    def _open(self) -> None:
+        """Take the store; or begin to wait for it, where whoever has it may be another host's."""
+        try:
+            self._koalad = Koalad(self._grid, self._locations.state, self._taken_over)
+        except StoreLocked as error:
+            if not is_shared(self._grid.store):
+                raise
+            self._waiting = error.reason
+
+    def _stand_by(self) -> bool:
+        """False if koalad cannot have the store any more: a newer koalapy has written to it."""
+        while not self._end.wait(_STAND_BY_S):
+            try:
+                self._open()
+            except StoreUnreadable as error:
+                _LOG.error("koalad_cannot_take_over", reason=str(error))
+                self._end.set()
+                return False
+            except StoreError as error:  # the server may be starting anew
+                self._waiting = error.reason
+            if self._koalad is not None:
+                _LOG.info("koalad_takes_over", grid=self._grid.grid, pid=os.getpid())
+                self._serve(self._koalad)
+                self._front.app = self._app()
+                return True
+        return True
+
+    def _serve(self, koalad: Koalad) -> None:
+        koalad.start()
+        _LOG.info("koalad_started", grid=self._grid.grid, pid=os.getpid())
+
+    def _taken_over(self) -> None:
+        """Another koalad has the store now."""
+        self._replaced = True
+        self._end.set()
+
+    # ---- its API
+
+    def _app(self) -> Callable[..., Any]:
+        if self._koalad is not None:
+            return create_app(self._koalad.service, self._read, self._facts, self._shut_down, self._owner)
+        nothing = Recovery(Instant(time.time_ns() * SECOND // 10**9), Snapshot(instance=InstanceId(""))).recovered
+        return standing_by(self._whom, self._facts, self._shut_down, nothing)
+
+    def _whom(self) -> Reason:
+        assert self._waiting is not None
+        return self._waiting
+
+    def _sign(self) -> None:
+        """Clients with another $XDG_RUNTIME_DIR, or none, find the socket by a link in the state directory."""
+        for path in self._locations.sockets[1:]:
+            path.unlink(missing_ok=True)
+            path.symlink_to(self._locations.socket)
+
+    def _shut_down(self, cancel: bool) -> None:
+        self._cancel = cancel
+        self._end.set()
+
+    def _facts(self) -> dict[str, Any]:
+        return {"pid": os.getpid(), "grid": self._grid.grid, "state": self._state()}
+
+    def _state(self) -> str:
+        trouble = self._koalad.service.trouble() if self._koalad is not None else None
+        if trouble is not None and trouble.code == TAKEN_OVER:
+            return "taken_over"
+        if self._end.is_set():
+            return "stopping"
+        if self._koalad is None:
+            return "standing_by"
+        return "ready" if trouble is None else "broken" if trouble.code == "broken" else "store_failing"
+
+
+def _hold(path: Path) -> None:
+    """For as long as this process lives."""
+    try:
+        lockfile.hold(path)
+    except OSError as error:
+        advice = "Make room there, or name a place that has locks with $XDG_STATE_HOME."
+        raise OurError("no_lock", f"{path} cannot be locked: {error.strerror}.", advice) from error
+
+
+def _cancel_all(koalad: Koalad) -> None:
+    try:
+        koalad.cancel_all(_CANCEL_S)
+    except KoalaError as error:
+        _LOG.error("not_cancelled", reason=str(error))

@@ -1,0 +1,164 @@
+"""Two koalad on one store in PostgreSQL, a state directory each: the second stands by, and takes over."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import make_url
+
+from koalapy.daemon import wait_for_end
+
+Document = dict[str, Any]
+PATIENCE_S = 60
+GUARD = (
+    "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory'"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = :name)"
+)
+
+
+class Pair:
+    """One grid, two hosts: each its own state directory, both the clusters' shared directories and the store."""
+
+    def __init__(self, live: Any, place: Path, store: str) -> None:
+        (place / "clusters").mkdir()
+        clusters = live.embedded(place / "clusters")
+        self.one, self.two = (live.Koala(place / name, clusters, store=store) for name in ("one", "two"))
+        self.work = self.one.work
+
+    def stop(self) -> None:
+        """Whoever stands by first, so that nobody takes over from the other, who ends the jobs."""
+        both = sorted((self.one, self.two), key=lambda koala: state(koala) != "standing_by")
+        for koala in both:
+            if state(koala) == "standing_by":
+                koala("down")
+            koala.stop()
+
+
+@pytest.fixture
+def pair(live_module: Any, place: Path, database: str) -> Iterator[Pair]:
+    made = Pair(live_module, place, database)
+    yield made
+    made.stop()
+
+
+def state(koala: Any) -> str | None:
+    """None: no koalad answers."""
+    answer = koala("status", "--json")
+    return None if answer.status == 3 else answer.document["state"]
+
+
+def pid_of(koala: Any) -> int:
+    return int(koala("status", "--json").document["pid"])
+
+
+def start(pair: Pair, shell: Callable[..., Document]) -> tuple[int, Path, Path]:
+    """The first koalad with a job that runs, and the second standing by: the job, its gate, and what it wrote."""
+    assert pair.one("up").status == 0
+    pair.one.known()
+    gate, lines = pair.work / "gate", pair.work / "lines"
+    program = shell(f"echo started >>{lines}; while [ ! -e {gate} ]; do sleep 0.1; done; echo ended >>{lines}")
+    job = pair.one.submit(program)
+    pair.one.until(lambda: pair.one.job(job)["state"] == "running" and lines.exists())
+    answer = pair.two("up")
+    assert answer.status == 0, answer
+    assert "stands by for another" in answer.out
+    return job, gate, lines
+
+
+def log_of(koala: Any) -> list[Document]:
+    lines = (koala.root / "state" / "koala" / "live" / "koalad.log").read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def test_the_second_koalad_stands_by_and_says_so(pair: Pair, shell: Callable[..., Document]) -> None:
+    job, gate, _ = start(pair, shell)
+    status = pair.two("status")
+    assert status.status == 0
+    assert "standing_by" in status.out
+    assert f"in use by koalad {os.uname().nodename} {pid_of(pair.one)}. " in status.out
+    for command in (["jobs"], ["cancel", job], ["clusters"], ["run", "-n", 1, "--", "true"], ["down", "--cancel"]):
+        pair.two(*command).refused(3, "only stands by", f"koalad {os.uname().nodename} {pid_of(pair.one)}")
+    assert pair.two("up").status == 0
+    assert pair.two("down").status == 0
+    pair.two("status").refused(3, "is not running")
+    assert state(pair.one) == "ready"
+    assert pair.two("up").status == 0
+    assert pair.one("down").status == 0
+    pair.two.until(lambda: state(pair.two) == "ready")
+    gate.touch()
+    assert pair.two.end(job)["state"] == "done"
+
+
+def test_a_koalad_that_is_killed_is_replaced(pair: Pair, shell: Callable[..., Document]) -> None:
+    job, gate, lines = start(pair, shell)
+    first = pid_of(pair.one)
+    os.kill(first, signal.SIGKILL)
+    assert wait_for_end(first, PATIENCE_S)
+    pair.two.until(lambda: state(pair.two) == "ready")
+    assert pair.two.job(job)["state"] == "running"
+    gate.touch()
+    ended = pair.two.end(job)
+    assert (ended["state"], ended["completion_failures"]) == ("done", 0)
+    assert lines.read_text() == "started\nended\n"
+    assert "koalad_takes_over" in [line["event"] for line in log_of(pair.two)]
+    assert "stands by for another" in pair.one("up").out
+
+
+def test_a_koalad_that_froze_is_replaced_and_commits_no_more(
+    pair: Pair, shell: Callable[..., Document], postgresql_server: Any, database: str
+) -> None:
+    job, gate, lines = start(pair, shell)
+    first = pid_of(pair.one)
+    os.kill(first, signal.SIGSTOP)
+    assert postgresql_server.run(GUARD, name=make_url(database).database) == [(True,)]
+    pair.two.until(lambda: state(pair.two) == "ready")
+    second = pair.two.submit(shell("true"))
+    assert pair.two.end(second)["state"] == "done"
+
+    file = pair.one.write("late.yaml", {"name": "late", "components": [shell("true")]})
+    late = pair.one.start("submit", file)
+    stale = pair.one.start("cancel", job)
+    os.kill(first, signal.SIGCONT)
+    assert [process.wait(PATIENCE_S) for process in (late, stale)] != [0, 0]
+    for process in (late, stale):
+        assert process.returncode in (1, 3)
+        process.communicate()
+    assert wait_for_end(first, PATIENCE_S)
+    taken = [line for line in log_of(pair.one) if line["event"] == "taken_over"]
+    assert len(taken) == 1
+    assert "Another koalad has taken over the store" in taken[0]["reason"]
+    assert log_of(pair.one)[-1]["event"] == "koalad_ended"
+    pair.one("status").refused(3, "is not running")
+
+    assert state(pair.two) == "ready"
+    assert pair.two.ids() == [job, second]
+    assert pair.two.job(job)["state"] == "running"
+    gate.touch()
+    assert pair.two.end(job)["state"] == "done"
+    assert lines.read_text() == "started\nended\n"
+
+
+def test_a_server_that_restarts_is_waited_for(
+    pair: Pair, shell: Callable[..., Document], postgresql_server: Any
+) -> None:
+    job, gate, lines = start(pair, shell)
+    file = pair.one.write("late.yaml", {"name": "late", "components": [shell("true")]})
+    postgresql_server.stop()
+    try:
+        pair.one.until(lambda: state(pair.one) == "store_failing")
+        assert "Nothing new is taken up: postgresql://" in pair.one("status").out
+        pair.one("submit", file).refused(1, "could not be used", "Check the server")
+        assert state(pair.two) == "standing_by"
+        gate.touch()  # it ends meanwhile, and that cannot be recorded yet
+        pair.one.until(lambda: lines.read_text() == "started\nended\n")
+    finally:
+        postgresql_server.start()
+    states = pair.one.until(lambda: (found := [state(pair.one), state(pair.two)]).count("ready") == 1 and found)
+    serving = (pair.one, pair.two)[states.index("ready")]
+    assert serving.end(job)["state"] == "done"
+    assert serving.end(serving.submit(shell("true")))["state"] == "done"
+    assert lines.read_text() == "started\nended\n"
