@@ -1,0 +1,126 @@
+"""What every claim must heed: the queue's order, and processors that are really there; and how a claim may end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from koalapy.engine import Engine
+from koalapy.information.kis import View
+from koalapy.information.promises import processors_taken
+from koalapy.model.change import Change
+from koalapy.model.identity import JobId, tag_of
+from koalapy.model.job import History, Job
+from koalapy.model.settings import Settings
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.simulation.chaos.violation import Promise, promise
+
+_IN_TIME = Duration(10 * SECOND)  # a koalad that looks so soon after a barrier's time-out was not kept from it
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The engine that decided a change, and when, by koalad's clock."""
+
+    engine: Engine
+    at: Instant
+
+
+class Claims:
+    """`committed` after every commit; `before` are the jobs as they were committed before it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._strict = settings.queue == "fcfs"
+
+    def committed(self, change: Change, before: Mapping[JobId, Job], decided: Decided) -> None:
+        jobs = {job.id: job for job in change.jobs}
+        for line in change.history:
+            if line.kind == "job_stopping":
+                self._gave_up(line, jobs[line.job], decided)
+        claimed = [jobs[line.job] for line in change.history if line.kind == "job_claimed"]
+        if not claimed:
+            return
+        views = decided.engine.views(decided.at)
+        self._in_order(claimed, jobs, before, views, decided)
+        self._on_idle(claimed, views, decided)
+
+    # ---- order
+
+    def _in_order(
+        self,
+        claimed: Sequence[Job],
+        jobs: Mapping[JobId, Job],
+        before: Mapping[JobId, Job],
+        views: Sequence[View],
+        decided: Decided,
+    ) -> None:
+        """A claim passes whoever is nearer to the head and still waits after it, stalled ones freely."""
+        ranks = [_rank(job) for job in claimed]
+        promise(ranks == sorted(ranks), Promise.ORDER, "claims are out of order:", *(job.id for job in claimed))
+        waiting = sorted((job for job in decided.engine.records.jobs.values() if job.state.queued), key=_rank)
+        passed: dict[JobId, int] = {}
+        for job in claimed:
+            ahead = [each for each in waiting if _rank(each) < _rank(job)]
+            promise(not (self._strict and ahead), Promise.ORDER, "job", job.id, "passes", *(each.id for each in ahead))
+            first = next((each.id for each in ahead if not _stalled(each, views, decided.at)), None)
+            if first is not None:
+                passed[first] = passed.get(first, 0) + 1
+        for job_id, times in passed.items():
+            self._counted(jobs.get(job_id), before.get(job_id), job_id, times)
+
+    def _counted(self, after: Job | None, before: Job | None, job_id: JobId, times: int) -> None:
+        same_place = before is not None and after is not None and before.place == after.place
+        expected = times + (before.overtaken if before is not None and same_place else 0)
+        found = after.overtaken if after is not None else 0
+        promise(found == expected, Promise.ORDER, "job", job_id, "was passed", expected, "times, counted are", found)
+        bound = self._settings.max_overtakes
+        promise(found <= bound, Promise.ORDER, "job", job_id, "was passed", found, "times, allowed are", bound)
+
+    # ---- processors
+
+    def _on_idle(self, claimed: Sequence[Job], views: Sequence[View], decided: Decided) -> None:
+        """With every claim all that is promised and not shown yet is no more than what was known to be idle."""
+        by_name = {view.name: view for view in views}
+        for position, job in enumerate(claimed):
+            later = {each.id for each in claimed[position + 1 :]}
+            for name in dict.fromkeys(each.cluster or "" for each in job.live if not job.patient):
+                self._fits(job, by_name[name], later, decided)
+
+    def _fits(self, job: Job, view: View, later: set[JobId], decided: Decided) -> None:
+        seen = view.state is not None and view.trouble is None
+        promise(seen, Promise.PROCESSORS, "job", job.id, "is claimed on", view.name, "unseen")
+        assert view.state is not None
+        records, shown = decided.engine.records, frozenset(view.state.allocated)
+        promised = sum(
+            processors_taken(each.request, view.settings)
+            for other, each in records.live(view.name)
+            if other.id not in later and tag_of(records.instance, other.attempt_of(each)) not in shown
+        )
+        fits = promised <= view.state.idle
+        promise(fits, Promise.PROCESSORS, "job", job.id, promised, "of", view.state.idle, "idle ones on", view.name)
+
+    # ---- optional components
+
+    def _gave_up(self, line: History, job: Job, decided: Decided) -> None:
+        """Never for those that it does not need, if koalad looked in time."""
+        if line.details.get("code") != "barrier_timeout" or job.state is not JobState.STOPPING:
+            return
+        late = [each for each in job.present if each.state is not ComponentState.AT_BARRIER]
+        came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
+        if not came or not late or not all(each.request.optional for each in late):
+            return
+        kept_from_it = decided.at >= min(came) + self._settings.barrier_timeout + _IN_TIME
+        promise(kept_from_it, Promise.OPTIONAL, "job", job.id, "gives up for components it does not need")
+
+
+def _rank(job: Job) -> tuple[int, int]:
+    """Its place in the wait queue: a claim does not change it."""
+    return job.request.priority, job.place
+
+
+def _stalled(job: Job, views: Sequence[View], now: Instant) -> bool:
+    """It waits for a cluster, not for processors."""
+    out = {name for name, until in job.excluded if now < until}
+    usable = {view.name for view in views if view.trouble is None} - out
+    needed = {each.cluster for each in job.request.components if each.cluster and not each.optional}
+    return not usable or bool(needed - usable)

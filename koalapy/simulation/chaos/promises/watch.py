@@ -1,0 +1,175 @@
+"""Watches a world: hears of everything as it happens, and asks every promise that it may touch."""
+
+from collections.abc import Callable, Sequence
+
+from koalapy.driver import Delivery
+from koalapy.engine import Engine
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.identity import Tag
+from koalapy.model.units import Instant
+from koalapy.simulation.chaos.promises import rest
+from koalapy.simulation.chaos.promises.claims import Claims, Decided
+from koalapy.simulation.chaos.promises.committed import Committed
+from koalapy.simulation.chaos.promises.jobs import Jobs
+from koalapy.simulation.chaos.promises.programs import Programs
+from koalapy.simulation.chaos.promises.queues import Queues
+from koalapy.simulation.chaos.violation import Violation
+from koalapy.simulation.ledger import Entry
+from koalapy.simulation.world import World
+from koalapy.store.contract import Store
+
+
+class Watch:
+    """A broken promise is raised by `check`, after the event that broke it: those who told of it must go on.
+
+    `heard` is given a line for everything that matters, in order: two courses are the same if these are.
+    """
+
+    def __init__(self, world: World, heard: Callable[[str], None]) -> None:
+        self._world, self.heard = world, heard
+        self._committed = Committed()
+        self._programs = Programs(world.instance)
+        self._jobs = Jobs(world.settings)
+        self._claims = Claims(world.settings)
+        self._queues = Queues(world.instance)
+        self._decided: Decided | None = None
+        self._engine = world.koalad.engine
+        self._broken: Violation | None = None
+        self.programs = 0
+        world.ledger.subscribe(self._ledger)
+        world.koalad.witness = self
+        for name, cluster in world.clusters.items():
+            cluster.around.witness = cluster.shell.witness = _ClusterWatch(self, name)
+
+    @property
+    def jobs(self) -> int:
+        return len(self._committed.jobs)
+
+    def check(self) -> None:
+        """Raises Violation for the first promise that was broken."""
+        self.ask(lambda: self._queues.passes(self._world.agenda.now))
+        if self._broken is not None:
+            raise self._broken
+
+    def at_rest(self) -> None:
+        """Raises Violation if something is left, or records and world differ."""
+        jobs = self._committed.jobs.values()
+        rest.of_records(self._committed)
+        rest.of_programs(jobs, self._world.instance, self._world.ledger)
+        rest.of_users(self._committed, self._world.koalad.accepted)
+        rest.of_clusters(jobs, self._world)
+
+    def unrest(self) -> str:
+        """What keeps the world from coming to rest."""
+        left = [f"job {job.id} is {job.state}" for job in self._committed.jobs.values() if not job.state.final]
+        left += [f"{attempt} is owed" for attempt in self._committed.debts]
+        left += [f"command {number} is not confirmed" for number in self._committed.outbox]
+        left += [f"{name} is in the queue of {cluster}" for cluster, name in rest.left_in_queues(self._world)]
+        return ", ".join(left) or "nothing is left, but the world does not rest"
+
+    def ask(self, question: Callable[[], None]) -> None:
+        if self._broken is not None:
+            return
+        try:
+            question()
+        except Violation as broken:
+            self._broken = broken
+
+    # ---- koalad
+
+    def started(self, snapshot: Snapshot, engine: Engine) -> None:
+        self._engine = engine
+        self.heard(f"koalad starts with {len(snapshot.jobs)} jobs")
+        self.ask(lambda: self._committed.recovered(snapshot))
+
+    def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
+        assert self._engine is not None
+        self._decided = Decided(self._engine, now)
+
+    def committed(self, change: Change, store: Store) -> None:
+        for line in change.history:
+            self.heard(f"{line.at} {line.job} {line.kind} {line.details}")
+        decided, before = self._decided, dict(self._committed.jobs)
+        assert decided is not None
+        self.ask(lambda: self._committed.take(change, store))
+        self.ask(lambda: self._jobs.committed(change, before))
+        self.ask(lambda: self._programs.committed(change))
+        self.ask(lambda: self._claims.committed(change, before, decided))
+
+    def sent(self, entry: OutboxEntry, doubt: bool) -> None:
+        self._before_doing()
+        self.ask(lambda: self._committed.has(entry))
+
+    def acknowledged(self, cluster: str, epoch: int, number: int) -> None:
+        self._before_doing()
+
+    def _before_doing(self) -> None:
+        engine = self._engine
+        if engine is not None:
+            self.ask(lambda: self._committed.knows(engine.records))
+
+    # ---- programs
+
+    def _ledger(self, entry: Entry) -> None:
+        run, place = entry.run, (entry.run.cluster, entry.node)
+        self.heard(f"{entry.at} {run.tag} {entry.what} {run.cluster} {entry.node} {run.exit_status}")
+        if entry.what == "started":
+            self.programs += 1
+            self.ask(lambda: self._programs.started(Tag(run.tag), run.start, place))
+        else:
+            self.ask(lambda: self._programs.ended(Tag(run.tag), place))
+
+    # ---- clusters
+
+    def claimed(self, tag: str) -> None:
+        self.ask(lambda: self._programs.claimed(Tag(tag)))
+
+    def came(self, tag: str, start: str, deadline: Instant) -> None:
+        self.ask(lambda: self._programs.came(Tag(tag)))
+        self.ask(lambda: self._queues.came(Tag(tag), start, deadline))
+
+    def went(self, tag: str, start: str) -> None:
+        self._queues.went(Tag(tag), start)
+
+    def over(self, tag: str, why: str) -> None:
+        self.heard(f"{tag} is {why}")
+        self.ask(lambda: self._programs.over(Tag(tag), why))
+
+    def touched(self, cluster: str, verb: str, batch_id: str, name: str) -> None:
+        self.ask(lambda: self._queues.touched(cluster, verb, batch_id, name))
+
+    def submitting(self, cluster: str, tag: str) -> None:
+        listed = {job.id for job in self._world.clusters[cluster].batch.listed() if job.live}
+        self.ask(lambda: self._queues.submitting(cluster, Tag(tag), listed, self._world.agenda.now))
+
+    def entered(self, cluster: str, name: str, batch_id: str) -> None:
+        self.heard(f"{name} is {batch_id} of {cluster}")
+        self._queues.entered(cluster, name, batch_id, self._world.agenda.now)
+
+
+class _ClusterWatch:
+    """What is told of one cluster; batch jobs have names there that other clusters have too."""
+
+    def __init__(self, watch: Watch, cluster: str) -> None:
+        self._watch, self._cluster = watch, cluster
+
+    def entered(self, name: str, batch_id: str) -> None:
+        self._watch.entered(self._cluster, name, batch_id)
+
+    def submitting(self, tag: str) -> None:
+        self._watch.submitting(self._cluster, tag)
+
+    def touched(self, verb: str, batch_id: str, name: str) -> None:
+        self._watch.touched(self._cluster, verb, batch_id, name)
+
+    def claimed(self, tag: str, start: str) -> None:
+        self._watch.claimed(tag)
+
+    def came(self, tag: str, start: str, deadline: Instant) -> None:
+        self._watch.came(tag, start, deadline)
+
+    def went(self, tag: str, start: str) -> None:
+        self._watch.went(tag, start)
+
+    def over(self, tag: str, why: str) -> None:
+        self._watch.over(tag, why)

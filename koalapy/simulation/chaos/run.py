@@ -1,0 +1,179 @@
+"""A course through a world of chaos: moves, then calm, promises watched after every event; and what a seed came to."""
+
+import hashlib
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.simulation.chaos.disk import Disk
+from koalapy.simulation.chaos.moves import make, moves_of
+from koalapy.simulation.chaos.plan import Move, format_only
+from koalapy.simulation.chaos.promises.watch import Watch
+from koalapy.simulation.chaos.shrink import shrink
+from koalapy.simulation.chaos.violation import Promise, Violation, promise
+from koalapy.simulation.dice import between, stream
+from koalapy.simulation.world import INSTANCE, World
+
+SQLITE_ONE_IN = 20
+EVENTS = 5_000  # of one course, unless told otherwise
+CALM_EVENTS, CALM_TIME = 60_000, 6 * HOUR  # within which all must come to rest
+LOOK = 64  # events between two looks whether it has
+SLACK = 500  # events beyond those of the first violation, in which a shorter list of moves may show it
+TRIES = 200
+_DEAD = (Duration(SECOND), Duration(3 * MINUTE))  # how long koalad is down when it was killed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a course came to. `happened`: events until its end; `digest`: of everything that happened, in order."""
+
+    seed: int
+    events: int
+    happened: int
+    moves: int
+    jobs: int
+    programs: int
+    digest: str
+    violation: Violation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """The shortest list of moves found that shows a violation: `only` are their numbers."""
+
+    result: Result
+    only: tuple[int, ...]
+    moves: tuple[Move, ...]
+
+    @property
+    def command(self) -> str:
+        """What replays it."""
+        only = format_only(list(self.only))
+        return f"koala sim chaos --seed {self.result.seed} --events {self.result.events} --only '{only}'"
+
+
+def run(seed: int, events: int = EVENTS, only: Sequence[int] | None = None, until: int | None = None) -> Result:
+    """One course, to its rest or to the first violation. `only`: these moves of the seed; `until`: events in all."""
+    moves = moves_of(seed, events)
+    chosen = moves if only is None else [moves[number] for number in only]
+    with _world(seed) as world:
+        return _Course(world, seed, events, chosen, until).run()
+
+
+def prove(
+    broken: Result, numbers: Sequence[int], tries: int = TRIES, said: Callable[[int], None] = lambda left: None
+) -> Proof:
+    """Leave out some of these moves for as long as the same promise is broken. `said` hears how many are left."""
+    assert broken.violation is not None
+    moves = moves_of(broken.seed, broken.events)
+    before_end = broken.happened < broken.events
+    until = broken.happened + SLACK if before_end else None
+    best: list[Result] = [broken]
+
+    def breaks(only: list[int]) -> bool:
+        result = run(broken.seed, broken.events, only, until)
+        same = result.violation is not None and result.violation.promise is broken.violation.promise  # type: ignore[union-attr]
+        if same:
+            best[0] = result
+            said(len(only))
+        return same
+
+    only = shrink([number for number in numbers if moves[number].at <= broken.happened], breaks, tries)
+    return Proof(result=best[0], only=tuple(only), moves=tuple(moves[number] for number in only))
+
+
+@contextmanager
+def _world(seed: int) -> Iterator[World]:
+    """One in twenty stands on a real database."""
+    if seed % SQLITE_ONE_IN:
+        yield World(seed)
+        return
+    with tempfile.TemporaryDirectory(prefix="koala-chaos-") as directory:
+        disk = Disk(Path(directory), INSTANCE)
+        try:
+            yield World(seed, disk.open)
+        finally:
+            disk.close()
+
+
+class _Course:
+    """Raises nothing: whatever goes wrong is the result's violation."""
+
+    def __init__(self, world: World, seed: int, events: int, moves: Sequence[Move], until: int | None) -> None:
+        self._world, self._seed, self._events, self._moves = world, seed, events, moves
+        self._until = until
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._watch = Watch(world, self._heard)
+        self._dice = stream(seed, "chaos/restarts")
+        self._starts = 0  # of koalad's, whose end was seen
+
+    def run(self) -> Result:
+        violation = None
+        try:
+            self._storms()
+            if self._until is None:
+                self._calm()
+        except Violation as broken:
+            violation = broken
+        except Exception as error:
+            violation = _raised(error)
+        return Result(
+            seed=self._seed,
+            events=self._events,
+            happened=self._world.agenda.happened,
+            moves=len(self._moves),
+            jobs=self._watch.jobs,
+            programs=self._watch.programs,
+            digest=self._digest.hexdigest(),
+            violation=violation,
+        )
+
+    def _storms(self) -> None:
+        for move in self._moves:
+            self._step(until=move.at)
+            self._heard(f"{self._world.agenda.now} {move}")
+            make(self._world, move)
+            self._watch.check()
+        self._step(until=self._events)
+
+    def _step(self, until: int) -> None:
+        agenda = self._world.agenda
+        bound = until if self._until is None else min(until, self._until)
+        while agenda.happened < bound and agenda.step():
+            self._watch.check()
+            self._see_to_koalad()
+
+    def _see_to_koalad(self) -> None:
+        """A koalad that was killed is started again, some time later."""
+        koalad = self._world.koalad
+        if not koalad.alive and koalad.starts > self._starts:
+            self._starts = koalad.starts
+            self._world.agenda.after(between(self._dice, *_DEAD), koalad.start)
+
+    def _calm(self) -> None:
+        """Faults stop, everything is mended: every job comes to its end, and nothing is left."""
+        agenda = self._world.agenda
+        self._world.calm()
+        last, latest = agenda.happened + CALM_EVENTS, Instant(agenda.now + CALM_TIME)
+        while not self._world.at_rest():
+            in_time = agenda.happened < last and agenda.now < latest
+            promise(in_time, Promise.ENDS, "after the calm", self._watch.unrest())
+            self._world.release_held()
+            self._step(until=agenda.happened + LOOK)
+        self._watch.at_rest()
+
+    def _heard(self, line: str) -> None:
+        self._digest.update(line.encode())
+
+
+def _raised(error: Exception) -> Violation:
+    """A part of koalapy that fails by itself keeps no promise at all."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
+    violation = Violation(Promise.SOUND, f"{type(error).__name__} at {where}: {error}")
+    violation.__cause__ = error
+    return violation

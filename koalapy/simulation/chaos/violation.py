@@ -1,0 +1,36 @@
+"""What is promised, each by its name, and what is raised where one is broken."""
+
+from enum import StrEnum
+
+
+class Promise(StrEnum):
+    """The first nine are the invariants that users rely on; the others are what those rest on (DESIGN, section 5)."""
+
+    ONCE = "no program runs twice for one attempt"
+    ALONE = "no two attempts of a component run at one time"
+    WHOLE = "no component starts before the barrier is whole"
+    ENDS = "every job ends in exactly one final state within its retry bounds"
+    NOTHING_LEFT = "no batch job of ours outlives its job"
+    OTHERS = "no job of another store is touched"
+    PROCESSORS = "promised processors never exceed those known at the time"
+    ORDER = "queue order is what the policy says"
+    AGREE = "records and world agree"
+    COMMITTED = "nothing is done before it is committed"
+    DOUBT = "nothing is sent again before it was looked for"
+    DEADLINE = "nobody waits at a barrier past its deadline"
+    OPTIONAL = "optional components may be missing"
+    SOUND = "no part fails by itself"
+
+
+class Violation(Exception):
+    """A promise was broken. `details` say by what, in one line that is the same in every run of the seed."""
+
+    def __init__(self, promise: Promise, details: str) -> None:
+        super().__init__(f"{promise}: {details}")
+        self.promise, self.details = promise, details
+
+
+def promise(kept: object, name: Promise, *details: object) -> None:
+    """Raises Violation unless it is kept."""
+    if not kept:
+        raise Violation(name, " ".join(str(each) for each in details))
