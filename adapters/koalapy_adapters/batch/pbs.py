@@ -7,8 +7,8 @@ import shlex
 from typing import Dict, List, Optional, Sequence
 
 from koalapy_adapters.batch import pbs_capacity, pbs_jobs, pbs_launch
-from koalapy_adapters.batch.pbs_records import asked, document, records, word
-from koalapy_adapters.batch.pbs_refusals import REFUSALS, UNREACHABLE
+from koalapy_adapters.batch.pbs_records import asked, records, word
+from koalapy_adapters.batch.pbs_refusals import HOOKED, REFUSALS, REFUSED_BY_SITE, UNREACHABLE
 from koalapy_adapters.batch.pbs_words import OPENPBS
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.text import exec_line, native_lines, one_line, rounded_up
@@ -48,10 +48,11 @@ def parse_describe(result: Result) -> Description:
     if result.exit_status and re.search(r"(invalid|unknown) option|usage:", result.stderr, re.IGNORECASE):
         raise _not_ours(result)
     check(result, UNREACHABLE)
-    version = document(result).get("pbs_version")
-    if not isinstance(version, str):
+    servers = records(result, "Server")
+    version = next((word(server, "pbs_version") for server in servers), "")
+    if not version:
         raise unreadable(result, "did not say its version")
-    kept = any(word(server, "job_history_enable") == "True" for server in records(result, "Server"))
+    kept = any(word(server, "job_history_enable") == "True" for server in servers)
     return Description(version, ["accounting"] if kept else [])
 
 
@@ -82,13 +83,23 @@ def submit_argv(job: BatchJob, path: str) -> Argv:
 
 
 def parse_submit(result: Result) -> str:
-    """An id such as `56.pbs-head`, below what a hook of the site may have said."""
-    check(result, REFUSALS)
-    lines = result.stdout.split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    if not re.match(r"\d+(\.[\w.-]+)?\Z", last):
+    """An id such as `56.pbs-head`, below what a hook of the site may have said. With `-W block=true` in `native` the
+    exit status is the job's own.
+    """
+    found = submitted_id(result)
+    if result.exit_status == HOOKED:
+        check(result, [REFUSED_BY_SITE._replace(words="")])
+    if not found or result.exit_status is None or result.stderr.strip():
+        check(result, REFUSALS)
+    if not found:
         raise unreadable(result, "printed no job id")
-    return last
+    return found
+
+
+def submitted_id(result: Result) -> str:
+    """The id that qsub printed last, or ""."""
+    last = (result.stdout.strip().splitlines() or [""])[-1].strip()
+    return last if re.match(r"\d+(\.[\w.-]+)?\Z", last) else ""
 
 
 def status_argv(batch_ids: Sequence[str]) -> Argv:

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Dict, List, NamedTuple, Optional, Set
 
-from koalapy_adapters.batch import pbs_jobs
+from koalapy_adapters.batch import pbs_jobs, pbs_records
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, number, records, size, word
@@ -49,7 +49,7 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     servers = records(results[3], "Server")
     queue = _queue(site, queues, servers)
     serving = _serving(queue, queues)
-    nodes = [_node(site, record, results[0]) for record in records(results[0], "nodes")]
+    nodes = [_node(site, record, results[0]) for record in pbs_records.nodes(results[0])]
     ours = [node for node in nodes if any(_serves(node, each) for each in serving)]
     every = list(pbs_jobs.jobs(results[1], OPENPBS))
     near = {name for name, each in queues.items() if any(_serves(node, each) for node in ours)}

@@ -19,7 +19,7 @@ from koalapy_adapters.batch.protocol import (
 from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import Result
 
-_ID = re.compile(r"\d+(\[\d*\])?(\.[\w.-]+)?\Z")
+_ID = re.compile(r"[0-9]{1,18}(\[[0-9]*\])?(\.[\w.-]+)?\Z")
 
 
 class Job(NamedTuple):
@@ -70,7 +70,7 @@ def newest(found: Iterable[JobStatus]) -> Optional[JobStatus]:
 
 
 def _sequence(batch_id: str) -> int:
-    return int(re.match(r"\d+", batch_id).group(0))  # type: ignore[union-attr]  # `jobs` has seen to it
+    return int(re.match(r"[0-9]+", batch_id).group(0))  # type: ignore[union-attr]  # `jobs` has seen to it
 
 
 def _status(record: Record, result: Result, family: Family) -> JobStatus:
@@ -127,13 +127,12 @@ def given(part: str) -> int:
     """`node1/0` is one, `node1/0-3,6` are five; OpenPBS's `node1/0*2` are two."""
     indices, _, times = part.partition("/")[2].partition("*")
     count = 0
-    for piece in indices.split(","):
-        first, _, last = piece.partition("-")
-        count += int(last) - int(first) + 1 if first.isdigit() and last.isdigit() else 1
-    return count * (int(times) if times.isdigit() else 1)
+    for first, last in re.findall(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", indices):
+        count += max(0, int(last or first) - int(first)) + 1
+    return count * (int(times) if re.match(r"[0-9]{1,9}\Z", times) else 1)
 
 
 def _array(record: Record) -> Optional[int]:
     """How many subjobs wait: `Queued:3 Running:1 Exiting:0 Expired:2`."""
-    match = re.search(r"Queued:(\d+)", word(record, "array_state_count"))
+    match = re.search(r"Queued:([0-9]{1,9})", word(record, "array_state_count"))
     return int(match.group(1)) if match else None

@@ -6,7 +6,7 @@ from typing import List, NamedTuple, Optional
 from koalapy_adapters.batch.pbs_records import Record, number, word
 from koalapy_adapters.errors import Result
 
-_LIMIT = re.compile(r"\[([ou]):([^=\]]+)=(\d{1,9})\]")
+_LIMIT = re.compile(r"\[([ou]):([^=\]]+)=([0-9]{1,9})\]")
 
 
 class Use(NamedTuple):

@@ -32,16 +32,50 @@ def asked(result: Result, command: str) -> Result:
 
 
 def records(result: Result, table: str) -> List[Record]:
-    """Those of `qstat -f` or `pbsnodes`: `table` is what JSON calls them. Raises UnreadableError for anything else."""
+    """Those of `qstat -f`: `table` is what JSON calls them. Raises UnreadableError for anything else."""
     text = result.stdout.lstrip()
     if text.startswith("{"):
         return _records_of_json(result, table)
     if text.startswith("<"):
         return _records_of_xml(result)
-    return _records_of_text(result) if table != "nodes" else nodes_of_text(result)
+    return _records_of_text(result)
 
 
-def document(result: Result) -> Dict[str, Any]:
+def nodes(result: Result) -> List[Record]:
+    """Those of `pbsnodes -a`, of which every server has some: else it fails."""
+    is_json = result.stdout.lstrip().startswith("{")
+    found = _records_of_json(result, "nodes") if is_json else _nodes_of_text(result)
+    if not found:
+        raise unreadable(result, "listed no nodes")
+    return found
+
+
+def number(record: Record, name: str, result: Result, absent: int = 0) -> int:
+    """A count among the attributes. Raises UnreadableError for what is none."""
+    value = record.fields.get(name, absent)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.match(r"-?[0-9]{1,18}\s*\Z", value):
+        return int(value)
+    raise unreadable(result, "says that %s of %s is %.100r" % (name, record.name, value))
+
+
+def word(record: Record, name: str) -> str:
+    """An attribute as text, "" if it is not there."""
+    value = record.fields.get(name, "")
+    return value if isinstance(value, str) else str(value)
+
+
+def size(text: str) -> int:
+    """Bytes of `4gb`, `51200kb` or `100`, in powers of 1024 as pbs_resources(7) has them; 0 for what is no size."""
+    match = re.match(r"([0-9]{1,18})([kmgtp]?)([bw]?)\Z", text.strip().lower())
+    if not match:
+        return 0
+    bits = 10 * " kmgtp".index(match.group(2) or " ")
+    return int(match.group(1)) << bits + (3 if match.group(3) == "w" else 0)
+
+
+def _document(result: Result) -> Dict[str, Any]:
     """The JSON of a command."""
     try:
         found = _loaded(result.stdout)
@@ -52,7 +86,7 @@ def document(result: Result) -> Dict[str, Any]:
     return found
 
 
-def nodes_of_text(result: Result) -> List[Record]:
+def _nodes_of_text(result: Result) -> List[Record]:
     """`pbsnodes -a`: a name at the line's begin, attributes below it, an empty line after it."""
     found: List[Record] = []
     for line in result.stdout.splitlines():
@@ -66,34 +100,9 @@ def nodes_of_text(result: Result) -> List[Record]:
     return found
 
 
-def number(record: Record, name: str, result: Result, absent: int = 0) -> int:
-    """A count among the attributes. Raises UnreadableError for what is none."""
-    value = record.fields.get(name, absent)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and re.match(r"-?\d{1,18}\s*\Z", value):
-        return int(value)
-    raise unreadable(result, "says that %s of %s is %.100r" % (name, record.name, value))
-
-
-def word(record: Record, name: str) -> str:
-    """An attribute as text, "" if it is not there."""
-    value = record.fields.get(name, "")
-    return value if isinstance(value, str) else str(value)
-
-
-def size(text: str) -> int:
-    """Bytes of `4gb`, `51200kb` or `100`, in powers of 1024 as pbs_resources(7) has them; 0 for what is no size."""
-    match = re.match(r"(\d{1,18})([kmgtp]?)([bw]?)\Z", text.strip().lower())
-    if not match:
-        return 0
-    bits = 10 * " kmgtp".index(match.group(2) or " ")
-    return int(match.group(1)) << bits + (3 if match.group(3) == "w" else 0)
-
-
 def _records_of_json(result: Result, table: str) -> List[Record]:
     """Without any job OpenPBS leaves the whole table out."""
-    found = document(result).get(table, {})
+    found = _document(result).get(table, {})
     if not isinstance(found, dict) or not all(isinstance(fields, dict) for fields in found.values()):
         raise unreadable(result, "printed JSON with %s that are none" % table)
     return [Record(name, _flat(fields)) for name, fields in found.items()]

@@ -7,6 +7,16 @@ from typing import Tuple
 from koalapy_adapters.batch.verdicts import Verdict
 from koalapy_adapters.errors import RequestError, SiteError, TransientError
 
+# Exit status of a command that a hook of the site refused, in whatever words: PBSE_HOOKERROR, 15136, of which a byte.
+HOOKED = 32
+REFUSED_BY_SITE = Verdict(
+    r"hook|rejected by all possible destinations|rejected|denied|not allowed|request not permitted",
+    SiteError,
+    "site_refuses",
+    "The site's PBS refuses the job.",
+    "Read its words; if they do not help, ask the site.",
+)
+
 # Of every command: the server does not answer, or does not let us in.
 UNREACHABLE: Tuple[Verdict, ...] = (
     Verdict(
@@ -128,11 +138,5 @@ REFUSALS: Tuple[Verdict, ...] = (
         "qsub does not understand one of the options.",
         "Correct `native` in the job or grid file: one option of qsub in each line, such as `-l matlab=1`.",
     ),
-    Verdict(
-        r"hook|rejected by all possible destinations|rejected|denied|not allowed|request not permitted",
-        SiteError,
-        "site_refuses",
-        "The site's PBS refuses the job.",
-        "Read its words; if they do not help, ask the site.",
-    ),
+    REFUSED_BY_SITE,
 )

@@ -6,7 +6,7 @@ import re
 from typing import Dict, List, Optional, Sequence
 
 from koalapy_adapters.batch import pbs_jobs, torque_capacity, torque_launch
-from koalapy_adapters.batch.pbs import ALWAYS, clock, whole_script
+from koalapy_adapters.batch.pbs import ALWAYS, clock, submitted_id, whole_script
 from koalapy_adapters.batch.pbs_records import asked
 from koalapy_adapters.batch.pbs_words import TORQUE
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
@@ -88,10 +88,10 @@ def submit_argv(job: BatchJob, path: str) -> Argv:
 def parse_submit(result: Result) -> str:
     """An id such as `56.server`, or of Slurm's qsub `56`, which prints its errors there too."""
     check(result, REFUSALS)
-    last = (result.stdout.strip().splitlines() or [""])[-1].strip()
-    if not re.match(r"\d+(\.[\w.-]+)?\Z", last):
+    found = submitted_id(result)
+    if not found:
         raise unreadable(result, "printed no job id")
-    return last
+    return found
 
 
 def status_argv(batch_ids: Sequence[str]) -> Argv:

@@ -4,11 +4,11 @@ import re
 from collections import Counter
 from typing import List, NamedTuple, Optional
 
-from koalapy_adapters.batch import pbs_jobs, torque_refusals
+from koalapy_adapters.batch import pbs_jobs, pbs_records, torque_refusals
 from koalapy_adapters.batch.pbs_capacity import fewer, holds_processors, tagged
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
-from koalapy_adapters.batch.pbs_records import Record, asked, nodes_of_text, number, records, word
+from koalapy_adapters.batch.pbs_records import Record, asked, number, records, word
 from koalapy_adapters.batch.pbs_words import TORQUE
 from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, Site
 from koalapy_adapters.batch.verdicts import check
@@ -45,7 +45,7 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     check(results[2], torque_refusals.REFUSALS)
     every = list(pbs_jobs.jobs(check_answer(results[1]), TORQUE))
     queue = _queue(site, records(results[2], "Queue"))
-    nodes = [_node(site, record, every, results[0]) for record in nodes_of_text(results[0])]
+    nodes = [_node(site, record, every, results[0]) for record in pbs_records.nodes(results[0])]
     found = tagged(site, every)
     held = [job for job in every if job.status.batch_id in found and holds_processors(job.status)]
     mine = sum(job.processors for job in held)
@@ -122,8 +122,8 @@ def _assigned(record: Record, total: int, every: List[Job]) -> int:
 
 def _slurms(exec_host: str, node: str) -> int:
     """Of `c1/3+c2/1`, where Slurm says how many, not which, processors."""
-    counts = dict(part.rpartition("/")[::2] for part in exec_host.split("+"))
-    return int(counts[node]) if counts.get(node, "").isdigit() else 0
+    found = (part.rpartition("/") for part in exec_host.split("+"))
+    return sum(int(count) for name, _, count in found if name == node and re.match(r"[0-9]{1,9}\Z", count))
 
 
 def _processors(indices: str) -> int:

@@ -1,0 +1,321 @@
+"""Torque's dialect: what Slurm's imitation of it prints, captured, and what Torque 6 prints, by its source."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koalapy_adapters.batch import torque
+from koalapy_adapters.batch.protocol import BatchJob, Capacity, Host, JobStatus, Site
+from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError, TransientError, UnreadableError
+
+SAMPLES = Path(__file__).parent / "samples" / "torque"
+SITE = Site(user="koala")
+TAG = "kaaaaa000000001"
+ARGV = torque.status_argv(["1"])
+DOWN = "qstat: cannot connect to server head (errno=15137) Could not connect to trqauthd\n"
+
+
+def said(name: str) -> str:
+    return (SAMPLES / f"{name}.out").read_text()
+
+
+def printed(text: str, exit_status: int | None = 0, stderr: str = "") -> Result:
+    return Result(ARGV, exit_status, text, stderr)
+
+
+def listing(**fields: Any) -> str:
+    """A job as Torque's `qstat -f` prints it."""
+    fields = {"Job_Name": TAG, "Job_Owner": "koala@head", "job_state": "R", "queue": "batch", **fields}
+    lines = [f"    {name.replace('__', '.')} = {value}" for name, value in fields.items() if value is not None]
+    return "\n".join(["Job Id: 12.head", *lines, "\n"])
+
+
+def xml(**fields: str) -> str:
+    """The same by `qstat -x`."""
+    fields = {"Job_Name": TAG, "Job_Owner": "koala@head", "job_state": "R", "queue": "batch", **fields}
+    elements = "".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
+    return f"<Data><Job><Job_Id>12.head</Job_Id>{elements}</Job></Data>"
+
+
+def status(text: str) -> JobStatus:
+    (found,) = torque.parse_status(printed(text)).values()
+    return found
+
+
+# ---- submit ----------------------------------------------------------------------------------------------------------
+
+
+def job(**wishes: Any) -> BatchJob:
+    wishes = {"processors": 1, "walltime_s": 60, "command": ["true"], "directory": "/home/koala/t", **wishes}
+    return BatchJob(tag=TAG, **wishes)
+
+
+def directives(of: BatchJob) -> list[str]:
+    return re.findall(r"^#PBS (.*)$", torque.script(of), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("processors", "per_node", "nodes"),
+    [
+        (1, None, "nodes=1:ppn=1"),
+        (8, 4, "nodes=2:ppn=4"),
+        (9, 4, "nodes=3:ppn=3"),
+        (10, 4, "nodes=3:ppn=4"),
+        (3, 4, "nodes=1:ppn=3"),
+    ],
+)
+def test_nodes(processors: int, per_node: int | None, nodes: str) -> None:
+    assert f"-l {nodes}" in directives(job(processors=processors, processors_per_node=per_node))
+
+
+def test_several_processors_need_a_number_for_each_node() -> None:
+    with pytest.raises(SiteError) as caught:
+        torque.script(job(processors=2))
+    assert "processors_per_node" in caught.value.advice
+
+
+@pytest.mark.parametrize("wish", [{"qos": "high"}, {"reservation": "R17"}])
+def test_what_the_scheduler_decides(wish: dict[str, str]) -> None:
+    with pytest.raises(RequestError) as caught:
+        torque.script(job(**wish))
+    assert (caught.value.code, "native" in caught.value.advice) == ("unsupported", True)
+
+
+def test_the_walltime_is_written_so_that_nobody_takes_it_for_minutes() -> None:
+    assert "-l walltime=25:01:05" in directives(job(walltime_s=90065))
+
+
+@pytest.mark.parametrize("path", ["/home/my job/script", "/home/$(rm)/script", "/home/a;b"])
+def test_a_path_that_slurms_qsub_would_hand_to_a_shell(path: str) -> None:
+    with pytest.raises(SiteError) as caught:
+        torque.submit_argv(job(), path)
+    assert caught.value.code == "bad_directory"
+    assert torque.submit_argv(job(), "/home/koala/t/script")[-1] == "/home/koala/t/script"
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "code"),
+    [
+        (
+            "qsub: submit error (Job exceeds queue resource limits MSG=cannot locate feasible nodes (nodes file is"
+            " empty, all systems are busy, or no nodes have the requested feature))",
+            RequestError,
+            "too_large_a_request",
+        ),
+        ("qsub: submit error (Unknown queue MSG=requested queue not found)", RequestError, "no_such_queue"),
+        ("qsub: submit error (Queue is not enabled MSG=queue is disabled)", SiteError, "queue_closed"),
+        (
+            "qsub: submit error (Maximum number of jobs already in queue for user MSG=total number of current user's"
+            " jobs exceeds the queue limit)",
+            TransientError,
+            "submit_limit",
+        ),
+        ("qsub: submit error (Bad UID for job execution MSG=root user not allowed)", SiteError, "not_permitted"),
+        ("qsub: submit error (Unknown resource type  Resource_List.foo)", RequestError, "no_such_resource"),
+        (DOWN, TransientError, "batch_system_unreachable"),
+        ("the moon is in the wrong place", UnreadableError, "unreadable_answer"),
+    ],
+)
+def test_words_of_qsub(words: str, error: type[BatchError], code: str) -> None:
+    with pytest.raises(error) as caught:
+        torque.parse_submit(printed("", 1, words))
+    assert caught.value.code == code
+
+
+def test_submit_gives_the_id() -> None:
+    assert torque.parse_submit(printed("56.head.site\n")) == "56.head.site"
+    assert torque.parse_submit(printed(said("qsub_script"))) == "1"
+    with pytest.raises(UnreadableError):
+        torque.parse_submit(printed("There was an error\n"))
+
+
+# ---- describe --------------------------------------------------------------------------------------------------------
+
+
+def test_describe() -> None:
+    assert torque.parse_describe(printed("Version: 6.1.2\nCommit: 661e09\n")) == ("6.1.2", [])
+    usage = (SAMPLES / "qstat_x_unsupported.err").read_text().replace("option: x", "option: version")
+    assert torque.parse_describe(printed(usage)).features == ["slurm"]
+    with pytest.raises(SiteError, match="OpenPBS"):
+        torque.parse_describe(printed("pbs_version = 23.06.06\n"))
+    with pytest.raises(SiteError, match="qstat was not found"):
+        torque.parse_describe(printed("", 127, "qstat: 1: qstat: not found"))
+    with pytest.raises(UnreadableError):
+        torque.parse_describe(printed("hello\n"))
+
+
+# ---- states ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [listing, xml])
+@pytest.mark.parametrize(
+    ("letter", "state"),
+    [("Q", "queued"), ("W", "queued"), ("H", "held"), ("R", "running"), ("E", "running"), ("S", "suspended")],
+)
+def test_states(form: Any, letter: str, state: str) -> None:
+    found = status(form(job_state=letter))
+    assert (found.batch_id, found.name, found.state) == ("12.head", TAG, state)
+
+
+def test_what_slurms_qstat_has_no_letter_for_still_holds_its_nodes() -> None:
+    assert status(listing(job_state="U")).state == "running"
+
+
+@pytest.mark.parametrize("form", [listing, xml])
+@pytest.mark.parametrize(
+    ("told", "ending", "exit_status"),
+    [
+        ("0", "exited", 0),
+        ("7", "exited", 7),
+        ("271", "killed", 143),
+        ("265", "killed", 137),
+        ("-10", "memory", None),
+        ("-11", "walltime", None),
+        ("-3", "lost", None),
+        ("-9", "lost", None),
+    ],
+)
+def test_how_jobs_ended(form: Any, told: str, ending: str, exit_status: int | None) -> None:
+    found = status(form(job_state="C", exit_status=told))
+    assert (found.state, found.ending, found.exit_status) == ("ended", ending, exit_status)
+
+
+def test_slurm_does_not_tell_how() -> None:
+    found = status(said("qstat_done"))
+    assert (found.state, found.ending, found.exit_status) == ("ended", "lost", None)
+
+
+def test_long_values_go_on_in_the_next_line() -> None:
+    text = listing(
+        Variable_List="PBS_O_HOME=/home/koala,\n\tPBS_O_LANG=C,X=1\nJob_state = C\n\tjob_state = C", comment="a"
+    )
+    assert status(text).state == "running"
+
+
+def test_xml_with_entities_is_refused() -> None:
+    with pytest.raises(UnreadableError, match="document type"):
+        status("<!DOCTYPE a [<!ENTITY b 'c'>]><Data>&b;</Data>")
+
+
+@pytest.mark.parametrize("text", ["<Data>", "<job_info/>", "<Data><Job/></Data>", "Job Id: x\n", "hello\n", "<"])
+def test_what_is_no_listing_is_unreadable(text: str) -> None:
+    with pytest.raises(UnreadableError):
+        torque.parse_status(printed(text))
+
+
+def test_jobs_that_are_gone_are_left_out() -> None:
+    gone = "qstat: Unknown Job Id Error 99.head\n"
+    assert torque.parse_status(printed("", 153, gone)) == {}
+    assert list(torque.parse_status(printed(listing(), 153, gone))) == ["12.head"]
+    assert torque.parse_status(printed("", 153)) == {}  # Slurm's, without a word
+    with pytest.raises(TransientError):
+        torque.parse_status(printed("", 153, gone + DOWN))
+
+
+def test_find_by_tag() -> None:
+    found = torque.parse_find(printed(said("qstat_f").replace("opts", TAG)), TAG)
+    assert found is not None
+    assert (found.batch_id, found.state) == ("2", "running")
+    assert torque.parse_find(printed(said("qstat_f")), TAG) is None
+    assert torque.history_argv(SITE, TAG, "2") is None
+
+
+def test_cancelling_what_has_ended_is_no_error() -> None:
+    torque.parse_cancel(printed("", 1))  # Slurm's, without a word
+    torque.parse_cancel(printed("", 153, "qdel: Unknown Job Id Error 99.head"))
+    torque.parse_cancel(printed("", 170, "qdel: Request invalid for state of job MSG=invalid state for job 9.head"))
+    for result in (printed("", 1, DOWN), printed("", None)):
+        with pytest.raises(TransientError):
+            torque.parse_cancel(result)
+    with pytest.raises(SiteError):
+        torque.parse_cancel(printed("", 127))
+
+
+# ---- capacity --------------------------------------------------------------------------------------------------------
+
+NODE = "node1\n     state = free\n     power_state = Running\n     np = 4\n     ntype = cluster\n"
+
+
+def capacity(nodes: str, jobs: str = "", queues: str = "", site: Site = SITE) -> Capacity:
+    return torque.parse_capacity(site, [printed(nodes), printed(jobs), printed(queues or said("qstat_Qf"))])
+
+
+def test_slurms_nodes_by_what_its_jobs_hold() -> None:
+    jobs = said("qstat_f").replace("opts", TAG)
+    seen = capacity(said("pbsnodes_a"), jobs)
+    assert (seen.total, seen.idle, seen.ours, seen.others, seen.free_nodes) == (8, 3, 1, 4, [[3, 1]])
+    assert seen.allocated == [TAG]
+
+
+@pytest.mark.parametrize(
+    ("held", "free"),
+    [
+        ("", 4),
+        ("     jobs = 0/12.head\n", 3),
+        ("     jobs = 0/12.head, 1/12.head, 2/13.head\n", 1),
+        ("     jobs = 0-2/12.head,3/13.head\n", 0),
+    ],
+)
+def test_torques_nodes_by_their_jobs(held: str, free: int) -> None:
+    seen = capacity(NODE + held)
+    assert (seen.total, seen.idle, seen.others) == (4, free, 4 - free)
+    assert capacity(NODE + held, site=SITE._replace(exclusive=True)).idle == (4 if free == 4 else 0)
+
+
+def test_ours_by_the_processors_that_torque_numbers() -> None:
+    jobs = listing(exec_host="node1/0-1+node2/0", Resource_List__nodes="2:ppn=2")
+    assert capacity(NODE + "     jobs = 0-2/12.head\n", jobs).ours == 3
+
+
+@pytest.mark.parametrize(
+    "state", ["down", "offline", "down,offline", "job-exclusive", "busy", "reserve", "unknown", "draining", "free,new"]
+)
+def test_nodes_that_can_start_nothing_now(state: str) -> None:
+    seen = capacity(NODE.replace("free", state))
+    assert (seen.total, seen.idle, seen.free_nodes) == (4, 0, [])
+
+
+def test_a_queue_that_is_stopped_or_full_or_missing() -> None:
+    queue = "Queue: batch\n    queue_type = Execution\n    enabled = True\n    started = True\n"
+    site = SITE._replace(queue="batch")
+    assert capacity(NODE, queues=queue, site=site).idle == 4
+    assert capacity(NODE, queues=queue.replace("started = True", "started = False"), site=site).idle == 0
+    busy = listing(Job_Owner="wombat@head")
+    assert capacity(NODE, busy, queue + "    max_running = 1\n", site).idle == 0
+    with pytest.raises(SiteError) as caught:
+        capacity(NODE, queues=queue, site=SITE._replace(queue="nope"))
+    assert caught.value.code == "no_such_queue"
+
+
+def test_local_jobs_that_wait() -> None:
+    assert capacity(NODE, listing(job_state="Q", Job_Name="fill")).waiting_local == 1
+    assert capacity(NODE, listing(job_state="H", Job_Name="fill")).waiting_local == 0
+    assert capacity(NODE, listing(job_state="Q")).waiting_local == 0
+
+
+# ---- inside a job ----------------------------------------------------------------------------------------------------
+
+
+def test_inside_a_job_of_torque() -> None:
+    environment = {"PBS_JOBID": "12.head", "PBS_NODEFILE": "/aux/12"}
+    assert torque.batch_id(environment) == "12.head"
+    assert torque.hosts(environment, lambda path: "n1\nn1\nn2\n") == [Host("n1", 2), Host("n2", 1)]
+    (launch,) = torque.launch(environment, ["n2"], ["python3", "x.pyz", "agent", "n2"])
+    assert launch.argv[2:4] == ["pbs-bridge", "n2"]
+    assert torque.restarts(environment) == 0
+
+
+def test_inside_a_job_of_slurm() -> None:
+    environment = {
+        "SLURM_JOB_ID": "3",
+        "SLURM_JOB_NODELIST": "c[1-2]",
+        "SLURM_TASKS_PER_NODE": "2(x2)",
+        "SLURM_JOB_CPUS_PER_NODE": "2(x2)",
+        "SLURM_RESTART_COUNT": "1",
+    }
+    assert torque.batch_id(environment) == "3"
+    assert torque.hosts(environment, str) == [Host("c1", 2), Host("c2", 2)]
+    (launch,) = torque.launch(environment, ["c2"], ["python3", "x.pyz", "agent", "c2"])
+    assert launch.argv[0] == "srun"
+    assert torque.restarts(environment) == 1
