@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -21,6 +22,7 @@ _NOT_THERE = ("stopping", "standing_by")  # a koalad answers, but not one that d
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LONGEST_WAIT_S = 30.0
 _IDS_AT_ONCE = 1000  # in one address
+_SURVEY_S = 300.0  # all clusters, a few at a time
 _DOWN_S, _CANCEL_S = 60.0, 660.0
 _KINDS: dict[str, type[KoalaError]] = {
     "transient": TransientError,
@@ -183,6 +185,23 @@ class Grid:
     def status(self) -> Document:
         """Schema koala.status/1."""
         return self._call("GET", "/v1/status")
+
+    def unknown(self, clusters: Sequence[str] = ()) -> Document:
+        """Tags on these clusters, or on all, that the store does not know: schema koala.unknown/1."""
+        patience = httpx.Timeout(self._timeout_s, read=_SURVEY_S)
+        return self._call("GET", "/v1/unknown", params=[("cluster", each) for each in clusters], timeout=patience)
+
+    def clean(self, tag: str, cluster: str | None = None, *, timeout_s: float = _LONGEST_WAIT_S) -> Document:
+        """End what there is of such a tag, where it was seen, and remove its directory; it may be a live job elsewhere.
+
+        Schema koala.clean/1; its state is `cleaning` if that takes longer than `timeout_s`: ask again to wait.
+        """
+        patience = httpx.Timeout(self._timeout_s, read=timeout_s + self._timeout_s)
+        parameters = {"timeout": timeout_s}
+        body = {"cluster": cluster}
+        return self._call(
+            "POST", f"/v1/unknown/{quote(tag, safe='')}/clean", params=parameters, json=body, timeout=patience
+        )
 
     def shutdown(self, *, cancel: bool = False) -> None:
         """Tell koalad to end, and return at once. Jobs run on, unless `cancel`."""

@@ -83,12 +83,12 @@ class Koala:
             )
         )
 
-    def start(self, *arguments: object) -> "subprocess.Popen[bytes]":
+    def start(self, *arguments: object, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             [*COMMAND, *map(str, arguments)],
             cwd=self.work,
             env=self.environment,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )

@@ -51,6 +51,12 @@ class CancelBody(BaseModel):
     force: bool = Field(default=False, description="do not wait for clusters out of reach")
 
 
+class CleanBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    cluster: str | None = Field(default=None, max_length=200, description="where it was seen last, if not said")
+
+
 class ShutdownBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -76,6 +82,7 @@ def create_app(service: Service, read: Reader, facts: Facts, shutdown: Callable[
     _add_jobs(app, service, read, facts, owner)
     _add_answers(app, service)
     _add_output(app, service)
+    _add_unknown(app, service)
     _add_koalad(app, service, facts, shutdown)
     return app
 
@@ -192,6 +199,22 @@ async def _next(pieces: Iterator[bytes], followers: anyio.CapacityLimiter) -> by
     return found
 
 
+def _add_unknown(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/unknown", **_answer(schemas.UnknownAnswer))
+    def unknown(cluster: Annotated[list[str] | None, Query()] = None) -> Document:
+        """Tags of koalapy on the clusters, or on these, that this store does not know; the clusters are asked now."""
+        return documents.unknown(service.unknown.look(cluster or ()))
+
+    @app.post("/v1/unknown/{tag}/clean", **_answer(schemas.CleanAnswer))
+    def clean(tag: str, body: CleanBody | None = None, timeout: Timeout = _LONGEST_WAIT_S) -> Document:
+        """Revoke such a tag, cancel its batch job and, once nothing is left, remove its directory.
+
+        It may be somebody's live job, of another store of the same person. The same again waits for the same.
+        """
+        cluster = service.unknown.place_of(tag, body.cluster if body else None)
+        return documents.cleaned(cluster, tag, service.unknown.clean(cluster, tag, min(timeout, _LONGEST_WAIT_S)))
+
+
 def _add_koalad(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[[bool], None]) -> None:
     @app.get("/v1/status", **_answer(schemas.StatusAnswer))
     def status() -> Document:
@@ -199,8 +222,9 @@ def _add_koalad(app: FastAPI, service: Service, facts: Facts, shutdown: Callable
         known = facts()
         troubles = _troubles(service.trouble()) + documents.cluster_troubles(service.clusters())
         return documents.status(
-            known["pid"], known["grid"], known["state"], service.debts(), troubles, service.recovered()
-        )
+            known["pid"], known["grid"], known["state"], service.debts(), troubles, service.recovered(),
+            service.unknown.last(),
+        )  # fmt: skip
 
     @app.post("/v1/shutdown", **_answer(schemas.DownAnswer))
     def down(body: ShutdownBody | None = None) -> Document:

@@ -1,6 +1,6 @@
 """The JSON documents: versioned schemas, stable field names, instants as RFC 3339 with microseconds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from koalapy import __version__
@@ -13,8 +13,11 @@ from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.explanation import Explanation
 from koalapy.runtime.recovery import Line, Recovered
 from koalapy.runtime.service import ClusterReport
+from koalapy.runtime.unknown import Survey, UnknownTag
 
 Document = dict[str, Any]
+_ALIVE_S = 60.0  # since a wrapper's last sign of life: it gives one every 10 s, which NFS may show late
+_FIRST_TAGS = 5
 
 
 def job(job: Job) -> Document:
@@ -112,8 +115,16 @@ def _number(state: ClusterState | None, name: str) -> int | None:
 
 
 def status(
-    pid: int, grid: str, state: str, debts: Iterable[Debt], trouble: Iterable[str], found: Recovered
+    pid: int,
+    grid: str,
+    state: str,
+    debts: Iterable[Debt],
+    trouble: Iterable[str],
+    found: Recovered,
+    surveys: Iterable[Survey] = (),
 ) -> Document:
+    """`surveys`: the last ones, of the clusters that were looked at."""
+    tags = [tag for survey in surveys for tag in survey.tags]
     return {
         "schema": "koala.status/1",
         "pid": pid,
@@ -123,7 +134,57 @@ def status(
         "debts": [debt(each) for each in debts],
         "troubles": list(trouble),
         "recovery": recovery(found),
+        "unknown_tags": {"count": len(tags), "first": [unknown_tag(each) for each in tags[:_FIRST_TAGS]]},
     }
+
+
+def unknown(surveys: Sequence[Survey]) -> Document:
+    """Tags that this store does not know, and of which clusters that is the whole truth."""
+    return {
+        "schema": "koala.unknown/1",
+        "tags": [unknown_tag(tag) for survey in surveys for tag in survey.tags],
+        "clusters": [
+            {
+                "cluster": each.cluster,
+                "at": format_instant(each.at),
+                "reason": str(each.trouble) if each.trouble else None,
+            }
+            for each in surveys
+        ],
+    }
+
+
+def unknown_tag(found: UnknownTag) -> Document:
+    """`wrapper` is alive, silent (it has stopped to give signs), ended (it left a record) or none."""
+    return {
+        "cluster": found.cluster,
+        "tag": found.tag,
+        "store": found.instance,
+        "own": found.own,
+        "attempt": str(found.attempt),
+        "batch_id": found.batch_id or None,
+        "batch_state": found.state or None,
+        "directory": found.directory,
+        "wrapper": _wrapper(found),
+        "heartbeat_age_s": _seconds(found.heartbeat_age_s),
+        "age_s": _seconds(found.age_s),
+    }
+
+
+def _wrapper(found: UnknownTag) -> str:
+    if found.ended:
+        return "ended"
+    if found.heartbeat_age_s is None:
+        return "none"
+    return "alive" if found.heartbeat_age_s < _ALIVE_S else "silent"
+
+
+def _seconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+def cleaned(cluster: str, tag: str, done: bool) -> Document:
+    return {"schema": "koala.clean/1", "cluster": cluster, "tag": tag, "state": "cleaned" if done else "cleaning"}
 
 
 def recovery(found: Recovered) -> Document:

@@ -171,6 +171,48 @@ class Recovery(Answer):
     lines_dropped: int = Field(description="older than those in `lines`")
 
 
+class UnknownTag(Answer):
+    """A tag on a cluster that this store does not know: a batch job, a directory or both."""
+
+    cluster: str
+    tag: str
+    store: str = Field(description="the store that the tag names")
+    own: bool = Field(description="it names this store: an attempt from after a backup, or of a pruned job")
+    attempt: str = Field(description="job.component.number, in the store that the tag names")
+    batch_id: str | None
+    batch_state: str | None
+    directory: bool
+    wrapper: Literal["alive", "silent", "ended", "none"]
+    heartbeat_age_s: float | None = Field(description="since its wrapper's last sign of life")
+    age_s: float | None = Field(description="of its directory")
+
+
+class UnknownTags(Answer):
+    """As they were seen when their clusters connected, or when they were last asked for."""
+
+    count: int
+    first: list[UnknownTag]
+
+
+class Surveyed(Answer):
+    cluster: str
+    at: str = Field(pattern=_INSTANT)
+    reason: str | None = Field(description="why it could not be asked; its tags are then those seen before")
+
+
+class UnknownAnswer(Answer):
+    schema_: Literal["koala.unknown/1"] = Field(alias="schema")
+    tags: list[UnknownTag]
+    clusters: list[Surveyed]
+
+
+class CleanAnswer(Answer):
+    schema_: Literal["koala.clean/1"] = Field(alias="schema")
+    cluster: str
+    tag: str
+    state: Literal["cleaned", "cleaning"]
+
+
 class StatusAnswer(Answer):
     schema_: Literal["koala.status/1"] = Field(alias="schema")
     pid: int
@@ -180,6 +222,7 @@ class StatusAnswer(Answer):
     debts: list[Debt]
     troubles: list[str]
     recovery: Recovery
+    unknown_tags: UnknownTags
 
 
 class Lack(Reason):
@@ -207,7 +250,8 @@ class DownAnswer(Answer):
 ANSWERS: dict[str, type[BaseModel]] = {
     model.model_fields["schema_"].annotation.__args__[0]: model  # type: ignore[union-attr]
     for model in (
-        ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, ExplainAnswer, DownAnswer,
+        ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, UnknownAnswer, CleanAnswer,
+        ExplainAnswer, DownAnswer,
     )
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import ago, out, print_json, table, told
+from koalapy.cli.unknown import show_unknown, tell_unknown
 from koalapy.client import Document, Grid
 from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
@@ -51,10 +52,16 @@ def down(
 @app.command()
 def status(
     recovery: Annotated[bool, typer.Option("--recovery", help="All that was recovered, not the last lines.")] = False,
+    unknown: Annotated[bool, typer.Option("--unknown", help="All tags that the store does not know, instead.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Whether koalad runs, what troubles it, what it owes to clusters out of reach, and what it recovered."""
+    """Whether koalad runs, what troubles it, what it owes to clusters out of reach, and what it recovered.
+
+    With --unknown the clusters are asked for batch jobs and directories of koalapy that this store does not know.
+    """
+    if unknown:
+        return show_unknown(grid, json)
     with told(), Grid(grid) as koalad:
         document = koalad.status()
     if json:
@@ -65,6 +72,7 @@ def status(
     for debt in document["debts"]:
         where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
         out.print(f"  owed: {where} of attempt {debt['attempt']} on {debt['cluster']} is still to be cancelled")
+    tell_unknown(document["unknown_tags"])
     _tell_recovery(document["recovery"], None if recovery else _RECOVERY_LINES)
     return None
 

@@ -18,6 +18,7 @@ from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.recovery import Line, Recovery
 from koalapy.runtime.registry import policies
 from koalapy.runtime.service import Service
+from koalapy.runtime.unknown import UnknownTags
 from koalapy.store.open import open_store
 
 _LOG = structlog.get_logger()
@@ -49,12 +50,16 @@ class Koalad:
         )
         self._loop = DriverLoop(driver, self._clock, self._store.check, taken_over)
         recovery = Recovery(self._clock.now(), snapshot)
-        self.service = Service(self._store, self._loop, self._clock, self._links.read, chosen.placement, recovery)
+        jobs = lambda ids: self._store.jobs(ids=ids)  # noqa: E731
+        unknown = UnknownTags(snapshot.instance, list(grid.clusters), self._links.ask, jobs, self._clock.now)
+        self.service = Service(
+            self._store, self._loop, self._clock, self._links.read, chosen.placement, recovery, unknown
+        )
 
     def start(self) -> None:
         _log_recovered(self.service.recovered().lines)
         self._loop.start()
-        self._links.start(self._loop)
+        self._links.start(self._loop, self.service.unknown.survey_soon)
 
     def cancel_all(self, patience_s: float) -> None:
         """End every job, and wait until nothing of them is left."""

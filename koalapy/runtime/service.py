@@ -22,6 +22,7 @@ from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.explanation import Explanation, explain
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.recovery import Line, Recovered, Recovery
+from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.waiting import Waiters
 from koalapy.store.contract import Store
 
@@ -43,7 +44,10 @@ Reader = Callable[[str, AttemptId, str, bool], Iterator[bytes]]
 
 
 class Service:
-    """One koalad. `read(cluster, attempt, stream, follow)` reads a component's output over its link."""
+    """One koalad. `read(cluster, attempt, stream, follow)` reads a component's output over its link.
+
+    `unknown`: tags on the clusters that its store does not know.
+    """
 
     def __init__(
         self,
@@ -53,12 +57,14 @@ class Service:
         read: Reader,
         placement: PlacementPolicy,
         recovery: Recovery,
+        unknown: UnknownTags,
     ) -> None:
         self._store = store
         self._loop = loop
         self._clock = clock
         self._read = read
         self._placement = placement
+        self.unknown = unknown
         self._recovery = recovery
         self._waiters = Waiters()
 

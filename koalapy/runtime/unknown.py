@@ -89,6 +89,18 @@ class UnknownTags:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             return without_twins(list(threads.map(self._survey, wanted)))
 
+    def place_of(self, tag: str, cluster: str | None) -> str:
+        """The cluster, or if none is said that where the tag was seen last.
+
+        Raises RequestError for a tag that the store knows, and for one that was seen nowhere.
+        """
+        self._must_be_unknown(tag)
+        place = cluster or next((each.cluster for each in self.last() if tag in {one.tag for one in each.tags}), None)
+        if place is None:
+            message = f"No cluster that could be asked has an unknown tag {tag}."
+            raise RequestError("no_such_tag", message, "`koala status --unknown` lists those there are.")
+        return place
+
     def clean(self, cluster: str, tag: str, timeout_s: float) -> bool:
         """End what there is of the tag, and remove its directory. False: the cluster is still at it.
 

@@ -1,0 +1,180 @@
+"""What is unknown on the clusters, by what they list and what the store knows; and what may be cleaned."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from koalapy_adapters import messages as wire
+
+from koalapy.model.errors import RequestError, TransientError
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.job import Component, Job
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.runtime.unknown import Survey, UnknownTag, UnknownTags, without_twins
+
+OWN, OTHER = InstanceId("abcde"), InstanceId("zzzzz")
+ONE = ComponentRequest(processors=1, executable="true")
+OLD = {"claim": "claimed", "ended": True, "age_s": 3600.0, "heartbeat_age_s": None}
+
+
+def tag(number: int, attempt: int = 1, instance: InstanceId = OWN) -> str:
+    return tag_of(instance, AttemptId(JobId(number), 0, attempt))
+
+
+def job(number: int, attempt: int) -> Job:
+    return Job(
+        id=JobId(number),
+        owner="me",
+        request=Request(name="job", components=(ONE,)),
+        state=JobState.DONE,
+        place=1,
+        submitted_at=Instant(0),
+        components=(Component(index=0, request=ONE, attempt=attempt),),
+    )
+
+
+class Grid:
+    """Clusters that answer as KCMs do, a few tags a page, and a store of two jobs."""
+
+    def __init__(self, page: int = 2) -> None:
+        self.queue: dict[str, list[list[str]]] = {"delft": [], "vu": []}
+        self.directories: dict[str, list[str]] = {"delft": [], "vu": []}
+        self.asked: list[tuple[str, Any]] = []
+        self.errors: dict[str, Exception] = {}
+        self._page = page
+
+    def ask(self, cluster: str, request: Callable[[int], Any], timeout_s: float) -> wire.Done:
+        message = request(7)
+        self.asked.append((cluster, message))
+        if cluster in self.errors:
+            raise self.errors[cluster]
+        if isinstance(message, wire.Tags):
+            left = sorted(each for each in self.directories[cluster] if each > message.after)
+            queue = [] if message.after else self.queue[cluster]
+            more = len(left) > self._page
+            return wire.Done(7, False, {"queue": queue, "directories": left[: self._page], "more": more})
+        if isinstance(message, wire.Examine):
+            return wire.Done(7, False, {each: OLD for each in message.tags if each in self.directories[cluster]})
+        return wire.Done(7)
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Job]:
+        return [each for each in (job(1, 1), job(2, 3)) if each.id in ids]
+
+    def made(self) -> UnknownTags:
+        return UnknownTags(OWN, ["delft", "vu"], self.ask, self.jobs, lambda: Instant(5))
+
+
+@pytest.fixture
+def grid() -> Grid:
+    return Grid()
+
+
+def found(surveys: list[Survey]) -> dict[str, list[str]]:
+    return {each.cluster: [str(one.tag) for one in each.tags] for each in surveys}
+
+
+def test_what_the_store_has_or_had_is_known_whatever_became_of_it(grid: Grid) -> None:
+    grid.directories["delft"] = [tag(1), tag(2, 1), tag(2, 2), tag(2, 3)]
+    assert found(grid.made().look()) == {"delft": [], "vu": []}
+    assert not [message for _, message in grid.asked if isinstance(message, wire.Examine)]
+
+
+def test_other_stores_later_attempts_and_jobs_that_are_not_there_are_unknown(grid: Grid) -> None:
+    unknown = [tag(2, 4), tag(3), tag(1, 1, OTHER)]
+    grid.directories["delft"] = [tag(1), *unknown]
+    (delft, _) = grid.made().look()
+    assert found([delft]) == {"delft": sorted(unknown)}
+    assert {str(each.tag): each.own for each in delft.tags} == {tag(2, 4): True, tag(3): True, tag(1, 1, OTHER): False}
+    assert all(each.directory and each.ended and each.age_s == 3600.0 for each in delft.tags)
+    assert delft.tags[0].attempt == AttemptId(JobId(2), 0, 4)
+
+
+def test_a_batch_job_without_a_directory_is_told(grid: Grid) -> None:
+    grid.queue["vu"] = [[tag(9, 1, OTHER), "41", "running"], [tag(1), "42", "running"], ["no tag", "43", "running"]]
+    (vu,) = grid.made().look(["vu"])
+    (one,) = vu.tags
+    assert (one.batch_id, one.state, one.directory, one.age_s) == ("41", "running", False, None)
+
+
+def test_many_tags_come_page_by_page(grid: Grid) -> None:
+    grid.directories["delft"] = [tag(number, 1, OTHER) for number in range(1, 8)]
+    grid.queue["delft"] = [[tag(1, 1, OTHER), "41", "queued"]]
+    (delft,) = grid.made().look(["delft"])
+    assert len(delft.tags) == 7
+    assert delft.tags[0].batch_id == "41"
+    assert len([message for _, message in grid.asked if isinstance(message, wire.Tags)]) == 4
+
+
+def test_a_cluster_that_does_not_answer_keeps_what_was_seen(grid: Grid) -> None:
+    grid.directories["delft"] = [tag(1, 1, OTHER)]
+    made = grid.made()
+    made.look()
+    grid.errors["delft"] = TransientError("not_connected", "delft is not connected.", "Wait a moment.")
+    (delft, vu) = made.look()
+    assert found([delft, vu]) == {"delft": [tag(1, 1, OTHER)], "vu": []}
+    assert delft.trouble is not None
+    assert delft.trouble.code == "not_connected"
+    assert vu.trouble is None
+    grid.errors["delft"] = TimeoutError()
+    (delft,) = made.look(["delft"])
+    assert delft.trouble is not None
+    assert delft.trouble.code == "no_answer"
+    assert found(made.last())["delft"] == [tag(1, 1, OTHER)]
+
+
+def test_a_shared_directory_of_two_clusters_counts_once_and_where_the_batch_job_is(grid: Grid) -> None:
+    both = [tag(1, 1, OTHER), tag(2, 1, OTHER)]
+    grid.directories = {"delft": both, "vu": both}
+    grid.queue["vu"] = [[tag(2, 1, OTHER), "41", "running"]]
+    assert found(grid.made().look()) == {"delft": [both[0]], "vu": [both[1]]}
+    assert without_twins([]) == []
+
+
+def test_a_cluster_that_is_not_in_the_grid_file_is_refused(grid: Grid) -> None:
+    with pytest.raises(RequestError) as refused:
+        grid.made().look(["vuu"])
+    assert refused.value.reason.code == "no_such_cluster"
+
+
+def test_a_clean_names_the_batch_job_and_what_is_cleaned_is_seen_no_more(grid: Grid) -> None:
+    unknown = tag(2, 4)
+    grid.queue["vu"] = [[unknown, "41", "running"]]
+    made = grid.made()
+    made.look()
+    assert made.place_of(unknown, None) == "vu"
+    assert made.clean("vu", unknown, 1.0)
+    assert grid.asked[-1] == ("vu", wire.Clean(7, unknown, "41"))
+    assert found(made.last())["vu"] == []
+
+
+def test_a_clean_that_takes_longer_is_still_under_way(grid: Grid) -> None:
+    made = grid.made()
+    grid.errors["vu"] = TimeoutError()
+    assert not made.clean("vu", tag(9), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("named", "code"),
+    [
+        (tag(2, 3), "known_tag"),
+        (tag(2, 1), "known_tag"),
+        (tag(9), "no_such_tag"),
+        ("k", "bad_tag"),
+        ("../x", "bad_tag"),
+    ],
+)
+def test_what_may_not_be_cleaned_is_refused_before_a_cluster_is_asked(grid: Grid, named: str, code: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        grid.made().place_of(named, None)
+    assert refused.value.reason.code == code
+    if code != "no_such_tag":
+        with pytest.raises(RequestError):
+            grid.made().clean("vu", named, 1.0)
+    assert grid.asked == []
+
+
+def test_what_a_store_had_before_it_was_restored_is_cleaned_as_its_own(grid: Grid) -> None:
+    one = UnknownTag(cluster="vu", tag=tag_of(OWN, AttemptId(JobId(2), 0, 4)), own=True)
+    assert (one.instance, one.attempt) == (OWN, AttemptId(JobId(2), 0, 4))
