@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.batch.protocol import ENDED, QUEUED, RUNNING
+from koalapy_adapters.batch.protocol import ENDED, LOST, QUEUED, RUNNING
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.attempts import failure
 from koalapy_adapters.messages import (
@@ -217,6 +217,18 @@ class TestCancel:
         kcm.handle(T0, Acknowledge(1))
         assert said(kcm.handle(T0 + 604 * SECOND, do.Looked(TAG))) == []
         assert said(kcm.handle(T0 + 605 * SECOND, do.Looked(TAG))) == [Gone(TAG, T0 + 605 * SECOND)]
+
+    def test_a_claimed_attempt_that_the_batch_system_lost_is_gone_only_after_the_orphan_timeout(self) -> None:
+        kcm = queued_machine()
+        lost = listed(ENDED)._replace(ending=LOST)
+        kcm.handle(T0, Cancel(9, TAG))
+        kcm.handle(T0, do.Revoked(TAG, False))
+        kcm.handle(T0, do.JobCancelled(TAG))
+        kcm.handle(T0, do.JobsChecked(["41"], {"41": lost}))
+        kcm.handle(T0, Acknowledge(1))
+        assert said(kcm.handle(T0 + 604 * SECOND, do.Looked(TAG, accounted=lost))) == []
+        gone = said(kcm.handle(T0 + 605 * SECOND, do.Looked(TAG, accounted=lost)))
+        assert gone == [Gone(TAG, T0 + 605 * SECOND)]
 
     @pytest.mark.parametrize(
         "sign",

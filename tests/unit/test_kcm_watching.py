@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from koalapy_adapters.batch.protocol import ENDED, QUEUED, RUNNING
+from koalapy_adapters.batch.protocol import ENDED, LOST, QUEUED, RUNNING
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.messages import (
     Acknowledge,
@@ -150,6 +150,25 @@ class TestWatching:
     def test_an_unclaimed_job_that_ended_is_told_at_once(self) -> None:
         kcm = queued_machine()
         kcm.handle(T0 + 2, measured(T0 + 1, listed(ENDED)))
+        assert [m.state for m in said(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight()})))] == ["ended"]
+
+    def test_a_claimed_job_that_the_batch_system_lost_is_missing_until_its_record_is_there(self) -> None:
+        """Its node may only be cut off, and its program run on there."""
+        kcm = queued_machine()
+        lost = listed(ENDED)._replace(ending=LOST, reason="NODE_FAIL")
+        kcm.handle(T0 + 2, measured(T0 + 1, lost))
+        seen = []
+        for at in (1, 2, 5):  # for a record that shows late
+            seen += said(kcm.handle(T0 + at * SECOND, do.Inspected([TAG], {TAG: do.Sight("claimed", None, at)})))
+            kcm.tick(T0 + at * SECOND + 2 * SECOND)
+        assert [(message.state, message.reason) for message in seen] == [("missing", "NODE_FAIL")]
+        record = report("ended", ending="exited", exit_status=0)
+        found = said(kcm.handle(T0 + 60 * SECOND, do.Inspected([TAG], {TAG: do.Sight("claimed", record)})))
+        assert {message.exit_status for message in found if isinstance(message, Report)} == {0}
+
+    def test_an_unclaimed_job_that_the_batch_system_lost_is_over(self) -> None:
+        kcm = queued_machine()
+        kcm.handle(T0 + 2, measured(T0 + 1, listed(ENDED)._replace(ending=LOST)))
         assert [m.state for m in said(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight()})))] == ["ended"]
 
     def test_a_newer_kcm_ends_this_one(self) -> None:

@@ -7,7 +7,7 @@ lives.
 
 from typing import Any, List, Optional
 
-from koalapy_adapters.batch.protocol import ENDED, JobStatus
+from koalapy_adapters.batch.protocol import ENDED, LOST, JobStatus
 from koalapy_adapters.kcm import answers
 from koalapy_adapters.kcm.actions import (
     SECOND,
@@ -221,7 +221,7 @@ def _heard(
         if never_cancelled or listed.batch_id != attempt.batch_id:  # just found, or a second job after a doubt
             attempt.batch_id, end.cancel_at = listed.batch_id, now
         return []
-    end.over = any(status is not None and status.state == ENDED for status in (listed, accounted))
+    end.over = any(map(_ended, (listed, accounted)))
     return _conclude(core, now, attempt)
 
 
@@ -251,6 +251,11 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
         return True
     silent = now - attempt.sign_at
     return not attempt.connected and silent >= core.limits.orphan_timeout + core.limits.grace
+
+
+def _ended(status: Optional[JobStatus]) -> bool:
+    """A job that the batch system has lost may run on, where it is cut off."""
+    return status is not None and status.state == ENDED and status.ending != LOST
 
 
 def _grace(core: Core, attempt: Attempt) -> int:

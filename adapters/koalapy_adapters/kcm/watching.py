@@ -1,12 +1,13 @@
 """What is seen of the attempts from outside: by the batch system's lists, its accounting, and the records on disk.
 
 A job that is no longer listed is missing, not over, until the record or the accounting says more; and before the batch
-system's word of an end goes to koalad, the record is given the chance to say it better.
+system's word of an end goes to koalad, the record is given the chance to say it better. One that the batch system itself
+has lost is missing too, if it was claimed: its node may be cut off, and its program run on there.
 """
 
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.batch.protocol import ENDED, HELD, QUEUED, Capacity, JobStatus
+from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, QUEUED, Capacity, JobStatus
 from koalapy_adapters.kcm import wrappers
 from koalapy_adapters.kcm.actions import SECOND, CapacityMeasured, Inspect, Look, Looked, Sight
 from koalapy_adapters.kcm.attempts import Attempt, Core, Stage
@@ -136,6 +137,9 @@ def _settle(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
         attempt.settle_at = now + SETTLE[attempt.settle_tries]
         attempt.settle_tries += 1
         return []
+    if status.ending == LOST and sight.claim == "claimed" and not attempt.over:
+        attempt.look_at = attempt.look_backoff.after(now)
+        return see(core, now, attempt, status._replace(state=MISSING))
     return see(core, now, attempt, status)
 
 
