@@ -69,6 +69,7 @@ class BatchSystem:
         self.agenda, self.dice, self.traits, self.nodes = agenda, dice, traits, nodes
         self.jobs: dict[str, Job] = {}  # all that the queue still knows, in order of submission
         self.everything: list[Job] = []
+        self._running: dict[Job, None] = {}  # those that it has forgotten too
         self._accounts: dict[str, list[tuple[Instant, JobStatus]]] = {}
         self._number = 0
         self._cycling = False
@@ -173,8 +174,11 @@ class BatchSystem:
         self._returned(node)
 
     def mend(self) -> None:
-        """Nothing is wrong any more, but for jobs that are stuck or held: their owner may cancel those."""
+        """Nothing is wrong any more: whatever waits may start."""
         self._down_until = self.agenda.now
+        for job in self.jobs.values():
+            job.stuck, job.stuck_code = False, ""
+            job.state = QUEUED if job.state == HELD else job.state
         for node in self.nodes:
             self.restore(node)
         self.cycle_soon()
@@ -216,6 +220,7 @@ class BatchSystem:
 
     def _start(self, job: Job, nodes: list[tuple[SimNode, int]]) -> None:
         job.state, job.nodes = RUNNING, nodes
+        self._running[job] = None
         for node, processors in nodes:
             node.free -= node.processors if self.traits.exclusive else processors
         self._later(self.traits.launch, lambda: self._launch(job, job.restarts))
@@ -285,7 +290,7 @@ class BatchSystem:
             self._lost(job)
 
     def _running_on(self, node: SimNode) -> list[Job]:
-        return [job for job in self.jobs.values() if any(each is node for each, _ in job.nodes)]
+        return [job for job in self._running if any(each is node for each, _ in job.nodes)]
 
     def _lost(self, job: Job) -> None:
         if job.state != RUNNING or not any(not node.reachable for node, _ in job.nodes):
@@ -300,7 +305,7 @@ class BatchSystem:
         """The node reports to the batch system: what runs there and is not known any more is killed."""
         if not node.reachable:
             return
-        known = [job for job in self.jobs.values() if job.state == RUNNING and any(n is node for n, _ in job.nodes)]
+        known = self._running_on(node)
         bodies = [job.body for job in known]
         for body in [body for body in node.bodies if body not in bodies]:
             body.kill_on(node)
@@ -336,6 +341,7 @@ class BatchSystem:
             if job.body is not None and node.reachable:
                 node.bodies.pop(job.body, None)
         job.nodes, job.body = [], None
+        self._running.pop(job, None)
 
     def _forget(self, job: Job) -> None:
         job.forgotten = True

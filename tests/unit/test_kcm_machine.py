@@ -82,15 +82,15 @@ class TestSubmit:
         kcm = machine()
         kcm.handle(T0, submit())
         kcm.handle(T0, do.Prepared(TAG))
-        assert kcm.handle(T0, do.JobSubmitted(TAG, error=LATER, doubt=True)) == [do.Look(TAG, "")]
-        assert said(kcm.handle(T0, do.Looked(TAG, listed(QUEUED)))) == [Submitted(1, TAG, "41")]
+        assert kcm.handle(T0, do.JobSubmitted(TAG, error=LATER, doubt=True)) == [do.Look(TAG, "", submitting=True)]
+        assert said(kcm.handle(T0, do.Looked(TAG, listed(QUEUED), submitting=True))) == [Submitted(1, TAG, "41")]
 
     def test_a_doubt_that_finds_nothing_revokes_and_makes_sure(self) -> None:
         kcm = machine()
         kcm.handle(T0, submit())
         kcm.handle(T0, do.Prepared(TAG))
         kcm.handle(T0, do.JobSubmitted(TAG, error=LATER, doubt=True))
-        assert kcm.handle(T0, do.Looked(TAG)) == [do.Revoke(TAG)]
+        assert kcm.handle(T0, do.Looked(TAG, submitting=True)) == [do.Revoke(TAG)]
         kcm.handle(T0, do.Revoked(TAG, True))
         kcm.handle(T0, do.Revoked(TAG, True))
         late = kcm.handle(T0, do.Looked(TAG, listed(QUEUED)))
@@ -102,10 +102,10 @@ class TestSubmit:
     @pytest.mark.parametrize(
         ("outcome", "answer"),
         [
-            (do.Looked(TAG, listed=listed(QUEUED)), [Submitted(1, TAG, "41")]),
-            (do.Looked(TAG, accounted=listed(ENDED)), [Submitted(1, TAG, "41")]),
-            (do.Looked(TAG, error=LATER), []),
-            (do.Looked(TAG), []),
+            (do.Looked(TAG, listed=listed(QUEUED), submitting=True), [Submitted(1, TAG, "41")]),
+            (do.Looked(TAG, accounted=listed(ENDED), submitting=True), [Submitted(1, TAG, "41")]),
+            (do.Looked(TAG, error=LATER, submitting=True), []),
+            (do.Looked(TAG, submitting=True), []),
         ],
         ids=["queued", "ended", "no answer", "not there"],
     )
@@ -118,8 +118,8 @@ class TestSubmit:
         kcm = machine()
         kcm.handle(T0, measured(T0))
         kcm.handle(T0, submit(doubt=True))
-        kcm.handle(T0, do.Looked(TAG, error=LATER))
-        assert kcm.tick(T0 + SECOND) == [do.Look(TAG, "")]
+        kcm.handle(T0, do.Looked(TAG, error=LATER, submitting=True))
+        assert kcm.tick(T0 + SECOND) == [do.Look(TAG, "", submitting=True)]
 
     @pytest.mark.parametrize(
         ("sight", "next_deed"),
@@ -133,16 +133,16 @@ class TestSubmit:
     def test_with_doubt_the_directory_decides_last(self, sight: do.Sight | None, next_deed: type) -> None:
         kcm = machine()
         kcm.handle(T0, submit(doubt=True))
-        assert kcm.handle(T0, do.Looked(TAG)) == [do.Inspect([TAG])]
+        assert kcm.handle(T0, do.Looked(TAG, submitting=True)) == [do.Inspect([TAG], submitting=True)]
         sights = {} if sight is None else {TAG: sight}
-        assert next_deed in deeds(kcm.handle(T0, do.Inspected([TAG], sights)))
+        assert next_deed in deeds(kcm.handle(T0, do.Inspected([TAG], sights, submitting=True)))
 
     def test_with_doubt_a_claim_means_that_it_runs(self) -> None:
         kcm = machine()
         kcm.handle(T0, submit(doubt=True))
-        kcm.handle(T0, do.Looked(TAG))
+        kcm.handle(T0, do.Looked(TAG, submitting=True))
         sights = {TAG: do.Sight("claimed", report("ended"))}
-        assert said(kcm.handle(T0, do.Inspected([TAG], sights))) == [Submitted(1, TAG, "41")]
+        assert said(kcm.handle(T0, do.Inspected([TAG], sights, submitting=True))) == [Submitted(1, TAG, "41")]
 
     def test_one_that_hello_named_is_never_submitted_blindly(self) -> None:
         kcm = machine([TAG, ""])

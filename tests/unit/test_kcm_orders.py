@@ -184,10 +184,10 @@ class World:
 
     def do_Look(self, action: do.Look, fails: bool) -> Any:
         if fails:
-            return do.Looked(action.tag, error=ERROR)
+            return do.Looked(action.tag, error=ERROR, submitting=action.submitting)
         found = [status for status in self.statuses().values() if status.name == action.tag]
         found.sort(key=lambda status: status.state == ENDED)
-        return do.Looked(action.tag, found[0] if found else None)
+        return do.Looked(action.tag, found[0] if found else None, submitting=action.submitting)
 
     def do_Revoke(self, action: do.Revoke, fails: bool) -> Any:
         if fails:
@@ -208,10 +208,9 @@ class World:
 
     def do_Inspect(self, action: do.Inspect, fails: bool) -> Any:
         if fails:
-            return do.Inspected(action.tags, {}, 0, ERROR)
-        return do.Inspected(
-            action.tags, {tag: do.Sight(self.claims.get(tag, ""), self.records.get(tag)) for tag in action.tags}, 1
-        )
+            return do.Inspected(action.tags, {}, 0, ERROR, action.submitting)
+        sights = {tag: do.Sight(self.claims.get(tag, ""), self.records.get(tag)) for tag in action.tags}
+        return do.Inspected(action.tags, sights, 1, None, action.submitting)
 
     def do_Measure(self, action: do.Measure, fails: bool) -> Any:
         if fails:

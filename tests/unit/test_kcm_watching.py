@@ -242,3 +242,18 @@ class TestForget:
         kcm.handle(T0, do.Removed(TAG))
         for late in (do.JobCancelled(TAG), do.Looked(TAG), do.Revoked(TAG, True), do.WrapperLeft(TAG)):
             assert kcm.handle(T0, late) == []
+
+
+def test_what_was_asked_before_does_not_answer_for_a_submit_in_doubt() -> None:
+    """Taken for the answer to whatever runs then, it would let the attempt be submitted twice."""
+    kcm = machine([TAG, ""])
+    kcm.handle(T0 + 1, measured(T0 + 1))
+    assert do.Look(TAG, "") in kcm.handle(T0 + 1, do.Inspected([TAG], {}))
+    assert do.Look(TAG, "", submitting=True) in kcm.handle(T0 + 1, submit(doubt=True))
+    assert deeds(kcm.handle(T0 + 1, do.Looked(TAG))) == []
+    asked = kcm.handle(T0 + 1, do.Looked(TAG, submitting=True))
+    assert asked == [do.Inspect([TAG], submitting=True)]
+    assert deeds(kcm.handle(T0 + 1, do.Inspected([TAG], {}))) == []
+    assert deeds(kcm.handle(T0 + 1, do.Inspected([TAG], {}, submitting=True))) == [do.Prepare]
+    assert deeds(kcm.handle(T0 + 1, do.Looked(TAG))) == []
+    assert deeds(kcm.handle(T0 + 1, do.Prepared(TAG))) == [do.SubmitJob]

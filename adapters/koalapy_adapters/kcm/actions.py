@@ -49,10 +49,14 @@ class EndSubmit(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Look for the attempt by its tag in the queue, then in the accounting. -> Looked"""
+    """Look for the attempt by its tag in the queue, then in the accounting. -> Looked
+
+    `submitting`: asked on the attempt's way into the batch system; the outcome says so too.
+    """
 
     tag: str
     batch_id: str
+    submitting: bool = False
 
 
 class Revoke(NamedTuple):
@@ -75,9 +79,13 @@ class CheckJobs(NamedTuple):
 
 
 class Inspect(NamedTuple):
-    """Look into the directories of these attempts, and whether a newer KCM is there. -> Inspected"""
+    """Look into the directories of these attempts, and whether a newer KCM is there. -> Inspected
+
+    `submitting`: as in Look.
+    """
 
     tags: List[str]
+    submitting: bool = False
 
 
 class Measure(NamedTuple):
@@ -134,6 +142,7 @@ class Looked(NamedTuple):
     listed: Optional[JobStatus] = None
     accounted: Optional[JobStatus] = None
     error: Optional[Json] = None
+    submitting: bool = False
 
 
 class Revoked(NamedTuple):
@@ -172,6 +181,7 @@ class Inspected(NamedTuple):
     sights: Dict[str, Sight]
     epoch: int = 0
     error: Optional[Json] = None
+    submitting: bool = False
 
 
 class CapacityMeasured(NamedTuple):

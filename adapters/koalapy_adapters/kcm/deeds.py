@@ -55,9 +55,8 @@ class Deeds:
 
     def _look(self, action: do.Look) -> do.Looked:
         found, error = _call(lambda: self._batch.look(action.tag, action.batch_id))
-        if error is not None:
-            return do.Looked(action.tag, error=error)
-        return do.Looked(action.tag, found.listed, found.accounted)
+        listed, accounted = found if found is not None else (None, None)
+        return do.Looked(action.tag, listed, accounted, error, action.submitting)
 
     def _revoke(self, action: do.Revoke) -> do.Revoked:
         won, error = _call(lambda: self._directories.revoke(action.tag))
@@ -76,7 +75,7 @@ class Deeds:
 
         seen, error = _call(look)
         sights, epoch = seen or ({}, 0)
-        return do.Inspected(action.tags, sights, epoch, error)
+        return do.Inspected(action.tags, sights, epoch, error, action.submitting)
 
     def _measure(self, action: do.Measure) -> do.CapacityMeasured:
         started_at, spent = self._now(), self._batch.measured

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, Optional
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import ending, submitting, watching, wrappers
 from koalapy_adapters.kcm.actions import SECOND
-from koalapy_adapters.kcm.attempts import Attempt, Core, Limits
+from koalapy_adapters.kcm.attempts import UNANSWERED, Attempt, Core, Limits
 from koalapy_adapters.kcm.polling import Pace
 from koalapy_adapters.messages import (
     Acknowledge,
@@ -123,12 +123,16 @@ def _inspected(core: Core, now: int, event: do.Inspected) -> List[Any]:
 
 
 def _seen_inside(core: Core, now: int, attempt: Attempt, event: do.Inspected) -> List[Any]:
+    """What was asked by somebody else may be older than what the submit must know."""
+    sight = event.sights.get(attempt.tag, do.Sight())
+    if event.submitting:
+        if not submitting.waits_for_sight(attempt):
+            return []
+        failed = event.error is not None
+        return submitting.unsighted(core, now, attempt) if failed else submitting.sighted(core, now, attempt, sight)
     if event.error is not None:
         watching.unsighted(now, attempt)
-        return submitting.unsighted(core, now, attempt) if submitting.waits_for_sight(attempt) else []
-    sight = event.sights.get(attempt.tag, do.Sight())
-    if submitting.waits_for_sight(attempt):
-        return submitting.sighted(core, now, attempt, sight)
+        return []
     return watching.sighted(core, now, attempt, sight)
 
 
@@ -136,12 +140,12 @@ def _looked(core: Core, now: int, event: do.Looked) -> List[Any]:
     attempt = core.attempts.get(event.tag)
     if attempt is None:
         return []
-    attempt_looking, attempt.looking = attempt.looking, False
+    if event.submitting:
+        return submitting.looked(core, now, attempt, event) if attempt.busy else []
+    was_looking, attempt.looking = attempt.looking, False
     if attempt.ending is not None:
         return ending.looked(core, now, attempt, event)
-    if attempt.busy:
-        return submitting.looked(core, now, attempt, event)
-    return watching.looked(core, now, attempt, event) if attempt_looking else []
+    return watching.looked(core, now, attempt, event) if was_looking and attempt.stage not in UNANSWERED else []
 
 
 def _revoked(core: Core, now: int, event: do.Revoked) -> List[Any]:

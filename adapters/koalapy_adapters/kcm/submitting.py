@@ -50,7 +50,7 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
     if attempt.stage is Stage.SEARCHING:
         return _withdraw(attempt)
     attempt.stage = Stage.CLAIMING
-    return _act(attempt, Inspect([attempt.tag]))
+    return _act(attempt, Inspect([attempt.tag], submitting=True))
 
 
 def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
@@ -123,7 +123,7 @@ def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
     if attempt.stage is Stage.WITHDRAWING:
         return _act(attempt, Revoke(attempt.tag))
     if attempt.stage is Stage.CLAIMING:
-        return _act(attempt, Inspect([attempt.tag]))
+        return _act(attempt, Inspect([attempt.tag], submitting=True))
     return _look(attempt, attempt.stage)
 
 
@@ -136,7 +136,7 @@ def _prepare(attempt: Attempt) -> List[Any]:
 
 def _look(attempt: Attempt, stage: Stage) -> List[Any]:
     attempt.stage = stage
-    return _act(attempt, Look(attempt.tag, attempt.batch_id))
+    return _act(attempt, Look(attempt.tag, attempt.batch_id, submitting=True))
 
 
 def _withdraw(attempt: Attempt) -> List[Any]:

@@ -1,8 +1,8 @@
 """What is seen of the attempts from outside: by the batch system's lists, its accounting, and the records on disk.
 
 A job that is no longer listed is missing, not over, until the record or the accounting says more; and before the batch
-system's word of an end goes to koalad, the record is given the chance to say it better. One that the batch system itself
-has lost is missing too, if it was claimed: its node may be cut off, and its program run on there.
+system's word of an end goes to koalad, the record is given the chance to say it better. One that the batch system has
+lost is missing too, if it was claimed: its node may be cut off, and its program run on there.
 """
 
 from typing import Any, Dict, List, Optional
@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional
 from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, QUEUED, Capacity, JobStatus
 from koalapy_adapters.kcm import wrappers
 from koalapy_adapters.kcm.actions import SECOND, CapacityMeasured, Inspect, Look, Looked, Sight
-from koalapy_adapters.kcm.attempts import Attempt, Core, Stage
+from koalapy_adapters.kcm.attempts import UNANSWERED, Attempt, Core, Stage
 from koalapy_adapters.messages import BatchSeen, Measured, MeasureFailed
 
 MISSING = "missing"
@@ -144,7 +144,7 @@ def _settle(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
 
 
 def _look(attempt: Attempt) -> List[Any]:
-    if attempt.looking or attempt.ending is not None:
+    if attempt.looking or attempt.ending is not None or attempt.stage in UNANSWERED:
         return []
     attempt.looking = True
     return [Look(attempt.tag, attempt.batch_id)]
