@@ -1,6 +1,6 @@
 """The pieces as one machine: events in, commands out. It never blocks, reads no clock, draws no random number."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -59,12 +59,14 @@ class Engine:
         self._records = Records(snapshot, (self._information.promises, self._run_list, self._queue))
         self._alarms = Alarms()
         self._answers = Answers(policies.placement)
+        self._passed: tuple[Room, int] | None = None  # what the last pass read
         self._room_of: tuple[int, Room] | None = None
         self._unheard = Unheard(snapshot.jobs)
         self._watched: dict[str, bool] = {}
         self._watched_for: object = None
         self._dirty = True
-        self._set_alarms(Instant(0), self._records.jobs)
+        for identity in self._records.jobs:
+            self._set_alarm(Instant(0), identity)
 
     # ---- what the driver calls
 
@@ -74,11 +76,12 @@ class Engine:
             self._unheard.hear(self._records, now, event)
             self._dirty |= bool(self._handlers[type(event)](self, now, event))
         self._ring(now)
-        followed = self._follow_up(now)
+        self._follow_up(now)
         if self._dirty:
             self._dirty = False
             self._schedule(now)
-        self._set_alarms(now, [*followed, *self._run_list.restless])
+        for identity in self._run_list.restless:
+            self._set_alarm(now, identity)
         self._watch()
         return self._records.take()
 
@@ -231,32 +234,34 @@ class Engine:
         """Jobs whose moment has come: those of the run list are followed up, for the others the pass looks again."""
         for identity in self._alarms.ring(now):
             self._run_list.restless[identity] = None
-            self._dirty |= self._records.jobs[identity].state.queued
+            if self._records.jobs[identity].state.queued:
+                self._dirty, self._passed = True, None
 
     def _rouse(self, cluster: str) -> None:
         """Whether the cluster is in reach matters to every job that lives there."""
         for job, _ in self._records.live(cluster):
             self._run_list.restless[job.id] = None
 
-    def _follow_up(self, now: Instant) -> list[JobId]:
+    def _follow_up(self, now: Instant) -> None:
         """Of what has changed since the last time, by the last follow-up too; of nothing else anything can follow."""
         reachable = self._information.reachable
         restless = sorted(self._run_list.restless)
         self._run_list.restless.clear()
         for identity in restless:
-            job = self._records.jobs.get(identity)
-            if job is not None and job.state.active:
-                self._follow_up_job(now, identity, reachable)
+            moment = self._set_alarm(now, identity)
+            if self._records.jobs[identity].state.active:
+                self._follow_up_job(now, identity, reachable, moment is not None and moment <= now)
         self._break_circles(now, reachable)
-        return restless
 
-    def _follow_up_job(self, now: Instant, identity: JobId, reachable: frozenset[str]) -> None:
+    def _follow_up_job(self, now: Instant, identity: JobId, reachable: frozenset[str], due: bool) -> None:
+        """`due`: time alone changes something for it now."""
         records, settings = self._records, self._settings
-        deadline = barrier.deadline(records.jobs[identity], settings)
+        deadline = barrier.deadline(records.jobs[identity], settings) if due else None
         if deadline is not None and now >= deadline:
             barrier.time_out(records, settings, now, records.jobs[identity])
         barrier.release_if_whole(records, now, records.jobs[identity], reachable)
-        running.lost(records, settings, now, records.jobs[identity], reachable, self._information)
+        if due:
+            running.lost(records, settings, now, records.jobs[identity], reachable, self._information)
         running.finish_if_over(records, now, records.jobs[identity])
         self._settle(now, identity, reachable)
 
@@ -281,6 +286,9 @@ class Engine:
         if not self._queue:
             return
         room, queueing = self._room(now), self._policies.queueing
+        if (room, self._queue.changes) == self._passed:
+            return  # it would decide nothing, as the last pass did
+        self._passed = room, self._queue.changes
         for decision in schedule(now, self._queue, room, self._answers, self._settings, queueing):
             self._carry_out(now, decision)
 
@@ -304,10 +312,10 @@ class Engine:
             case Overtaken(_, times):
                 self._records.put(replace(job, overtaken=job.overtaken + times))
 
-    def _set_alarms(self, now: Instant, jobs: Iterable[JobId]) -> None:
-        for identity in jobs:
-            job = self._records.jobs.get(identity)
-            self._alarms.set(identity, None if job is None else self._next_moment(now, job))
+    def _set_alarm(self, now: Instant, identity: JobId) -> Instant | None:
+        moment = self._next_moment(now, self._records.jobs[identity])
+        self._alarms.set(identity, moment)
+        return moment
 
     def _next_moment(self, now: Instant, job: Job) -> Instant | None:
         """When time alone changes something for the job."""
@@ -315,7 +323,8 @@ class Engine:
             return min((moment for moment in self._waits_for(job) if moment > now), default=None)
         if not job.state.active:
             return None
-        moments = [barrier.deadline(job, self._settings), *(self._lost_at(component) for component in job.live)]
+        moments = [self._lost_at(component) for component in job.components if component.unknown_since is not None]
+        moments.append(barrier.deadline(job, self._settings))
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _waits_for(self, job: Job) -> list[Instant]:
@@ -323,7 +332,7 @@ class Engine:
         return [until for _, until in job.excluded] + ([since] if since is not None else [])
 
     def _lost_at(self, component: Component) -> Instant | None:
-        in_reach = self._information.is_connected(component.cluster)
+        in_reach = not component.gone and self._information.is_connected(component.cluster)
         return running.lost_at(component, self._settings) if in_reach else None
 
     def _watch(self) -> None:

@@ -2,7 +2,7 @@
 
 from koalapy.broker.broker import Allocation, PolicyFailed, place_in
 from koalapy.broker.room import Room
-from koalapy.broker.shape import Shape, need_of
+from koalapy.broker.shape import Shape
 from koalapy.model.request import Request
 from koalapy.policies.placement import PlacementPolicy
 
@@ -10,7 +10,7 @@ _MANY = 100_000  # shapes; then they are forgotten
 
 
 class Answers:
-    """One policy's, which must be a pure function. It is asked only where every component has room by itself."""
+    """One policy's, which must be a pure function."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self._policy = policy
@@ -24,8 +24,6 @@ class Answers:
         self, request: Request, shape: Shape, room: Room, without: frozenset[str]
     ) -> Allocation | PolicyFailed | None:
         """As the broker's `place`."""
-        if not room.may_take(need_of(shape)):
-            return None
         if room is not self._room:
             self._room, self._refused = room, {}
         if (shape, without) in self._refused:

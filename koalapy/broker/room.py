@@ -16,7 +16,8 @@ _Demands = dict[tuple[int, int | None, bool], Mapping[str, int]]
 class Room:
     """What can be used of it: clusters without trouble. It never changes; `after` gives the room that is left.
 
-    `sizes`: every cluster's processors, None where they cannot be used now.
+    `most_backlog`: the largest component that any batch queue would still take. `sizes`: every cluster's processors,
+    None where they cannot be used now.
     """
 
     def __init__(self, views: Iterable[View], demands: _Demands | None = None) -> None:
@@ -24,6 +25,7 @@ class Room:
         self.usable = {view.name: view for view in self.views if view.trouble is None}
         self.idle = {name: view.idle for name, view in self.usable.items()}
         self.most_idle = max(self.idle.values(), default=0)
+        self.most_backlog = max(map(backlog_left, self.usable.values()), default=0)
         self.sizes = tuple((view.name, view.total if view.trouble is None else None) for view in self.views)
         self._demands: _Demands = {} if demands is None else demands
         self._offers: tuple[Offer, ...] = ()
@@ -36,11 +38,6 @@ class Room:
         if not self._offers:
             self._offers = tuple(Offer(name, idle) for name, idle in self.idle.items())
         return self._offers
-
-    @property
-    def most_backlog(self) -> int:
-        """The largest component that any queue would still take."""
-        return max((backlog_left(view) for view in self.usable.values()), default=0)
 
     def may_take(self, need: Need) -> bool:
         """False: it does not fit, whatever policy is asked."""

@@ -16,9 +16,11 @@ _LEAD = BARRIER_MARGIN - _MOST_JITTER  # between koalad's deadline and the first
 
 def release_if_whole(records: Records, now: Instant, job: Job, reachable: frozenset[str]) -> None:
     """Release the job once every component of this try is at its barrier and can be told so."""
+    if job.state is not JobState.CLAIMING:
+        return
     present = job.present
     whole = all(component.state is ComponentState.AT_BARRIER for component in present)
-    if job.state is JobState.CLAIMING and present and whole and all(each.cluster in reachable for each in present):
+    if present and whole and all(each.cluster in reachable for each in present):
         _release(records, now, job)
 
 
@@ -77,7 +79,7 @@ def _go_without(records: Records, now: Instant, job: Job, late: list[Component])
 
 def _claim_ends(job: Job, settings: Settings) -> Instant | None:
     """The claim's time counts until the last batch job has started."""
-    if not _missing(job) or job.claimed_at is None or job.patient:
+    if job.claimed_at is None or job.patient or not _missing(job):
         return None
     return Instant(job.claimed_at + settings.claim_timeout + _jitter(job, settings.claim_timeout))
 
@@ -85,8 +87,9 @@ def _claim_ends(job: Job, settings: Settings) -> Instant | None:
 def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
     """The barrier's time counts from the first component at it; before that, from the start of the last batch job."""
     came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
-    started = [each.allocated_at for each in job.present if each.allocated_at is not None]
-    if not came and (_missing(job) or not started):
+    waited_for = bool(came) or bool(_missing(job))
+    started = [] if waited_for else [each.allocated_at for each in job.present if each.allocated_at is not None]
+    if not came and not started:
         return None
     since = min(came) if came else max(started)
     return Instant(since + settings.barrier_timeout + _jitter(job, settings.barrier_timeout))

@@ -30,6 +30,8 @@ def job_to_give_back(
     looked_at = records.jobs.values() if among is None else [records.jobs[job] for job in sorted(among)]
     claiming = [job for job in looked_at if job.state is JobState.CLAIMING]
     waits = {job.id: set(_waits_on(records, job, clusters)) for job in claiming}
+    if sum(map(bool, waits.values())) < 2:
+        return None
     holds = {job.id: {each.cluster for each in job.live if each.allocated_at is not None} for job in claiming}
     follows = {
         job.id: [other.id for other in claiming if other.id != job.id and waits[job.id] & holds[other.id]]

@@ -19,7 +19,9 @@ class RunList:
 
     def changed(self, before: Job | None, after: Job | None) -> None:
         if after is None:
-            return  # what is over was left here when it ended
+            if before is not None:
+                self.restless.pop(before.id, None)
+            return  # all else was left when it ended
         self.restless[after.id] = None
         claiming = after.state is JobState.CLAIMING
         if not claiming and (before is None or before.state is not JobState.CLAIMING):

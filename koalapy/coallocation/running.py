@@ -300,8 +300,10 @@ def asked_anew(records: Records, now: Instant, cluster: str) -> None:
 
 def finish_if_over(records: Records, now: Instant, job: Job) -> None:
     """All components ended well: bring the output, then the job is done."""
+    if job.state is not JobState.RUNNING or job.collecting:
+        return None
     present = job.present
-    if job.state is not JobState.RUNNING or job.collecting or not all(each.state.final for each in present):
+    if not all(each.state.final for each in present):
         return None
     if not job.request.stage_out:
         return stop(records, now, job, Outcome.DONE)

@@ -1,11 +1,12 @@
 """A job as koalapy keeps it: the request, where it stands in the wait queue, and its run list of components."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason
+from koalapy.model.evolve import evolver
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JOB_TRANSITIONS, ComponentState, JobState
@@ -103,12 +104,12 @@ class Job:
         """The job in another state. Raises ValueError for a transition that the table does not have."""
         if state not in JOB_TRANSITIONS[self.state]:
             raise ValueError(f"job {self.id} cannot go from {self.state} to {state}")
-        return replace(self, state=state, **changes)
+        return _evolve_job(self, {"state": state, **changes})
 
     def with_component(self, index: int, **changes: Any) -> "Job":
         components = list(self.components)
-        components[index] = replace(components[index], **changes)
-        return replace(self, components=tuple(components))
+        components[index] = _evolve_component(components[index], changes)
+        return _evolve_job(self, {"components": tuple(components)})
 
     def attempt_of(self, component: Component) -> AttemptId:
         return AttemptId(self.id, component.index, component.attempt)
@@ -116,11 +117,11 @@ class Job:
     @property
     def present(self) -> tuple[Component, ...]:
         """The components of this try: all but the optional ones that are missing."""
-        return tuple(component for component in self.components if not component.missing)
+        return tuple([component for component in self.components if not component.missing])
 
     @property
     def live(self) -> tuple[Component, ...]:
-        return tuple(component for component in self.components if not component.gone)
+        return tuple([component for component in self.components if not component.gone])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,3 +154,6 @@ class Counters:
 
     next_job: int = 1
     next_place: int = 1
+
+
+_evolve_job, _evolve_component = evolver(Job), evolver(Component)

@@ -30,10 +30,11 @@ class JobState(StrEnum):
     @property
     def active(self) -> bool:
         """In the run list: batch jobs of it may exist."""
-        return self in (JobState.CLAIMING, JobState.RUNNING, JobState.STOPPING)
+        return self in _ACTIVE
 
 
 _J = JobState
+_ACTIVE = frozenset({_J.CLAIMING, _J.RUNNING, _J.STOPPING})
 JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _J.WAITING: frozenset({_J.HELD, _J.CLAIMING, _J.FAILED, _J.CANCELLED}),
     _J.HELD: frozenset({_J.WAITING, _J.FAILED, _J.CANCELLED}),

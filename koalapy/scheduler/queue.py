@@ -5,7 +5,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from koalapy.broker.shape import Shape, need_of, shape_of
+from koalapy.broker.shape import Need, Shape, need_of, shape_of
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.request import WhenBusy
@@ -21,12 +21,10 @@ class Place(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A job of the wait queue. `size`: processors of the largest component that it cannot do without."""
-
     job: Job
     place: Place
     shape: Shape
-    size: int
+    need: Need
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
@@ -37,11 +35,13 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
 class WaitQueue:
     """An index over the jobs. It knows which waiting jobs need not be looked at, whatever policies there are.
 
-    `order`: all places. `doubted`: places of jobs that may be too large for the grid's present clusters.
+    `order`: all places. `changes` grows with every change. `doubted`: places of jobs that may be too large for the
+    grid's present clusters.
     """
 
     def __init__(self) -> None:
         self.order: list[Place] = []
+        self.changes = 0
         self.doubted: list[Place] = []
         self._waiting: dict[JobId, Waiting] = {}
         self._by_size, self._patient = _BySize(), _BySize()
@@ -57,9 +57,13 @@ class WaitQueue:
     def changed(self, before: Job | None, after: Job | None) -> None:
         job = after or before
         old = self._waiting.get(job.id) if job is not None else None
-        if after is None or not after.state.queued:
-            if old is not None:
-                self._leave(old)
+        waits = after is not None and after.state.queued
+        if old is None and not waits:
+            return
+        self.changes += 1
+        if not waits or after is None:
+            assert old is not None
+            self._leave(old)
         elif old is None:
             self._enter(after)
         elif (after.request.priority, after.place) == old.place[:2] and after.waiting_since == old.job.waiting_since:
@@ -102,7 +106,7 @@ class WaitQueue:
     def _enter(self, job: Job) -> None:
         shape = shape_of(job.request)
         place = Place(job.request.priority, job.place, job.id)
-        waiting = self._waiting[job.id] = Waiting(job, place, shape, need_of(shape).largest)
+        waiting = self._waiting[job.id] = Waiting(job, place, shape, need_of(shape))
         insort(self.order, place)
         insort(self.doubted, place)
         self._by_size.add(waiting)
@@ -125,14 +129,14 @@ class _BySize:
 
     def add(self, waiting: Waiting) -> None:
         """Once, however often it is added."""
-        places = self._places.setdefault(waiting.size, [])
+        places = self._places.setdefault(waiting.need.largest, [])
         if _find(places, waiting.place) is None:
             insort(places, waiting.place)
 
     def remove(self, waiting: Waiting) -> None:
-        places = self._places.get(waiting.size, [])
+        places = self._places.get(waiting.need.largest, [])
         if _remove(places, waiting.place) and not places:
-            del self._places[waiting.size]
+            del self._places[waiting.need.largest]
 
     def up_to(self, size: int) -> list[list[Place]]:
         return [places for each, places in self._places.items() if each <= size]

@@ -66,11 +66,14 @@ def schedule(
     ahead = Ahead(queue, partial(_stalled, now, room=room))
     end: Place | None = None
     for waiting in queue.worth_a_look(room.most_idle, room.most_backlog):
+        doubted = queue.doubts(waiting.place)
+        if not (doubted or room.may_take(waiting.need) or _may_queue(now, waiting, room, settings)):
+            continue
         ahead.come_to(waiting.place)
         if not policy(ahead, settings.max_overtakes):
             end = waiting.place
             break
-        decision = _decide(now, waiting, room, answers, settings, queue.doubts(waiting.place))
+        decision = _decide(now, waiting, room, answers, settings, doubted)
         if decision is None:
             continue
         if isinstance(decision, Claim):
@@ -87,18 +90,23 @@ def _decide(
 ) -> Decision | None:
     job, shape = waiting.job, waiting.shape
     without = excluded(now, job)
-    allocation = answers.place(job.request, shape, room, without)
+    allocation = answers.place(job.request, shape, room, without) if room.may_take(waiting.need) else None
     if isinstance(allocation, PolicyFailed):
         return Reject(job.id, allocation.reason)
     if allocation is not None:
         return Claim(job.id, allocation)
     if doubted and answers.never_fits(job.request, shape, room):
         return Reject(job.id, _too_large(job, room.views))
-    since = queues_since(job, settings)
-    if since is None or now < since or waiting.size > room.most_backlog:
+    if not _may_queue(now, waiting, room, settings):
         return None
     allocation = shortest_queue(job.request, room.views, without)
     return Claim(job.id, allocation, patient=True) if allocation is not None else None
+
+
+def _may_queue(now: Instant, waiting: Waiting, room: Room, settings: Settings) -> bool:
+    """Whether it is patient by now, and some batch queue would take its largest component."""
+    since = queues_since(waiting.job, settings)
+    return since is not None and now >= since and waiting.need.largest <= room.most_backlog
 
 
 def queues_since(job: Job, settings: Settings) -> Instant | None:
