@@ -2,11 +2,15 @@
 
 import json
 import re
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.batch import pbs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koalapy_adapters.batch import pbs, torque
 from koalapy_adapters.batch.protocol import BatchJob, Host, JobStatus, Site
 from koalapy_adapters.errors import (
     BatchError,
@@ -21,6 +25,8 @@ SAMPLES = Path(__file__).parent / "samples" / "pbs"
 SITE = Site(user="kuser")
 TAG = "kaaaaa000000001"
 DOWN = "Connection refused\nqstat: cannot connect to server pbs-head (errno=111)\n"
+# What a line of a batch script can hold.
+WRITABLE = st.characters(exclude_categories=["Cc", "Cs"])
 NO_HISTORY = "qstat: PBS is not configured to maintain job history\n"
 
 
@@ -112,6 +118,34 @@ def test_a_line_break_cannot_reach_the_shell(field: str) -> None:
     with pytest.raises(RequestError) as caught:
         pbs.script(job(**{field: "a\nrm -rf /"}))
     assert caught.value.code == "bad_value"
+
+
+@pytest.mark.parametrize("dialect", [pbs, torque], ids=["pbs", "torque"])
+@settings(max_examples=25, deadline=None)
+@given(
+    name=st.text(WRITABLE, min_size=1, max_size=20).filter(lambda name: "/" not in name and name not in (".", "..")),
+    words=st.lists(st.text(WRITABLE, max_size=20), max_size=4),
+)
+def test_words_of_the_command_and_the_directory_arrive_byte_for_byte(dialect: Any, name: str, words: list[str]) -> None:
+    """In the shell that reads the script; the file's own name is what PBS makes of it."""
+    with tempfile.TemporaryDirectory() as parent:
+        directory = Path(parent, name)
+        directory.mkdir()
+        made = job(directory=str(directory), command=["/usr/bin/env", "printf", "%s\\0", *words])
+        subprocess.run(["/bin/sh"], input=dialect.script(made).encode(), cwd="/", check=True, env={"PATH": "/usr/bin"})
+        arrived = (directory / "batch.out").read_bytes()
+    assert arrived == b"".join(word.encode() + b"\0" for word in words or [""])
+
+
+@pytest.mark.parametrize(("slurm", "kept"), [({}, "C"), ({"SLURM_JOB_ID": "1"}, "")], ids=["torque", "slurm"])
+def test_of_our_commands_environment_nothing_reaches_a_program(
+    tmp_path: Path, slurm: dict[str, str], kept: str
+) -> None:
+    """What Torque gives is the login's; what Slurm's qsub gives is ours."""
+    made = job(directory=str(tmp_path), command=["/bin/sh", "-c", "echo $LC_ALL,$PBS_JOBID"])
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PBS_JOBID": "7", **slurm}
+    subprocess.run(["/bin/sh"], input=torque.script(made).encode(), check=True, env=environment)
+    assert (tmp_path / "batch.out").read_text() == f"{kept},7\n"
 
 
 @pytest.mark.parametrize("text", ["56.pbs-head\n", "Charged to physics.\n56.pbs-head\n\n", "56\n"])

@@ -162,6 +162,24 @@ def test_where_a_queue_adds_a_word_to_each_chunk_only_nodes_that_have_it_count()
     assert cluster.measure().total == 2
 
 
+def test_only_nodes_that_meet_the_constraint_count() -> None:
+    cluster = Cluster()
+    cluster.nodes["node01"]["resources_available"].update(model="haswell", ib="True")
+    cluster.nodes["node02"]["resources_available"]["model"] = "haswell"
+    assert cluster.measure(SITE._replace(constraint="model=haswell:mem=1gb")).total == 4
+    assert cluster.measure(SITE._replace(constraint="model=haswell:ib=True")).total == 2
+
+
+def test_a_job_that_cannot_be_read_hides_ours_only_if_it_is_one() -> None:
+    cluster = Cluster()
+    cluster.add("fill", "?", 1)
+    cluster.add(OURS, "R", 1)
+    assert cluster.measure().allocated == [OURS]
+    cluster.add(OURS, "?", 1)
+    with pytest.raises(UnreadableError):
+        cluster.measure()
+
+
 def test_a_queue_that_routes_has_what_its_destinations_have() -> None:
     cluster = Cluster()
     cluster.queues["route"] = {

@@ -276,6 +276,12 @@ def test_nodes_that_can_start_nothing_now(state: str) -> None:
     assert (seen.total, seen.idle, seen.free_nodes) == (4, 0, [])
 
 
+def test_only_nodes_that_have_the_properties_count() -> None:
+    nodes = NODE + "     properties = haswell,ib\n\n" + NODE.replace("node1", "node2")
+    assert capacity(nodes).total == 8
+    assert capacity(nodes, site=SITE._replace(constraint="ib:haswell")).total == 4
+
+
 def test_a_queue_that_is_stopped_or_full_or_missing() -> None:
     queue = "Queue: batch\n    queue_type = Execution\n    enabled = True\n    started = True\n"
     site = SITE._replace(queue="batch")

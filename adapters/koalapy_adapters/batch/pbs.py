@@ -109,8 +109,7 @@ def status_argv(batch_ids: Sequence[str]) -> Argv:
 
 def parse_status(result: Result) -> Dict[str, JobStatus]:
     """Asked about several, some of them unknown or finished, qstat prints the others and fails."""
-    _check_listing(result)
-    return pbs_jobs.by_id(pbs_jobs.jobs(_printed(result), OPENPBS))
+    return pbs_jobs.by_id(pbs_jobs.jobs(_listing(result), OPENPBS))
 
 
 def find_argv(site: Site, tag: str) -> Argv:
@@ -118,7 +117,7 @@ def find_argv(site: Site, tag: str) -> Argv:
 
 
 def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
-    return pbs_jobs.newest(status for status in parse_status(result).values() if status.name == tag)
+    return pbs_jobs.named(pbs_jobs.everybodys(_listing(result), OPENPBS), tag)
 
 
 def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
@@ -153,14 +152,11 @@ def parse_cancel(result: Result) -> None:
         raise failure(result, UNREACHABLE)
 
 
-def _check_listing(result: Result) -> None:
+def _listing(result: Result) -> Result:
+    """The answer of a qstat that may have failed over jobs that are gone, and only then may print nothing."""
     said = [line for line in result.stderr.splitlines() if line.strip()]
     if result.exit_status is None or not said or not all(_GONE.search(line) for line in said):
         check(result, UNREACHABLE)
-
-
-def _printed(result: Result) -> Result:
-    """Only a failure over jobs that are gone may leave the answer out."""
     if result.stdout.strip():
         return result
     if result.exit_status == 0:

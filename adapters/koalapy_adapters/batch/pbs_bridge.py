@@ -8,10 +8,11 @@ Where to, and the token that the far end must show, lie in a file of mode 0600 i
 
 import os
 import select
+import signal
 import socket
 import sys
 import time
-from typing import List, Optional, Tuple
+from typing import List, Mapping, Optional, Tuple
 
 PATIENCE_S = 120.0  # of the near end, for the far one
 SHOWS_S = 60.0  # what one node wrote shows late on another's network file system
@@ -45,18 +46,21 @@ def _near(host: str, agent: List[str]) -> int:
     meeting = os.path.join(os.getcwd(), ".bridge-%s" % os.urandom(8).hex())
     _write_meeting(meeting, listener.getsockname()[1], token)
     try:
-        launcher = _start(launcher_argv(host, dict(os.environ)) + _far_argv(meeting, agent))
-        far = _meet(listener, token, launcher, host)
+        launcher = _start(launcher_argv(host, os.environ) + _far_argv(meeting, agent))
+        far = _meet(listener, token, launcher)
     finally:
         listener.close()
         os.unlink(meeting)
     if far is None:
-        raise Lost("PBS's launcher for node %s ended before its agent was there." % host)
+        _end(launcher)
+        raise Lost(
+            "PBS's launcher for node %s ended, or %d s went by, before its agent was there." % (host, PATIENCE_S)
+        )
     _pass_on(far)
     return _leave(launcher)
 
 
-def launcher_argv(host: str, environment: "dict[str, str]") -> List[str]:
+def launcher_argv(host: str, environment: Mapping[str, str]) -> List[str]:
     """The command that runs what follows on this node of the job. Raises Lost if there is none."""
     directories = _directories(environment)
     tmrsh = _which("pbs_tmrsh", directories)
@@ -68,7 +72,7 @@ def launcher_argv(host: str, environment: "dict[str, str]") -> List[str]:
     return [pbsdsh, "-n", str(_index(host, environment)), "--", "/usr/bin/env"]
 
 
-def _index(host: str, environment: "dict[str, str]") -> int:
+def _index(host: str, environment: Mapping[str, str]) -> int:
     """A node's number among the job's: that of its first line in the host file."""
     with open(environment.get("PBS_NODEFILE", "")) as file:
         names = file.read().split()
@@ -77,7 +81,7 @@ def _index(host: str, environment: "dict[str, str]") -> int:
     return names.index(host)
 
 
-def _directories(environment: "dict[str, str]") -> List[str]:
+def _directories(environment: Mapping[str, str]) -> List[str]:
     directories = environment.get("PATH", "").split(":")
     if "PBS_EXEC" in environment:
         directories.append(environment["PBS_EXEC"] + "/bin")
@@ -136,8 +140,8 @@ def _start(argv: List[str]) -> int:
     return pid
 
 
-def _meet(listener: socket.socket, token: str, launcher: int, host: str) -> Optional[socket.socket]:
-    """The connection of whoever shows the token; None if the launcher ended and nobody came."""
+def _meet(listener: socket.socket, token: str, launcher: int) -> Optional[socket.socket]:
+    """The connection of whoever shows the token; None if nobody came in time, or before the launcher ended."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         ended = os.waitid(os.P_PID, launcher, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -147,7 +151,7 @@ def _meet(listener: socket.socket, token: str, launcher: int, host: str) -> Opti
                 return far
         elif ended:
             return None
-    raise Lost("no agent of node %s connected within %d s." % (host, PATIENCE_S))
+    return None
 
 
 def _admitted(far: socket.socket, token: str) -> Optional[socket.socket]:
@@ -200,19 +204,20 @@ def _passed(far: socket.socket, source: int) -> bool:
     try:
         data = os.read(source, 1 << 16)
         if source:
-            while data:
-                written = os.write(1, data)
-                data = data[written:]
-                if not data:
-                    return True
-            return False
-        if data:
+            _write(data)
+        elif data:
             far.sendall(data)
         else:
             far.shutdown(socket.SHUT_WR)
         return bool(data)
     except OSError:
         return False
+
+
+def _write(data: bytes) -> None:
+    """To the wrapper."""
+    while data:
+        data = data[os.write(1, data) :]
 
 
 def _leave(launcher: int) -> int:
@@ -223,8 +228,13 @@ def _leave(launcher: int) -> int:
         if pid:
             return os.WEXITSTATUS(status) if os.WIFEXITED(status) else _FAILED
         select.select([], [], [], _TURN_S)
-    os.kill(launcher, 9)
+    _end(launcher)
     return _FAILED
+
+
+def _end(launcher: int) -> None:
+    os.kill(launcher, signal.SIGKILL)  # it is our child, and not waited for yet
+    os.waitpid(launcher, 0)
 
 
 # ---- the other node --------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What of an OpenPBS queue this user could start now: from the nodes, the jobs, the queues and the server."""
 
+import re
 from collections import Counter
 from typing import Dict, List, NamedTuple, Optional, Set
 
@@ -50,8 +51,8 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     queue = _queue(site, queues, servers)
     serving = _serving(queue, queues)
     nodes = [_node(site, record, results[0]) for record in pbs_records.nodes(results[0])]
-    ours = [node for node in nodes if any(_serves(node, each) for each in serving)]
-    every = list(pbs_jobs.jobs(results[1], OPENPBS))
+    ours = [node for node in nodes if any(_serves(node, each) for each in serving) and _meets(node, site.constraint)]
+    every = list(pbs_jobs.everybodys(results[1], OPENPBS))
     near = {name for name, each in queues.items() if any(_serves(node, each) for node in ours)}
     return _capacity(site, ours, every, near, _most(site, queue, servers, every, results))
 
@@ -169,10 +170,25 @@ def _serves(node: Node, queue: Record) -> bool:
     """
     if node.queue != (queue.name if word(queue, "hasnodes") == "True" else ""):
         return False
-    return all(
-        word(queue, name) in node.resources.get("resources_available." + name.partition(".")[2], "").split(",")
+    chunk = {
+        name.partition(".")[2]: value
         for name, value in queue.fields.items()
-        if name.startswith("default_chunk.") and isinstance(value, str) and not size(value)
+        if name.startswith("default_chunk.") and isinstance(value, str)
+    }
+    return _has(node, chunk)
+
+
+def _meets(node: Node, constraint: Optional[str]) -> bool:
+    """Whether it has what each chunk of ours is to have: `model=haswell:ib=True`."""
+    return _has(node, dict(part.partition("=")[::2] for part in (constraint or "").split(":") if part))
+
+
+def _has(node: Node, wanted: Dict[str, str]) -> bool:
+    """Words must be among the node's own; amounts are not looked at."""
+    return all(
+        value in node.resources.get("resources_available." + name, "").split(",")
+        for name, value in wanted.items()
+        if not re.match(r"[0-9.]+[kmgtpbw]*\Z", value.lower())
     )
 
 

@@ -16,8 +16,9 @@ from koalapy_adapters.batch.protocol import (
     QUEUED,
     JobStatus,
 )
+from koalapy_adapters.batch.text import is_tag
 from koalapy_adapters.batch.verdicts import unreadable
-from koalapy_adapters.errors import Result
+from koalapy_adapters.errors import Result, UnreadableError
 
 _ID = re.compile(r"[0-9]{1,18}(\[[0-9]*\])?(\.[\w.-]+)?\Z")
 
@@ -47,26 +48,41 @@ class Job(NamedTuple):
 def jobs(result: Result, family: Family) -> Iterator[Job]:
     """The jobs of a `qstat -f`. Raises UnreadableError for a state or exit status that no manual has."""
     for record in records(result, "Jobs"):
-        if not _ID.match(record.name):
-            raise unreadable(result, "printed a job id that is none (%.100r)" % record.name)
-        yield Job(
-            status=_status(record, result, family),
-            user=(word(record, "Job_Owner") or word(record, "euser")).partition("@")[0],
-            queue=word(record, "queue"),
-            processors=_processors(record, result),
-            exec_host=word(record, "exec_host"),
-            array=_array(record),
-            begins_later=word(record, "job_state") == "W",
-        )
+        yield _job(record, result, family)
+
+
+def everybodys(result: Result, family: Family) -> Iterator[Job]:
+    """The same, without those that bear no tag and cannot be read: nobody else's job may hide ours."""
+    for record in records(result, "Jobs"):
+        try:
+            yield _job(record, result, family)
+        except UnreadableError:
+            if is_tag(word(record, "Job_Name")):
+                raise
 
 
 def by_id(found: Iterable[Job]) -> Dict[str, JobStatus]:
     return {job.status.batch_id: job.status for job in found}
 
 
-def newest(found: Iterable[JobStatus]) -> Optional[JobStatus]:
-    """Of several jobs of one tag, the one that still lives, else the latest."""
-    return max(found, key=lambda status: (status.state != ENDED, _sequence(status.batch_id)), default=None)
+def named(found: Iterable[Job], tag: str) -> Optional[JobStatus]:
+    """The job of this name; of several, the one that still lives, else the latest."""
+    statuses = [job.status for job in found if job.status.name == tag]
+    return max(statuses, key=lambda status: (status.state != ENDED, _sequence(status.batch_id)), default=None)
+
+
+def _job(record: Record, result: Result, family: Family) -> Job:
+    if not _ID.match(record.name):
+        raise unreadable(result, "printed a job id that is none (%.100r)" % record.name)
+    return Job(
+        status=_status(record, result, family),
+        user=(word(record, "Job_Owner") or word(record, "euser")).partition("@")[0],
+        queue=word(record, "queue"),
+        processors=_processors(record, result),
+        exec_host=word(record, "exec_host"),
+        array=_array(record),
+        begins_later=word(record, "job_state") == "W",
+    )
 
 
 def _sequence(batch_id: str) -> int:

@@ -27,8 +27,8 @@ class Record(NamedTuple):
 
 
 def asked(result: Result, command: str) -> Result:
-    """The answer of a command that a shell ran for us, under that command's own name."""
-    return result._replace(argv=[command, *result.argv[1:]])
+    """The answer of a command that `sh -c SCRIPT NAME ARGUMENT...` ran for us, under that command's own name."""
+    return result._replace(argv=[command, *result.argv[4:]])
 
 
 def records(result: Result, table: str) -> List[Record]:

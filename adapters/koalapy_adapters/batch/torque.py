@@ -100,8 +100,7 @@ def status_argv(batch_ids: Sequence[str]) -> Argv:
 
 def parse_status(result: Result) -> Dict[str, JobStatus]:
     """Of those that the server still knows: it keeps ended jobs for keep_completed seconds, Slurm for MinJobAge."""
-    answer = check_answer(result)
-    return pbs_jobs.by_id(pbs_jobs.jobs(answer, TORQUE))
+    return pbs_jobs.by_id(pbs_jobs.jobs(check_answer(result), TORQUE))
 
 
 def find_argv(site: Site, tag: str) -> Argv:
@@ -109,7 +108,7 @@ def find_argv(site: Site, tag: str) -> Argv:
 
 
 def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
-    return pbs_jobs.newest(status for status in parse_status(result).values() if status.name == tag)
+    return pbs_jobs.named(pbs_jobs.everybodys(check_answer(result), TORQUE), tag)
 
 
 def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:

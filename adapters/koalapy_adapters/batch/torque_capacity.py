@@ -43,9 +43,9 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     """
     check(results[0], torque_refusals.REFUSALS)
     check(results[2], torque_refusals.REFUSALS)
-    every = list(pbs_jobs.jobs(check_answer(results[1]), TORQUE))
+    every = list(pbs_jobs.everybodys(check_answer(results[1]), TORQUE))
     queue = _queue(site, records(results[2], "Queue"))
-    nodes = [_node(site, record, every, results[0]) for record in pbs_records.nodes(results[0])]
+    nodes = [_node(site, record, every, results[0]) for record in _meeting(site, results[0])]
     found = tagged(site, every)
     held = [job for job in every if job.status.batch_id in found and holds_processors(job.status)]
     mine = sum(job.processors for job in held)
@@ -85,6 +85,12 @@ def _queue(site: Site, queues: List[Record]) -> Optional[Record]:
         "Torque has no queue named %s." % site.queue,
         "Correct `queue` in the grid file; `qstat -Q` on the head node lists the queues.",
     )
+
+
+def _meeting(site: Site, result: Result) -> List[Record]:
+    """The nodes that have the properties of `constraint`, such as `haswell:ib`."""
+    wanted = {part for part in (site.constraint or "").split(":") if part}
+    return [each for each in pbs_records.nodes(result) if wanted <= set(re.split(r"[, ]+", word(each, "properties")))]
 
 
 def _most(site: Site, queue: Optional[Record], every: List[Job], result: Result) -> Optional[int]:

@@ -1,0 +1,187 @@
+"""Several nodes of a PBS job, whose launchers carry neither input nor output: the whole batch script, run for real."""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koalapy_adapters.batch import pbs, pbs_bridge
+from koalapy_adapters.batch.protocol import BatchJob
+
+Processes = Callable[[bytes], list[int]]
+Await = Callable[..., Any]
+
+NODEFILE = "one\none\ntwo\ntwo\nthree\n"
+WHERE = "echo $KOALA_RANK $KOALA_LOCAL_RANK $SLURMD_NODENAME"
+AT_WORK = "echo $$ >pid.$SLURMD_NODENAME.$KOALA_RANK; sleep 600"
+
+# What stands for PBS here: on a real node its daemon starts the command, in a session of its own and without our input
+# and output. Several nodes of one machine are told apart by the first name that the wrapper asks for.
+SPAWN = 'exec setsid -w env SLURMD_NODENAME=$host "$@" </dev/null >>"$PBS_TASKS" 2>&1\n'
+LAUNCHERS = {
+    "pbs_tmrsh": '#!/bin/sh\nhost=$1; shift\n[ "$host" != "$PBS_DEAD" ] || { echo no such node >&2; exit 3; }\n'
+    + SPAWN,
+    "pbsdsh": '#!/bin/sh\n[ "$1 $3" = "-n --" ] || exit 2\nhost=$(sed -n $(($2+1))p $PBS_NODEFILE); shift 3\n' + SPAWN,
+}
+
+
+class Cluster:
+    """Runs an attempt's batch script on three nodes."""
+
+    def __init__(self, world: Any, directory: Path, launcher: str) -> None:
+        self._world = world
+        self._nodefile = directory / "nodefile"
+        self._nodefile.write_text(NODEFILE)
+        self.tasks = directory / "tasks"
+        self._bin = directory / "bin"
+        self._bin.mkdir()
+        if launcher:
+            (self._bin / launcher).write_text(LAUNCHERS[launcher])
+            (self._bin / launcher).chmod(0o755)
+
+    def start(self, program: str, **wishes: Any) -> tuple[Any, Any]:
+        dead = wishes.pop("dead", "none")
+        relay, attempt = (
+            self._world.relay(),
+            self._world.attempt(program, batch="pbs", **{"processors": 5, **wishes}),
+        )
+        command = [*self._world.command, "wrapper", str(attempt.path)]
+        script = attempt.write("script", pbs.script(BatchJob(attempt.tag, str(attempt.path), command, 5, 600)))
+        environment = {
+            "PATH": f"{self._bin}:{os.environ['PATH']}",
+            "HOME": str(self._world.home),
+            "PBS_JOBID": "17.head",
+            "PBS_NODEFILE": str(self._nodefile),
+            "PBS_TASKS": str(self.tasks),
+            "PBS_DEAD": dead,
+            "SLURMD_NODENAME": "one",
+        }
+        argv = ["/bin/sh", str(script)]
+        attempt.wrapper = subprocess.Popen(
+            argv, env=environment, cwd="/", stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        return relay, attempt
+
+
+@pytest.fixture(params=["pbs_tmrsh", "pbsdsh"])
+def cluster(request: pytest.FixtureRequest, world: Any, tmp_path: Path) -> Cluster:
+    return Cluster(world, tmp_path, request.param)
+
+
+def written(attempt: Any) -> int:
+    return sum(path.stat().st_size > 0 for path in attempt.path.glob("work/pid.*"))
+
+
+def test_every_node_runs_its_share(cluster: Cluster) -> None:
+    relay, attempt = cluster.start(f"{WHERE}; $KOALA_RENDEZVOUS barrier b 5")
+    relay.release(attempt)
+    assert attempt.wait() == 0
+    assert [attempt.output(rank).strip() for rank in range(5)] == [
+        "0 0 one",
+        "1 1 one",
+        "2 0 two",
+        "3 1 two",
+        "4 0 three",
+    ]
+    assert (attempt.words(), cluster.tasks.read_text()) == ("", "")
+    assert list(attempt.path.glob(".bridge*")) == []
+
+
+def test_agents_run_on_the_oldest_python_too(world: Any, tmp_path: Path, interpreter: list[str], pushed: Path) -> None:
+    world.command = [*interpreter, str(pushed)]
+    relay, attempt = Cluster(world, tmp_path, "pbs_tmrsh").start(WHERE)
+    relay.release(attempt)
+    assert attempt.wait() == 0
+    assert attempt.output(4) == "4 0 three\n"
+    assert attempt.words() == ""
+
+
+def test_what_is_long_passes_both_ways_whole(cluster: Cluster) -> None:
+    program = (
+        'value=$SLURMD_NODENAME$(head -c 60000 /dev/zero | tr "\\0" "\\001")\n'
+        '$KOALA_RENDEZVOUS put from.$SLURMD_NODENAME "$value"\n'
+        "for node in one two three; do $KOALA_RENDEZVOUS get from.$node | cksum; done; $KOALA_RENDEZVOUS barrier b 3"
+    )
+    relay, attempt = cluster.start(program, launch="per-node")
+    relay.release(attempt)
+    assert attempt.wait() == 0
+    assert attempt.output(0) == attempt.output(1) == attempt.output(2)
+    assert len(set(attempt.output(0).splitlines())) == 3
+
+
+def test_the_first_non_zero_status_ends_all_nodes(cluster: Cluster, processes: Processes, await_that: Await) -> None:
+    relay, attempt = cluster.start("[ $SLURMD_NODENAME = three ] && exit 9; sleep 600")
+    relay.release(attempt)
+    assert attempt.wait() == 9
+    await_that(lambda: processes(str(attempt.path).encode()) == [])
+
+
+@pytest.mark.parametrize("victim", ["wrapper", "bridge"])
+def test_when_an_end_is_killed_nothing_survives(
+    world: Any, tmp_path: Path, processes: Processes, await_that: Await, victim: str
+) -> None:
+    relay, attempt = Cluster(world, tmp_path, "pbs_tmrsh").start(AT_WORK, grace=0.2)
+    relay.release(attempt)
+    await_that(lambda: written(attempt) == 5)
+    (bridge, *_) = [pid for pid in attempt.children() if b"pbs-bridge" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(bridge if victim == "bridge" else attempt.wrapper.pid, signal.SIGKILL)
+    attempt.wait()
+    if victim == "bridge":
+        assert attempt.record()["error"]["code"] == "agent_lost"
+    await_that(lambda: processes(str(attempt.path).encode()) == [])
+
+
+def test_a_node_on_which_nothing_can_be_started_is_named(world: Any, tmp_path: Path) -> None:
+    relay, attempt = Cluster(world, tmp_path, "pbs_tmrsh").start("exit 0", dead="two")
+    ended = relay.report(attempt, "ended")
+    attempt.wait()
+    assert (ended["ending"], ended["error"]["code"]) == ("failed", "agent_not_started")
+    assert "two" in ended["error"]["message"]
+    assert "no such node\nkoala bridge: PBS's launcher for node two ended, or" in attempt.words()
+
+
+def test_a_site_without_any_launcher_is_told(world: Any, tmp_path: Path) -> None:
+    relay, attempt = Cluster(world, tmp_path, "").start("exit 0")
+    relay.report(attempt, "ended")
+    attempt.wait()
+    assert "neither pbs_tmrsh nor pbsdsh" in attempt.words()
+    assert list(attempt.path.glob(".bridge*")) == []
+
+
+def test_only_who_shows_the_token_is_let_in(tmp_path: Path) -> None:
+    meeting = tmp_path / "meeting"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        pbs_bridge._write_meeting(str(meeting), port, "a" * 32)
+        assert stat.S_IMODE(meeting.stat().st_mode) == 0o600
+        assert meeting.read_text().splitlines()[:2] == ["a" * 32, str(port)]
+        for shown in (b"b" * 32, b"a" * 31, b""):
+            with socket.create_connection(("127.0.0.1", port)) as guest:
+                guest.sendall(shown)
+                guest.shutdown(socket.SHUT_WR)
+                assert pbs_bridge._admitted(listener.accept()[0], "a" * 32) is None
+                assert guest.recv(1) == b""
+
+
+def test_the_far_end_goes_on_to_the_next_address(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        near = threading.Thread(target=lambda: pbs_bridge._admitted(listener.accept()[0], "token").close())  # type: ignore[union-attr]
+        near.start()
+        found = pbs_bridge._connected(["127.255.255.254.invalid", "127.0.0.1"], port, "token")
+        near.join()
+        assert found.recv(1) == b""
+        found.close()
+    with pytest.raises(pbs_bridge.Lost, match="cannot connect to 127"):
+        pbs_bridge._connected(["127.0.0.1"], port, "token")
+
+
+def test_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pbs_bridge.main(["node"]) == 2
+    assert "usage" in capsys.readouterr().err
