@@ -14,7 +14,7 @@ import tenacity
 
 from koalapy.driver import Delivery
 from koalapy.model.commands import CollectOutput
-from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
+from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.events import OutputCollected
 from koalapy.model.identity import AttemptId
 from koalapy.runtime.backoff import Backoff
@@ -37,7 +37,7 @@ class Source(Protocol):
 
 
 class Collector:
-    """Does CollectOutput commands by threads of its own. One that needs a cluster out of reach waits for it."""
+    """Does CollectOutput commands by threads of its own. One that needs what is out of reach waits for it."""
 
     def __init__(self, links: Mapping[str, Source], deliver: Callable[[Delivery], None], retry_max_s: float) -> None:
         self._links, self._deliver = links, deliver
@@ -49,7 +49,7 @@ class Collector:
             wait=Backoff(_FIRST_S, lambda error: retry_max_s),
             stop=tenacity.stop_when_event_set(self._closing),
             sleep=tenacity.sleep_using_event(self._closing),
-            retry=tenacity.retry_if_exception_type(TransientError),
+            retry=tenacity.retry_if_exception(_may_pass),
         )
 
     def collect(self, number: int, command: CollectOutput) -> None:
@@ -86,8 +86,6 @@ class Collector:
             try:
                 if not self._tries.copy()(self._bring, command, path):
                     missing.append(path)
-            except TransientError:
-                raise
             except KoalaError as error:
                 return error.reason
         if not missing:
@@ -96,7 +94,7 @@ class Collector:
         return Reason("no_output_file", "request", message, "Correct `stage_out`, or let the program write it.")
 
     def _bring(self, command: CollectOutput, path: str) -> bool:
-        """False if no component has it. Raises TransientError while a cluster that may have it is out of reach."""
+        """False if no component has it. Raises KoalaError while a cluster that may have it is out of reach."""
         target = _target(command.directory, path)
         return any(self._bring_from(cluster, attempt, path, target) for cluster, attempt in command.sources)
 
@@ -116,6 +114,11 @@ class Collector:
                 return False
             raise
         return True
+
+
+def _may_pass(error: BaseException) -> bool:
+    """A cluster out of reach, or its shared directory: the output is there as long as nobody says that it is not."""
+    return isinstance(error, KoalaError) and error.reason.whose in ("transient", "site")
 
 
 def _target(directory: str, path: str) -> Path:

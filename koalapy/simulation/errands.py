@@ -121,7 +121,7 @@ class Collecting:
                 self._look()
             return
         reason = None if answer is None else reason_of(answer.error)
-        if reason is None or reason.whose == "transient":
+        if reason is None or reason.whose in ("transient", "site"):
             self._after(between(self._dice, *_AGAIN), self._look)
         else:
             self._done(reason)

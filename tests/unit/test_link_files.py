@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,30 @@ def test_collecting_waits_for_a_cluster_out_of_reach(haven: Any, collector: Any,
     [event] = haven.ear.confirmed(99).events
     assert event.reason is None
     assert (tmp_path / "result").read_text() == "late\n"
+
+
+def test_collecting_waits_for_the_shared_directory(haven: Any, collector: Any, tmp_path: Path) -> None:
+    """While it is gone nobody can say that a file was not left."""
+    haven.start()
+    attempt = ended_with(haven, "echo there > result")
+    away = haven.shared.rename(tmp_path / "away")
+    asked = threading.Event()
+    stat = haven.link.stat
+
+    def ask(*wanted: Any) -> Any:
+        try:
+            return stat(*wanted)
+        finally:
+            asked.set()
+
+    haven.link.stat = ask
+    command = CollectOutput(job=JobId(1), sources=(("here", attempt),), paths=("result",), directory=str(tmp_path))
+    collector.collect(99, command)
+    assert asked.wait(60)
+    away.rename(haven.shared)
+    [event] = haven.ear.confirmed(99).events
+    assert event.reason is None
+    assert (tmp_path / "result").read_text() == "there\n"
 
 
 def test_closing_leaves_what_is_not_done_to_the_next_koalad(haven: Any, tmp_path: Path) -> None:

@@ -28,10 +28,11 @@ class Outputs:
         self.mode = 0
 
     def open(self) -> None:
-        """Raises RequestError if there is no such file or attempt."""
+        """Raises RequestError if there is no such file or attempt, OSError if that cannot be known now."""
         if self._where == "work":
-            self.mode = _plain_mode(self._work(), self._path)
+            self.mode = _plain_mode(self._attempt, self._work(), self._path)
         elif not os.path.isdir(self._attempt):
+            must_be_in_reach(self._attempt)
             raise RequestError("no_such_attempt", "The attempt's directory is not there.")
 
     def read(self, size: int, last: bool) -> bytes:
@@ -75,11 +76,17 @@ class Outputs:
         return os.path.join(self._attempt, "work", self._path)
 
 
-def _plain_mode(path: str, name: str) -> int:
+def must_be_in_reach(attempt: str) -> None:
+    """Raises OSError where the shared directory is not there: then nothing can be said of what an attempt has left."""
+    os.stat(os.path.dirname(attempt))
+
+
+def _plain_mode(attempt: str, path: str, name: str) -> int:
     """The permission bits. Raises RequestError for what is no plain file: opening a FIFO would block for ever."""
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError) as error:
+        must_be_in_reach(attempt)
         raise RequestError("no_such_file", "The attempt left no file %s." % name) from error
     if not stat.S_ISREG(status.st_mode):
         raise RequestError("no_plain_file", "%s is no plain file." % name)

@@ -11,7 +11,7 @@ from koalapy_adapters.errors import BatchError, RequestError, SiteError
 from koalapy_adapters.frames import INITIAL_CREDIT, MAX_CHUNK, Chunk
 from koalapy_adapters.kcm.commands import failure_of
 from koalapy_adapters.kcm.directories import Directories, is_digest, is_inside, unusable
-from koalapy_adapters.kcm.outputs import Outputs
+from koalapy_adapters.kcm.outputs import Outputs, must_be_in_reach
 from koalapy_adapters.kcm.pipes import Writer
 from koalapy_adapters.kcm.threads import in_thread
 from koalapy_adapters.messages import Done, Fetch, Fetched, Refused, Stat, Store
@@ -115,8 +115,8 @@ class Staging:
         self._writer.chunk(chunk)
 
     async def _stat(self, message: Stat) -> Done:
-        work = layout.inside(self._directories.attempt(message.tag), "work")
-        sizes = await in_thread(lambda: {path: _size(work, path) for path in message.paths})
+        attempt = self._directories.attempt(message.tag)
+        sizes = await in_thread(lambda: {path: _size(attempt, path) for path in message.paths})
         return Done(message.id, details={path: size for path, size in sizes.items() if size is not None})
 
 
@@ -169,11 +169,13 @@ def _has(path: str, size: int) -> bool:
         return False
 
 
-def _size(work: str, path: str) -> Optional[int]:
+def _size(attempt: str, path: str) -> Optional[int]:
+    """None for what is no file in its working directory. Raises OSError if that cannot be known now."""
     if not is_inside(path):
         return None
     try:
-        status = os.stat(os.path.join(work, path))
-    except OSError:
+        status = os.stat(os.path.join(layout.inside(attempt, "work"), path))
+    except (FileNotFoundError, NotADirectoryError):
+        must_be_in_reach(attempt)
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
