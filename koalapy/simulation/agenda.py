@@ -3,20 +3,19 @@
 import heapq
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from koalapy.model.units import Duration, Instant
 
 BEGINNING = Instant(1_700_000_000_000_000)
 
 
-@dataclass(order=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Entry:
     """One call to come. `call` is None once it was cancelled or made."""
 
     at: Instant
-    number: int
-    call: Callable[[], None] | None = field(compare=False)
+    call: Callable[[], None] | None
 
 
 class Agenda:
@@ -25,13 +24,13 @@ class Agenda:
     def __init__(self, beginning: Instant = BEGINNING) -> None:
         self.now = beginning
         self.happened = 0
-        self._entries: list[Entry] = []
+        self._entries: list[tuple[Instant, int, Entry]] = []
         self._numbers = itertools.count()
 
     def at(self, when: Instant, call: Callable[[], None]) -> Entry:
         """Call it then, or now if that is past; what was entered first is called first."""
-        entry = Entry(Instant(max(when, self.now)), next(self._numbers), call)
-        heapq.heappush(self._entries, entry)
+        entry = Entry(Instant(max(when, self.now)), call)
+        heapq.heappush(self._entries, (entry.at, next(self._numbers), entry))
         return entry
 
     def after(self, delay: Duration, call: Callable[[], None]) -> Entry:
@@ -44,15 +43,15 @@ class Agenda:
 
     def next_at(self) -> Instant | None:
         """When the next call is due; None: nothing will ever happen again."""
-        while self._entries and self._entries[0].call is None:
+        while self._entries and self._entries[0][2].call is None:
             heapq.heappop(self._entries)
-        return self._entries[0].at if self._entries else None
+        return self._entries[0][0] if self._entries else None
 
     def step(self) -> bool:
         """Make the next call. False if there is none."""
         if self.next_at() is None:
             return False
-        entry = heapq.heappop(self._entries)
+        _, _, entry = heapq.heappop(self._entries)
         call, entry.call = entry.call, None
         assert call is not None
         self.now = entry.at
