@@ -109,6 +109,18 @@ def test_a_sight_is_of_claim_record_and_heartbeat(directories: Directories) -> N
     assert directories.inspect([TAG]) == {TAG: Sight("", {"phase": "ended"}, 5_000_000)}
 
 
+def test_nothing_is_said_to_be_removed_where_the_file_system_is_not_mounted(directories: Directories) -> None:
+    directories.revoke(TAG)
+    own = Path(directories.own)
+    own.rename(own.with_name("elsewhere"))
+    with pytest.raises(SiteError, match="cannot be used"):
+        directories.remove(TAG)
+    own.with_name("elsewhere").rename(own)
+    directories.remove(TAG)
+    directories.remove(TAG)
+    assert not Path(directories.attempt(TAG)).exists()
+
+
 def test_removing_never_follows_a_link(directories: Directories, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()

@@ -156,7 +156,7 @@ class Directories:
         try:
             self.files.remove(directory)
         except FileNotFoundError:
-            pass
+            self._see(os.path.dirname(directory))
         except OSError as error:
             raise unusable(directory, error) from error
 
@@ -202,6 +202,13 @@ class Directories:
 
     def _is_own(self, tag: str) -> bool:
         return tag.startswith("k" + self.instance)
+
+    def _see(self, directory: str) -> None:
+        """Where the file system is not mounted, nothing is there, and nothing is known of what should be."""
+        try:
+            self.files.names(directory)
+        except OSError as error:
+            raise unusable(directory, error) from error
 
     def _sight(self, tag: str) -> Optional[Sight]:
         directory = self.attempt(tag)
