@@ -184,7 +184,7 @@ def test_a_queue_that_routes_has_what_its_destinations_have() -> None:
     cluster = Cluster()
     cluster.queues["route"] = {
         "queue_type": "Route",
-        "route_destinations": "short,own,other@far",
+        "route_destinations": "short,own,other@far,parked",
         "enabled": "True",
         "started": "True",
     }
@@ -192,6 +192,8 @@ def test_a_queue_that_routes_has_what_its_destinations_have() -> None:
     cluster.nodes["node01"]["queue"] = "own"
     cluster.nodes["node02"]["queue"] = "elsewhere"
     assert cluster.measure(SITE._replace(queue="route")).total == 6
+    cluster.queues["route"]["route_destinations"] = "parked"
+    assert cluster.measure(SITE._replace(queue="route")).total == 0
 
 
 @pytest.mark.parametrize("queue", ["closed", "parked"])

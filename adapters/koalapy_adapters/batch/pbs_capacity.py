@@ -109,11 +109,11 @@ def _queue(site: Site, queues: Dict[str, Record], servers: List[Record]) -> Reco
 
 
 def _serving(queue: Record, queues: Dict[str, Record]) -> List[Record]:
-    """The queue, or where it routes its jobs to on this server; of them, those that start jobs now."""
-    if word(queue, "queue_type").lower().startswith("route"):
-        names = [name.strip() for name in word(queue, "route_destinations").split(",")]
-        return [queues[name] for name in names if name in queues] if _open(queue) else []
-    return [queue]
+    """The queue, or those that start jobs among its destinations on this server, if it routes its jobs."""
+    if not word(queue, "queue_type").lower().startswith("route"):
+        return [queue]
+    names = [name.strip() for name in word(queue, "route_destinations").split(",")]
+    return [queues[name] for name in names if name in queues and word(queues[name], "started") == "True"]
 
 
 def _open(queue: Record) -> bool:
