@@ -229,12 +229,18 @@ class BatchSystem:
         if job.state != RUNNING or job.body is not None or job.restarts != restarts:
             return
         if not job.nodes[0][0].reachable:
-            self._later(self.traits.notices, lambda: self._lost(job))
+            self._later(self.traits.notices, lambda: self._launch_late(job, restarts))
             return
         body = job.body = job.begin(job)
         for node, _ in job.nodes:
             node.bodies[body] = None
         self.agenda.after(job.walltime, lambda: self._later(self.traits.limit_lag, lambda: self._exceeded(job, body)))
+
+    def _launch_late(self, job: Job, restarts: int) -> None:
+        """Its first node did not answer: by now it does, or the job is lost."""
+        if job.restarts == restarts and job.body is None:
+            self._lost(job)
+            self._launch(job, restarts)
 
     def _exceeded(self, job: Job, body: Body) -> None:
         if job.body is body and job.live and not job.ending:
@@ -318,6 +324,8 @@ class BatchSystem:
         self.cycle_soon()
 
     def _requeue(self, job: Job) -> None:
+        if job.lost:
+            return self._over(job, LOST, None)
         self._free(job)
         job.state, job.restarting, job.restarts = QUEUED, False, job.restarts + 1
         at = Instant(self.agenda.now + between(self.dice, *self.traits.requeue_wait))

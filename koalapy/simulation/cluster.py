@@ -174,6 +174,7 @@ class SimCluster:
             process.fuse.left = None
         self.shared.mend()
         self.shell.mend()
+        self.neighbours.leave()
         self.batch.mend()
 
     def _start(self, directory: str, job: Job) -> SimWrapper:

@@ -43,7 +43,6 @@ class SimKcm(Process):
         self._machine: Machine | None = None
         self._ground: _Ground | None = None
         self._early: list[Any] = []
-        self._submits: dict[int, str] = {}  # tags by the ids of their Submits
         self._timer: Entry | None = None
         self._heard_at = around.agenda.now
         end.on_message = lambda data: self.run(lambda: self._received(data))
@@ -83,8 +82,6 @@ class SimKcm(Process):
         elif isinstance(message, (messages.Store, messages.Fetch, messages.Stat)):
             self._ground.stage.request(message)
         else:
-            if isinstance(message, messages.Submit):
-                self._submits[message.id] = message.tag
             self._happened(message)
 
     # ---- the machine
@@ -162,9 +159,7 @@ class SimKcm(Process):
 
     def _witnessed(self, message: Any) -> None:
         if isinstance(message, messages.Event) and message.body["type"] == "gone":
-            self.around.witness.over(message.body["tag"], "gone")
-        elif isinstance(message, messages.Refused) and message.id in self._submits:
-            self.around.witness.over(self._submits[message.id], "refused")
+            self.around.witness.gone(message.body["tag"])
 
     def _say(self, message: Any) -> None:
         self._end.send(messages.to_json(message))

@@ -36,7 +36,13 @@ class Neighbours:
     def agenda(self) -> Agenda:
         return self._agenda
 
+    def leave(self) -> None:
+        """Nobody comes any more; those who are there stay until they are done."""
+        self._load = 0.0
+
     def _come(self) -> None:
+        if self._load <= 0:
+            return
         self._jobs = {job: None for job in self._jobs if not job.forgotten}
         processors = min(self._batch.size, 1 << self._dice.randrange(4))
         self.add("other", processors, between(self._dice, *_DURATION))

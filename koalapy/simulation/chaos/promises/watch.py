@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry, Snapshot
-from koalapy.model.identity import Tag
+from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.units import Instant
 from koalapy.simulation.chaos.promises import rest
 from koalapy.simulation.chaos.promises.claims import Claims, Decided
@@ -89,6 +89,9 @@ class Watch:
     def committed(self, change: Change, store: Store) -> None:
         for line in change.history:
             self.heard(f"{line.at} {line.job} {line.kind} {line.details}")
+            if line.kind == "submission_failed":
+                attempt = AttemptId(line.job, line.details["component"], line.details["attempt"])
+                self.over(tag_of(self._world.instance, attempt), "refused")
         decided, before = self._decided, dict(self._committed.jobs)
         assert decided is not None
         self.ask(lambda: self._committed.take(change, store))
@@ -171,5 +174,5 @@ class _ClusterWatch:
     def went(self, tag: str, start: str) -> None:
         self._watch.went(tag, start)
 
-    def over(self, tag: str, why: str) -> None:
-        self._watch.over(tag, why)
+    def gone(self, tag: str) -> None:
+        self._watch.over(tag, "gone")
