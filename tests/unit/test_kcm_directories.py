@@ -134,6 +134,18 @@ def test_removing_never_follows_a_link(directories: Directories, tmp_path: Path)
     assert (tmp_path / "precious" / "file").exists()
 
 
+def test_where_the_file_system_is_not_mounted_nothing_is_revoked_or_removed(directories: Directories) -> None:
+    directories.prepare(component())
+    shared = Path(directories.shared)
+    shared.rename(shared.with_name("elsewhere"))
+    shared.mkdir()
+    for use in (directories.revoke, directories.remove, lambda tag: directories.inspect([tag])):
+        with pytest.raises(SiteError) as error:
+            use(TAG)
+        assert error.value.code == "shared_gone"
+    assert list(shared.iterdir()) == []
+
+
 def test_a_newer_kcm_keeps_the_relay_and_the_attempts(directories: Directories) -> None:
     newer = Directories(directories.shared, "abcde", "here", 4)
     newer.publish_relay(["10.0.0.1"], 4000)

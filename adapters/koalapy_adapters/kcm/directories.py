@@ -123,8 +123,12 @@ class Directories:
             raise unusable(directory, error) from error
 
     def revoke(self, tag: str) -> bool:
-        """Whether the attempt is revoked now; False: its wrapper has claimed it."""
+        """Whether the attempt is revoked now; False: its wrapper has claimed it.
+
+        Nothing is made where the file system is not mounted: revoked on another disk, it could be claimed on this one.
+        """
         directory = self.attempt(tag)
+        self._see(os.path.dirname(directory))
         try:
             self.files.make(directory)
             held = claims.take(directory, claims.Claim(claims.REVOKED, "KCM of epoch %d" % self.epoch), self.files)
