@@ -5,6 +5,7 @@ from typing import Any
 
 from koalapy import __version__
 from koalapy.api.explaining import summary
+from koalapy.api.story import sentence
 from koalapy.model.cluster import ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.job import Component, Debt, History, Job
@@ -70,7 +71,7 @@ def job_with_events(found: Job, history: Iterable[History]) -> Document:
 def event(line: History) -> Document:
     """Instants among the details are written as all instants are."""
     details = {name: _detail(name, value) for name, value in line.details.items()}
-    return {"at": format_instant(line.at), "kind": line.kind, **details}
+    return {"at": format_instant(line.at), "kind": line.kind, "text": sentence(line), **details}
 
 
 def _detail(name: str, value: Any) -> Any:

@@ -84,6 +84,7 @@ class Event(BaseModel):
 
     at: str = Field(pattern=_INSTANT)
     kind: str
+    text: str = Field(description="a sentence")
 
 
 class JobAnswer(Answer):

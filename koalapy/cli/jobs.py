@@ -66,7 +66,7 @@ def jobs(
 
 @app.command()
 def show(job: options.JobId, grid: options.Grid = None, json: options.Json = False) -> None:
-    """All of one job: its components and its story."""
+    """All of one job: its components, and its whole story, every attempt of them."""
     with told(), Grid(grid) as koalad:
         document = koalad.show(job)
     if json:
@@ -75,24 +75,21 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
     hidden = ("components", "reason_code")
     for name, value in found.items():
         if name not in hidden and value not in (None, ""):
-            out.print(f"{name:24}{value}")
+            out.print(f"{name.replace('_', ' '):24}{value}")
     out.print()
     table(
         ("COMPONENT", "CLUSTER", "PROCESSORS", "STATE", "ATTEMPT", "BATCH ID", "HOSTS", "EXIT", "REASON"),
         [
             (
-                each["index"], each["cluster"], each["processors"], each["state"], each["attempt"], each["batch_id"],
-                ",".join(each["hosts"]) or None, each["exit_status"], each["reason"],
+                each["index"], each["cluster"], each["processors"], each["state"].replace("_", " "), each["attempt"],
+                each["batch_id"], ",".join(each["hosts"]) or None, each["exit_status"], each["reason"],
             )
             for each in found["components"]
         ],
     )  # fmt: skip
     out.print()
     for event in document["events"]:
-        details = " ".join(
-            f"{name}={value}" for name, value in event.items() if name not in ("at", "kind") and value not in (None, "")
-        )
-        out.print(f"{event['at']}  {event['kind']}  {details}".rstrip())
+        out.print(f"{event['at']}  {event['text']}")
     return None
 
 

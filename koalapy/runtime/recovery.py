@@ -113,7 +113,7 @@ class Recovery:
         self._unheard.discard(attempt)
         details = line.details
         if details["found"] != "ended":
-            how = _FOUND.get((details["by"], details["found"]), f"{details['found']}, says its {details['by']}")
+            how = found_as(details["by"], details["found"])
             return _line(line, "attempt_found", f"{_named(line)} was found again: {how}.")
         ended = next((each for each in change.history if each.kind == "component_ended" and _same(each, line)), None)
         status = None if ended is None else ended.details.get("exit_status")
@@ -196,6 +196,11 @@ class Recovery:
         "job_stopping": _on_stopping,
         "output_collected": _on_collected,
     }
+
+
+def found_as(by: str, found: str) -> str:
+    """In words, what the wrapper or the batch system said of an attempt that was found again."""
+    return _FOUND.get((by, found), f"{found}, says its {by}")
 
 
 _FOUND = {

@@ -172,7 +172,7 @@ def test_jobs_and_show_have_the_promised_names(koala: Any, shell: Callable[..., 
     kinds = [event["kind"] for event in shown["events"]]
     assert kinds[0] == "job_submitted"
     assert kinds[-1] == "job_done"
-    assert all(list(event)[:2] == ["at", "kind"] for event in shown["events"])
+    assert all(list(event)[:3] == ["at", "kind", "text"] for event in shown["events"])
     assert shown["events"] == sorted(shown["events"], key=lambda event: event["at"])
 
 
@@ -185,8 +185,11 @@ def test_jobs_and_show_for_people(koala: Any, shell: Callable[..., Document]) ->
     assert "exit status 5" in lines[-1]
     shown = koala("show", job["id"]).out
     assert "[bold]:smile:" in shown
-    assert "job_failed" in shown
-    assert "component_ended  component=0" in shown
+    story = [line.split("  ", 1)[1] for line in shown.splitlines() if line.startswith("20")]
+    assert story[0].startswith("Submitted by ")
+    assert story[-1].startswith("It failed: delft: ")
+    assert any(f"Attempt {job['id']}.0.1 on delft (batch job " in line and "exit status 5" in line for line in story)
+    assert [line for line in story if "_" in line.replace(str(koala.root), "")] == []
 
 
 def test_jobs_of_a_state(koala: Any, shell: Callable[..., Document]) -> None:

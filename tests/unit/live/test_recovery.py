@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 Document = dict[str, Any]
 
 
@@ -36,14 +38,15 @@ def test_a_koalad_that_begins_has_nothing_to_recover(fresh: Any) -> None:
 
 
 def test_a_killed_koalad_tells_what_it_found_again(fresh: Any, shell: Callable[..., Document]) -> None:
-    gate = fresh.work / "gate"
+    gate, end = fresh.work / "gate", fresh.work / "end"
     fresh("up")
     fresh.known()
     running = fresh.submit(shell(waits_for(gate), cluster="amsterdam"), shell(waits_for(gate), cluster="delft"))
-    ending = fresh.submit(shell("sleep 2; exit 3", cluster="leiden"))
+    ending = fresh.submit(shell(f"{waits_for(end)}; exit 3", cluster="leiden"))
     fresh.until(lambda: {fresh.job(job)["state"] for job in (running, ending)} == {"running"})
     waiting = fresh.submit(shell("true", 4, cluster="delft"), when_busy="wait")
     kill(fresh)
+    end.touch()
     fresh.until(lambda: list((fresh.root / "leiden").glob("*/*/record.json")))
     fresh("up")
     fresh.until(lambda: recovery(fresh)["attempts_unheard"] == 0)
@@ -65,3 +68,121 @@ def test_a_killed_koalad_tells_what_it_found_again(fresh: Any, shell: Callable[.
     gate.touch()
     assert fresh.end(running)["state"] == fresh.end(waiting)["state"] == "done"
     assert fresh.end(ending)["state"] == "failed"
+
+
+def held_back(gate: Path) -> Document:
+    """Not at its barrier before the gate is open."""
+    return {"setup": [f"while [ ! -e {gate} ]; do sleep 0.1; done"]}
+
+
+def at_barrier(koala: Any, job: int) -> bool:
+    return any(each["state"] == "at_barrier" for each in koala.job(job)["components"])
+
+
+def story(koala: Any, job: int) -> list[str]:
+    """As a person sees it."""
+    lines = koala("show", job).out.splitlines()
+    return [line.split("  ", 1)[1] for line in lines if line.startswith("20")]
+
+
+def test_a_barrier_that_outlived_koalad_is_released_and_told(fresh: Any, shell: Callable[..., Document]) -> None:
+    gate = fresh.work / "gate"
+    fresh("up")
+    fresh.known()
+    job = fresh.submit(shell("echo here", cluster="amsterdam"), shell("echo there", cluster="delft", **held_back(gate)))
+    fresh.until(lambda: at_barrier(fresh, job))
+    kill(fresh)
+    fresh("up")
+    fresh.until(lambda: recovery(fresh)["attempts_unheard"] == 0)
+    gate.touch()
+    assert fresh.end(job)["state"] == "done"
+    found = recovery(fresh)
+    assert found["jobs_at_barrier"] == 1
+    assert found["lines"][0]["text"].startswith("Jobs that were not over: 1 claiming (1 job with components at a")
+    released = [line["text"] for line in found["lines"] if line["kind"] == "job_released"]
+    assert released == [f"Job {job}, which stood at its barrier, was released."]
+    told = story(fresh, job)
+    for text in (
+        f"Attempt {job}.0.1 on amsterdam is in the batch system, as job ",
+        f"Attempt {job}.0.1 on amsterdam has its processors: its batch job has started.",
+        f"Attempt {job}.0.1 on amsterdam is at its barrier, and waits for the others (at its barrier 20",
+        "was found again when koalad was back",
+        "All its components are at their barriers and are released, with 2 processes.",
+        f"Attempt {job}.1.1 on delft ",
+        "It is done.",
+    ):
+        assert any(text in line for line in told), (text, told)
+    assert [line for line in told if "_" in line.replace(str(fresh.root), "")] == []
+
+
+def test_a_barrier_that_runs_out_after_the_restart_is_told_as_given_back(
+    fresh: Any, shell: Callable[..., Document]
+) -> None:
+    grid = yaml.safe_load(fresh.grid_file.read_text())
+    fresh.write_grid({**grid, "barrier": {"timeout": "6s"}, "retries": {"submission": 1}})
+    fresh("up")
+    fresh.known()
+    job = fresh.submit(
+        shell("true", cluster="amsterdam"), shell("true", cluster="delft", **held_back(fresh.work / "never"))
+    )
+    fresh.until(lambda: at_barrier(fresh, job))
+    kill(fresh)
+    fresh("up")
+    assert fresh.end(job)["state"] == "failed"
+    (line,) = [line for line in recovery(fresh)["lines"] if line["kind"] == "job_given_back"]
+    assert line["text"].startswith(f"Job {job}, which stood at its barrier, was given back: After 6s")
+    assert line["job"] == job
+    told = story(fresh, job)
+    assert any(each.startswith("It could not be claimed, and is given back; this counts as a sub") for each in told)
+    assert f"Attempt {job}.0.1 on amsterdam left nothing in the batch system." in told
+
+
+def test_every_attempt_and_every_retry_is_in_the_story(fresh: Any, shell: Callable[..., Document]) -> None:
+    """A program that is killed in its first try, over which koalad is killed too, and cancelled in its second."""
+    first, gate = fresh.work / "first", fresh.work / "gate"
+    fresh("up")
+    fresh.known()
+    script = f"[ -e {first} ] && exec sleep 1000; touch {first}; while [ ! -e {gate} ]; do sleep 0.1; done; kill -9 $$"
+    job = fresh.submit(shell(script, cluster="delft"))
+    fresh.until(first.exists)
+    kill(fresh)
+    gate.touch()
+    fresh.until(lambda: list((fresh.root / "delft").glob("*/*/record.json")))
+    fresh("up")
+    fresh.until(lambda: [each["attempt"] for each in fresh.job(job)["components"]] == [2])
+    fresh.until(lambda: fresh.job(job)["state"] == "running")
+    fresh("cancel", job)
+    assert fresh.end(job)["state"] == "cancelled"
+    told = story(fresh, job)
+    wanted = [
+        "Submitted by ",
+        "Claimed: component 0 on delft.",
+        f"Attempt {job}.0.1 on delft is in the batch system, as job ",
+        f"Attempt {job}.0.1 on delft runs (",
+        f"Attempt {job}.0.1 on delft (batch job ",
+        f"Attempt {job}.0.1 on delft (batch job ",
+        "It did not complete, and is ended; this counts as a completion failure: delft: ",
+        f"Attempt {job}.0.1 on delft left nothing in the batch system.",
+        "It waits in the queue again, after 0 submission failures and 1 completion failure: delft: ",
+        "Claimed: component 0 on delft.",
+        f"Attempt {job}.0.2 on delft is in the batch system, as job ",
+        f"Attempt {job}.0.2 on delft runs (",
+        "Its user wants it to end.",
+        "It is cancelled, and what is left of it is ended",
+        f"Attempt {job}.0.2 on delft left nothing in the batch system.",
+        "It is cancelled: ",
+    ]
+    left = iter(told)
+    for text in wanted:
+        assert any(line.startswith(text) for line in left), (text, told)
+    (ended,) = [line for line in told if ".0.1 on delft (batch job " in line and " ended, with exit status " in line]
+    assert all(word in ended for word in ("released 20", "started 20", "ended 20"))
+    (found,) = [line for line in told if "was found " in line]
+    assert found.endswith(" was found ended when koalad was back, says its wrapper.")
+    events = fresh("show", job, "--json").document["events"]
+    assert [event["text"] for event in events] == told
+    of_attempts = [event for event in events if event["kind"].startswith("component_")]
+    assert all({"component", "attempt", "cluster"} <= set(event) for event in of_attempts)
+    (event,) = [event for event in events if event["kind"] == "component_ended" and event["attempt"] == 1]
+    assert event["started_at"] <= event["ended_at"]
+    assert event["exit_status"] == 137

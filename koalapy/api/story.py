@@ -1,0 +1,208 @@
+"""A job's story in sentences: every kind of history line as a person says it. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from koalapy.model.identity import AttemptId
+from koalapy.model.job import History
+from koalapy.model.units import Instant, format_instant
+from koalapy.runtime.recovery import found_as
+
+Details = Mapping[str, Any]
+
+
+def sentence(line: History) -> str:
+    """One line; of a kind that a newer koalapy wrote, its own words."""
+    tell = TELLERS.get(line.kind)
+    return " ".join(tell(line).split()) if tell else _plainly(line)
+
+
+# ---- of the job
+
+
+def _submitted(line: History) -> str:
+    return f"Submitted by {line.details.get('owner') or 'its user'}; its request is {line.details.get('type')}."
+
+
+def _cancel_requested(line: History) -> str:
+    forced = ", without waiting for clusters out of reach" if line.details.get("force") else ""
+    return f"Its user wants it to end{forced}."
+
+
+def _claimed(line: History) -> str:
+    clusters = line.details.get("clusters") or {}
+    where = ", ".join(f"component {index} on {cluster}" for index, cluster in clusters.items())
+    return f"Claimed: {where or 'nothing'}."
+
+
+def _released(line: History) -> str:
+    count = line.details.get("processes")
+    return f"All its components are at their barriers and are released, with {count} processes."
+
+
+def _stopping(line: History) -> str:
+    outcome = str(line.details.get("outcome"))
+    return _because(f"{_OUTCOMES.get(outcome, f'It is stopped ({_words(outcome)})')}", line)
+
+
+_OUTCOMES = {
+    "submission_failure": "It could not be claimed, and is given back; this counts as a submission failure",
+    "completion_failure": "It did not complete, and is ended; this counts as a completion failure",
+    "give_back": "It is given back, and nothing is counted",
+    "hold": "It is given back, to be held",
+    "done": "All its components have ended well",
+    "failed": "It has failed, and what is left of it is ended",
+    "cancelled": "It is cancelled, and what is left of it is ended",
+}
+
+
+def _requeued(line: History) -> str:
+    submissions, completions = (line.details.get(f"{kind}_failures", 0) for kind in ("submission", "completion"))
+    place = "It is held" if line.details.get("state") == "held" else "It waits in the queue again"
+    counted = f"after {_many(submissions, 'submission failure')} and {_many(completions, 'completion failure')}"
+    return _because(f"{place}, {counted}", line)
+
+
+def _collected(line: History) -> str:
+    if line.details.get("message"):
+        return _because("Its output could not all be brought", line)
+    return "Its output was brought to its directory."
+
+
+# ---- of an attempt
+
+
+def _put_in(line: History) -> str:
+    batch_id = line.details.get("batch_id")
+    return f"{_attempt(line)} is in the batch system, as job {batch_id}."
+
+
+def _not_put_in(line: History) -> str:
+    return _because(f"{_attempt(line)} could not be submitted", line)
+
+
+def _found(line: History) -> str:
+    found, by = str(line.details.get("found")), str(line.details.get("by"))
+    if found == "ended":
+        return f"{_with_batch_job(line)} was found ended when koalad was back, says its {by}."
+    was = _words(str(line.details.get("was")))
+    return f"{_with_batch_job(line)} was found again when koalad was back: {found_as(by, found)} (it was {was} before)."
+
+
+def _ended(line: History) -> str:
+    status = line.details.get("exit_status")
+    how = "ended well" if not line.details.get("code") else "ended"
+    if line.details.get("state") == "cancelled":
+        how = "was ended, as it was to be"
+    exit_status = "" if status is None else f", with exit status {status}"
+    return _because(f"{_with_batch_job(line)} {how}{exit_status}{_times(line)}", line)
+
+
+def _times(line: History) -> str:
+    """The instants of its way, as far as it came."""
+    told = [
+        f"{what} {format_instant(Instant(line.details[name]))}"
+        for name, what in _INSTANTS.items()
+        if isinstance(line.details.get(name), int)
+    ]
+    return f" ({', '.join(told)})" if told else ""
+
+
+_INSTANTS = {
+    "at_barrier_at": "at its barrier",
+    "released_at": "released",
+    "started_at": "started",
+    "ended_at": "ended",
+}
+
+
+def _cluster_left_out(line: History) -> str:
+    until = line.details.get("until_at")
+    when = f" until {format_instant(Instant(until))}" if isinstance(until, int) else " for a while"
+    return f"The cluster {line.details.get('cluster')} is left out for this job{when}."
+
+
+def _of_attempt(words: str) -> Callable[[History], str]:
+    """`{on}` in the words is the cluster."""
+    return lambda line: _because(f"{_attempt(line)} {words.format(on=line.details.get('cluster'))}", line)
+
+
+def _with_times(words: str) -> Callable[[History], str]:
+    return lambda line: f"{_attempt(line)} {words}{_times(line)}."
+
+
+def _plain(words: str) -> Callable[[History], str]:
+    return lambda line: _because(words, line)
+
+
+TELLERS: dict[str, Callable[[History], str]] = {
+    "job_submitted": _submitted,
+    "job_held": _plain("It is held by its user"),
+    "job_unheld": _plain("Its user let it go: it waits in the queue again"),
+    "cancel_requested": _cancel_requested,
+    "job_claimed": _claimed,
+    "job_released": _released,
+    "job_stopping": _stopping,
+    "job_requeued": _requeued,
+    "job_done": _plain("It is done"),
+    "job_failed": _plain("It failed"),
+    "job_cancelled": _plain("It is cancelled"),
+    "output_collected": _collected,
+    "component_submitted": _put_in,
+    "submission_failed": _not_put_in,
+    "component_found": _found,
+    "component_allocated": _of_attempt("has its processors: its batch job has started"),
+    "component_waiting": _of_attempt("waits"),
+    "component_submitting": _of_attempt("is being submitted"),
+    "component_queued": _of_attempt("is in the batch queue"),
+    "component_at_barrier": _with_times("is at its barrier, and waits for the others"),
+    "component_released": _with_times("has left its barrier"),
+    "component_running": _with_times("runs"),
+    "component_suspended": _of_attempt("is suspended by its batch system"),
+    "component_unknown": _of_attempt("is out of sight: whether it runs is not known until {on} answers"),
+    "component_done": _of_attempt("ended well"),
+    "component_failed": _of_attempt("failed"),
+    "component_cancelled": _of_attempt("was ended"),
+    "component_ended": _ended,
+    "component_gone": _of_attempt("left nothing in the batch system"),
+    "component_left_out": _of_attempt("is optional, and is left out of this try"),
+    "cluster_left_out": _cluster_left_out,
+    "debt_recorded": _of_attempt("cannot be ended while {on} is out of reach; that is owed"),
+    "debt_settled": _of_attempt("was owed, and is ended: nothing of it is left"),
+}
+
+
+# ---- words
+
+
+def _attempt(line: History) -> str:
+    """A line that a former koalapy wrote may name neither attempt nor cluster."""
+    component, number, cluster = (line.details.get(name) for name in ("component", "attempt", "cluster"))
+    who = f"Attempt {AttemptId(line.job, component or 0, number)}" if number else f"Component {component}"
+    return f"{who} on {cluster}" if cluster else who
+
+
+def _with_batch_job(line: History) -> str:
+    batch_id = line.details.get("batch_id")
+    return _attempt(line) + (f" (batch job {batch_id})" if batch_id else "")
+
+
+def _because(text: str, line: History) -> str:
+    """With the reason, and what the batch system said of it."""
+    message, words = line.details.get("message"), line.details.get("words")
+    said = f" The batch system said: {words}" if words and str(words) not in str(message) else ""
+    return f"{text}: {message}{said}" if message else f"{text}.{said}"
+
+
+def _plainly(line: History) -> str:
+    details = ", ".join(f"{_words(name)} {value}" for name, value in line.details.items() if value not in (None, ""))
+    what = _words(line.kind).capitalize()
+    return f"{what}: {details}." if details else f"{what}."
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _many(count: object, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

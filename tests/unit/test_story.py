@@ -1,0 +1,118 @@
+"""A job's story in sentences: no kind of line that the engine writes is shown as a bare code word."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy.api.story import TELLERS, sentence
+from koalapy.model.identity import JobId
+from koalapy.model.job import History, Outcome
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import Instant
+
+ENGINE = Path(__file__).parents[2] / "koalapy"
+_NOTED = re.compile(r"\bnote(?:_component)?\((.*?)\)\n", re.DOTALL)
+AT = Instant(1_700_000_000_000_000)
+ATTEMPT = {"component": 1, "attempt": 2, "cluster": "delft"}
+
+
+def kinds() -> set[str]:
+    """That the engine writes, by its source."""
+    found: set[str] = set()
+    for path in (ENGINE / "engine.py", *(ENGINE / "coallocation").glob("*.py")):
+        for call in _NOTED.findall(path.read_text()):
+            found |= set(re.findall(r'(?<!f)"((?:job|component|cluster|debt|submission|output|cancel)_[a-z_]+)"', call))
+    states = {f"component_{state}" for state in ComponentState}
+    return found | states | {f"job_{state}" for state in JobState if state.final}
+
+
+def told(kind: str, **details: Any) -> str:
+    return sentence(History(job=JobId(7), at=AT, kind=kind, details=details))
+
+
+def test_every_kind_that_the_engine_writes_has_its_sentence() -> None:
+    assert {"job_submitted", "component_found", "component_ended", "cluster_left_out", "debt_settled"} <= kinds()
+    assert kinds() <= set(TELLERS)
+
+
+@pytest.mark.parametrize("kind", sorted(TELLERS))
+@pytest.mark.parametrize("details", [{}, ATTEMPT, {**ATTEMPT, "message": "It was lost.", "code": "lost"}])
+def test_every_sentence_is_one_with_and_without_details(kind: str, details: dict[str, Any]) -> None:
+    """Those of a former koalapy had fewer."""
+    text = told(kind, **details)
+    assert text[0].isupper()
+    assert text.endswith(".")
+    assert "\n" not in text
+    assert "_" not in text
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
+    text = told("job_stopping", outcome=str(outcome), message="delft: It was lost.")
+    assert text.endswith(": delft: It was lost.")
+    assert "(" not in text
+    assert "_" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "details", "text"),
+    [
+        ("job_claimed", {"clusters": {"0": "vu", "1": "delft"}}, "Claimed: component 0 on vu, component 1 on delft."),
+        (
+            "component_submitted",
+            {**ATTEMPT, "batch_id": "41"},
+            "Attempt 7.1.2 on delft is in the batch system, as job 41.",
+        ),
+        (
+            "submission_failed",
+            {**ATTEMPT, "message": "No such queue. Name another.", "words": "qsub: unknown queue"},
+            "Attempt 7.1.2 on delft could not be submitted: No such queue. Name another. "
+            "The batch system said: qsub: unknown queue",
+        ),
+        (
+            "component_found",
+            {**ATTEMPT, "batch_id": "41", "found": "at_barrier", "by": "wrapper", "was": "at_barrier"},
+            "Attempt 7.1.2 on delft (batch job 41) was found again when koalad was back: it stands at its barrier "
+            "(it was at barrier before).",
+        ),
+        (
+            "component_found",
+            {**ATTEMPT, "batch_id": "41", "found": "ended", "by": "batch system", "was": "running"},
+            "Attempt 7.1.2 on delft (batch job 41) was found ended when koalad was back, says its batch system.",
+        ),
+        (
+            "component_ended",
+            {**ATTEMPT, "batch_id": "41", "exit_status": 3, "code": "exit_status", "message": "It ended with 3."}
+            | {"state": "failed", "started_at": AT, "ended_at": AT + 1_500_000},
+            "Attempt 7.1.2 on delft (batch job 41) ended, with exit status 3 (started 2023-11-14T22:13:20.000000Z, "
+            "ended 2023-11-14T22:13:21.500000Z): It ended with 3.",
+        ),
+        (
+            "component_ended",
+            {**ATTEMPT, "exit_status": 0, "state": "done"},
+            "Attempt 7.1.2 on delft ended well, with exit status 0.",
+        ),
+        (
+            "job_requeued",
+            {"state": "waiting", "submission_failures": 1, "completion_failures": 2, "message": "vu: It was lost."},
+            "It waits in the queue again, after 1 submission failure and 2 completion failures: vu: It was lost.",
+        ),
+        ("job_requeued", {"state": "held"}, "It is held, after 0 submission failures and 0 completion failures."),
+        ("cancel_requested", {"force": True}, "Its user wants it to end, without waiting for clusters out of reach."),
+        (
+            "cluster_left_out",
+            {**ATTEMPT, "until_at": AT},
+            "The cluster delft is left out for this job until 2023-11-14T22:13:20.000000Z.",
+        ),
+        ("component_ended", {"component": 1, "exit_status": 0}, "Component 1 ended well, with exit status 0."),
+    ],
+)  # fmt: skip
+def test_sentences(kind: str, details: dict[str, Any], text: str) -> None:
+    assert told(kind, **details) == text
+
+
+def test_a_kind_of_a_newer_koalapy_is_told_in_its_own_words() -> None:
+    assert told("job_lent", site="delft", until=None) == "Job lent: site delft."
+    assert told("job_lent") == "Job lent."
