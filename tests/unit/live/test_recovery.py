@@ -186,3 +186,35 @@ def test_every_attempt_and_every_retry_is_in_the_story(fresh: Any, shell: Callab
     (event,) = [event for event in events if event["kind"] == "component_ended" and event["attempt"] == 1]
     assert event["started_at"] <= event["ended_at"]
     assert event["exit_status"] == 137
+
+
+def test_what_could_not_be_ended_before_is_cleaned_up_and_told(fresh: Any, shell: Callable[..., Document]) -> None:
+    """Cancelled while their cluster was out of reach: one waits for it, the other's user did not."""
+    grid = yaml.safe_load(fresh.grid_file.read_text())
+    delft = grid["clusters"]["delft"]
+    fresh("up")
+    fresh.known()
+    patient, forced = (fresh.submit(shell("sleep 1000", cluster="delft")) for _ in range(2))
+    fresh.until(lambda: all(fresh.job(job)["state"] == "running" for job in (patient, forced)))
+    kill(fresh)
+    fresh.write_grid({**grid, "clusters": {**grid["clusters"], "delft": {**delft, "connect": "command:false"}}})
+    fresh("up")
+    assert fresh("cancel", patient).status == 0
+    assert fresh("cancel", "--force", forced).status == 0
+    assert fresh.end(forced)["state"] == "cancelled"
+    assert fresh.job(patient)["state"] == "stopping"
+    assert f"owed: batch job {fresh.job(forced)['components'][0]['batch_id']}" in fresh("status").out
+    kill(fresh)
+    fresh.write_grid(grid)
+    fresh("up")
+    assert fresh.end(patient)["state"] == "cancelled"
+    fresh.until(lambda: not fresh("status", "--json").document["debts"])
+    found = recovery(fresh)
+    assert (found["jobs"]["stopping"], found["debts"]) == (1, 1)
+    lines = {(line["kind"], line["attempt"]): line["text"] for line in found["lines"]}
+    assert lines["attempt_cancelled", f"{patient}.0.1"].endswith("on delft was cleaned up: nothing of it is left.")
+    assert lines["debt_settled", f"{forced}.0.1"].endswith("was owed, and is ended: nothing of it is left.")
+    assert any("Outbox: " in text and "cancel" in text for text in lines.values())
+    told = story(fresh, forced)
+    assert any(line.startswith(f"Attempt {forced}.0.1 on delft cannot be ended while delft is out") for line in told)
+    assert f"Attempt {forced}.0.1 on delft was owed, and is ended: nothing of it is left." in told
