@@ -134,7 +134,7 @@ class SimKoalad:
         if known is not None:
             self._accept(known)
             return True
-        return self.tell(JobSubmitted(request=request, owner=OWNER, key=key), after=self._made(key))
+        return self.tell(JobSubmitted(request=request, owner=OWNER, key=key), after=self._made(request, key))
 
     def tell(self, *events: Event, after: Callable[[Step], None] | None = None) -> bool:
         """What a user asks for. False if koalad does not take it."""
@@ -147,9 +147,9 @@ class SimKoalad:
     def _stuck(self) -> bool:
         return self.life is not None and self.life.stuck
 
-    def _made(self, key: str) -> Callable[[Step], None]:
+    def _made(self, request: Request, key: str) -> Callable[[Step], None]:
         def after(step: Step) -> None:
-            made = [job.id for job in step.jobs if job.key == key and job.submitted_at == self.now()]
+            made = [job.id for job in step.jobs if job.request is request]
             found = made[0] if made else self.store.job_of_key(OWNER, key)
             if found is not None:
                 self._accept(found)
