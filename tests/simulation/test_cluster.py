@@ -139,7 +139,7 @@ def test_a_job_runs_to_its_end(batch: str) -> None:
     play.forget(koalad)
     assert play.cluster.at_rest
     assert koalad.numbers == list(range(1, len(koalad.numbers) + 1))
-    assert not [path for path in play.cluster.shared.files if TAG in path]
+    assert not [path for path in play.cluster.shared.files if f"/{TAG}/" in path]
 
 
 def test_no_program_starts_before_its_release() -> None:

@@ -230,6 +230,29 @@ class TestCancel:
         gone = said(kcm.handle(T0 + 605 * SECOND, do.Looked(TAG, accounted=lost)))
         assert gone == [Gone(TAG, T0 + 605 * SECOND)]
 
+    def test_of_a_second_start_is_gone_only_when_the_first_surely_is(self) -> None:
+        """The batch system started it again, perhaps for a node that was only cut off: the program may run there."""
+        kcm = running_machine()
+        restarted = report("ended", ending="restarted")
+        assert said(kcm.handle(T0, do.WrapperSaid(TAG, restarted)))[0].ending == "restarted"
+        kcm.handle(T0, do.WrapperLeft(TAG))
+        kcm.handle(T0, Cancel(9, TAG))
+        kcm.handle(T0, do.Revoked(TAG, False))
+        over = listed(ENDED)._replace(restarts=1)
+        for at in (0, 604):
+            assert Gone(TAG, T0 + at * SECOND) not in said(kcm.handle(T0 + at * SECOND, do.Looked(TAG, accounted=over)))
+        assert Gone(TAG, T0 + 605 * SECOND) in said(kcm.handle(T0 + 605 * SECOND, do.Looked(TAG, accounted=over)))
+
+    def test_of_a_second_start_ends_with_the_first_ones_record(self) -> None:
+        kcm = running_machine()
+        kcm.handle(T0, do.WrapperSaid(TAG, report("ended", ending="restarted")))
+        kcm.handle(T0, do.WrapperLeft(TAG))
+        kcm.handle(T0, Cancel(9, TAG))
+        kcm.handle(T0, do.Revoked(TAG, False))
+        sights = {TAG: do.Sight("claimed", report("ended", ending="killed"), 7)}
+        assert said(kcm.handle(T0, do.Inspected([TAG], sights))) == []
+        assert said(kcm.handle(T0, do.Looked(TAG))) == [Gone(TAG, T0)]
+
     @pytest.mark.parametrize(
         "sign",
         [

@@ -9,6 +9,8 @@ from koalapy_adapters.kcm.outbox import Outbox
 from koalapy_adapters.kcm.polling import Pace
 from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
 
+RESTARTED = "restarted"  # the ending that a second start of the wrapper tells, for want of a better one
+
 
 class Stage(enum.Enum):
     """Where an attempt stands on its way into the batch system."""
@@ -81,6 +83,7 @@ class Attempt:
         self.retry = Backoff(SECOND, 30 * SECOND)
         self.tries = 0
         self.doubtful = not batch_id  # more than the one batch job of batch_id may exist
+        self.restarted = False  # the batch system started it again: what it says last is of the last start
         self.error: Optional[Dict[str, Any]] = None
         self.submitted_at = now
         # its wrapper
@@ -114,8 +117,17 @@ class Attempt:
 
     @property
     def over(self) -> bool:
-        """Whether its wrapper, by word or record, said that it has ended."""
+        """Whether its wrapper, by word or record, said that it has ended; or a second start, which knows no better."""
         return self.report is not None and self.report.phase == "ended"
+
+    @property
+    def surely_over(self) -> bool:
+        """Whether the very start that won the claim said that it has ended."""
+        return self.over and self.report is not None and self.report.ending != RESTARTED
+
+    def note(self, status: Optional[JobStatus]) -> None:
+        """How the batch system sees it."""
+        self.restarted = self.restarted or (status is not None and status.restarts > 0)
 
     def due(self) -> Optional[int]:
         """When it wants to be looked at again. Asked at every turn, and of most attempts there is nothing to say."""

@@ -2,7 +2,8 @@
 
 Gone is said when the queue lists no such job, and none that comes late could run the program: the revocation was won,
 the record is there, the batch system itself says that it ended, or there was no sign of it for as long as an orphan
-lives.
+lives. Of a job that the batch system has lost or started twice, it does not know whether the start that won the claim
+has ended: that one's node may be cut off.
 """
 
 from typing import Any, List, Optional
@@ -76,9 +77,9 @@ def begin(core: Core, now: int, attempt: Attempt) -> List[Any]:
     """
     end = attempt.ending = Ending(attempt.looking)
     attempt.retry_at = None
-    end.cancel_at, end.check_at = (now + MARGIN, now) if attempt.over else (now, None)
+    end.cancel_at, end.check_at = (now + MARGIN, now) if attempt.surely_over else (now, None)
     actions: List[Any] = [Revoke(attempt.tag)]
-    if attempt.connected and attempt.stop is not None and not attempt.over:
+    if attempt.connected and attempt.stop is not None and not attempt.surely_over:
         actions.append(Tell(attempt.tag, attempt.stop))
         end.cancel_at = now if attempt.stop.force else now + _grace(core, attempt) + MARGIN
     return actions
@@ -144,7 +145,7 @@ def wrapper_silent(attempt: Attempt, now: int) -> None:
     if end is None:
         return
     end.check_at = now
-    if not attempt.over and end.cancel_at is not None:
+    if not attempt.surely_over and end.cancel_at is not None:
         end.cancel_at = now
 
 
@@ -213,6 +214,8 @@ def _heard(
 ) -> List[Any]:
     end = attempt.ending
     assert end is not None
+    for status in (listed, accounted):
+        attempt.note(status)
     end.check_at = end.check_backoff.after(now)
     end.listed = listed is not None and listed.state != ENDED
     if listed is not None and end.listed:
@@ -247,7 +250,7 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
         return True
     if end.revoked is None and (attempt.doubtful or end.revoke_at is None):
         return False  # until the claim is known, a batch job that comes late could win it
-    if attempt.over or end.over:
+    if attempt.surely_over or (end.over and not attempt.restarted):
         return True
     silent = now - attempt.sign_at
     return not attempt.connected and silent >= core.limits.orphan_timeout + core.limits.grace

@@ -75,6 +75,7 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
 
 def see(core: Core, now: int, attempt: Attempt, status: JobStatus) -> List[Any]:
     """Tell koalad, if it is new, how the batch system sees the attempt."""
+    attempt.note(status)
     attempt.unsettled = attempt.settle_at = None
     attempt.settle_tries = 0
     if status.state != MISSING:

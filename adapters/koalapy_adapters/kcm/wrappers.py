@@ -27,9 +27,12 @@ def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> 
 def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List[Any]:
     """A report, from the wrapper's mouth or its record; only what is new goes on."""
     mapped = _mapped(attempt, report)
-    if mapped is None or mapped == attempt.report or attempt.over:
+    if mapped is None or mapped == attempt.report:
         return []
+    if attempt.over:
+        return _said_better(attempt, mapped)
     attempt.report = mapped
+    _heed_restart(attempt)
     attempt.batch_id = attempt.batch_id or mapped.batch_id
     attempt.sign_at = now
     actions = core.outbox.put(now, mapped) + _answer_release(attempt)
@@ -39,6 +42,19 @@ def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List
     if mapped.phase == AT_BARRIER and attempt.release is not None and attempt.connected:
         actions.append(Tell(attempt.tag, attempt.release))  # before its barrier the wrapper had no use for it
     return actions
+
+
+def _said_better(attempt: Attempt, report: Report) -> List[Any]:
+    """koalad was told of an end already; what the start that won the claim says at its own tells whether it is safe."""
+    if not attempt.surely_over and report.phase == "ended":
+        attempt.report = report
+    return []
+
+
+def _heed_restart(attempt: Attempt) -> None:
+    """A second start spoke: there may even be two batch jobs of this tag."""
+    if attempt.over and not attempt.surely_over:
+        attempt.restarted = attempt.doubtful = True
 
 
 def left(core: Core, now: int, attempt: Attempt) -> List[Any]:
