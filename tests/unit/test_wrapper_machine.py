@@ -9,6 +9,7 @@ from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper.clock import SECOND
 from koalapy_adapters.wrapper.machine import Machine, Settings
+from koalapy_adapters.wrapper.silence import MARGIN, silence
 
 NODES = ["one", "two"]
 PHASES = ["started", "at_barrier", "released", "running", "ended"]
@@ -34,7 +35,7 @@ happenings = st.one_of(
         e.ProcessEnded, nodes, st.integers(0, 10**6), st.sampled_from([0, 0, 0, 3, 137]), st.sampled_from([0, 9])
     ),
     st.builds(e.NodeEmptied, nodes),
-    st.builds(e.NodeLost, nodes),
+    st.builds(e.NodeLost, nodes, st.booleans()),
     st.just(e.Signalled()),
     st.just(e.RelayEntered()),
     st.just(e.RelayLost()),
@@ -253,6 +254,24 @@ def test_processes_that_our_stop_killed_do_not_count_as_killed() -> None:
     world.handle(e.ProcessEnded("two", world.now, 143, 15))
     report = empty(world)
     assert (report.ending, report.exit_status) == ("exited", 3)
+
+
+def test_a_node_that_is_cut_off_is_not_over_before_its_agent_has_ended_of_silence() -> None:
+    world = released()
+    at = world.now
+    world.handle(e.NodeLost("one", sure=False))
+    world.handle(e.NodeEmptied("two"))
+    assert world.of(e.StopNodes) == [e.StopNodes(SETTINGS.grace)]
+    over = at + silence(SETTINGS.orphan_timeout) + SETTINGS.grace + MARGIN
+    world.pass_time(over + SECOND)
+    assert world.at(e.WriteRecord)[0] == over
+    assert world.of(e.WriteRecord)[0].report.ending == "killed"
+
+
+def test_a_node_that_was_cut_off_before_its_release_has_nothing_to_end() -> None:
+    world = ready()
+    world.handle(e.NodeLost("one", sure=False))
+    assert empty(world).ending == "killed"
 
 
 def test_it_is_an_orphan_only_without_both() -> None:

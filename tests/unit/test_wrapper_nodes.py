@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,35 @@ def test_when_the_wrapper_is_killed_nothing_survives_on_any_node(
     await_that(lambda: processes(str(attempt.path).encode()) == [])
 
 
+def test_an_agent_that_is_cut_off_ends_its_program_by_itself(
+    world: Any, await_that: Await, processes: Processes
+) -> None:
+    """Its line to the wrapper is there, but nothing comes through, as where a network is cut."""
+    relay, attempt = start(world, at_work("exec sleep 600"), orphan_timeout=3.0)
+    relay.release(attempt)
+    await_that(lambda: written(attempt) == 5)
+    far = int((attempt.path / "work/pid.three.4").read_text())
+    launcher = _parent(_parent(_parent(far)))
+    (line,) = (pid for pid in _children(launcher) if _name(pid) == "tee")
+    os.kill(line, signal.SIGSTOP)
+    await_that(lambda: not Path(f"/proc/{far}").exists())
+    attempt.wait()
+    assert attempt.record()["ending"] == "killed"
+    await_that(lambda: processes(str(attempt.path).encode()) == [])
+
+
+def test_a_job_that_was_suspended_for_longer_than_any_silence_goes_on(world: Any, await_that: Await) -> None:
+    relay, attempt = start(world, at_work("until [ -e go ]; do sleep 0.1; done"), orphan_timeout=2.0)
+    relay.release(attempt)
+    await_that(lambda: written(attempt) == 5)
+    os.killpg(attempt.wrapper.pid, signal.SIGSTOP)
+    time.sleep(4)  # nothing tells that it is long enough
+    os.killpg(attempt.wrapper.pid, signal.SIGCONT)
+    attempt.stage("go", "")
+    attempt.wait()
+    assert (attempt.record()["ending"], attempt.record()["exit_status"]) == ("exited", 0), attempt.record()
+
+
 def test_a_launcher_that_fails_is_told_with_the_nodes_name(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("exit 0", batch="nodes", hosts="one:1 two:1", processors=2)
     attempt.start(SLURMD_NODENAME="one", SLURM_TEST_LAUNCHER="echo no such node >&2; exit 3")
@@ -156,6 +186,14 @@ def test_every_agent_has_a_private_directory_and_removes_it(world: Any) -> None:
     sockets = {Path(attempt.output(rank).strip()) for rank in range(3)}
     assert len(sockets) == 3
     assert not any(path.parent.exists() for path in sockets)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def _parent(pid: int) -> int:

@@ -2,7 +2,7 @@
 
 On the wrapper's own node it is a fork of the wrapper; on the others `main` is started by the batch system's launcher.
 It obeys the messages on its standard input (prepare, release, stop, key); end of file there means that the wrapper is
-gone, and ends the program.
+gone, and ends the program; so does, on another node, silence.
 """
 
 import os
@@ -60,6 +60,8 @@ class Agent:
         self._kill_at: Optional[int] = None
         self._grace = ORPHAN_GRACE
         self._wrapper_gone = False
+        self._silence: Optional[int] = None  # after which the wrapper counts as gone
+        self._heard_at = clock.now()
 
     def run(self) -> int:
         noticed = signals.pipe()
@@ -67,7 +69,9 @@ class Agent:
         os.set_blocking(self._commands, False)
         self._selector.register(self._commands, selectors.EVENT_READ, self._on_commands)
         while not self._done():
-            turn(self._selector, self._timeout())
+            timeout, began = self._timeout(), clock.now()
+            turn(self._selector, timeout)
+            self._forgive(began, timeout)
             self._advance()
         self._server.close()
         return 0
@@ -84,6 +88,7 @@ class Agent:
         if not data:
             self._lose_wrapper()
             return
+        self._heard_at = clock.now()
         for text in self._reader.feed(data):
             self._obey(lines.read(text))
 
@@ -107,6 +112,7 @@ class Agent:
             environment = nodename.localized(environment, os.environ)
         environment["KOALA_SOCKET"] = self._server.path
         self._grace = message["grace"]
+        self._silence = message["silence"] if message["elsewhere"] else None
         plan = Plan(message["attempt"], message["executable"], message["arguments"], environment, processes, offset)
         try:
             self._prepared = Prepared(plan)
@@ -147,6 +153,18 @@ class Agent:
         if not self._over:
             self._stop(self._grace)
 
+    def _forgive(self, began: int, timeout: Optional[float]) -> None:
+        """While this job itself was suspended nobody could be heard."""
+        now = clock.now()
+        if timeout is not None and now > began + clock.microseconds(timeout) + clock.SECOND:
+            self._heard_at = now
+
+    def _silent_at(self) -> Optional[int]:
+        """When the wrapper counts as gone, if nothing is heard of it."""
+        if self._silence is None or self._wrapper_gone:
+            return None
+        return self._heard_at + self._silence
+
     # ---- the processes' end ------------------------------------------------------------------------------------------
 
     def _on_signals(self, numbers: bytes) -> None:
@@ -156,6 +174,9 @@ class Agent:
                 self._stop(self._grace)
 
     def _advance(self) -> None:
+        silent_at = self._silent_at()
+        if silent_at is not None and clock.now() >= silent_at:
+            self._lose_wrapper()
         for pid, status in descendants.reap():
             if pid in self._pids:
                 self._report_end(self._pids.pop(pid), status)
@@ -183,9 +204,9 @@ class Agent:
     def _timeout(self) -> Optional[float]:
         if self._sweeping and not self._over:
             return _AGAIN / clock.SECOND
-        if self._kill_at is not None and not self._over:
-            return max(0, self._kill_at - clock.now()) / clock.SECOND
-        return None
+        times = [self._kill_at if not self._over else None, self._silent_at()]
+        due = min((time for time in times if time is not None), default=None)
+        return None if due is None else max(0, due - clock.now()) / clock.SECOND
 
     def _say(self, said: str, **details: Any) -> None:
         details["said"] = said

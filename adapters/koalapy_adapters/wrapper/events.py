@@ -85,9 +85,10 @@ class NodeEmptied(NamedTuple):
 
 
 class NodeLost(NamedTuple):
-    """The node's agent has ended without having been asked."""
+    """The node's agent has ended without having been asked. `sure`: and nothing that it started lives."""
 
     node: str
+    sure: bool = True
 
 
 class Signalled(NamedTuple):

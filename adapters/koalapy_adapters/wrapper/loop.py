@@ -16,6 +16,7 @@ from koalapy_adapters.wrapper.nodes import Heard, Nodes
 from koalapy_adapters.wrapper.program import Attempt, write_hosts
 from koalapy_adapters.wrapper.relay import Callbacks, Relay
 from koalapy_adapters.wrapper.shared import RelayFound, Shared
+from koalapy_adapters.wrapper.silence import between_words, silence
 from koalapy_adapters.wrapper.turns import turn
 
 Json = Dict[str, Any]
@@ -47,6 +48,8 @@ class Loop:
         self._environment: Dict[str, str] = {}
         self._executable = ""
         self._heartbeat_at: Optional[int] = clock.now()
+        self._orphan_timeout = attempt.settings(batch_id).orphan_timeout
+        self._speak_at = clock.now()
         self._exit_status: Optional[int] = None
 
     def run(self) -> int:
@@ -100,6 +103,9 @@ class Loop:
         if self._heartbeat_at is not None and now >= self._heartbeat_at:
             self._heartbeat_at = None  # the next is due after this one's answer
             self._shared.touch_heartbeat()
+        if now >= self._speak_at:
+            self._speak_at = now + between_words(self._orphan_timeout)
+            self.nodes.speak()
         if self.nodes.sweeping:
             self.nodes.sweep([self._capture.pid] if self._capture else [])
         due = self._machine.next_wakeup()
@@ -108,7 +114,7 @@ class Loop:
 
     def _timeout(self) -> Optional[float]:
         now = clock.now()
-        times = [self._machine.next_wakeup(), self.relay.next_wakeup(), self._heartbeat_at]
+        times = [self._machine.next_wakeup(), self.relay.next_wakeup(), self._heartbeat_at, self._speak_at]
         times.append(now + _SOON if self.nodes.sweeping else None)
         if self._exit_status is not None:
             return 0
@@ -157,7 +163,7 @@ class Loop:
 
     def _on_agent(self, said: Any) -> None:
         if not isinstance(said, Heard):
-            self.handle(events.NodeLost(said.node))
+            self.handle(events.NodeLost(said.node, said.sure))
             return
         message = said.message
         if message["said"] == "put":
@@ -216,6 +222,7 @@ class Loop:
             "arguments": self._attempt.program["arguments"],
             "environment": self._environment,
             "grace": clock.microseconds(self._attempt.program["grace"]),
+            "silence": silence(self._orphan_timeout),
             "relay": self._relay_addresses,
         }
         self.nodes.prepare(message, self._allocation.shares)

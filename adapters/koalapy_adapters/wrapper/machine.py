@@ -12,6 +12,7 @@ from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper import reasons
 from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.wrapper.silence import MARGIN, silence
 
 STARTED, AT_BARRIER, RELEASED, RUNNING, ENDED = "started", "at_barrier", "released", "running", "ended"
 
@@ -40,7 +41,7 @@ class Machine:
     def __init__(self, settings: Settings, now: int) -> None:
         self._settings = settings
         self._report = Report(settings.tag, settings.batch_id, STARTED, [])
-        self._nodes: Dict[str, str] = {}  # those that run processes: waiting, ready, started or over
+        self._nodes: Dict[str, str] = {}  # those that run processes: waiting, ready, started, cut off or over
         self._claimed = False
         self._captured = False
         self._relay = False
@@ -48,6 +49,7 @@ class Machine:
         self._contact = now  # with the relay or the shared directory
         self._last_end: Optional[int] = None
         self._stopping_until: Optional[int] = None
+        self._silent_until: Optional[int] = None  # when the agents that are cut off have ended their processes
         self._abandoned = False
         self._final: Optional[Report] = None
         self._only_if_none = False
@@ -145,6 +147,9 @@ class Machine:
             return []
         began = self._nodes[event.node] != "waiting"
         self._nodes[event.node] = "over"
+        if not event.sure and self._report.released_at is not None:
+            self._nodes[event.node] = "cut off"
+            self._silent_until = now + silence(self._settings.orphan_timeout) + self._settings.grace + MARGIN
         if not began:
             return self._end(now, "failed", 0, reasons.agent_not_started(event.node))
         return self._end(now, "killed", self._settings.grace, reasons.agent_lost(event.node))
@@ -263,8 +268,10 @@ class Machine:
         if self._final is not None:
             return self._final_deadlines()
         due: List[Any] = []
+        if self._silent_until is not None:
+            due.append((self._silent_until, self._fall_silent))
         if self._stopping_until is not None:
-            return [(self._stopping_until, self._abandon)]
+            return [*due, (self._stopping_until, self._abandon)]
         if self._report.phase == STARTED:
             start = max(self._settings.barrier_timeout, START_AT_LEAST)
             due.append((self._began + start, self._too_slow))
@@ -310,9 +317,14 @@ class Machine:
         """Agents that do not answer are killed; those that even then do not end (a hung disk) are left behind."""
         self._stopping_until = now + STOP_MARGIN
         if self._abandoned:
-            self._nodes = dict.fromkeys(self._nodes, "over")
+            self._nodes = {name: stage if stage == "cut off" else "over" for name, stage in self._nodes.items()}
         self._abandoned = True
         return [e.AbandonNodes()]
+
+    def _fall_silent(self, now: int) -> List[Any]:
+        self._silent_until = None
+        self._nodes = {name: "over" if stage == "cut off" else stage for name, stage in self._nodes.items()}
+        return []
 
     def _say_unrecorded(self, now: int) -> List[Any]:
         return self._settle()

@@ -22,9 +22,10 @@ class Heard(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """An agent ended, or its launcher did."""
+    """An agent ended, or its launcher did: then it is not `sure` that nothing of the program lives on that node."""
 
     node: str
+    sure: bool
 
 
 class Nodes:
@@ -58,6 +59,12 @@ class Nodes:
         """To every agent that listens."""
         for channel in self._channels:
             channel.commands.write(lines.line(message))
+
+    def speak(self) -> None:
+        """A word to the agents of other nodes, who take silence for our end."""
+        for channel in self._channels:
+            if not channel.forked:
+                channel.commands.write(lines.line({"do": "hear"}))
 
     @property
     def sweeping(self) -> bool:
@@ -105,14 +112,14 @@ class Nodes:
             if piece.node >= len(channel.names):
                 continue
             name = channel.names[piece.node]
-            self._tell(Lost(name) if piece.message.get("said") == "lost" else Heard(name, piece.message))
+            self._tell(Lost(name, True) if piece.message.get("said") == "lost" else Heard(name, piece.message))
         if channel.ended:
             channel.ended = False
             self._selector.unregister(channel.answers)
 
     def _lose(self, channel: "_Channel") -> None:
         for name in channel.own:
-            self._tell(Lost(name))
+            self._tell(Lost(name, channel.forked))
 
 
 class _Channel:
