@@ -6,7 +6,7 @@ import time
 import paramiko
 
 from koalapy.testgrid import layout, state
-from koalapy.testgrid.containers import Containers
+from koalapy.testgrid.containers import Containers, Executed
 from koalapy.testgrid.errors import ContainersError
 from koalapy.testgrid.layout import Cluster
 from koalapy.testgrid.repair import on_each
@@ -38,8 +38,7 @@ def log_in(host_keys: dict[str, str]) -> None:
 
 
 def _run_job(containers: Containers, cluster: Cluster, deadline: float, timeout_s: float) -> None:
-    argv = ["timeout", str(TRY_TIMEOUT_S), "/opt/testgrid/try-job"]
-    status, output = containers.exec(cluster.name, argv, layout.USER)
+    status, output = _try_job(containers, cluster)
     while status != 0:
         if time.monotonic() > deadline:
             raise ContainersError(
@@ -48,7 +47,13 @@ def _run_job(containers: Containers, cluster: Cluster, deadline: float, timeout_
                 f"Look at 'docker logs {layout.container_name(cluster.name)}', then 'koala testgrid down' and 'up'.",
             )
         time.sleep(PAUSE_S)
-        status, output = containers.exec(cluster.name, argv, layout.USER)
+        status, output = _try_job(containers, cluster)
+
+
+def _try_job(containers: Containers, cluster: Cluster) -> Executed:
+    """Over all nodes, also those that the batch system has taken out because of what happened there before."""
+    containers.exec(cluster.name, ["/opt/testgrid/resume"])
+    return containers.exec(cluster.name, ["timeout", str(TRY_TIMEOUT_S), "/opt/testgrid/try-job"], layout.USER)
 
 
 def _exchange_keys(containers: Containers, head: str, public: str) -> tuple[str, str]:
@@ -57,7 +62,9 @@ def _exchange_keys(containers: Containers, head: str, public: str) -> tuple[str,
         until [ -e /etc/ssh/testgrid_keys ] && [ -e /etc/ssh/ssh_host_ed25519_key.pub ]; do sleep 0.1; done
         grep -qxF "$0" /etc/ssh/testgrid_keys || echo "$0" >>/etc/ssh/testgrid_keys
         cat /etc/ssh/ssh_host_ed25519_key.pub"""
-    line = containers.check(head, ["timeout", "60", "bash", "-c", script, public])
+    line = ""
+    while not line:  # under load the engine may lose the output of a command that is over in no time
+        line = containers.check(head, ["timeout", "60", "bash", "-c", script, public])
     kind, key = line.split()[:2]
     return containers.address(head), f"{kind} {key}"
 

@@ -1,8 +1,12 @@
 """How each fault is injected and mended. What injects returns when the fault has done its worst."""
 
+import time
+
 from _faults.koalad import Koalad
 from _faults.scene import Scene
 from koalapy.testgrid import faults, layout
+
+TEMPTATION_S = 20
 
 
 def kill_koalad(scene: Scene) -> None:
@@ -74,12 +78,14 @@ def kill_slurmd(scene: Scene) -> None:
     scene.node = scene.hosts()[0]
     scene.koalad.containers.kill_process(scene.node, "slurmd")
     _given_up(scene)
+    _tempt(scene)
 
 
 def kill_execd(scene: Scene) -> None:
     scene.node = scene.hosts()[0]
     scene.koalad.containers.kill_process(scene.node, "sge_execd")
     _given_up(scene)
+    _tempt(scene)
 
 
 def start_node(scene: Scene) -> None:
@@ -105,9 +111,13 @@ def plug_head(scene: Scene) -> None:
 
 
 def unplug_node(scene: Scene) -> None:
-    scene.node = scene.hosts()[0]
-    scene.koalad.containers.disconnect(scene.node)
-    _given_up(scene)
+    """The wrapper's: its program runs on, while the batch system already counts it as lost."""
+    _unplug(scene, scene.hosts()[0])
+
+
+def unplug_other_node(scene: Scene) -> None:
+    """The wrapper is well, and cannot tell the agent there to stop."""
+    _unplug(scene, scene.hosts()[1])
 
 
 def plug_node(scene: Scene) -> None:
@@ -118,6 +128,7 @@ def kill_node(scene: Scene) -> None:
     scene.node = scene.hosts()[0]
     scene.koalad.containers.kill(scene.node)
     _given_up(scene)
+    _tempt(scene)
 
 
 def revive_node(scene: Scene) -> None:
@@ -159,6 +170,13 @@ def rerun(scene: Scene) -> None:
     testgrid.check(scene.cluster, ["qmod", "-f", "-rj", batch_id], "root")
 
 
+def _unplug(scene: Scene, node: str) -> None:
+    scene.node = node
+    scene.koalad.containers.disconnect(node)
+    _given_up(scene)
+    _tempt(scene)
+
+
 def _nodes(cluster: str) -> tuple[str, ...]:
     return next(each.nodes for each in layout.CLUSTERS if each.name == cluster)
 
@@ -176,6 +194,16 @@ def _unreachable(koalad: Koalad, cluster: str) -> None:
 def _given_up(scene: Scene) -> None:
     """Until the batch system itself counts the node as lost."""
     scene.koalad.until(lambda: _is_lost(scene), f"{scene.cluster} gives up {scene.node}")
+
+
+def _tempt(scene: Scene) -> None:
+    """Time enough for koalad to start another try, if it thinks that it may."""
+    deadline = time.monotonic() + TEMPTATION_S
+    scene.koalad.until(lambda: time.monotonic() > deadline or _tries(scene) > 1, "time passes")
+
+
+def _tries(scene: Scene) -> int:
+    return max(each["attempt"] for each in scene.koalad.job(scene.job)["components"])
 
 
 def _is_lost(scene: Scene) -> bool:

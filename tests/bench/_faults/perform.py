@@ -16,7 +16,7 @@ from _faults.scene import Scene
 from _faults.table import Row
 from koalapy.testgrid import Running, layout
 
-PATIENCE_S = 240.0
+PATIENCE_S = 420.0
 Document = dict[str, Any]
 
 

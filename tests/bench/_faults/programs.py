@@ -12,6 +12,7 @@ from koalapy.testgrid import Running, layout, repair
 
 PLACE = "/var/tmp/koala-evidence"
 BEAT_S = 0.25
+_ALL = "that-is-all"
 
 _PROGRAM = f"""
 attempt=$(basename "$(dirname "$KOALA_HOSTS")")
@@ -50,14 +51,8 @@ class Process(NamedTuple):
 
 def evidence(testgrid: Running) -> list[Process]:
     """What all programs have written by now, on all nodes; every node must run."""
-    command = ["bash", "-c", f"cat {PLACE}/* 2>/dev/null || true"]
-    texts = repair.on_each(_nodes(), lambda node: testgrid.containers.check(node, command))
+    texts = repair.on_each(_nodes(), lambda node: _written(testgrid, node))
     return _processes([line.split() for text in texts for line in text.splitlines()])
-
-
-def forget(testgrid: Running) -> None:
-    """Remove what programs have written."""
-    repair.on_each(_nodes(), lambda node: testgrid.containers.check(node, ["rm", "-rf", PLACE]))
 
 
 def alive(testgrid: Running) -> list[str]:
@@ -65,6 +60,16 @@ def alive(testgrid: Running) -> list[str]:
     command = ["pgrep", "--full", "--uid", layout.USER, PLACE]
     found = repair.on_each(_nodes(), lambda node: testgrid.containers.exec(node, command)[0] == 0)
     return [node for node, there in zip(_nodes(), found, strict=True) if there]
+
+
+def _written(testgrid: Running, node: str) -> str:
+    """All of it: under load the engine may lose the output of a command that is over in no time."""
+    command = ["bash", "-c", f"cat {PLACE}/* 2>/dev/null; echo {_ALL}"]
+    for _ in range(5):
+        text = testgrid.containers.check(node, command)
+        if text.endswith(f"{_ALL}\n"):
+            return text.removesuffix(f"{_ALL}\n")
+    raise AssertionError(f"what programs wrote on {node} cannot be read")
 
 
 def _nodes() -> list[str]:

@@ -73,7 +73,15 @@ ROWS = (
         b.kill_qmaster,
         b.start_grid_engine,
     ),
-    Row("slurmd", "kill -9 of a slurmd, until its node is down", "running", "alpha", b.kill_slurmd, b.start_node),
+    Row(
+        "slurmd",
+        "kill -9 of a slurmd, until its node is down",
+        "running",
+        "alpha",
+        b.kill_slurmd,
+        b.start_node,
+        seconds=60,
+    ),
     Row(
         "sge_execd",
         "kill -9 of an sge_execd, until its node is unheard",
@@ -81,6 +89,7 @@ ROWS = (
         "gamma",
         b.kill_execd,
         b.start_node,
+        seconds=60,
     ),
     Row("head-paused", "head node paused, then resumed", "running", "gamma", b.pause_head, b.resume_head, quick=True),
     Row(
@@ -112,6 +121,24 @@ ROWS = (
         seconds=60,
     ),
     Row(
+        "network-other-node",
+        "network cut off a compute node that is not the wrapper's, until the batch system gives it up",
+        "running",
+        "alpha",
+        b.unplug_other_node,
+        b.plug_node,
+        seconds=100,
+    ),
+    Row(
+        "network-other-node-sge",
+        "network cut off a compute node that is not the wrapper's, until the batch system gives it up",
+        "running",
+        "gamma",
+        b.unplug_other_node,
+        b.plug_node,
+        seconds=100,
+    ),
+    Row(
         "disk-full",
         "shared directory full, then freed",
         "running",
@@ -132,7 +159,7 @@ ROWS = (
     Row("scancel", "administrator's scancel", "running", "alpha", b.scancel, quick=True),
     Row("qdel", "administrator's qdel", "running", "gamma", b.qdel),
     Row("requeue", "requeue by Slurm, forced (scontrol)", "running", "alpha", b.requeue),
-    Row("rerun", "rerun by Grid Engine, forced (qmod -f -rj)", "running", "gamma", b.rerun, quick=True),
+    Row("rerun", "rerun by Grid Engine, forced (qmod -f -rj)", "running", "gamma", b.rerun),
     Row(
         "node-lost",
         "a compute node loses its power, and comes back",
