@@ -112,6 +112,10 @@ class Engine:
     def records(self) -> Records:
         return self._records
 
+    @property
+    def queue(self) -> WaitQueue:
+        return self._queue
+
     # ---- events from users; each handler says whether the scheduling pass must look again
 
     def _on_submitted(self, now: Instant, event: JobSubmitted) -> bool:
@@ -297,7 +301,7 @@ class Engine:
         views = self.views(now)
         known = self._room_of
         if known is None or known[0] != self._information.availability:
-            room = Room(views) if known is None else known[1].renewed(views)
+            room = Room(views, known[1] if known is not None else None)
             known = self._room_of = self._information.availability, room
         return known[1]
 

@@ -4,7 +4,7 @@ from koalapy.broker.broker import Allocation, PolicyFailed, place_in
 from koalapy.broker.room import Room
 from koalapy.broker.shape import Shape
 from koalapy.model.request import Request
-from koalapy.policies.placement import PlacementPolicy
+from koalapy.policies.placement import FIND_ROOM_APART, PlacementPolicy
 
 _MANY = 100_000  # shapes; then they are forgotten
 
@@ -17,7 +17,8 @@ class Answers:
         self._room: Room | None = None
         self._refused: dict[tuple[Shape, frozenset[str]], None] = {}
         self._sizes: dict[str, int] = {}
-        self._empty: Room | None = None
+        self._noticed: object = None  # the sizes of the room that was last noticed
+        self._empty: Room | None = None  # that room, if nobody were there
         self._fits: dict[Shape, bool] = {}
 
     def place(
@@ -36,25 +37,25 @@ class Answers:
     def never_fits(self, request: Request, shape: Shape, room: Room) -> bool:
         """Whether the job does not fit even on idle clusters. False while one that might take it cannot be asked."""
         named = {component.cluster for component in shape.components}
-        if any(view.trouble or view.state is None for view in room.views if None in named or view.name in named):
+        if room.troubled and (None in named or not room.troubled.isdisjoint(named)):
             return False
-        self._notice(room)
+        empty = self._notice(room)
         fits = self._fits.get(shape)
         if fits is None:
-            fits = self._fits[shape] = self._fits_on_idle(request, room, None in named)
+            fits = self._fits[shape] = self._fits_in(empty, request, named)
         return not fits
 
-    def _fits_on_idle(self, request: Request, room: Room, everywhere: bool) -> bool:
-        if not everywhere:
-            return place_in(request, room.emptied(), self._policy) is not None
-        if self._empty is None:
-            self._empty = room.emptied()
-        return place_in(request, self._empty, self._policy) is not None
+    def _fits_in(self, empty: Room, request: Request, named: set[str | None]) -> bool:
+        if self._policy in FIND_ROOM_APART and named == {None} and empty.has_clusters_apart(request):
+            return True
+        return place_in(request, empty, self._policy) is not None
 
-    def _notice(self, room: Room) -> None:
-        """A cluster of another size makes other answers."""
-        sizes = {name: view.total for name, view in room.usable.items()}
-        changed = any(self._sizes.get(name) != total for name, total in sizes.items())
-        if changed or len(self._fits) > _MANY:
+    def _notice(self, room: Room) -> Room:
+        """The room, if nobody were there. A cluster of another size makes other answers."""
+        if self._empty is None or room.sizes is not self._noticed:
+            self._noticed, self._empty = room.sizes, room.emptied()
+            sizes = {name: view.total for name, view in room.usable.items()}
+            if len(self._fits) > _MANY or any(self._sizes.get(name) != total for name, total in sizes.items()):
+                self._fits = {}
             self._sizes |= sizes
-            self._fits, self._empty = {}, None
+        return self._empty

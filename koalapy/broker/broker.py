@@ -77,11 +77,10 @@ def _place_within(
         left[view.name] = idle - processors_taken(component, view.settings)
         placed[index] = view.name
     free = {index: component for index, component in components.items() if component.cluster is None}
-    return _ask(free, room, _offers(room, left), policy, placed) if free else placed
+    return _ask(free, room, left, policy, placed) if free else placed
 
 
 def _offers(room: Room, left: dict[str, int]) -> tuple[Offer, ...]:
-    """`left`: what named components have left on the clusters that they use."""
     if not left:
         return room.offers
     return tuple(
@@ -92,14 +91,15 @@ def _offers(room: Room, left: dict[str, int]) -> tuple[Offer, ...]:
 def _ask(
     components: dict[int, ComponentRequest],
     room: Room,
-    offers: tuple[Offer, ...],
+    left: dict[str, int],
     policy: PlacementPolicy,
     placed: dict[int, str],
 ) -> dict[int, str] | PolicyFailed | None:
+    """`left`: what named components have left on the clusters that they use."""
     wishes = tuple(Wish(index, each.processors, room.demand(each)) for index, each in components.items())
     try:
-        answer = policy(wishes, offers)
-        problem = None if answer is None else _problem(answer, wishes, offers)
+        answer = policy(wishes, _offers(room, left))
+        problem = None if answer is None else _problem(answer, wishes, room.idle | left)
     except Exception as error:
         problem, answer = f"it raised {type(error).__name__}: {error}", None
     if problem:
@@ -108,15 +108,14 @@ def _ask(
     return None if answer is None else placed | dict(answer)
 
 
-def _problem(answer: Placement, wishes: Sequence[Wish], offers: Sequence[Offer]) -> str | None:
+def _problem(answer: Placement, wishes: Sequence[Wish], idle: dict[str, int]) -> str | None:
     """What is wrong with a policy's answer: it must place every wish where there is room."""
-    idle = {offer.cluster: offer.idle for offer in offers}
     for each in wishes:
         cluster = answer.get(each.index)
         if cluster is None or cluster not in each.demand:
             return f"component {each.index} cannot go to {cluster}"
         idle[cluster] -= each.demand[cluster]
-    overfull = [cluster for cluster, left in idle.items() if left < 0]
+    overfull = [answer[each.index] for each in wishes if idle[answer[each.index]] < 0]
     return f"{overfull[0]} has not so many idle processors" if overfull else None
 
 

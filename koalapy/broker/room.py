@@ -10,8 +10,6 @@ from koalapy.information.promises import processors_taken
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.policies.placement import Offer
 
-_Demands = dict[tuple[int, int | None, bool], Mapping[str, int]]
-
 
 class Room:
     """What can be used of it: clusters without trouble. It never changes; `after` gives the room that is left.
@@ -20,14 +18,18 @@ class Room:
     None where they cannot be used now.
     """
 
-    def __init__(self, views: Iterable[View], demands: _Demands | None = None) -> None:
+    def __init__(self, views: Iterable[View], like: "Room | None" = None) -> None:
+        """`like`: another room of the same clusters, whose findings hold here too if all sizes are the same."""
         self.views = tuple(views)
         self.usable = {view.name: view for view in self.views if view.trouble is None}
+        self.troubled = frozenset(view.name for view in self.views if view.trouble is not None)
         self.idle = {name: view.idle for name, view in self.usable.items()}
         self.most_idle = max(self.idle.values(), default=0)
         self.most_backlog = max(map(backlog_left, self.usable.values()), default=0)
         self.sizes = tuple((view.name, view.total if view.trouble is None else None) for view in self.views)
-        self._demands: _Demands = {} if demands is None else demands
+        self._demands: dict[tuple[int, int | None, bool], Mapping[str, int]] = {}
+        if like is not None and like.sizes == self.sizes:
+            self.sizes, self._demands = like.sizes, like._demands
         self._offers: tuple[Offer, ...] = ()
         self._slots: dict[int, int] = {}
         self._networks: list[Room] | None = None
@@ -62,6 +64,15 @@ class Room:
             self._networks = self._by_network()
         return self._networks
 
+    def has_clusters_apart(self, request: Request) -> bool:
+        """Whether there is surely a cluster of its own for each component, if nobody were there and none is named."""
+        for network in self.networks(request):
+            clusters = len(network.usable)
+            too_small = sum(clusters - len(network.demand(component)) for component in request.components)
+            if clusters - too_small >= len(request.components):
+                return True
+        return False
+
     def without(self, clusters: Collection[str]) -> "Room":
         return Room(view for view in self.views if view.name not in clusters) if clusters else self
 
@@ -71,14 +82,7 @@ class Room:
         for cluster, component in zip(allocation, request.components, strict=True):
             if cluster is not None:
                 taken[cluster] = taken.get(cluster, 0) + processors_taken(component, self.usable[cluster].settings)
-        return Room([_less(view, taken.get(view.name, 0)) for view in self.views], self._demands)
-
-    def renewed(self, views: Iterable[View]) -> "Room":
-        """The room of another moment."""
-        room = Room(views)
-        if room.sizes == self.sizes:
-            room._demands = self._demands
-        return room
+        return Room((_less(view, taken.get(view.name, 0)) for view in self.views), self)
 
     def emptied(self) -> "Room":
         """If nobody were on the clusters."""

@@ -5,6 +5,7 @@ A placement policy is `(wishes, offers) -> {component index: cluster} | None`; N
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,12 @@ def worst_fit(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | No
     idle processors), else to the head of Y (those with one), else the job cannot be placed.
     """
 
-    emptiest_first = [offer.cluster for offer in sorted(offers, key=lambda offer: -offer.idle)]
+    emptiest_first = sorted(offers, key=attrgetter("idle"), reverse=True)
 
     def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
-        yield (cluster for cluster in emptiest_first if cluster not in used)  # what is unused stays as idle as it was
+        yield (
+            each.cluster for each in emptiest_first if each.cluster not in used
+        )  # what is unused stays as idle as it was
         yield sorted((cluster for cluster in idle if cluster in used), key=lambda cluster: -idle[cluster])
 
     return _greedily(wishes, offers, candidates)
@@ -89,3 +92,7 @@ def _first_head_that_fits(wish: Wish, idle: Mapping[str, int], lists: Iterable[I
         if head is not None and wish.demand[head] <= idle[head]:
             return head
     return None
+
+
+# These place every job whose components could each have an idle cluster of their own, whatever else is idle.
+FIND_ROOM_APART: tuple[PlacementPolicy, ...] = (worst_fit, cluster_minimisation, best_fit)

@@ -5,11 +5,13 @@ they lead to the very same decisions, so that `handle` can be timed with nothing
 """
 
 import heapq
-from collections import deque
+import re
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+from typing import Any
 
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
@@ -49,8 +51,8 @@ CUT = Reason("cut", "transient", "The connection was lost.", "")
 Tape = list[tuple[Instant, Event]]
 
 
-def settings(clusters: int = CLUSTERS) -> Settings:
-    return Settings(clusters=tuple(ClusterSettings(name=f"c{n:03}", batch="slurm") for n in range(clusters)))
+def settings(clusters: int = CLUSTERS, **fields: Any) -> Settings:
+    return Settings(clusters=tuple(ClusterSettings(name=f"c{n:03}", batch="slurm") for n in range(clusters)), **fields)
 
 
 def engine_of(chosen: Settings, snapshot: Snapshot | None = None) -> Engine:
@@ -66,6 +68,7 @@ def request(dice: Random, clusters: int = CLUSTERS, components: int | None = Non
         components=tuple(wanted),
         priority=dice.choice((10, 10, 10, 5)),
         when_busy=WhenBusy.QUEUE if len(wanted) == 1 else WhenBusy.WAIT,
+        stage_in=("poisson.py",),
         directory="/home/koala",
     )
 
@@ -79,6 +82,17 @@ def _component(dice: Random, clusters: int, named: float) -> ComponentRequest:
 def record(jobs: int, seed: int) -> Tape:
     """Everything that an engine is told until the last of so many jobs is over."""
     return _Play(jobs, Random(seed)).tape()
+
+
+def kind_of(tape: Tape) -> dict[str, int]:
+    """How many events of which kind, most of them first."""
+    return dict(Counter(_words(event) for _, event in tape).most_common())
+
+
+def _words(event: Event) -> str:
+    if isinstance(event, ComponentReported):
+        return f"component reported {event.phase}"
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
 
 
 @dataclass(eq=False, slots=True)
