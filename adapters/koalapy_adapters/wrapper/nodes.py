@@ -112,7 +112,8 @@ class Nodes:
             if piece.node >= len(channel.names):
                 continue
             name = channel.names[piece.node]
-            self._tell(Lost(name, True) if piece.message.get("said") == "lost" else Heard(name, piece.message))
+            lost = piece.message.get("said") == "lost"
+            self._tell(Lost(name, piece.message.get("sure", True)) if lost else Heard(name, piece.message))
         if channel.ended:
             channel.ended = False
             self._selector.unregister(channel.answers)
