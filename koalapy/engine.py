@@ -170,9 +170,12 @@ class Engine:
     # ---- events from clusters
 
     def _on_connected(self, now: Instant, event: ClusterConnected) -> bool:
+        """Of a cluster that is connected: its KCM can do more by now; what it has said before still holds."""
+        again = self._information.is_connected(event.cluster)
         self._information.connected(event.cluster, event.version)
         self._rouse(event.cluster)
-        running.asked_anew(self._records, now, event.cluster)
+        if not again:
+            running.asked_anew(self._records, now, event.cluster)
         self._watched.pop(event.cluster, None)
         self._watched_for = None
         return False

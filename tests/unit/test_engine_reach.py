@@ -181,6 +181,17 @@ def test_a_koalad_that_slept_takes_nothing_for_lost(play: Any) -> None:
     assert play.job(job).state is JobState.DONE
 
 
+def test_what_a_kcm_said_is_missing_stays_missing_when_it_welcomes_a_second_time(play: Any) -> None:
+    """It does so once shared directory and batch system can be used, and says nothing twice."""
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    play.tell(ComponentSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
+    play.tell(ClusterConnected(cluster="alpha", version="22.05.2"))
+    play.wake()
+    assert play.job(job).reason is not None
+    assert play.job(job).reason.code == "lost"
+
+
 def test_what_the_queue_lists_again_is_not_missing(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
