@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from koalapy.engine import Engine
+from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested
 from koalapy.model.identity import AttemptId, JobId, Tag, attempt_of, tag_of
@@ -18,7 +20,7 @@ from koalapy.model.request import ComponentRequest, Request, RetryOn
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
-from koalapy.simulation.koalad import OWNER
+from koalapy.simulation.koalad import OWNER, Nobody
 from koalapy.simulation.ledger import Entry
 from koalapy.simulation.processes import Fuse
 from koalapy.simulation.program import EXECUTABLE, MISSING, Behaviour, arguments_of
@@ -32,6 +34,7 @@ SETTINGS = Settings(
     max_completion_failures=1,
     orphan_timeout=Duration(2 * MINUTE),
 )
+LONGEST_RECOVERY = 20  # of koalad's steps
 LOOK = Duration(2 * SECOND)  # between two looks of the user
 
 
@@ -103,6 +106,8 @@ class User:
         self._world.agenda.after(LOOK, self._look)
         koalad = self._world.koalad
         koalad.start()
+        if not koalad.alive:  # already dead again
+            return
         for name in self._to_submit[:1]:
             if self.job(name) is not None:
                 self._to_submit.remove(name)
@@ -176,14 +181,42 @@ def test_the_undisturbed_run_is_as_it_should_be(undisturbed: tuple[World, dict[s
     assert ends["held"] == End(JobState.DONE, "", (0,), ((1,),))
 
 
-def test_koalad_killed_at_every_step(undisturbed: tuple[World, dict[str, End]]) -> None:
+@pytest.mark.parametrize("lossy", [False, True], ids=["what it said arrives", "what it said is lost"])
+def test_koalad_killed_at_every_step(lossy: bool, undisturbed: tuple[World, dict[str, End]]) -> None:
+    def kill(world: World) -> None:
+        world.koalad.lossy, world.koalad.fuse.left = lossy, step
+
     world, ends = undisturbed
     different = Differences(ends)
     for step in range(1, world.koalad.fuse.steps + 1):
-        killed, found = live_through(lambda world, step=step: _burn(world.koalad.fuse, step))  # type: ignore[misc]
+        killed, found = live_through(kill)
         assert killed.koalad.starts == 2, step
         different.look(f"koalad killed at step {step}", found)
     assert not different.found, different.found[:5]
+
+
+def test_koalad_killed_again_as_it_recovers(undisturbed: tuple[World, dict[str, End]]) -> None:
+    def kill_twice(world: World) -> None:
+        world.koalad.witness, world.koalad.fuse.left = Again(world, 1 + step % LONGEST_RECOVERY), step
+
+    world, ends = undisturbed
+    different = Differences(ends)
+    for step in range(1, world.koalad.fuse.steps - LONGEST_RECOVERY, 3):
+        killed, found = live_through(kill_twice)
+        assert killed.koalad.starts == 3, step
+        different.look(f"koalad killed at step {step} and after", found)
+    assert not different.found, different.found[:5]
+
+
+class Again(Nobody):
+    """Kills the second koalad, too, after so many steps."""
+
+    def __init__(self, world: World, steps: int) -> None:
+        self._world, self._steps = world, steps
+
+    def started(self, snapshot: Snapshot, engine: Engine) -> None:
+        if self._world.koalad.starts == 2:
+            self._world.koalad.fuse.left = self._steps
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
