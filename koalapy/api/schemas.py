@@ -13,7 +13,7 @@ Whose = Literal["transient", "site", "request", "ours"]
 RecoveryKind = Literal[
     "nothing_recovered", "queue_recovered", "outbox_recovered", "debts_recovered", "attempt_found", "attempt_ended",
     "attempt_lost", "attempt_submitted", "attempt_refused", "attempt_cancelled", "debt_settled", "job_released",
-    "job_given_back", "output_collected", "directories_forgotten",
+    "job_given_back", "output_collected", "directories_forgotten", "store_restored", "attempt_recalled",
 ]  # fmt: skip
 
 _INSTANT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"

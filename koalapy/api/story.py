@@ -144,6 +144,7 @@ TELLERS: dict[str, Callable[[History], str]] = {
     "job_released": _released,
     "job_stopping": _stopping,
     "job_requeued": _requeued,
+    "job_found_released": _plain("It was released after the backup that koalad's store was restored from; it goes on"),
     "job_done": _plain("It is done"),
     "job_failed": _plain("It failed"),
     "job_cancelled": _plain("It is cancelled"),
@@ -151,6 +152,9 @@ TELLERS: dict[str, Callable[[History], str]] = {
     "component_submitted": _put_in,
     "submission_failed": _not_put_in,
     "component_found": _found,
+    "attempt_recalled": _of_attempt(
+        "was made after the backup that the store was restored from; the job goes on with it"
+    ),
     "component_allocated": _of_attempt("has its processors: its batch job has started"),
     "component_waiting": _of_attempt("waits"),
     "component_submitting": _of_attempt("is being submitted"),

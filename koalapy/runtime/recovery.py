@@ -73,7 +73,8 @@ class Recovery:
 
     def committed(self, now: Instant, change: Change) -> tuple[Line, ...]:
         """The lines that this commit adds."""
-        lines = [line for told in change.history if (line := self._told(told, change)) is not None]
+        lines = [Line(now, "store_restored", _RESTORED)] if change.leap is not None else []
+        lines += [line for told in change.history if (line := self._told(told, change)) is not None]
         lines += self._forgotten(now, change)
         self._add(lines)
         return tuple(lines)
@@ -119,6 +120,10 @@ class Recovery:
         status = None if ended is None else ended.details.get("exit_status")
         how = "" if status is None else f" with exit status {status}"
         return _line(line, "attempt_ended", f"{_named(line)} had ended meanwhile{how}.")
+
+    def _on_recalled(self, line: History, change: Change) -> Line | None:
+        text = f"{_named(line)} was made after the backup that was restored; its job goes on with it."
+        return _line(line, "attempt_recalled", text)
 
     def _on_ended(self, line: History, change: Change) -> Line | None:
         if not self._was_unheard(line):
@@ -185,6 +190,7 @@ class Recovery:
         return stood
 
     _tellers: ClassVar[dict[str, Callable[..., Line | None]]] = {
+        "attempt_recalled": _on_recalled,
         "component_found": _on_found,
         "component_ended": _on_ended,
         "component_submitted": _on_submitted,
@@ -213,6 +219,7 @@ _FOUND = {
     ("batch system", "running"): "its batch job runs",
     ("batch system", "suspended"): "its batch job is suspended",
 }
+_RESTORED = "The store was restored from a backup: the clusters know more than it does, and are asked what ran since."
 _COMMANDS = {
     "SubmitComponent": "submit",
     "ReleaseComponent": "release",

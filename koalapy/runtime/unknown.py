@@ -10,7 +10,7 @@ from typing import Any
 from koalapy_adapters import messages as wire
 
 from koalapy.model.errors import KoalaError, Reason, RequestError
-from koalapy.model.identity import AttemptId, InstanceId, JobId, Tag, attempt_of, is_tag
+from koalapy.model.identity import MAX_ATTEMPTS, AttemptId, InstanceId, JobId, Tag, attempt_of, is_tag
 from koalapy.model.job import Job
 from koalapy.model.units import Instant
 
@@ -176,8 +176,16 @@ class UnknownTags:
 
 
 def known(jobs: Iterable[Job], attempts: Iterable[AttemptId]) -> set[AttemptId]:
-    """Those of the attempts that these jobs have, or have had."""
-    last = {(job.id, each.index): each.attempt for job in jobs for each in job.components}
+    """Those of the attempts that these jobs have, or have had.
+
+    All of a job that is not over: one that was made after the backup that the store was restored from may still be
+    found, and then the job goes on with it.
+    """
+    last = {
+        (job.id, each.index): each.attempt if job.state.final else MAX_ATTEMPTS
+        for job in jobs
+        for each in job.components
+    }
     return {each for each in attempts if 0 < each.number <= last.get((each.job, each.component), 0)}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.change import Change, Leap, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent, SubmitComponent
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Component, Debt, History, Job
@@ -199,6 +199,19 @@ def test_output_that_was_being_brought_is_told() -> None:
         ("output_collected", "The output of job 7 was brought where it was to go.")
     ]
     assert lines(made, told("output_collected")) == []
+
+
+def test_a_restored_backup_is_told_and_what_is_recalled_after_it() -> None:
+    made = recovery(job(7, JobState.WAITING))
+    ((kind, text),) = lines(made, leap=Leap(9, 900))
+    assert kind == "store_restored"
+    assert text.startswith("The store was restored from a backup: ")
+    assert lines(made, of_attempt("attempt_recalled")) == [
+        (
+            "attempt_recalled",
+            "Attempt 7.0.1 on delft was made after the backup that was restored; its job goes on with it.",
+        )
+    ]
 
 
 def test_the_lines_are_bounded_and_the_oldest_go() -> None:

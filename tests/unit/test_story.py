@@ -23,7 +23,11 @@ def kinds() -> set[str]:
     found: set[str] = set()
     for path in (ENGINE / "engine.py", *(ENGINE / "coallocation").glob("*.py")):
         for call in _NOTED.findall(path.read_text()):
-            found |= set(re.findall(r'(?<!f)"((?:job|component|cluster|debt|submission|output|cancel)_[a-z_]+)"', call))
+            found |= set(
+                re.findall(
+                    r'(?<!f)"((?:job|component|cluster|debt|submission|output|cancel|attempt|store)_[a-z_]+)"', call
+                )
+            )
     states = {f"component_{state}" for state in ComponentState}
     return found | states | {f"job_{state}" for state in JobState if state.final}
 

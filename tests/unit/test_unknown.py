@@ -23,12 +23,12 @@ def tag(number: int, attempt: int = 1, instance: InstanceId = OWN) -> str:
     return tag_of(instance, AttemptId(JobId(number), 0, attempt))
 
 
-def job(number: int, attempt: int) -> Job:
+def job(number: int, attempt: int, state: JobState = JobState.DONE) -> Job:
     return Job(
         id=JobId(number),
         owner="me",
         request=Request(name="job", components=(ONE,)),
-        state=JobState.DONE,
+        state=state,
         place=1,
         submitted_at=Instant(0),
         components=(Component(index=0, request=ONE, attempt=attempt),),
@@ -60,7 +60,7 @@ class Grid:
         return wire.Done(7)
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job]:
-        return [each for each in (job(1, 1), job(2, 3)) if each.id in ids]
+        return [each for each in (job(1, 1), job(2, 3), job(4, 1, JobState.WAITING)) if each.id in ids]
 
     def made(self) -> UnknownTags:
         return UnknownTags(OWN, ["delft", "vu"], self.ask, self.jobs, lambda: Instant(5))
@@ -79,6 +79,16 @@ def test_what_the_store_has_or_had_is_known_whatever_became_of_it(grid: Grid) ->
     grid.directories["delft"] = [tag(1), tag(2, 1), tag(2, 2), tag(2, 3)]
     assert found(grid.made().look()) == {"delft": [], "vu": []}
     assert not [message for _, message in grid.asked if isinstance(message, wire.Examine)]
+
+
+def test_all_of_a_job_that_is_not_over_is_known(grid: Grid) -> None:
+    """It may be found again after a backup was restored."""
+    grid.directories["delft"] = [tag(4), tag(4, 2), tag(4, 3)]
+    made = grid.made()
+    assert found(made.look(["delft"])) == {"delft": []}
+    with pytest.raises(RequestError) as refused:
+        made.clean("delft", tag(4, 3), 1.0)
+    assert refused.value.reason.code == "known_tag"
 
 
 def test_other_stores_later_attempts_and_jobs_that_are_not_there_are_unknown(grid: Grid) -> None:
