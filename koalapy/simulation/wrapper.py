@@ -277,7 +277,7 @@ class SimWrapper(Process):
         """The kernel closes what it had open; the agents see that it is gone, the batch system that its script is."""
         self.around.witness.went(self.tag, self.name)
         if self.guest is not None:
-            self.guest.cut()
+            self.guest.close()
         self.exit_status = 137 if self.exit_status is None else self.exit_status
         if self.node.reachable:
             for agent in self.agents.values():

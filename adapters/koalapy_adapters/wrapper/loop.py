@@ -64,11 +64,8 @@ class Loop:
         return self._exit_status
 
     def found_relay(self, found: RelayFound) -> None:
-        if found.addresses:
-            self._relay_addresses = found.addresses
-            self.relay.connect(clock.now(), found.addresses, found.port)
-        else:
-            self.relay.nowhere(clock.now())
+        self._relay_addresses = found.addresses or self._relay_addresses
+        self.relay.connect(clock.now(), found.addresses, found.port)
 
     def await_environment(self, capture: Capture) -> None:
         self._capture = capture

@@ -1,7 +1,4 @@
-"""The wrapper's connection to whichever relay is there: found by its file, tried at all addresses, kept while we live.
-
-The loop hands it the addresses, and what time it is; it says through callbacks what came of it.
-"""
+"""The wrapper's connection to whichever relay is there, as sockets: what to do with them is the contact's to say."""
 
 import os
 import selectors
@@ -9,12 +6,8 @@ import socket
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters import frames, messages
-from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.wrapper import contact
 
-BEAT = 10 * SECOND
-SILENCE = 35 * SECOND  # after which a connection is given up
-FIRST_RETRY, LAST_RETRY = SECOND // 20, 10 * SECOND
-ANSWER_WITHIN = 5 * SECOND  # for a connection, and for Enter
 MAX_WAITING = 1 << 25  # bytes that a stuck relay may leave unsent
 
 
@@ -38,67 +31,35 @@ class Relay:
         clock: Callable[[], int],
     ) -> None:
         self._selector = selector
-        self._knock = knock
         self._callbacks = callbacks
         self._clock = clock
+        self._contact = contact.Contact(knock, _jitter)
         self._trying: Dict[socket.socket, str] = {}
         self._socket: Optional[socket.socket] = None
-        self._address = ""
-        self._entered = False
-        self._failed: List[str] = []  # addresses that took a connection, but not the knock
         self._decoder = frames.Decoder()
         self._waiting = bytearray()
-        self._knocked_at = 0
-        self._heard_at = 0
-        self._beat_at = 0
-        self._deadline: Optional[int] = None
-        self._retry = FIRST_RETRY
-        self._seek_at: Optional[int] = None
 
     def connect(self, now: int, addresses: List[str], port: int) -> None:
-        """Try all of these at once; ignored while a connection is there or being tried."""
-        if self._socket is not None or self._trying:
-            return
-        untried = [address for address in addresses if address not in self._failed]
-        self._failed = self._failed if untried else []
-        for address in untried or addresses:
-            self._try(address, port)
-        self._deadline = now + ANSWER_WITHIN
-        if not self._trying:
-            self._again(now)
-
-    def nowhere(self, now: int) -> None:
-        """The relay's file is not there, or says nothing."""
-        self._again(now)
+        """What the relay's file says; no addresses where it is not there. Ignored while there is a connection."""
+        self._do(self._contact.found(now, addresses, port))
 
     def send(self, message: Any) -> bool:
         """Whether it was sent as far as we know; a connection that breaks is told by `lost`."""
-        if not self._entered:
+        if not self._contact.is_in:
             return False
         self._write(message)
-        return self._entered
+        return self._contact.is_in
 
     def next_wakeup(self) -> Optional[int]:
-        times = [self._deadline, self._seek_at]
-        times += [self._beat_at, self._heard_at + SILENCE] if self._entered else []
-        return min((time for time in times if time is not None), default=None)
+        return self._contact.next_wakeup()
 
     def tick(self, now: int) -> None:
-        if self._seek_at is not None and now >= self._seek_at:
-            self._seek_at = None
-            self._callbacks.seek()
-        if self._deadline is not None and now >= self._deadline:
-            self._fail(now)
-        if self._entered and now >= self._heard_at + SILENCE:
-            self._fail(now)
-        if self._entered and now >= self._beat_at:
-            self._beat_at = now + BEAT
-            self._write(messages.Beat())
+        self._do(self._contact.tick(now))
 
     def close(self, linger: float) -> None:
         """Send what waits and let the relay read it: closed with something unread, the kernel would throw it away."""
         for candidate in list(self._trying):
-            self._drop(candidate)
+            self._let_go(candidate)
         if self._socket is None:
             return
         connection, waiting = self._socket, bytes(self._waiting)
@@ -114,7 +75,30 @@ class Relay:
             pass
         connection.close()
 
-    # ---- connecting --------------------------------------------------------------------------------------------------
+    # ---- what the contact wants
+
+    def _do(self, actions: List[Any]) -> None:
+        for action in actions:
+            if isinstance(action, contact.Write):
+                self._write(action.message)
+            elif isinstance(action, contact.Heard):
+                self._callbacks.heard(action.message)
+            elif isinstance(action, contact.Try):
+                self._try_all(action)
+            elif isinstance(action, contact.Drop):
+                self._drop()
+            elif isinstance(action, contact.Entered):
+                self._callbacks.entered(action.address, action.offset)
+            elif isinstance(action, contact.Lost):
+                self._callbacks.lost()
+            else:
+                self._callbacks.seek()
+
+    def _try_all(self, action: contact.Try) -> None:
+        for address in action.addresses:
+            self._try(address, action.port)
+        if not self._trying:
+            self._do(self._contact.unreachable(self._clock()))
 
     def _try(self, address: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -135,40 +119,43 @@ class Relay:
         """The first that connects is asked; the others are let go, also those that the same select found ready."""
         if candidate not in self._trying:
             return
-        error = candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         address = self._trying[candidate]
-        now = self._clock()
-        if error:
-            self._drop(candidate)
-            if not self._trying and self._socket is None:
-                self._again(now)
+        if candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._let_go(candidate)
+            if not self._trying:
+                self._do(self._contact.unreachable(self._clock()))
             return
         del self._trying[candidate]
         for other in list(self._trying):
-            self._drop(other)
+            self._let_go(other)
         candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket, self._address = candidate, address
+        self._socket = candidate
         self._decoder, self._waiting = frames.Decoder(), bytearray()
         self._selector.modify(candidate, selectors.EVENT_READ, self._ready)
-        self._knocked_at = now
-        self._deadline = now + ANSWER_WITHIN
-        self._write(self._knock(now))
+        self._do(self._contact.connected(self._clock(), address))
 
-    def _drop(self, candidate: socket.socket) -> None:
+    def _drop(self) -> None:
+        if self._socket is not None:
+            self._selector.unregister(self._socket)
+            self._socket.close()
+            self._socket = None
+        for candidate in list(self._trying):
+            self._let_go(candidate)
+
+    def _let_go(self, candidate: socket.socket) -> None:
         del self._trying[candidate]
         self._selector.unregister(candidate)
         candidate.close()
 
-    # ---- connected ---------------------------------------------------------------------------------------------------
+    # ---- the connection
 
     def _ready(self) -> None:
-        now = self._clock()
         if self._waiting:
-            self._flush(now)
+            self._flush()
         if self._socket is not None:
-            self._read(now)
+            self._read()
 
-    def _read(self, now: int) -> None:
+    def _read(self) -> None:
         assert self._socket is not None
         try:
             data = self._socket.recv(1 << 18)
@@ -177,36 +164,31 @@ class Relay:
         except OSError:
             data = b""
         if not data:
-            self._fail(now)
+            self._break()
             return
-        self._heard_at = now
+        self._contact.arrived(self._clock())
         try:
             heard = self._decoder.feed(data)
         except frames.FrameError:
-            self._fail(now)
+            self._break()
             return
         for frame in heard:
             if isinstance(frame, frames.Control):
-                self._hear(now, frame.data)
+                self._hear(frame.data)
 
-    def _hear(self, now: int, data: Any) -> None:
+    def _hear(self, data: Any) -> None:
         try:
             message = messages.from_json(data)
         except messages.MessageError:
             return  # of a newer release: what it means is not for this wrapper
-        if isinstance(message, messages.Enter) and not self._entered:
-            self._entered = True
-            self._deadline, self._retry, self._failed = None, FIRST_RETRY, []
-            self._beat_at = now + BEAT
-            self._callbacks.entered(self._address, message.clock - (self._knocked_at + now) // 2)
-        elif self._entered and not isinstance(message, messages.Beat):
-            self._callbacks.heard(message)
+        self._do(self._contact.heard(self._clock(), message))
 
     def _write(self, message: Any) -> None:
-        self._waiting += frames.encode(frames.Control(messages.to_json(message)))
-        self._flush(self._clock())
+        if self._socket is not None:
+            self._waiting += frames.encode(frames.Control(messages.to_json(message)))
+            self._flush()
 
-    def _flush(self, now: int) -> None:
+    def _flush(self) -> None:
         assert self._socket is not None
         try:
             while self._waiting:
@@ -215,32 +197,17 @@ class Relay:
         except BlockingIOError:
             pass
         except OSError:
-            self._fail(now)
+            self._break()
             return
         if len(self._waiting) > MAX_WAITING:
-            self._fail(now)
+            self._break()
             return
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._waiting else 0)
         self._selector.modify(self._socket, events, self._ready)
 
-    def _fail(self, now: int) -> None:
-        """Give up what is there, and seek the relay anew: it may be elsewhere by now."""
-        was_in, self._entered = self._entered, False
-        if self._socket is not None:
-            if not was_in:
-                self._failed.append(self._address)
-            self._selector.unregister(self._socket)
-            self._socket.close()
-            self._socket = None
-        for candidate in list(self._trying):
-            self._drop(candidate)
-        self._again(now)
-        if was_in:
-            self._callbacks.lost()
+    def _break(self) -> None:
+        self._do(self._contact.broken(self._clock()))
 
-    def _again(self, now: int) -> None:
-        """Exponentially later, with jitter: all wrappers of a cluster lose their relay at the same instant."""
-        self._deadline = None
-        jitter = int.from_bytes(os.urandom(2), "big") / 65536
-        self._seek_at = now + int(self._retry * (0.5 + jitter))
-        self._retry = min(LAST_RETRY, self._retry * 2)
+
+def _jitter() -> float:
+    return int.from_bytes(os.urandom(2), "big") / 65536

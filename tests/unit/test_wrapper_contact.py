@@ -1,0 +1,115 @@
+"""How a wrapper keeps in contact with its relay: it is sought until it lets us in, and given up when it is silent."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from koalapy_adapters.messages import Beat, Enter, Release
+from koalapy_adapters.wrapper import contact as c
+from koalapy_adapters.wrapper.clock import SECOND
+
+KNOCK = "knock"
+HELLO = Enter(1, 500)
+RELEASE = Release(1, "k00000000000001", 0, [])
+
+
+def made() -> c.Contact:
+    return c.Contact(lambda now: KNOCK, lambda: 0.5)
+
+
+def entered() -> c.Contact:
+    contact = made()
+    contact.found(0, ["a", "b"], 1)
+    contact.connected(0, "a")
+    contact.arrived(0)
+    contact.heard(0, HELLO)
+    return contact
+
+
+def test_the_first_that_takes_the_connection_is_asked_and_may_let_us_in() -> None:
+    contact = made()
+    assert contact.found(0, ["a", "b"], 7) == [c.Try(["a", "b"], 7)]
+    assert contact.found(1, ["c"], 7) == []
+    assert contact.connected(100, "b") == [c.Write(KNOCK)]
+    assert contact.heard(150, RELEASE) == []
+    assert contact.heard(300, HELLO) == [c.Entered("b", 500 - 200)]
+    assert contact.is_in
+    assert contact.heard(400, Beat()) == []
+    assert contact.heard(400, RELEASE) == [c.Heard(RELEASE)]
+
+
+def test_one_that_does_not_let_us_in_is_tried_last() -> None:
+    contact = made()
+    contact.found(0, ["a", "b"], 1)
+    contact.connected(0, "a")
+    assert contact.tick(5 * SECOND) == [c.Drop()]
+    assert contact.tick(5 * SECOND + c.FIRST_RETRY) == [c.Seek()]
+    assert contact.found(6 * SECOND, ["a", "b"], 1) == [c.Try(["b"], 1)]
+    contact.connected(6 * SECOND, "b")
+    contact.broken(6 * SECOND)
+    assert contact.found(7 * SECOND, ["a", "b"], 1) == [c.Try(["a", "b"], 1)]
+
+
+def test_waits_grow_to_a_limit_and_begin_anew_once_we_were_in() -> None:
+    contact, now, waits = made(), 0, []
+    for _ in range(12):
+        assert contact.found(now, [], 0) == []
+        due = contact.next_wakeup()
+        assert due is not None
+        waits.append(due - now)
+        now = due
+        assert contact.tick(now) == [c.Seek()]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (c.FIRST_RETRY, c.LAST_RETRY)
+    again = entered()
+    assert again.broken(0) == [c.Drop(), c.Lost()]
+    assert again.next_wakeup() == c.FIRST_RETRY
+
+
+def test_a_silent_relay_is_given_up_and_one_that_beats_is_not() -> None:
+    contact, now = entered(), 0
+    while now < 100 * SECOND:
+        now += 10 * SECOND
+        contact.arrived(now)
+        assert contact.tick(now) == [c.Write(Beat())]
+    assert contact.tick(now + c.SILENCE) == [c.Drop(), c.Lost()]
+
+
+happenings = st.lists(
+    st.tuples(
+        st.sampled_from(("found", "nothing", "connected", "unreachable", "enter", "release", "broken", "tick")),
+        st.integers(0, 40 * SECOND),
+    ),
+    max_size=60,
+)
+
+
+@given(happenings)
+def test_in_any_order_it_is_in_only_by_leave_and_never_stops_seeking(steps: list[tuple[str, int]]) -> None:
+    contact, now = made(), 0
+    connected = let_in = False
+    sought = True  # the relay's file is about to be read
+    for what, pause in steps:
+        now += pause
+        actions = _happen(contact, what, now, connected)
+        kinds = [type(action) for action in actions]
+        connected = (connected or c.Write in kinds) and c.Drop not in kinds
+        let_in = (let_in or c.Entered in kinds) and c.Drop not in kinds
+        sought = (sought or c.Seek in kinds) and what not in ("found", "nothing")
+        assert contact.is_in == let_in
+        assert connected or not let_in
+        assert sought or contact.next_wakeup() is not None
+
+
+def _happen(contact: c.Contact, what: str, now: int, connected: bool) -> list[Any]:
+    if what == "found":
+        return contact.found(now, ["a", "b"], 1)
+    if what == "nothing":
+        return contact.found(now, [], 0)
+    if what == "connected":
+        return contact.connected(now, "a") if contact.is_trying else []
+    if what == "unreachable":
+        return contact.unreachable(now)
+    if what in ("enter", "release"):
+        return contact.heard(now, HELLO if what == "enter" else RELEASE) if connected else []
+    return contact.broken(now) if what == "broken" else contact.tick(now)
