@@ -207,6 +207,15 @@ def test_a_tag_of_another_store_can_be_looked_at_and_cleaned_up_but_not_used(dir
     assert directories.tags() == []
 
 
+def test_a_tag_of_a_store_that_has_nothing_here_can_be_cleaned_up_too(directories: Directories) -> None:
+    """Its own shared directory is another: only its batch job is seen here."""
+    tag = "kzzzzz000000001"
+    directories.remove(tag)
+    assert directories.revoke(tag)
+    directories.remove(tag)
+    assert directories.tags() == []
+
+
 def test_what_lies_in_a_directory_is_told_with_its_age(directories: Directories) -> None:
     directories.prepare(component())
     here = Path(directories.attempt(TAG))

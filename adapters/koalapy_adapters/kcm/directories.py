@@ -128,7 +128,7 @@ class Directories:
         Nothing is made where the file system is not mounted: revoked on another disk, it could be claimed on this one.
         """
         directory = self.attempt(tag)
-        self._see(os.path.dirname(directory))
+        self._see(self.own)
         try:
             self.files.make(directory)
             held = claims.take(directory, claims.Claim(claims.REVOKED, "KCM of epoch %d" % self.epoch), self.files)
@@ -160,7 +160,7 @@ class Directories:
         try:
             self.files.remove(directory)
         except FileNotFoundError:
-            self._see(os.path.dirname(directory))
+            self._see(self.own)
         except OSError as error:
             raise unusable(directory, error) from error
 
