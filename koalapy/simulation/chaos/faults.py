@@ -151,6 +151,11 @@ def _link_unanswered(world: World, dice: Random) -> None:
     _cluster(world, dice).shared.lose_next_link_reply()
 
 
+def _files_interleaved(world: World, dice: Random) -> None:
+    """Between two operations of one process on the shared directory, others do theirs."""
+    _cluster(world, dice).shared.interleaved += dice.randint(10, 200)
+
+
 def _relay_cut(world: World, dice: Random) -> None:
     _cluster(world, dice).cut_relay(between(dice, *_WHILE))
 
@@ -256,6 +261,7 @@ ALL: dict[str, tuple[Act, int]] = {
     "shared_full": (_shared_full, 2),
     "shared_gone": (_shared_gone, 2),
     "link_unanswered": (_link_unanswered, 3),
+    "files_interleaved": (_files_interleaved, 3),
     "relay_cut": (_relay_cut, 2),
     "clock_of_koalad_jumps": (_clock_of_koalad_jumps, 2),
     "clock_of_head_jumps": (_clock_of_head_jumps, 1),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from koalapy.simulation.dice import stream
 
+EVENTS = 5_000  # of one course before its calm, unless told otherwise
 CALM_GAP, STORM_GAP = 60, 14  # events from one move to the next, on the average
 SHORTEST, LONGEST = 150, 900  # events of one phase
 

@@ -11,19 +11,17 @@ from pathlib import Path
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.simulation.chaos.disk import Disk
 from koalapy.simulation.chaos.moves import make, moves_of
-from koalapy.simulation.chaos.plan import Move, format_only
+from koalapy.simulation.chaos.plan import EVENTS, Move, format_only
 from koalapy.simulation.chaos.promises.watch import Watch
-from koalapy.simulation.chaos.shrink import shrink
+from koalapy.simulation.chaos.shrink import TRIES, shrink
 from koalapy.simulation.chaos.violation import Promise, Violation, promise
 from koalapy.simulation.dice import between, stream
 from koalapy.simulation.world import INSTANCE, World
 
 SQLITE_ONE_IN = 20
-EVENTS = 5_000  # of one course, unless told otherwise
 CALM_EVENTS, CALM_TIME = 60_000, 6 * HOUR  # within which all must come to rest
 LOOK = 64  # events between two looks whether it has
 SLACK = 500  # events beyond those of the first violation, in which a shorter list of moves may show it
-TRIES = 200
 _DEAD = (Duration(SECOND), Duration(3 * MINUTE))  # how long koalad is down when it was killed
 
 

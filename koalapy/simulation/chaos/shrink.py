@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+TRIES = 200  # courses are long, and most moves are left out by the first few
 T = TypeVar("T")
 
 
-def shrink(items: Sequence[T], fails: Callable[[list[T]], bool], tries: int = 1_000) -> list[T]:
+def shrink(items: Sequence[T], fails: Callable[[list[T]], bool], tries: int = TRIES) -> list[T]:
     """A part of `items`, in their order, of which `fails` is true; `items` themselves must fail.
 
     With tries enough, no single item can be left out of the answer without it ceasing to fail.

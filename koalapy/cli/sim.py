@@ -1,0 +1,196 @@
+"""`koala sim`: the simulated world, from the command line."""
+
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from koalapy.cli import output
+from koalapy.cli.options import Json
+from koalapy.cli.signals import interruptible
+from koalapy.simulation.chaos.plan import EVENTS, parse_only
+from koalapy.simulation.chaos.shrink import TRIES
+from koalapy.simulation.chaos.violation import Promise
+
+if TYPE_CHECKING:  # the world is imported where it is needed: other commands start without it
+    from koalapy.simulation.chaos.run import Proof, Result
+
+app = typer.Typer(
+    name="sim",
+    help="The simulated world: koalapy's own code on a virtual clock, over simulated clusters.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Seed = Annotated[int, typer.Option("--seed", help="The first seed; everything in a course follows from its own.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many seeds, one after the other.")]
+Events = Annotated[int, typer.Option("--events", min=1, help="Events of each course, before its calm.")]
+Only = Annotated[str | None, typer.Option("--only", metavar="MOVES", help="These moves of the seed alone: 3,17,40-42.")]
+Tries = Annotated[int, typer.Option("--tries", min=0, help="Courses run to find a shorter list of moves.")]
+
+
+@app.command("list")
+def list_all(as_json: Json = False) -> None:
+    """What there is: experiments, and what chaos does and watches."""
+    from koalapy.simulation.chaos.moves import DOINGS, FAULTS
+
+    if as_json:
+        chaos = {"doings": list(DOINGS), "faults": list(FAULTS), "promises": [str(each) for each in Promise]}
+        return output.print_json({"schema": "koala.sim/1", "experiments": [], "chaos": chaos})
+    rows = [("promise", str(each)) for each in Promise]
+    rows += [("doing", each.replace("_", " ")) for each in DOINGS]
+    rows += [("fault", each.replace("_", " ")) for each in FAULTS]
+    output.table(["chaos", "what"], rows)
+    return None
+
+
+@app.command("chaos")
+def chaos(
+    seed: Seed = 1,
+    events: Events = EVENTS,
+    seeds: Seeds = 1,
+    only: Only = None,
+    tries: Tries = TRIES,
+    as_json: Json = False,
+) -> None:
+    """Faults and users' doings drawn from a seed, every promise watched after every event. Status 1: one was broken."""
+    chosen = _chosen(only, seed, events, seeds)
+    begun = time.monotonic()
+    tally = _Tally(seeds)
+    proof = None
+    try:
+        with interruptible(), tally.shown():
+            proof = _search(range(seed, seed + seeds), events, chosen, tries, tally)
+    except KeyboardInterrupt:
+        output.say(f"koala: interrupted after {tally.done} of {seeds} seeds, none of which broke a promise.")
+        output.say(f"`--seed {seed + tally.done}` goes on from there.")
+        raise typer.Exit(130) from None
+    if as_json:
+        output.print_json(_document(seed, seeds, events, tally, time.monotonic() - begun, proof))
+    elif proof is not None:
+        _print_proof(proof)
+    else:
+        print(f"{tally.summary}, no violation; {tally.happened / (time.monotonic() - begun):,.0f} events/s.")
+    if proof is not None:
+        raise typer.Exit(1)
+
+
+def _chosen(only: str | None, seed: int, events: int, seeds: int) -> list[int] | None:
+    from koalapy.simulation.chaos.moves import moves_of
+
+    if only is None:
+        return None
+    if seeds > 1:
+        raise typer.BadParameter("The moves are those of one seed; leave out --seeds.", param_hint="--only")
+    try:
+        return parse_only(only, len(moves_of(seed, events)))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--only") from error
+
+
+class _Tally:
+    """What was run so far, and how that is told: a line a seed, or one line that changes on a terminal."""
+
+    def __init__(self, seeds: int) -> None:
+        self._seeds = seeds
+        self.done = self.happened = self.jobs = self.programs = 0
+        self.digest = ""  # of the last course
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._status: Any = None
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        if not self._console.is_terminal:
+            yield
+            return
+        with self._console.status("…") as self._status:
+            yield
+
+    def say(self, text: str) -> None:
+        if self._status is not None:
+            self._status.update(f"{text} ({self.summary})")
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def add(self, result: "Result") -> None:
+        self.happened += result.happened
+        self.jobs += result.jobs
+        self.programs += result.programs
+        self.digest = result.digest
+        self.done += result.violation is None
+        words = "broke a promise" if result.violation else "ok"
+        self.say(
+            f"seed {result.seed}: {result.happened:,} events, {result.moves} moves, {result.jobs} jobs, "
+            f"{result.programs} programs, {words}, {result.digest}"
+        )
+
+    @property
+    def summary(self) -> str:
+        return f"{self.happened:,} events over {self.done} seeds, {self.jobs:,} jobs, {self.programs:,} programs"
+
+
+def _search(seeds: range, events: int, only: list[int] | None, tries: int, tally: _Tally) -> "Proof | None":
+    """The first violation, with the shortest list of moves found."""
+    from koalapy.simulation.chaos.moves import moves_of
+    from koalapy.simulation.chaos.run import prove, run
+
+    for seed in seeds:
+        result = run(seed, events, only)
+        tally.add(result)
+        if result.violation is not None:
+            tally.say(f"seed {seed}: {result.violation}")
+            numbers = only if only is not None else list(range(len(moves_of(seed, events))))
+            return prove(result, numbers, tries, lambda left: tally.say(f"it takes at most {left} moves"))
+    return None
+
+
+def _print_proof(proof: "Proof") -> None:
+    violation = proof.result.violation
+    assert violation is not None
+    print(f"Broken: {violation.promise}.")
+    print(f"{violation.details} (seed {proof.result.seed}, event {proof.result.happened:,}).")
+    print(f"It takes {len(proof.only)} moves:")
+    for number, move in zip(proof.only, proof.moves, strict=True):
+        print(f"  {number:>4}  after event {move.at:,}: {move.kind.replace('_', ' ')} (dice {move.seed})")
+    print(f"See it again: {proof.command}")
+    if violation.__cause__ is not None:
+        print("".join(traceback.format_exception(violation.__cause__)), end="")
+
+
+def _document(
+    seed: int, seeds: int, events: int, tally: _Tally, seconds: float, proof: "Proof | None"
+) -> dict[str, Any]:
+    return {
+        "schema": "koala.chaos/1",
+        "seed": seed,
+        "seeds": seeds,
+        "events_per_seed": events,
+        "events": tally.happened,
+        "jobs": tally.jobs,
+        "programs": tally.programs,
+        "digest": tally.digest,
+        "events_per_second": round(tally.happened / seconds),
+        "violation": _violation(proof) if proof is not None else None,
+    }
+
+
+def _violation(proof: "Proof") -> dict[str, Any]:
+    violation = proof.result.violation
+    assert violation is not None
+    return {
+        "seed": proof.result.seed,
+        "promise": str(violation.promise),
+        "details": violation.details,
+        "event": proof.result.happened,
+        "moves": [
+            {"number": number, "after_event": move.at, "kind": move.kind, "dice": move.seed}
+            for number, move in zip(proof.only, proof.moves, strict=True)
+        ],
+        "command": proof.command,
+    }

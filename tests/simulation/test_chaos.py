@@ -1,0 +1,61 @@
+"""Fresh seeds of chaos, printed; what a seed comes to is the same in every process; a broken promise is told in words.
+
+`KOALA_CHAOS_SEED=17 KOALA_CHAOS_EVENTS=200000 pytest tests/simulation/test_chaos.py` begins elsewhere and goes farther.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from koalapy.simulation.chaos.moves import DOINGS, FAULTS, moves_of
+from koalapy.simulation.chaos.run import run
+
+EVENTS = int(os.environ.get("KOALA_CHAOS_EVENTS", "150000"))  # in all, so that the test is bounded by work, not time
+FIRST = int(os.environ.get("KOALA_CHAOS_SEED", random.SystemRandom().randrange(1 << 30)))
+COURSE = 3_000
+KOALA = [sys.executable, "-m", "koalapy.cli.main", "sim"]
+
+
+def test_fresh_seeds_break_no_promise() -> None:
+    seed, happened = FIRST, 0
+    while happened < EVENTS:
+        result = run(seed, COURSE)
+        print(f"seed {seed}: {result.happened} events, {result.jobs} jobs, {result.programs} programs")
+        assert result.violation is None, f"koala sim chaos --seed {seed} --events {COURSE}: {result.violation}"
+        happened, seed = happened + result.happened, seed + 1
+
+
+def test_the_world_stands_on_a_real_database_for_one_seed_in_twenty() -> None:
+    result = run(20, 1_000)
+    assert result.violation is None
+    assert result.jobs > 0
+
+
+def test_work_gets_done_in_it() -> None:
+    results = [run(seed, COURSE) for seed in range(1, 6)]
+    assert sum(result.jobs for result in results) >= 50
+    assert sum(result.programs for result in results) >= 50
+
+
+def test_every_kind_of_move_comes_up_within_a_few_seeds() -> None:
+    kinds = {move.kind for seed in range(200) for move in moves_of(seed, COURSE)}
+    assert kinds == DOINGS.keys() | FAULTS.keys()
+
+
+@pytest.mark.parametrize("seed", [3, 40])
+def test_a_seed_comes_to_the_same_in_every_process(seed: int) -> None:
+    """Whatever the order of sets and hashes is there; seed 40 stands on a database."""
+    assert _digest(seed, "1") == _digest(seed, "2")
+
+
+def _digest(seed: int, hash_seed: str) -> tuple[str, str]:
+    command = [*KOALA, "chaos", "--seed", str(seed), "--events", "2000", "--json"]
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    document = json.loads(done.stdout)
+    assert document["violation"] is None
+    return document["digest"], done.stderr
