@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.batch import pbs, pbs_bridge
+from koalapy_adapters.batch import pbs, pbs_bridge, pbs_meeting
+from koalapy_adapters.batch.pbs_starting import Launchers
 from koalapy_adapters.batch.protocol import BatchJob
+from koalapy_adapters.wrapper import lines
 
 Processes = Callable[[bytes], list[int]]
 Await = Callable[..., Any]
@@ -23,11 +25,22 @@ AT_WORK = "echo $$ >pid.$SLURMD_NODENAME.$KOALA_RANK; sleep 600"
 
 # What stands for PBS here: on a real node its daemon starts the command, in a session of its own and without our input
 # and output. Several nodes of one machine are told apart by the first name that the wrapper asks for.
-SPAWN = 'exec setsid -w env SLURMD_NODENAME=$host "$@" </dev/null >>"$PBS_TASKS" 2>&1\n'
+SPAWN = 'setsid -w env SLURMD_NODENAME=$host PBS_NODENUM=$number "$@" </dev/null >>"$PBS_TASKS" 2>&1'
 LAUNCHERS = {
-    "pbs_tmrsh": '#!/bin/sh\nhost=$1; shift\n[ "$host" != "$PBS_DEAD" ] || { echo no such node >&2; exit 3; }\n'
-    + SPAWN,
-    "pbsdsh": '#!/bin/sh\n[ "$1 $3" = "-n --" ] || exit 2\nhost=$(sed -n $(($2+1))p $PBS_NODEFILE); shift 3\n' + SPAWN,
+    "pbs_tmrsh": f"""#!/bin/sh
+host=$1; shift
+[ "$host" != "$PBS_DEAD" ] || {{ echo no such node >&2; exit 3; }}
+number=1; exec {SPAWN}
+""",
+    "pbsdsh": f"""#!/bin/sh
+[ "$1 $2" = "-u --" ] || exit 2
+shift 2; number=0
+for host in $(uniq $PBS_NODEFILE); do
+    if [ "$host" = "$PBS_DEAD" ]; then echo no such node >&2; else {SPAWN} & fi
+    number=$((number+1))
+done
+wait
+""",
 }
 
 
@@ -126,7 +139,7 @@ def test_the_first_non_zero_status_ends_all_nodes(cluster: Cluster, processes: P
 def test_when_an_end_is_killed_nothing_survives(
     world: Any, tmp_path: Path, processes: Processes, await_that: Await, victim: str
 ) -> None:
-    relay, attempt = Cluster(world, tmp_path, "pbs_tmrsh").start(AT_WORK, grace=0.2)
+    relay, attempt = Cluster(world, tmp_path, "pbs_tmrsh").start(AT_WORK, grace=0.2, orphan_timeout=2.0)
     relay.release(attempt)
     await_that(lambda: written(attempt) == 5)
     (bridge, *_) = [pid for pid in attempt.children() if b"pbs-bridge" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -138,12 +151,26 @@ def test_when_an_end_is_killed_nothing_survives(
 
 
 def test_a_node_on_which_nothing_can_be_started_is_named(world: Any, tmp_path: Path) -> None:
-    relay, attempt = Cluster(world, tmp_path, "pbs_tmrsh").start("exit 0", dead="two")
+    relay, attempt = Cluster(world, tmp_path, "pbs_tmrsh").start("exit 0", dead="three")
     ended = relay.report(attempt, "ended")
     attempt.wait()
     assert (ended["ending"], ended["error"]["code"]) == ("failed", "agent_not_started")
-    assert "two" in ended["error"]["message"]
-    assert "no such node\nkoala bridge: PBS's launcher for node two ended, or" in attempt.words()
+    assert "three" in ended["error"]["message"]
+    said = "koala bridge: the agent of node three could not be started"
+    assert sorted(attempt.words().splitlines())[0].startswith(said)
+    assert "no such node" in attempt.words()
+
+
+def test_who_has_not_come_when_the_wrapper_leaves_is_lost(capfd: pytest.CaptureFixture[str]) -> None:
+    """Torque's one launcher for all says of no node that it could not be started. Here our input is at its end."""
+    with pbs_meeting.listen() as listener:
+        bridge = pbs_bridge.Bridge(listener, "token", ["two", "three"], ["three"], Launchers())
+        bridge.gather()
+        bridge.pass_on()
+    out, err = capfd.readouterr()
+    heard = lines.Assembler().feed(out.encode())
+    assert heard == [lines.Piece(1, {"said": "lost", "sure": False})]
+    assert "node three did not come" in err
 
 
 def test_a_site_without_any_launcher_is_told(world: Any, tmp_path: Path) -> None:
@@ -155,31 +182,37 @@ def test_a_site_without_any_launcher_is_told(world: Any, tmp_path: Path) -> None
 
 
 def test_only_who_shows_the_token_is_let_in(tmp_path: Path) -> None:
-    meeting = tmp_path / "meeting"
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        pbs_bridge._write_meeting(str(meeting), port, "a" * 32)
-        assert stat.S_IMODE(meeting.stat().st_mode) == 0o600
-        assert meeting.read_text().splitlines()[:2] == ["a" * 32, str(port)]
-        for shown in (b"b" * 32, b"a" * 31, b""):
-            with socket.create_connection(("127.0.0.1", port)) as guest:
+    path = tmp_path / "meeting"
+    with pbs_meeting.listen() as listener:
+        meeting = pbs_meeting.arrange(listener)
+        pbs_meeting.write(str(path), meeting)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert pbs_meeting.read(str(path)) == meeting
+        token = meeting.token.encode()
+        for shown in (b"b" * 32 + b"000001", token + b"00001", token + b"     1", token, b""):
+            with socket.create_connection(("127.0.0.1", meeting.port)) as guest:
                 guest.sendall(shown)
                 guest.shutdown(socket.SHUT_WR)
-                assert pbs_bridge._admitted(listener.accept()[0], "a" * 32) is None
+                assert pbs_meeting.admit(listener.accept()[0], meeting.token) is None
                 assert guest.recv(1) == b""
 
 
-def test_the_far_end_goes_on_to_the_next_address(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        near = threading.Thread(target=lambda: pbs_bridge._admitted(listener.accept()[0], "token").close())  # type: ignore[union-attr]
+def test_the_far_end_goes_on_to_the_next_address() -> None:
+    with pbs_meeting.listen() as listener:
+        meeting = pbs_meeting.arrange(listener)._replace(addresses=["nowhere.invalid", "127.0.0.1"])
+        admitted: list[int | None] = []
+
+        def admit_one() -> None:
+            with listener.accept()[0] as guest:
+                admitted.append(pbs_meeting.admit(guest, meeting.token))
+
+        near = threading.Thread(target=admit_one)
         near.start()
-        found = pbs_bridge._connected(["127.255.255.254.invalid", "127.0.0.1"], port, "token")
+        pbs_meeting.connect(meeting, 7).close()
         near.join()
-        assert found.recv(1) == b""
-        found.close()
-    with pytest.raises(pbs_bridge.Lost, match="cannot connect to 127"):
-        pbs_bridge._connected(["127.0.0.1"], port, "token")
+        assert admitted == [7]
+    with pytest.raises(pbs_meeting.Unmet, match="cannot connect to nowhere"):
+        pbs_meeting.connect(meeting, 7)
 
 
 def test_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:

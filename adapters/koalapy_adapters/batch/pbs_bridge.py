@@ -1,282 +1,220 @@
-"""Gives an agent on another node of a PBS job its standard input and output, over TCP: PBS's launchers carry neither.
+"""Gives the agents on the other nodes of a PBS job their standard input and output: PBS's launchers carry neither.
 
-    pbs-bridge HOST AGENT…            on the wrapper's node: starts the far end on HOST, and passes everything on
-    pbs-bridge --end MEETING AGENT…   on HOST, started by PBS: connects, and becomes the agent
+    pbs-bridge HOSTS AGENT…           on the wrapper's node: starts a far end on each host, and passes everything on
+    pbs-bridge --end MEETING AGENT…   on another node, started by PBS: connects, and becomes the agent
+    pbs-bridge --ends MEETING AGENT…  the same, where PBS starts it on all nodes of the job, the wrapper's too
 
-Where to, and the token that the far end must show, lie in a file of mode 0600 in the attempt's directory.
+All agents read what the bridge reads, and their lines come out of it whole. The agents' command ends with their nodes'
+names; of one that never came, or went away, the bridge says that it is lost, as its guard would, but not that it is
+sure: processes may still be there.
 """
 
 import os
 import select
-import signal
 import socket
 import sys
 import time
-from typing import List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
-PATIENCE_S = 120.0  # of the near end, for the far one
-SHOWS_S = 60.0  # what one node wrote shows late on another's network file system
-LEAVES_S = 10.0  # for PBS's launcher, after its agent has ended
+from koalapy_adapters.batch import pbs_meeting
+from koalapy_adapters.batch.pbs_meeting import Unmet
+from koalapy_adapters.batch.pbs_starting import Launchers, NoLauncher, starters
+
+PATIENCE_S = 120.0  # with a node whose agent does not come
+LEAVES_S = 10.0  # for PBS's launchers, after all agents have ended
 _TURN_S = 0.25
-_TOKEN_BYTES = 16
+_MUCH = 4 << 20  # bytes that a slow node may lag behind before all wait for it
+_INPUT = 0
 _FAILED = 1
 
 
-class Lost(Exception):
-    """The bridge cannot be built; says why."""
-
-
 def main(argv: List[str]) -> int:
-    if len(argv) < 2 or (argv[0] == "--end" and len(argv) < 3):
-        sys.stderr.write("usage: pbs-bridge HOST AGENT...\n")
+    if len(argv) < 3:
+        sys.stderr.write("usage: pbs-bridge HOSTS AGENT...\n")
         return 2
     try:
-        return _far(argv[1], argv[2:]) if argv[0] == "--end" else _near(argv[0], argv[1:])
-    except (Lost, OSError) as error:
+        if argv[0] == "--ends" and os.environ.get("PBS_NODENUM") == "0":
+            return 0
+        if argv[0] in ("--end", "--ends"):
+            return _far(argv[1], argv[2:])
+        return _near(argv[0].split(","), argv[1:])
+    except (NoLauncher, Unmet, OSError) as error:
         sys.stderr.write("koala bridge: %s\n" % error)
         return _FAILED
 
 
-# ---- the wrapper's node ----------------------------------------------------------------------------------------------
+def _far(path: str, agent: List[str]) -> int:
+    """Never returns but on a node that is to have no agent."""
+    from koalapy_adapters.wrapper import nodename
 
-
-def _near(host: str, agent: List[str]) -> int:
-    token = os.urandom(_TOKEN_BYTES).hex()
-    listener = _listener()
-    meeting = os.path.join(os.getcwd(), ".bridge-%s" % os.urandom(8).hex())
-    _write_meeting(meeting, listener.getsockname()[1], token)
-    try:
-        launcher = _start(launcher_argv(host, os.environ) + _far_argv(meeting, agent))
-        far = _meet(listener, token, launcher)
-    finally:
-        listener.close()
-        os.unlink(meeting)
-    if far is None:
-        _end(launcher)
-        raise Lost(
-            "PBS's launcher for node %s ended, or %d s went by, before its agent was there." % (host, PATIENCE_S)
-        )
-    _pass_on(far)
-    return _leave(launcher)
-
-
-def launcher_argv(host: str, environment: Mapping[str, str]) -> List[str]:
-    """The command that runs what follows on this node of the job. Raises Lost if there is none."""
-    directories = _directories(environment)
-    tmrsh = _which("pbs_tmrsh", directories)
-    if tmrsh:
-        return [tmrsh, host, "/usr/bin/env"]
-    pbsdsh = _which("pbsdsh", directories)
-    if not pbsdsh:
-        raise Lost("neither pbs_tmrsh nor pbsdsh is in %s." % ":".join(directories))
-    return [pbsdsh, "-n", str(_index(host, environment)), "--", "/usr/bin/env"]
-
-
-def _index(host: str, environment: Mapping[str, str]) -> int:
-    """A node's number among the job's: that of its first line in the host file."""
-    with open(environment.get("PBS_NODEFILE", "")) as file:
-        names = file.read().split()
-    if host not in names:
-        raise Lost("the job's host file does not name %s." % host)
-    return names.index(host)
-
-
-def _directories(environment: Mapping[str, str]) -> List[str]:
-    directories = environment.get("PATH", "").split(":")
-    if "PBS_EXEC" in environment:
-        directories.append(environment["PBS_EXEC"] + "/bin")
-    return [each for each in [*directories, "/opt/pbs/bin", "/usr/local/bin", "/usr/bin"] if each]
-
-
-def _which(command: str, directories: List[str]) -> str:
-    paths = [os.path.join(directory, command) for directory in directories]
-    return next((path for path in paths if os.access(path, os.X_OK)), "")
-
-
-def _far_argv(meeting: str, agent: List[str]) -> List[str]:
-    """The agent's own command, but for its last two words, starts the pushed file."""
-    return [*agent[:-2], "pbs-bridge", "--end", meeting, *agent]
-
-
-def _listener() -> socket.socket:
-    try:
-        listener = socket.socket(socket.AF_INET6)
-        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listener.bind(("::", 0))
-    except OSError:  # a node without IPv6
-        listener = socket.socket(socket.AF_INET)
-        listener.bind(("0.0.0.0", 0))
-    listener.listen(8)
-    return listener
-
-
-def _write_meeting(path: str, port: int, token: str) -> None:
-    """The token, the port, and all names and addresses under which this node may be reached."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write("\n".join([token, str(port), *_own_addresses()]) + "\n")
-
-
-def _own_addresses() -> List[str]:
-    name = os.uname().nodename
-    try:
-        found = [str(info[4][0]) for info in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
-    except OSError:
-        found = []
-    return [name, *(each for each in found if not each.startswith(("127.", "::1", "fe80:")))]
-
-
-def _start(argv: List[str]) -> int:
-    """Its pid. What it says goes where our errors go: our output is the agent's alone."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(nothing, 0)
-            os.dup2(2, 1)
-            os.execv(argv[0], argv)
-        finally:
-            os._exit(127)
-    return pid
-
-
-def _meet(listener: socket.socket, token: str, launcher: int) -> Optional[socket.socket]:
-    """The connection of whoever shows the token; None if nobody came in time, or before the launcher ended."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        ended = os.waitid(os.P_PID, launcher, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        if select.select([listener], [], [], _TURN_S)[0]:
-            far = _admitted(listener.accept()[0], token)
-            if far is not None:
-                return far
-        elif ended:
-            return None
-    return None
-
-
-def _admitted(far: socket.socket, token: str) -> Optional[socket.socket]:
-    import hmac  # late: nothing else here needs it
-
-    try:
-        far.settimeout(SHOWS_S / 6)
-        shown = _received(far, len(token))
-        if hmac.compare_digest(shown, token.encode()):
-            far.sendall(b"+")
-            _prepare(far)
-            return far
-    except OSError:
-        pass
-    far.close()
-    return None
-
-
-def _received(connection: socket.socket, amount: int) -> bytes:
-    data = b""
-    while len(data) < amount:
-        more = connection.recv(amount - len(data))
-        if not more:
-            break
-        data += more
-    return data
-
-
-def _prepare(connection: socket.socket) -> None:
-    """Blocking, without delay, and noticing in the end that the other node is dead."""
-    connection.settimeout(None)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 20)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6)
-
-
-def _pass_on(far: socket.socket) -> None:
-    """Until the agent's end. Our end of input is its end of input."""
-    sources: List[int] = [0, far.fileno()]
-    while far.fileno() in sources:
-        for source in select.select(sources, [], [])[0]:
-            if not _passed(far, source):
-                sources.remove(source)
-
-
-def _passed(far: socket.socket, source: int) -> bool:
-    """Whether there may be more from there."""
-    try:
-        data = os.read(source, 1 << 16)
-        if source:
-            _write(data)
-        elif data:
-            far.sendall(data)
-        else:
-            far.shutdown(socket.SHUT_WR)
-        return bool(data)
-    except OSError:
-        return False
-
-
-def _write(data: bytes) -> None:
-    """To the wrapper."""
-    while data:
-        data = data[os.write(1, data) :]
-
-
-def _leave(launcher: int) -> int:
-    """PBS's launcher ends after its agent; its exit status."""
-    deadline = time.monotonic() + LEAVES_S
-    while time.monotonic() < deadline:
-        pid, status = os.waitpid(launcher, os.WNOHANG)
-        if pid:
-            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else _FAILED
-        select.select([], [], [], _TURN_S)
-    _end(launcher)
-    return _FAILED
-
-
-def _end(launcher: int) -> None:
-    os.kill(launcher, signal.SIGKILL)  # it is our child, and not waited for yet
-    os.waitpid(launcher, 0)
-
-
-# ---- the other node --------------------------------------------------------------------------------------------------
-
-
-def _far(meeting: str, agent: List[str]) -> int:
-    token, port, addresses = _read_meeting(meeting)
-    near = _connected(addresses, port, token)
-    _prepare(near)
+    number = nodename.own_index(agent[-1].split(","))
+    if number is None:
+        return 0
+    near = pbs_meeting.connect(pbs_meeting.read(path), number)
     os.dup2(near.fileno(), 0)
     os.dup2(near.fileno(), 1)
     near.close()
     os.execvp(agent[0], agent)
 
 
-def _read_meeting(path: str) -> Tuple[str, int, List[str]]:
-    deadline = time.monotonic() + SHOWS_S
-    while True:
-        try:
-            with open(path) as file:
-                lines = file.read().split("\n")
-            if len(lines) > 3:  # whole: its last line is ended
-                return lines[0], int(lines[1]), lines[2:-1]
-        except FileNotFoundError:
-            pass
-        if time.monotonic() >= deadline:
-            raise Lost("%s does not show on %s." % (path, os.uname().nodename))
-        time.sleep(_TURN_S)
+def _near(hosts: List[str], agent: List[str]) -> int:
+    launchers, listener = Launchers(), pbs_meeting.listen()
+    meeting = pbs_meeting.arrange(listener)
+    path = os.path.join(os.getcwd(), ".bridge-%s" % os.urandom(8).hex())
+    started = starters(hosts, os.environ)
+    pbs_meeting.write(path, meeting)
+    try:
+        for starter in started:
+            launchers.start(starter, [*agent[:-2], "pbs-bridge", starter.end, path, *agent])
+        bridge = Bridge(listener, meeting.token, agent[-1].split(","), hosts, launchers)
+        bridge.gather()
+    finally:
+        listener.close()
+        os.unlink(path)
+    bridge.pass_on()
+    return bridge.leave()
 
 
-def _connected(addresses: List[str], port: int, token: str) -> socket.socket:
-    """To the first address where somebody takes the token."""
-    for address in addresses:
+class Bridge:
+    """The wrapper's end. `names` are those of all agents, by which they number themselves; `hosts` are ours of them."""
+
+    def __init__(
+        self, listener: socket.socket, token: str, names: List[str], hosts: List[str], launchers: Launchers
+    ) -> None:
+        self._listener, self._token = listener, token
+        self._names = names
+        self._ends: Dict[int, _End] = {names.index(host): _End() for host in hosts}
+        self._launchers = launchers
+        self._input = True
+
+    def gather(self) -> None:
+        """Until each agent is there, or was given up; meanwhile those that are there are served."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self._missing():
+            given_up = self._launchers.ended()
+            if self._turn([self._listener], _TURN_S):
+                self._let_in()
+            for number in self._missing():
+                if time.monotonic() >= deadline or not self._input:
+                    self._lose(number, "did not come")
+                elif self._names[number] in given_up:
+                    self._last_chance(number)
+
+    def pass_on(self) -> None:
+        """Until the last agent has ended."""
+        while self._ends:
+            self._turn([], None)
+
+    def leave(self) -> int:
+        """PBS's launchers end after their agents."""
+        deadline = time.monotonic() + LEAVES_S
+        while self._launchers.running and time.monotonic() < deadline:
+            if not self._launchers.ended():
+                select.select([], [], [], _TURN_S)
+        self._launchers.kill()
+        return 0
+
+    def _missing(self) -> List[int]:
+        return [number for number, end in self._ends.items() if end.connection is None]
+
+    def _let_in(self) -> None:
+        guest = self._listener.accept()[0]
+        number = pbs_meeting.admit(guest, self._token)
+        if number is None:
+            return
+        if number in self._missing():
+            guest.setblocking(False)
+            self._ends[number].connection = guest
+        else:
+            guest.close()
+
+    def _last_chance(self, number: int) -> None:
+        """Its launcher is over; an agent that came and went has knocked before."""
+        while number in self._missing() and select.select([self._listener], [], [], 0)[0]:
+            self._let_in()
+        if number in self._missing():
+            self._lose(number, "could not be started: PBS's launcher ended")
+
+    def _lose(self, number: int, why: str) -> None:
+        sys.stderr.write("koala bridge: the agent of node %s %s.\n" % (self._names[number], why))
+        self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        from koalapy_adapters.wrapper import lines  # late: only when an agent is gone
+
+        end = self._ends.pop(number)
+        if end.connection is not None:
+            end.connection.close()
+        _write(lines.pieces(number, {"said": "lost", "sure": False}))
+
+    def _turn(self, others: List[socket.socket], timeout: Optional[float]) -> bool:
+        """Wait, and pass on what there is; whether one of the others has something."""
+        there = {end: number for number, end in self._ends.items() if end.connection is not None}
+        reading: List[Any] = [*others, *there]
+        if self._input and all(len(end.outgoing) < _MUCH for end in self._ends.values()):
+            reading.append(_INPUT)
+        writing = [end for end in there if end.outgoing]
+        readable, writable, _ = select.select(reading, writing, [], timeout)
+        if _INPUT in readable:
+            self._hear_wrapper()
+        for end in writable:
+            end.send()
+        for end, number in there.items():
+            if end in readable and not end.receive():
+                self._drop(number)
+        return any(other in readable for other in others)
+
+    def _hear_wrapper(self) -> None:
+        data = os.read(_INPUT, 1 << 16)
+        self._input = bool(data)
+        for end in self._ends.values():
+            end.outgoing += data
+            end.closing = not data
+            end.send()
+
+
+class _End:
+    """The connection to one agent: what is to go there, and the beginning of a line that came from there."""
+
+    def __init__(self) -> None:
+        self.connection: Optional[socket.socket] = None
+        self.outgoing = bytearray()
+        self.line = b""
+        self.closing = False  # as soon as all has gone
+
+    def fileno(self) -> int:
+        return self.connection.fileno() if self.connection is not None else -1
+
+    def send(self) -> None:
+        """What the other node takes now; that it is gone is noticed by reading."""
+        if self.connection is None:
+            return
         try:
-            near = socket.create_connection((address, port), SHOWS_S / 6)
-        except OSError:
-            continue
-        try:
-            near.sendall(token.encode())
-            if _received(near, 1) == b"+":
-                return near
-        except OSError:
+            while self.outgoing:
+                del self.outgoing[: self.connection.send(self.outgoing)]
+            if self.closing:
+                self.connection.shutdown(socket.SHUT_WR)
+        except BlockingIOError:
             pass
-        near.close()
-    raise Lost("node %s cannot connect to %s, port %d." % (os.uname().nodename, ", ".join(addresses), port))
+        except OSError:
+            del self.outgoing[:]
+
+    def receive(self) -> bool:
+        """Pass on the lines that have come; whether there may be more. A half line of a dead agent is dropped."""
+        assert self.connection is not None
+        try:
+            data = self.connection.recv(1 << 16)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        whole, mark, rest = (self.line + data).rpartition(b"\n")
+        _write(whole + mark)
+        self.line = rest
+        return bool(data)
+
+
+def _write(data: bytes) -> None:
+    """To the wrapper."""
+    while data:
+        data = data[os.write(1, data) :]

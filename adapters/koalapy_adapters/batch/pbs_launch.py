@@ -30,11 +30,10 @@ def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Ho
 
 
 def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
-    """One bridge for each other node: PBS's own launchers, pbs_tmrsh and pbsdsh, carry neither standard input nor
-    output. `agent` is the command that starts the pushed file, then `agent` and the nodes' names.
+    """A bridge to all other nodes: PBS's own launchers, pbs_tmrsh and pbsdsh, carry neither standard input nor output.
+    `agent` is the command that starts the pushed file, then `agent` and the nodes' names.
     """
-    place = len(agent) - 2
-    return [Launch([*agent[:place], "pbs-bridge", name, *agent], [name]) for name in names]
+    return [Launch([*agent[:-2], "pbs-bridge", ",".join(names), *agent], list(names))]
 
 
 def _not_a_job(what: str) -> UnreadableError:

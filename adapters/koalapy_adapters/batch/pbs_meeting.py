@@ -1,0 +1,148 @@
+"""How the two ends of a bridge find and trust each other: a file in the attempt's directory, and a token over TCP."""
+
+import os
+import socket
+import time
+from typing import List, NamedTuple, Optional, Tuple
+
+SHOWS_S = 60.0  # what one node wrote shows late on another's network file system
+_ANSWERS_S = 5.0
+_AGAIN_S = 0.25
+_TOKEN_BYTES = 16
+_SHOWN = 2 * _TOKEN_BYTES + 6  # the token in hexadecimal, then the node's number
+_TAKEN = b"+"
+
+
+class Meeting(NamedTuple):
+    """Where the first node of the job listens: the port, and all names and addresses it may have for the others."""
+
+    token: str
+    port: int
+    addresses: List[str]
+
+
+class Unmet(Exception):
+    """The other end cannot be reached; says why."""
+
+
+# ---- the first node --------------------------------------------------------------------------------------------------
+
+
+def listen() -> socket.socket:
+    """On every address of this node, at any free port."""
+    try:
+        listener = socket.socket(socket.AF_INET6)
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("::", 0))
+    except OSError:  # a node without IPv6
+        listener = socket.socket(socket.AF_INET)
+        listener.bind(("0.0.0.0", 0))
+    listener.listen(128)
+    return listener
+
+
+def arrange(listener: socket.socket) -> Meeting:
+    return Meeting(os.urandom(_TOKEN_BYTES).hex(), listener.getsockname()[1], _own_addresses())
+
+
+def write(path: str, meeting: Meeting) -> None:
+    """For this user alone. Its last line is ended, so that a half of it is known for one."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write("\n".join([meeting.token, str(meeting.port), *meeting.addresses]) + "\n")
+
+
+def admit(guest: socket.socket, token: str) -> Optional[int]:
+    """The number of the node that shows the token. None, and the connection closed, for anybody else."""
+    import hmac  # late: nothing else here needs it
+
+    try:
+        guest.settimeout(_ANSWERS_S)
+        shown = _received(guest, _SHOWN)
+        number = shown[len(token) :]
+        known = hmac.compare_digest(shown[: len(token)], token.encode())
+        if known and len(shown) == _SHOWN and number.isdigit():
+            guest.sendall(_TAKEN)
+            _prepare(guest)
+            return int(number)
+    except OSError:
+        pass
+    guest.close()
+    return None
+
+
+def _own_addresses() -> List[str]:
+    name = os.uname().nodename
+    try:
+        found = [str(info[4][0]) for info in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+    except OSError:
+        found = []
+    return [name, *(each for each in found if not each.startswith(("127.", "::1", "fe80:")))]
+
+
+# ---- any other node --------------------------------------------------------------------------------------------------
+
+
+def read(path: str) -> Meeting:
+    """Raises Unmet if it does not show within SHOWS_S."""
+    deadline = time.monotonic() + SHOWS_S
+    while True:
+        try:
+            with open(path) as file:
+                lines = file.read().split("\n")
+            if len(lines) > 3:
+                return Meeting(lines[0], int(lines[1]), lines[2:-1])
+        except FileNotFoundError:
+            pass
+        if time.monotonic() >= deadline:
+            raise Unmet("%s does not show on %s." % (path, os.uname().nodename))
+        time.sleep(_AGAIN_S)
+
+
+def connect(meeting: Meeting, number: int) -> socket.socket:
+    """As the node of this number, to the first address where somebody takes the token."""
+    for address in meeting.addresses:
+        near = _reached((address, meeting.port))
+        if near is None:
+            continue
+        try:
+            near.sendall(b"%s%06d" % (meeting.token.encode(), number))
+            if _received(near, 1) == _TAKEN:
+                _prepare(near)
+                return near
+        except OSError:
+            pass
+        near.close()
+    where = "%s, port %d" % (", ".join(meeting.addresses), meeting.port)
+    raise Unmet("node %s cannot connect to %s." % (os.uname().nodename, where))
+
+
+def _reached(address: Tuple[str, int]) -> Optional[socket.socket]:
+    try:
+        return socket.create_connection(address, 2 * _ANSWERS_S)
+    except OSError:
+        return None
+
+
+# ---- both ------------------------------------------------------------------------------------------------------------
+
+
+def _received(connection: socket.socket, amount: int) -> bytes:
+    data = b""
+    while len(data) < amount:
+        more = connection.recv(amount - len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _prepare(connection: socket.socket) -> None:
+    """Blocking, without delay, and noticing in the end that the other node is dead."""
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 20)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 180000)  # milliseconds
