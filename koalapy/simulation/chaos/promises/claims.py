@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from koalapy.engine import Engine
-from koalapy.information.kis import View
+from koalapy.information.kis import Known
 from koalapy.information.promises import processors_taken
 from koalapy.model.change import Change
 from koalapy.model.identity import JobId, tag_of
@@ -40,9 +40,9 @@ class Claims:
         claimed = [jobs[line.job] for line in change.history if line.kind == "job_claimed"]
         if not claimed:
             return
-        views = decided.engine.views(decided.at)
-        self._in_order(claimed, jobs, before, views, decided)
-        self._on_idle(claimed, views, decided)
+        usable = _usable(decided)
+        self._in_order(claimed, jobs, before, usable, decided)
+        self._on_idle(claimed, usable, decided)
 
     # ---- order
 
@@ -51,7 +51,7 @@ class Claims:
         claimed: Sequence[Job],
         jobs: Mapping[JobId, Job],
         before: Mapping[JobId, Job],
-        views: Sequence[View],
+        usable: Mapping[str, Known],
         decided: Decided,
     ) -> None:
         """A claim passes whoever is nearer to the head and still waits after it, stalled ones freely."""
@@ -62,7 +62,7 @@ class Claims:
         for job in claimed:
             ahead = [each for each in waiting if _rank(each) < _rank(job)]
             promise(not (self._strict and ahead), Promise.ORDER, "job", job.id, "passes", *(each.id for each in ahead))
-            first = next((each.id for each in ahead if not _stalled(each, views, decided.at)), None)
+            first = next((each.id for each in ahead if not _stalled(each, usable, decided.at)), None)
             if first is not None:
                 passed[first] = passed.get(first, 0) + 1
         for job_id, times in passed.items():
@@ -78,26 +78,27 @@ class Claims:
 
     # ---- processors
 
-    def _on_idle(self, claimed: Sequence[Job], views: Sequence[View], decided: Decided) -> None:
+    def _on_idle(self, claimed: Sequence[Job], usable: Mapping[str, Known], decided: Decided) -> None:
         """With every claim all that is promised and not shown yet is no more than what was known to be idle."""
-        by_name = {view.name: view for view in views}
         for position, job in enumerate(claimed):
             later = {each.id for each in claimed[position + 1 :]}
             for name in dict.fromkeys(each.cluster or "" for each in job.live if not job.patient):
-                self._fits(job, by_name[name], later, decided)
+                self._fits(job, name, usable.get(name), later, decided)
 
-    def _fits(self, job: Job, view: View, later: set[JobId], decided: Decided) -> None:
-        seen = view.state is not None and view.trouble is None
-        promise(seen, Promise.PROCESSORS, "job", job.id, "is claimed on", view.name, "unseen")
-        assert view.state is not None
-        records, shown = decided.engine.records, frozenset(view.state.allocated)
+    def _fits(self, job: Job, name: str, known: Known | None, later: set[JobId], decided: Decided) -> None:
+        promise(known is not None, Promise.PROCESSORS, "job", job.id, "is claimed on", name, "unseen")
+        assert known is not None
+        assert known.state is not None
+        records, shown = decided.engine.records, frozenset(known.state.allocated)
         promised = sum(
-            processors_taken(each.request, view.settings)
-            for other, each in records.live(view.name)
-            if other.id not in later and tag_of(records.instance, other.attempt_of(each)) not in shown
+            processors_taken(each.request, known.settings)
+            for other in records.jobs.values()
+            for each in other.live
+            if each.cluster == name and other.id not in later
+            if tag_of(records.instance, other.attempt_of(each)) not in shown
         )
-        fits = promised <= view.state.idle
-        promise(fits, Promise.PROCESSORS, "job", job.id, promised, "of", view.state.idle, "idle ones on", view.name)
+        idle = known.state.idle
+        promise(promised <= idle, Promise.PROCESSORS, "job", job.id, promised, "of", idle, "idle ones on", name)
 
     # ---- optional components
 
@@ -118,9 +119,19 @@ def _rank(job: Job) -> tuple[int, int]:
     return job.request.priority, job.place
 
 
-def _stalled(job: Job, views: Sequence[View], now: Instant) -> bool:
+def _usable(decided: Decided) -> dict[str, Known]:
+    """The clusters that claims may be on: in reach, and measured lately."""
+    return {
+        name: known
+        for name, known in decided.engine.known.clusters.items()
+        if known.trouble is None
+        and known.state is not None
+        and decided.at - known.state.measured_at <= known.settings.max_age
+    }
+
+
+def _stalled(job: Job, usable: Mapping[str, Known], now: Instant) -> bool:
     """It waits for a cluster, not for processors."""
-    out = {name for name, until in job.excluded if now < until}
-    usable = {view.name for view in views if view.trouble is None} - out
+    left = usable.keys() - {name for name, until in job.excluded if now < until}
     needed = {each.cluster for each in job.request.components if each.cluster and not each.optional}
-    return not usable or bool(needed - usable)
+    return not left or bool(needed - left)
