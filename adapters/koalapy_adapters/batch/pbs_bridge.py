@@ -14,7 +14,7 @@ import select
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence, Set
 
 from koalapy_adapters.batch import pbs_meeting
 from koalapy_adapters.batch.pbs_meeting import Unmet
@@ -94,11 +94,13 @@ class Bridge:
             given_up = self._launchers.ended()
             if self._turn([self._listener], _TURN_S):
                 self._let_in()
+            while given_up and _readable([self._listener], 0):
+                self._let_in()  # an agent that came has knocked before its launcher ended
             for number in self._missing():
-                if time.monotonic() >= deadline or not self._input:
+                if self._names[number] in given_up:
+                    self._lose(number, "could not be started: PBS's launcher ended")
+                elif time.monotonic() >= deadline or not self._input:
                     self._lose(number, "did not come")
-                elif self._names[number] in given_up:
-                    self._last_chance(number)
 
     def pass_on(self) -> None:
         """Until the last agent has ended."""
@@ -110,7 +112,7 @@ class Bridge:
         deadline = time.monotonic() + LEAVES_S
         while self._launchers.running and time.monotonic() < deadline:
             if not self._launchers.ended():
-                select.select([], [], [], _TURN_S)
+                time.sleep(_TURN_S)
         self._launchers.kill()
         return 0
 
@@ -128,13 +130,6 @@ class Bridge:
         else:
             guest.close()
 
-    def _last_chance(self, number: int) -> None:
-        """Its launcher is over; an agent that came and went has knocked before."""
-        while number in self._missing() and select.select([self._listener], [], [], 0)[0]:
-            self._let_in()
-        if number in self._missing():
-            self._lose(number, "could not be started: PBS's launcher ended")
-
     def _lose(self, number: int, why: str) -> None:
         sys.stderr.write("koala bridge: the agent of node %s %s.\n" % (self._names[number], why))
         self._drop(number)
@@ -147,22 +142,22 @@ class Bridge:
             end.connection.close()
         _write(lines.pieces(number, {"said": "lost", "sure": False}))
 
-    def _turn(self, others: List[socket.socket], timeout: Optional[float]) -> bool:
+    def _turn(self, others: List[Any], timeout_s: Optional[float]) -> bool:
         """Wait, and pass on what there is; whether one of the others has something."""
-        there = {end: number for number, end in self._ends.items() if end.connection is not None}
-        reading: List[Any] = [*others, *there]
+        there = {end.fileno(): number for number, end in self._ends.items() if end.connection is not None}
+        reading = [*others, *there]
         if self._input and all(len(end.outgoing) < _MUCH for end in self._ends.values()):
             reading.append(_INPUT)
-        writing = [end for end in there if end.outgoing]
-        readable, writable, _ = select.select(reading, writing, [], timeout)
-        if _INPUT in readable:
+        full = [end for end in self._ends.values() if end.connection is not None and end.outgoing]
+        ready = _readable(reading, timeout_s, [end.fileno() for end in full])
+        if _INPUT in ready:
             self._hear_wrapper()
-        for end in writable:
+        for end in full:
             end.send()
-        for end, number in there.items():
-            if end in readable and not end.receive():
+        for descriptor, number in there.items():
+            if descriptor in ready and not self._ends[number].receive():
                 self._drop(number)
-        return any(other in readable for other in others)
+        return any(other.fileno() in ready for other in others)
 
     def _hear_wrapper(self) -> None:
         data = os.read(_INPUT, 1 << 16)
@@ -212,6 +207,17 @@ class _End:
         _write(whole + mark)
         self.line = rest
         return bool(data)
+
+
+def _readable(reading: Sequence[Any], timeout_s: Optional[float], writing: Sequence[int] = ()) -> Set[int]:
+    """The descriptors that can be read now, however many there are; also over if one of `writing` takes more."""
+    poll = select.poll()
+    for each in reading:
+        poll.register(each, select.POLLIN)
+    for descriptor in writing:
+        poll.register(descriptor, select.POLLIN | select.POLLOUT)
+    found = poll.poll(None if timeout_s is None else int(1000 * timeout_s))
+    return {descriptor for descriptor, events in found if events & ~select.POLLOUT}
 
 
 def _write(data: bytes) -> None:
