@@ -66,7 +66,7 @@ class WaitQueue:
             self._leave(old)
         elif old is None:
             self._enter(after)
-        elif (after.request.priority, after.place) == old.place[:2] and after.waiting_since == old.job.waiting_since:
+        elif _stands_as(old.job, after):
             self._waiting[after.id] = old._replace(job=after)
         else:
             self._leave(old)
@@ -119,6 +119,12 @@ class WaitQueue:
         _remove(self.doubted, waiting.place)
         self._by_size.remove(waiting)
         self._patient.remove(waiting)
+
+
+def _stands_as(before: Job, after: Job) -> bool:
+    """Whether it is in the same place, for the same, since the same instant."""
+    same = before.request is after.request or before.request == after.request
+    return same and before.place == after.place and before.waiting_since == after.waiting_since
 
 
 class _BySize:

@@ -58,6 +58,7 @@ class Grid:
         self.store = self.store.reopened()
         snapshot = self.store.load()
         self.engine = Engine(self.settings, self._policies, snapshot)
+        self.handled_at = Instant(0)
         self.driver = Driver(self.engine, self, self, _Clock(self), snapshot.outbox, self.store.next_number)
         self._do(self.driver.start)
         self.drive([])
@@ -65,7 +66,7 @@ class Grid:
     def drive(self, deliveries: list[Delivery]) -> None:
         """One batch; none is taken while the store is failing."""
         promise(not self.stuck, "one commit at a time")
-        self.decided_at = self.now
+        self.decided_at = self.handled_at = self.now
         self.promises.of_events(event for delivery in deliveries for event in delivery.events)
         self._do(lambda: self.driver.step(deliveries))
 
@@ -89,7 +90,7 @@ class Grid:
             wakeup = self.engine.next_wakeup()
             if wakeup is None or wakeup > self.now or self.full or self.killed_in > 0:
                 return
-            self.decided_at = self.now
+            self.decided_at = self.handled_at = self.now
             self.driver.step([])
         promise(False, "time alone makes no busy loop", wakeup)
 

@@ -15,6 +15,7 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import JOB_TRANSITIONS, JobState
 from koalapy.model.units import Instant
 
+from . import indices
 from .cluster import Cluster, promise
 
 STATE_AFTER = {
@@ -38,6 +39,7 @@ class Grid(Protocol):
     clusters: dict[str, Cluster]
     engine: Engine
     decided_at: Instant  # what is committed was decided then
+    handled_at: Instant  # by this engine, 0 for never
 
 
 class Promises:
@@ -237,6 +239,7 @@ class Promises:
         promise(kept.jobs == jobs, "the store has the jobs")
         promise({debt.attempt: debt for debt in kept.debts} == records.debts, "the store has the debts")
         promise(kept.counters == records.counters, "the store has the counters")
+        indices.check(self._grid.engine, self._grid.settings, self._grid.handled_at)
         circle = guard.job_to_give_back(records, self._grid.engine.known.clusters)
         promise(circle is None, "nobody holds in a circle", circle)
         for job in jobs:

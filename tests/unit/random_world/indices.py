@@ -1,0 +1,113 @@
+"""Every index of the engine answers what a walk over all its jobs finds."""
+
+from koalapy.broker.shape import need_of, shape_of
+from koalapy.coallocation import barrier, running
+from koalapy.engine import Engine
+from koalapy.information.promises import processors_taken
+from koalapy.model.identity import AttemptId, tag_of
+from koalapy.model.job import Job
+from koalapy.model.records import Records
+from koalapy.model.settings import Settings
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.scheduler.queue import in_order
+from koalapy.scheduler.schedule import queues_since
+
+from .cluster import promise
+
+
+def check(engine: Engine, settings: Settings, now: Instant) -> None:
+    """`now`: when the engine handled its last batch."""
+    _keys(engine.records)
+    _live(engine.records, settings)
+    _promised(engine)
+    _views(engine, now)
+    _queue(engine)
+    _run_list(engine)
+    expected, told = _wakeup(engine, settings, now), engine.next_wakeup()
+    promise(told == expected, "the next wake-up is the earliest of all", (told, expected))
+
+
+def _keys(records: Records) -> None:
+    for job in records.jobs.values():
+        promise(not job.key or records.has_key(job.owner, job.key), "keys are known", job.id)
+    promise(not records.has_key("me", "nobody's"), "unknown keys are not")
+
+
+def _live(records: Records, settings: Settings) -> None:
+    for cluster in settings.clusters:
+        found = [job.attempt_of(component) for job, component in records.live(cluster.name)]
+        walked = _attempts_on(records, cluster.name)
+        promise(found == walked, "live attempts are those of all jobs", (cluster.name, found, walked))
+
+
+def _attempts_on(records: Records, cluster: str) -> list[AttemptId]:
+    jobs = sorted(records.jobs.values(), key=lambda job: job.id)
+    return [job.attempt_of(each) for job in jobs for each in job.live if each.cluster == cluster]
+
+
+def _promised(engine: Engine) -> None:
+    records = engine.records
+    for name, known in engine.known.clusters.items():
+        promised = backlog = 0
+        for job, component in records.live(name):
+            tag, taken = (
+                tag_of(records.instance, job.attempt_of(component)),
+                processors_taken(component.request, known.settings),
+            )
+            promised += taken if known.state is None or tag not in known.state.allocated else 0
+            backlog += taken if known.state is not None and tag in known.state.pending else 0
+        found = engine.known.promises.on(name)
+        promise(found == (promised, backlog), "promises are those of all live attempts", (name, found))
+
+
+def _views(engine: Engine, now: Instant) -> None:
+    for view, known in zip(engine.views(now), engine.known.clusters.values(), strict=True):
+        state = known.state
+        stale = state is not None and now - state.measured_at > known.settings.max_age
+        promise((view.trouble is None) == (known.trouble is None and not stale), "views tell trouble", view)
+        usable = state is not None and view.trouble is None
+        idle = max(0, state.idle - engine.known.promises.on(view.name)[0]) if usable and state is not None else 0
+        promise(view.idle == idle, "views tell what is idle", (view, idle))
+        promise(view.total == (state.total if state is not None else 0), "views tell sizes", view)
+        promise((view.promised, view.backlog) == engine.known.promises.on(view.name), "views tell promises", view)
+
+
+def _queue(engine: Engine) -> None:
+    waiting = in_order(engine.records.jobs.values())
+    queue = engine.queue
+    promise([place.job for place in queue.order] == [job.id for job in waiting], "the queue is in order", queue.order)
+    promise([queue.at(place).job for place in queue.order] == waiting, "the queue has the jobs as they are")
+    for idle in range(9):
+        looked_at = [each.job.id for each in queue.worth_a_look(idle, -1)]
+        fitting = [job.id for job in waiting if need_of(shape_of(job.request)).largest <= idle]
+        doubted = {place.job for place in queue.doubted}
+        expected = [job.id for job in waiting if job.id in fitting or job.id in doubted]
+        promise(looked_at == expected, "whoever may fit is looked at", (idle, looked_at, expected))
+
+
+def _run_list(engine: Engine) -> None:
+    claiming = [job for job in engine.records.jobs.values() if job.state is JobState.CLAIMING]
+    claimed: dict[str | None, int] = {}
+    for job in claiming:
+        for component in job.live:
+            claimed[component.cluster] = claimed.get(component.cluster, 0) + 1
+    run_list = engine._run_list
+    promise(run_list.claimed_on == claimed, "claims are counted by cluster", (run_list.claimed_on, claimed))
+    split = {job.id for job in claiming if len({each.allocated_at is None for each in job.live}) == 2}
+    promise(set(run_list.split) == split, "who holds a part is known", (run_list.split, split))
+
+
+def _wakeup(engine: Engine, settings: Settings, now: Instant) -> Instant | None:
+    jobs = engine.records.jobs.values()
+    return min((moment for job in jobs for moment in _moments(engine, settings, now, job)), default=None)
+
+
+def _moments(engine: Engine, settings: Settings, now: Instant, job: Job) -> list[Instant]:
+    if job.state.queued:
+        since = queues_since(job, settings)
+        moments = [until for _, until in job.excluded] + ([since] if since is not None else [])
+        return [moment for moment in moments if moment > now]
+    told = [barrier.deadline(job, settings)]
+    told += [running.lost_at(each, settings) for each in job.live if engine.known.is_connected(each.cluster)]
+    return [moment for moment in told if moment is not None]

@@ -1,0 +1,245 @@
+"""The scheduling pass decides exactly as the plain one does, which looks at every job and remembers nothing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koalapy.broker.answers import Answers
+from koalapy.broker.broker import PolicyFailed, place, shortest_queue
+from koalapy.broker.room import Room
+from koalapy.information.kis import View
+from koalapy.model.cluster import ClusterSettings, ClusterState
+from koalapy.model.errors import Reason
+from koalapy.model.identity import JobId
+from koalapy.model.job import Component, Job
+from koalapy.model.request import ComponentRequest, Request, WhenBusy
+from koalapy.model.settings import Settings
+from koalapy.model.states import JobState
+from koalapy.model.units import Duration, Instant
+from koalapy.policies.placement import (
+    Offer,
+    Placement,
+    PlacementPolicy,
+    Wish,
+    best_fit,
+    cluster_minimisation,
+    worst_fit,
+)
+from koalapy.policies.queueing import Blocked, QueueingPolicy, fcfs, fpfs
+from koalapy.scheduler.ahead import Overtaken
+from koalapy.scheduler.queue import WaitQueue, in_order
+from koalapy.scheduler.schedule import Claim, Decision, Reject, schedule
+
+NOW, QUEUE_AFTER = Instant(1_000), Duration(500)
+CLUSTERS = ("a", "b", "c", "d")
+DOWN = Reason("down", "transient", "It is down.", "")
+
+
+def plain(
+    now: Instant, waiting: Sequence[Job], views: list[View], wanted: Settings, placement: PlacementPolicy,
+    queueing: QueueingPolicy,
+) -> list[Decision]:  # fmt: skip
+    """The pass as the paper has it (DCS, section 3.2), job by job."""
+    decisions: list[Decision] = []
+    blocked: list[Blocked] = []
+    stalled, passed = False, 0
+    for job in waiting:
+        wall = [Blocked(0, -1)] if stalled and not blocked else []
+        if not queueing([*blocked, *wall], wanted.max_overtakes):
+            break
+        decision = decide(now, job, views, wanted, placement)
+        if isinstance(decision, Claim):
+            views = list(Room(views).after(decision.allocation, job.request).views)
+            if blocked:
+                passed += 1
+                blocked[0] = Blocked(blocked[0].job, blocked[0].overtaken + 1)
+        if decision is not None:
+            decisions.append(decision)
+        elif is_stalled(now, job, views):
+            stalled = True
+        else:
+            blocked.append(Blocked(job.id, job.overtaken))
+    return decisions + ([Overtaken(JobId(blocked[0].job), passed)] if passed else [])
+
+
+def decide(now: Instant, job: Job, views: list[View], wanted: Settings, placement: PlacementPolicy) -> Decision | None:
+    without = {cluster for cluster, until in job.excluded if now < until}
+    allocation = place(job.request, views, placement, without)
+    if isinstance(allocation, PolicyFailed):
+        return Reject(job.id, allocation.reason)
+    if allocation is not None:
+        return Claim(job.id, allocation)
+    if never_fits(job, views, placement):
+        return Reject(job.id, DOWN)
+    if job.request.when_busy is WhenBusy.QUEUE and now >= (job.waiting_since or 0) + wanted.queue_after:
+        queue = shortest_queue(job.request, views, without)
+        return Claim(job.id, queue, patient=True) if queue is not None else None
+    return None
+
+
+def never_fits(job: Job, views: list[View], placement: PlacementPolicy) -> bool:
+    named = {each.cluster for each in job.request.components}
+    asked = [view for view in views if None in named or view.name in named]
+    if any(view.trouble for view in asked):
+        return False
+    empty = [replace(view, idle=view.total, state=replace(view.state, free_nodes=())) for view in asked if view.state]
+    return place(job.request, empty, placement) is None
+
+
+def is_stalled(now: Instant, job: Job, views: list[View]) -> bool:
+    without = {cluster for cluster, until in job.excluded if now < until}
+    usable = {view.name for view in views if view.trouble is None} - without
+    named = {each.cluster for each in job.request.components if each.cluster and not each.optional}
+    return not usable or not named <= usable
+
+
+# ---- what it is tried on
+
+COMPONENTS = st.builds(
+    ComponentRequest,
+    processors=st.sampled_from((1, 2, 3, 4, 4, 6, 8, 16, 40)),
+    executable=st.just("./program"),
+    cluster=st.sampled_from((None, None, None, *CLUSTERS)),
+    optional=st.sampled_from((False, False, False, True)),
+    exclusive=st.sampled_from((False, False, True)),
+    processors_per_node=st.sampled_from((None, None, 2)),
+)
+
+
+@st.composite
+def view(draw: st.DrawFn, name: str) -> View:
+    total, trouble = draw(st.sampled_from((4, 8, 16))), draw(st.sampled_from((None, None, None, None, DOWN)))
+    idle = draw(st.integers(0, total)) if trouble is None else 0
+    free_nodes = draw(st.sampled_from(((), ((2, 1), (4, 2)))))
+    state = ClusterState(
+        measured_at=NOW, total=total, idle=idle, ours=0, others=0, waiting_local=draw(st.integers(0, 2)),
+        free_nodes=free_nodes,
+    )  # fmt: skip
+    limits = ClusterSettings(
+        name=name, batch="slurm", network=draw(st.sampled_from(("x", "x", "y"))),
+        processors_per_node=draw(st.sampled_from((None, 4))), backlog=draw(st.sampled_from((None, 0, 8))),
+    )  # fmt: skip
+    backlog = draw(st.integers(0, 6))
+    return View(
+        name=name, settings=limits, total=total, idle=idle, promised=0, backlog=backlog, trouble=trouble, state=state
+    )
+
+
+@st.composite
+def waiting_job(draw: st.DrawFn, number: int) -> Job:
+    wanted: list[ComponentRequest] = draw(st.lists(COMPONENTS, min_size=1, max_size=4))
+    request = Request(
+        name="job", components=tuple(wanted), priority=draw(st.sampled_from((5, 10, 10))),
+        communication=draw(st.booleans()), when_busy=draw(st.sampled_from(WhenBusy)),
+    )  # fmt: skip
+    place = draw(st.integers(0, 3)) * 100 + number
+    return Job(
+        id=JobId(number), owner="me", request=request, state=JobState.WAITING, place=place,
+        submitted_at=Instant(0), waiting_since=Instant(draw(st.integers(0, 1_000))), overtaken=draw(st.integers(0, 3)),
+        components=tuple(Component(index=index, request=each) for index, each in enumerate(wanted)),
+        excluded=draw(st.sampled_from(((), (), (("a", Instant(2_000)),), (("b", Instant(500)),)))),
+    )  # fmt: skip
+
+
+@st.composite
+def grids(draw: st.DrawFn) -> tuple[list[Job], list[list[View]]]:
+    jobs = [draw(waiting_job(number)) for number in range(1, draw(st.integers(1, 12)) + 1)]
+    return jobs, [[draw(view(name)) for name in CLUSTERS] for _ in range(draw(st.integers(1, 3)))]
+
+
+def alone(blocked: Sequence[Blocked], max_overtakes: int) -> bool:
+    """A policy that looks at all that is ahead."""
+    return len(blocked) <= max_overtakes and sum(each.overtaken for each in blocked) <= 2 * max_overtakes
+
+
+@pytest.mark.parametrize("placement", [worst_fit, cluster_minimisation, best_fit])
+@pytest.mark.parametrize("queueing", [fcfs, fpfs, alone])
+@given(grid=grids(), max_overtakes=st.integers(0, 4))
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_a_pass_decides_as_the_plain_one(
+    placement: PlacementPolicy, queueing: QueueingPolicy, grid: tuple[list[Job], list[list[View]]], max_overtakes: int
+) -> None:
+    """Also the passes after it, on other clusters, with all that queue and answers remember."""
+    jobs, moments = grid
+    wanted = Settings(clusters=(), max_overtakes=max_overtakes, queue_after=QUEUE_AFTER)
+    queue, answers, room = WaitQueue(), Answers(placement), None
+    for job in jobs:
+        queue.changed(None, job)
+    for now, views in enumerate(moments, NOW):
+        room = Room(views, room)
+        found = schedule(Instant(now), queue, room, answers, wanted, queueing)
+        assert ids(found) == ids(plain(Instant(now), in_order(jobs), views, wanted, placement, queueing))
+        jobs = carried_out(jobs, found, queue)
+
+
+def ids(decisions: list[Decision]) -> list[Decision]:
+    """The words of a refusal are not compared."""
+    return [replace(each, reason=DOWN) if isinstance(each, Reject) else each for each in decisions]
+
+
+def carried_out(jobs: list[Job], decisions: list[Decision], queue: WaitQueue) -> list[Job]:
+    left = {job.id: job for job in jobs}
+    for decision in decisions:
+        before = left.pop(decision.job)
+        after = before.to(JobState.FAILED)
+        if isinstance(decision, Overtaken):
+            after = left[decision.job] = replace(before, overtaken=before.overtaken + decision.times)
+        queue.changed(before, after)
+    return list(left.values())
+
+
+def test_a_policy_is_not_asked_where_there_is_no_room() -> None:
+    asked = []
+
+    def policy(wishes: object, offers: object) -> None:
+        asked.append(wishes)
+
+    view = view_of("a", total=8, idle=2)
+    queue = WaitQueue()
+    queue.changed(None, job_of(ComponentRequest(processors=4, executable="./program")))
+    found = schedule(NOW, queue, Room([view]), Answers(policy), Settings(clusters=()), fpfs)
+    assert [type(each) for each in found] == [Reject]
+    assert len(asked) == 1, "only whether it would ever fit"
+
+
+def test_what_has_been_asked_is_not_asked_again() -> None:
+    asked = []
+
+    def policy(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | None:
+        asked.append(offers)
+        return {0: "a", 1: "b"} if offers[0].idle == 8 else None
+
+    queue, answers, pair = WaitQueue(), Answers(policy), [ComponentRequest(processors=2, executable="./program")] * 2
+    for number in (1, 2):
+        queue.changed(None, job_of(*pair, number=number))
+    room = Room([view_of("a", total=8, idle=4), view_of("b", total=8, idle=4)])
+    for _ in range(3):
+        assert not schedule(NOW, queue, room, answers, Settings(clusters=()), fpfs)
+    assert [[each.idle for each in offers] for offers in asked] == [[4, 4], [8, 8]]
+
+
+def test_a_waiting_job_whose_request_is_another_now_is_looked_at_anew() -> None:
+    queue, before = WaitQueue(), job_of(ComponentRequest(processors=4, executable="./program"))
+    queue.changed(None, before)
+    queue.trust(None)
+    assert not list(queue.worth_a_look(2, 0))
+    queue.changed(before, job_of(ComponentRequest(processors=2, executable="./program")))
+    queue.trust(None)
+    assert [each.need.largest for each in queue.worth_a_look(2, 0)] == [2]
+
+
+def view_of(name: str, total: int, idle: int) -> View:
+    state = ClusterState(measured_at=NOW, total=total, idle=idle, ours=0, others=total - idle, waiting_local=0)
+    limits = ClusterSettings(name=name, batch="slurm")
+    return View(name=name, settings=limits, total=total, idle=idle, promised=0, backlog=0, trouble=None, state=state)
+
+
+def job_of(*wanted: ComponentRequest, number: int = 1) -> Job:
+    return Job(
+        id=JobId(number), owner="me", request=Request(name="job", components=wanted), state=JobState.WAITING,
+        place=number, submitted_at=NOW, waiting_since=NOW,
+        components=tuple(Component(index=index, request=each) for index, each in enumerate(wanted)),
+    )  # fmt: skip
