@@ -52,6 +52,7 @@ class SimCluster:
         ]
         traits = traits_of(plan.settings.batch, plan.settings.exclusive, plan.reruns_lost)
         self.shared = SharedDirectory(lambda: agenda.now, stream(seed, f"{self.name}/shared"))
+        self.shared.between = agenda.step
         self.batch = BatchSystem(agenda, stream(seed, f"{self.name}/batch"), traits, nodes)
         self.head = SimNode(agenda, f"{self.name}0", 0)
         self.around = Surroundings(agenda, seed, self.name, self.batch, self.shared, ledger, self.head)

@@ -36,12 +36,21 @@ class SharedDirectory:
         self.trouble = errno.ESTALE
         self.lost_link_replies = 0
         self.spoiled: dict[str, None] = {}  # tags whose next record is written badly
+        self.interleaved = 0  # so many of the next operations wait until something else has happened
+        self.between: Callable[[], object] = lambda: None  # lets that happen
         self.files: dict[str, Inode] = {}
         self.directories: dict[str, dict[str, None]] = {"/": {}}
 
     def lose_next_link_reply(self) -> None:
         """The next hard link is made, but who made it hears that it failed."""
         self.lost_link_replies += 1
+
+    def interleave(self) -> None:
+        """Between two operations of one process another one may come: if so many are to, let it."""
+        if self.interleaved:
+            left, self.interleaved = self.interleaved - 1, 0  # what happens meanwhile is not interrupted itself
+            self.between()
+            self.interleaved = left
 
     def spoil_record(self, tag: str) -> None:
         """The attempt's record, or the one that it will write, can be read by nobody."""
@@ -57,7 +66,7 @@ class SharedDirectory:
 
     def mend(self) -> None:
         self.full = self.gone = False
-        self.slow, self.lost_link_replies = 1, 0
+        self.slow, self.lost_link_replies, self.interleaved = 1, 0, 0
         self.spoiled.clear()
 
     def spoils(self, path: str) -> bool:
@@ -70,12 +79,21 @@ class SharedDirectory:
 
 
 class Mount(Files):
-    """The shared directory as one process sees it. `step` is told before each operation; it may end the process."""
+    """The shared directory as one process sees it. `step` is told before each operation; it may end the process.
+
+    `waits`: whether other things may happen while an operation of its waits.
+    """
 
     def __init__(
-        self, shared: SharedDirectory, process: str, step: Callable[[], None], reaches: Callable[[], bool]
+        self,
+        shared: SharedDirectory,
+        process: str,
+        step: Callable[[], None],
+        reaches: Callable[[], bool],
+        waits: bool = False,
     ) -> None:
         self._shared, self._process, self._step, self._reaches = shared, process, step, reaches
+        self._waits = waits
         self._unique = 0
 
     def clock(self) -> float:
@@ -172,6 +190,8 @@ class Mount(Files):
         self._remove(directory)
 
     def _enter(self, path: str, writing: bool = False) -> None:
+        if self._waits:
+            self._shared.interleave()
         self._step()
         if self._shared.gone or not self._reaches():
             raise _error(self._shared.trouble, path)

@@ -43,7 +43,8 @@ class SimWrapper(Process):
         self.node: SimNode = job.nodes[0][0]
         self._hosts = [Host(node.name, processors) for node, processors in job.nodes]
         self._dice = around.dice(f"wrapper/{self.name}")
-        self._mount = Mount(around.shared, f"{self.node.name}.{self.name}", self.step, lambda: self.node.reachable)
+        process = f"{self.node.name}.{self.name}"
+        self._mount = Mount(around.shared, process, self.step, lambda: self.node.reachable, waits=True)
         self._skew = self.node.skew  # its clock is anchored when it starts, and never jumps
         self._own = start.own_claim(self.node.name, job.restarts, f"{around.cluster}-{self.name}")
         self.agents: dict[str, SimAgent] = {}
