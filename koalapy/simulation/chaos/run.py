@@ -54,12 +54,21 @@ class Proof:
         return f"koala sim chaos --seed {self.result.seed} --events {self.result.events} --only '{only}'"
 
 
-def run(seed: int, events: int = EVENTS, only: Sequence[int] | None = None, until: int | None = None) -> Result:
-    """One course, to its rest or to the first violation. `only`: these moves of the seed; `until`: events in all."""
+def run(
+    seed: int,
+    events: int = EVENTS,
+    only: Sequence[int] | None = None,
+    until: int | None = None,
+    patience: int = CALM_EVENTS,
+) -> Result:
+    """One course, to its rest or to the first violation. `only`: these moves of the seed.
+
+    `until`: so many events in all, and no calm; `patience`: events within which calm must bring rest.
+    """
     moves = moves_of(seed, events)
     chosen = moves if only is None else [moves[number] for number in only]
     with _world(seed) as world:
-        return _Course(world, seed, events, chosen, until).run()
+        return _Course(world, seed, events, chosen, until, patience).run()
 
 
 def prove(
@@ -101,9 +110,11 @@ def _world(seed: int) -> Iterator[World]:
 class _Course:
     """Raises nothing: whatever goes wrong is the result's violation."""
 
-    def __init__(self, world: World, seed: int, events: int, moves: Sequence[Move], until: int | None) -> None:
+    def __init__(
+        self, world: World, seed: int, events: int, moves: Sequence[Move], until: int | None, patience: int
+    ) -> None:
         self._world, self._seed, self._events, self._moves = world, seed, events, moves
-        self._until = until
+        self._until, self._patience = until, patience
         self._digest = hashlib.blake2b(digest_size=16)
         self._watch = Watch(world, self._heard)
         self._dice = stream(seed, "chaos/restarts")
@@ -156,7 +167,7 @@ class _Course:
         """Faults stop, everything is mended: every job comes to its end, and nothing is left."""
         agenda = self._world.agenda
         self._world.calm()
-        last, latest = agenda.happened + CALM_EVENTS, Instant(agenda.now + CALM_TIME)
+        last, latest = agenda.happened + self._patience, Instant(agenda.now + CALM_TIME)
         while not self._world.at_rest():
             in_time = agenda.happened < last and agenda.now < latest
             promise(in_time, Promise.ENDS, "after the calm", self._watch.unrest())
