@@ -77,9 +77,15 @@ class Containers:
         self._network(network).disconnect(layout.container_name(host), force=True)
 
     def connect(self, host: str, network: Network = "cluster") -> None:
-        """Puts the plug in again; the address is the one before."""
+        """Puts the plug in again; the address is the one before, and so are the names of the other hosts."""
         address = self.expected_address(host, network)
         self._network(network).connect(layout.container_name(host), ipv4_address=address, aliases=[host])
+        if self._container(host).status == "running":
+            self.check(host, ["/opt/testgrid/name-hosts", *self.names(host)])
+
+    def names(self, host: str) -> list[str]:
+        """The hosts that its hosts file is to name, each as NAME:ADDRESS."""
+        return list(self._container(host).attrs["HostConfig"]["ExtraHosts"])
 
     def address(self, host: str, network: Network = "access") -> str:
         """The address the host has; raises if it is not connected."""

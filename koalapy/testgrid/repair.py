@@ -45,7 +45,7 @@ def clean(containers: Containers) -> None:
     The jobs go first, so that nothing starts where it has just been tidied.
     """
     on_each(layout.HEADS, lambda head: containers.check(head, ["/opt/testgrid/cancel"]))
-    on_each(layout.hosts(), lambda host: containers.check(host, ["/opt/testgrid/tidy"]))
+    on_each(layout.hosts(), lambda host: containers.check(host, ["/opt/testgrid/tidy", *containers.names(host)]))
     on_each(layout.HEADS, lambda head: _settle(containers, head))
 
 

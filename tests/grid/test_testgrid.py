@@ -210,6 +210,16 @@ def test_reset_mends_what_was_paused_stopped_unplugged_and_killed(testgrid: Runn
     ready.run_jobs(containers, timeout_s=120)
 
 
+def test_a_host_that_was_unplugged_knows_the_others_by_name_again(testgrid: Running) -> None:
+    """Grid Engine speaks to nobody whose address has a name that it does not expect."""
+    containers = testgrid.containers
+    containers.disconnect("gamma-c1")
+    containers.connect("gamma-c1")
+    address = containers.address("gamma-c2", "cluster")
+    assert testgrid.check("gamma-c1", ["getent", "hosts", address]).split() == [address, "gamma-c2"]
+    ready.run_jobs(containers, timeout_s=120)
+
+
 def test_a_paused_head_answers_nobody_and_a_command_on_it_is_refused(testgrid: Running) -> None:
     testgrid.pause("beta")
     address = read_grid(testgrid)["clusters"]["beta"]["connect"].removeprefix("ssh://koala@")

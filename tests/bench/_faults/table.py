@@ -80,7 +80,7 @@ ROWS = (
         "alpha",
         b.kill_slurmd,
         b.start_node,
-        seconds=60,
+        seconds=50,
     ),
     Row(
         "sge_execd",
@@ -89,7 +89,7 @@ ROWS = (
         "gamma",
         b.kill_execd,
         b.start_node,
-        seconds=60,
+        seconds=50,
     ),
     Row("head-paused", "head node paused, then resumed", "running", "gamma", b.pause_head, b.resume_head, quick=True),
     Row(
@@ -109,7 +109,7 @@ ROWS = (
         "alpha",
         b.unplug_node,
         b.plug_node,
-        seconds=60,
+        seconds=50,
     ),
     Row(
         "network-node-sge",
@@ -118,7 +118,7 @@ ROWS = (
         "gamma",
         b.unplug_node,
         b.plug_node,
-        seconds=60,
+        seconds=50,
     ),
     Row(
         "network-other-node",
@@ -127,7 +127,7 @@ ROWS = (
         "alpha",
         b.unplug_other_node,
         b.plug_node,
-        seconds=100,
+        seconds=65,
     ),
     Row(
         "network-other-node-sge",
@@ -136,7 +136,7 @@ ROWS = (
         "gamma",
         b.unplug_other_node,
         b.plug_node,
-        seconds=100,
+        seconds=65,
     ),
     Row(
         "disk-full",
