@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.batch import torque
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, Host, JobStatus, Site
+from koalapy_adapters.batch import pbs, torque
+from koalapy_adapters.batch.protocol import BatchJob, Capacity, Dialect, Host, JobStatus, Site
 from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError, TransientError, UnreadableError
 
 SAMPLES = Path(__file__).parent / "samples" / "torque"
@@ -325,3 +325,13 @@ def test_inside_a_job_of_slurm() -> None:
     (launch,) = torque.launch(environment, ["c2"], ["python3", "x.pyz", "agent", "c2"])
     assert launch.argv[0] == "srun"
     assert torque.restarts(environment) == 1
+
+
+# ---- the family ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", [pbs, torque], ids=["pbs", "torque"])
+def test_it_offers_all_that_the_protocol_asks(dialect: Any) -> None:
+    asked = set(Dialect.__annotations__)
+    assert {name for name in asked if not hasattr(dialect, name)} == set()
+    assert dialect.__name__.rpartition(".")[2] == dialect.NAME
