@@ -48,7 +48,7 @@ SIZES = (1, 2, 4, 4, 6, 8, 8, 12, 16, 16, 24, 32)
 CLUSTERS, PROCESSORS = 10, 128
 BUSY = Reason("busy", "transient", "The batch system is busy.", "", command="sbatch", exit_status=1)
 CUT = Reason("cut", "transient", "The connection was lost.", "")
-Tape = list[tuple[Instant, Event]]
+Tape = list[tuple[Instant, tuple[Event, ...]]]  # batches, each with its instant
 
 
 def settings(clusters: int = CLUSTERS, **fields: Any) -> Settings:
@@ -79,14 +79,14 @@ def _component(dice: Random, clusters: int, named: float) -> ComponentRequest:
     return ComponentRequest(processors=dice.choice(SIZES), executable="./program", cluster=cluster, walltime=walltime)
 
 
-def record(jobs: int, seed: int) -> Tape:
-    """Everything that an engine is told until the last of so many jobs is over."""
-    return _Play(jobs, Random(seed)).tape()
+def record(jobs: int, seed: int, batch: int = 1) -> Tape:
+    """Everything that an engine is told, `batch` events at a time, until the last of so many jobs is over."""
+    return _Play(jobs, Random(seed)).tape(batch)
 
 
-def kind_of(tape: Tape) -> dict[str, int]:
+def kinds_of(tape: Tape) -> dict[str, int]:
     """How many events of which kind, most of them first."""
-    return dict(Counter(_words(event) for _, event in tape).most_common())
+    return dict(Counter(_words(event) for _, events in tape for event in events).most_common())
 
 
 def _words(event: Event) -> str:
@@ -127,18 +127,21 @@ class _Play:
         self._numbers = count()
         self._jobs, self._over = jobs, 0
 
-    def tape(self) -> Tape:
+    def tape(self, batch: int) -> Tape:
         self._open()
-        events: Tape = []
+        tape: Tape = []
+        events: list[Event] = []
         while self._over < self._jobs:
             now, _, act = heapq.heappop(self._agenda)
-            for event in act(now):
-                events.append((now, event))
-                self._tell(now, event)
-        return events
+            events += act(now)
+            while len(events) >= batch:
+                tape.append((now, tuple(events[:batch])))
+                del events[:batch]
+                self._tell(*tape[-1])
+        return tape
 
-    def _tell(self, now: Instant, event: Event) -> None:
-        step = self._engine.handle(now, [event])
+    def _tell(self, now: Instant, events: tuple[Event, ...]) -> None:
+        step = self._engine.handle(now, events)
         self._over += sum(job.state.final for job in step.jobs)
         for command in step.commands:
             if isinstance(command, SubmitComponent):

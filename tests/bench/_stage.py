@@ -1,0 +1,151 @@
+"""Engines and stores as the bench of the engine needs them: many jobs waiting, some running, clusters busy or not."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from _mix import INSTANCE, START, engine_of, request, settings
+
+from koalapy.driver import Delivery, Driver
+from koalapy.engine import Engine
+from koalapy.model.change import OutboxEntry, Snapshot
+from koalapy.model.cluster import ClusterState, Node
+from koalapy.model.commands import WatchCluster
+from koalapy.model.events import (
+    ClusterConnected,
+    ClusterMeasured,
+    ComponentReported,
+    ComponentSubmitted,
+    Event,
+    JobSubmitted,
+)
+from koalapy.model.identity import AttemptId, Tag, tag_of
+from koalapy.model.job import Job
+from koalapy.model.units import SECOND, Instant
+from koalapy.store.records import dump_job, load_job
+from koalapy.store.sql import SqlStore
+from koalapy.store.sqlite import SqliteFile
+
+CLUSTERS, PROCESSORS = 100, 640
+NO_LIMIT = 1_000_000  # on overtaking, so that a pass looks at the whole queue; the default would end it after 20
+SETTINGS = settings(CLUSTERS, max_overtakes=NO_LIMIT)
+LATER = Instant(START + SECOND)
+
+
+def waiting_jobs(count: int, components: int | None = None) -> tuple[Job, ...]:
+    """As the engine makes them, none sharing anything with another, as after a restart."""
+    dice, engine = Random(1), engine_of(settings())
+    made = engine.handle(START, [submitted(dice, number, components) for number in range(count)]).jobs
+    return tuple(load_job(dump_job(job)) for job in made)
+
+
+def submitted(dice: Random, number: int, components: int | None = None) -> JobSubmitted:
+    return JobSubmitted(request=request(dice, CLUSTERS, components), owner="me", key=f"key-{number}")
+
+
+def busy_grid(waiting: int) -> Engine:
+    """An engine before its first pass: all clusters but the first are busy, and the first is not known yet."""
+    engine = engine_of(SETTINGS, Snapshot(instance=INSTANCE, jobs=waiting_jobs(waiting)))
+    engine.handle(START, [ClusterConnected(cluster=name, version="22.05") for name in names()])
+    engine.handle(START, [measured(name, START, 0) for name in names()[1:]])
+    return engine
+
+
+def names() -> list[str]:
+    return [each.name for each in SETTINGS.clusters]
+
+
+def measured(cluster: str, now: Instant, idle: int, allocated: Sequence[Tag] = ()) -> ClusterMeasured:
+    state = ClusterState(
+        measured_at=now, total=PROCESSORS, idle=idle, ours=0, others=PROCESSORS - idle, waiting_local=1,
+        allocated=tuple(allocated),
+    )  # fmt: skip
+    return ClusterMeasured(cluster=cluster, state=state)
+
+
+@contextmanager
+def koalad(path: Path) -> Iterator[Driver]:
+    """Driver, engine and SQLite store, started from what the store holds."""
+    store = SqlStore(SqliteFile(path))
+    try:
+        snapshot = store.load()
+        engine = engine_of(SETTINGS, snapshot)
+        driver = Driver(engine, store, _Links(), _Clock(), snapshot.outbox, store.next_number)
+        driver.start()
+        yield driver
+    finally:
+        store.close()
+
+
+def fill(path: Path, waiting: int, running: int) -> None:
+    """A store as a koalad leaves it: jobs that run, jobs that wait because the grid is full, and all their history."""
+    dice = Random(1)
+    with koalad(path) as driver:
+        tell(driver, [ClusterConnected(cluster=name, version="22.05") for name in names()])
+        tell(driver, [measured(name, START, PROCESSORS) for name in names()])
+        tell(driver, [submitted(dice, number) for number in range(running)])
+        for phase in ("at_barrier", "running"):
+            tell(driver, [event for attempt in _live(driver.engine) for event in _told(driver.engine, attempt, phase)])
+        tell(driver, [measured(name, START, 0) for name in names()])
+        tell(driver, [submitted(dice, running + number) for number in range(waiting)])
+        states = [job.state for job in driver.engine.records.jobs.values()]
+        driver.step([Delivery(confirmed=tuple(range(10 * len(states))))])
+    found = states.count("running"), states.count("waiting")
+    if abs(found[0] - running) > running // 20:
+        raise SystemExit(f"{found[0]} jobs run and {found[1]} wait, {running} and {waiting} were to")
+
+
+def recover(path: Path) -> None:
+    """From opening the store until the pass over all that waits has claimed what fits on a grid with a little room."""
+    with koalad(path) as driver:
+        tell(driver, [ClusterConnected(cluster=name, version="22.05") for name in names()])
+        records = driver.engine.records
+        shown = {name: [_tag(driver.engine, job, each.index) for job, each in records.live(name)] for name in names()}
+        claimed = len(records.jobs) - len(driver.engine.queue)
+        tell(driver, [measured(name, LATER, 4, shown[name]) for name in names()])
+        if len(records.jobs) - len(driver.engine.queue) == claimed:
+            raise SystemExit("the pass claimed nothing: there was nothing to measure")
+
+
+def tell(driver: Driver, events: Sequence[Event]) -> None:
+    driver.step([Delivery(events=tuple(events))])
+
+
+def _live(engine: Engine) -> list[AttemptId]:
+    return [job.attempt_of(each) for job in engine.records.jobs.values() for each in job.live]
+
+
+def _told(engine: Engine, attempt: AttemptId, phase: str) -> list[Event]:
+    processors = engine.records.jobs[attempt.job].components[attempt.component].processors
+    nodes = tuple(Node(f"n{n}", f"10.0.0.{n}", min(8, processors - 8 * n)) for n in range(-(-processors // 8)))
+    report = ComponentReported(attempt=attempt, batch_id="1", phase=phase, nodes=nodes, at_barrier_at=START)
+    if phase == "running":
+        return [replace(report, released_at=START, started_at=START)]
+    return [ComponentSubmitted(attempt=attempt, batch_id="1"), report]
+
+
+def _tag(engine: Engine, job: Job, component: int) -> Tag:
+    return tag_of(engine.records.instance, job.attempt_of(job.components[component]))
+
+
+class _Links:
+    """To nowhere."""
+
+    def send(self, entry: OutboxEntry, doubt: bool) -> None: ...
+
+    def watch(self, command: WatchCluster) -> None: ...
+
+    def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
+
+
+class _Clock:
+    """Every step is a microsecond after the last."""
+
+    def __init__(self) -> None:
+        self._now = START
+
+    def now(self) -> Instant:
+        self._now = Instant(self._now + 1)
+        return self._now
