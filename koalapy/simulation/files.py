@@ -45,11 +45,11 @@ class SharedDirectory:
         """The next hard link is made, but who made it hears that it failed."""
         self.lost_link_replies += 1
 
-    def interleave(self) -> None:
+    def interleave(self, pause: Callable[[Callable[[], object]], None]) -> None:
         """Between two operations of one process another one may come: if so many are to, let it."""
         if self.interleaved:
             left, self.interleaved = self.interleaved - 1, 0  # what happens meanwhile is not interrupted itself
-            self.between()
+            pause(self.between)
             self.interleaved = left
 
     def spoil_record(self, tag: str) -> None:
@@ -81,7 +81,7 @@ class SharedDirectory:
 class Mount(Files):
     """The shared directory as one process sees it. `step` is told before each operation; it may end the process.
 
-    `waits`: whether other things may happen while an operation of its waits.
+    `pause`: lets other processes go on while this one waits for an operation; without it none ever do.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class Mount(Files):
         process: str,
         step: Callable[[], None],
         reaches: Callable[[], bool],
-        waits: bool = False,
+        pause: Callable[[Callable[[], object]], None] | None = None,
     ) -> None:
         self._shared, self._process, self._step, self._reaches = shared, process, step, reaches
-        self._waits = waits
+        self._pause = pause
         self._unique = 0
 
     def clock(self) -> float:
@@ -190,8 +190,8 @@ class Mount(Files):
         self._remove(directory)
 
     def _enter(self, path: str, writing: bool = False) -> None:
-        if self._waits:
-            self._shared.interleave()
+        if self._pause is not None:
+            self._shared.interleave(self._pause)
         self._step()
         if self._shared.gone or not self._reaches():
             raise _error(self._shared.trouble, path)

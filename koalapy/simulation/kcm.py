@@ -39,7 +39,7 @@ class SimKcm(Process):
         self.number, self.epoch, self.instance, self.said = number, 0, "", ""
         self._dice = around.dice(f"kcm/{number}")
         self._skew = around.head.skew
-        self._mount = Mount(around.shared, f"head.{number}", self.step, lambda: around.head.reachable, waits=True)
+        self._mount = Mount(around.shared, f"head.{number}", self.step, lambda: around.head.reachable, self.pause)
         self._machine: Machine | None = None
         self._ground: _Ground | None = None
         self._early: list[Any] = []

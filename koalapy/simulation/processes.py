@@ -1,5 +1,6 @@
 """Processes of the simulated world: they take steps, and may be killed between any two of them."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,6 +38,8 @@ class Process:
         self.alive = True
         self.fuse = Fuse()
         self._fuses = [self.fuse, *fuses]
+        self._waiting = False
+        self._line: deque[Callable[[], None]] = deque()
         self._on_death: list[Callable[[], None]] = []
 
     def step(self) -> None:
@@ -53,7 +56,25 @@ class Process:
         return self.agenda.after(delay, lambda: self.run(call))
 
     def run(self, call: Callable[[], None]) -> None:
-        """Let it work until it waits again, or dies."""
+        """Let it work until it waits again, or dies. What comes while it is at work waits in line."""
+        if self._waiting or self._line:
+            self._line.append(call)
+        else:
+            self._work(call)
+
+    def pause(self, others: Callable[[], object]) -> None:
+        """In the midst of its work it must wait; meanwhile others go on."""
+        self._waiting = True
+        others()
+        self._waiting = False
+        if self._line:
+            self.agenda.after(Duration(0), self._catch_up)
+
+    def _catch_up(self) -> None:
+        while self._line and not self._waiting:
+            self._work(self._line.popleft())
+
+    def _work(self, call: Callable[[], None]) -> None:
         if self.alive:
             try:
                 call()

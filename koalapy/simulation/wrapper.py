@@ -44,7 +44,7 @@ class SimWrapper(Process):
         self._hosts = [Host(node.name, processors) for node, processors in job.nodes]
         self._dice = around.dice(f"wrapper/{self.name}")
         process = f"{self.node.name}.{self.name}"
-        self._mount = Mount(around.shared, process, self.step, lambda: self.node.reachable, waits=True)
+        self._mount = Mount(around.shared, process, self.step, lambda: self.node.reachable, self.pause)
         self._skew = self.node.skew  # its clock is anchored when it starts, and never jumps
         self._own = start.own_claim(self.node.name, job.restarts, f"{around.cluster}-{self.name}")
         self.agents: dict[str, SimAgent] = {}
