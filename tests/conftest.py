@@ -1,4 +1,4 @@
-"""For every test: a PostgreSQL server of the run's own; minutes per folder, and what was left out, said at the end."""
+"""For every test: no deadline by the clock; a PostgreSQL server of the run's own; what is said at the end of the run."""
 
 import importlib.util
 import os
@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("koalapy", deadline=None)  # how long an example takes is the machine's affair
+hypothesis.settings.load_profile("koalapy")
 
 _SECONDS: dict[str, float] = defaultdict(float)
 _LEFT_OUT: list[str] = []
