@@ -1,4 +1,4 @@
-"""For every test: no deadline by the clock; a PostgreSQL server of the run's own; what is said at the end of the run."""
+"""For every test: no deadline by the clock; a PostgreSQL server of the run; what is said at the end of the run."""
 
 import importlib.util
 import os
