@@ -182,6 +182,16 @@ class TestCancel:
         assert said(kcm.handle(T0, do.Revoked(TAG, True))) == [Gone(TAG, T0)]
         assert said(kcm.handle(T0, submit(2)))[0].id == 2
 
+    def test_of_what_another_kcm_submitted_is_gone_only_when_it_is_revoked(self) -> None:
+        """It may have been submitted in doubt: the one that ended need not be the only one."""
+        kcm = machine([TAG, "41"])
+        kcm.handle(T0, Cancel(9, TAG))
+        kcm.handle(T0, do.Revoked(TAG, error=LATER))
+        kcm.handle(T0, do.JobCancelled(TAG))
+        assert said(kcm.handle(T0, do.JobsChecked(["41"], {"41": listed(ENDED)}))) == []
+        assert do.Revoke in deeds(kcm.tick(T0 + SECOND))
+        assert said(kcm.handle(T0 + SECOND, do.Revoked(TAG, True))) == [Gone(TAG, T0 + SECOND)]
+
     def test_a_connected_wrapper_is_stopped_in_band_before_the_batch_system_is_asked(self) -> None:
         kcm = running_machine()
         actions = kcm.handle(T0, Cancel(9, TAG))

@@ -83,6 +83,7 @@ class Attempt:
         self.retry = Backoff(SECOND, 30 * SECOND)
         self.tries = 0
         self.doubtful = not batch_id  # more than the one batch job of batch_id may exist
+        self.undoubted = False  # this KCM is the first that was asked to submit it
         self.restarted = False  # the batch system started it again: what it says last is of the last start
         self.error: Optional[Dict[str, Any]] = None
         self.submitted_at = now

@@ -248,7 +248,8 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
     """Whether an attempt that the queue does not list can do nothing any more."""
     if end.revoked:
         return True
-    if end.revoked is None and (attempt.doubtful or end.revoke_at is None):
+    several = attempt.doubtful or not attempt.undoubted
+    if end.revoked is None and (several or end.revoke_at is None):
         return False  # until the claim is known, a batch job that comes late could win it
     if attempt.surely_over or (end.over and not attempt.restarted):
         return True

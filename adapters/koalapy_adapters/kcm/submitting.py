@@ -32,7 +32,7 @@ def asked(core: Core, now: int, attempt: Attempt, request: Submit, doubt: bool) 
         return answers.refuse(attempt) if attempt.ending is None else []
     if attempt.stage is Stage.IN or attempt.batch_id:
         return answers.accept(core, now, attempt, attempt.batch_id)
-    attempt.doubtful = doubt
+    attempt.doubtful, attempt.undoubted = doubt, not doubt
     return _look(attempt, Stage.LOOKING) if doubt else _prepare(attempt)
 
 
