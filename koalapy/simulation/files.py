@@ -167,8 +167,13 @@ class Mount(Files):
     def is_directory(self, path: str) -> bool:
         return self.exists(path) and path in self._shared.directories
 
+    def is_link(self, path: str) -> bool:
+        return False
+
     def modified(self, path: str) -> float:
         self._enter(path)
+        if path in self._shared.directories:
+            return self._shared.clock() / 1e6
         return self._inode(path).modified / 1e6
 
     def touch(self, path: str) -> None:

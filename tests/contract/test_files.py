@@ -1,0 +1,215 @@
+"""A file system is what `Files` says of it: this machine's disk, and the one of the simulated world, alike."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from koalapy_adapters.claims import CLAIMED, REVOKED, Claim, held_by, take
+from koalapy_adapters.files import Files
+from koalapy_adapters.layout import read_json, write_json, write_whole
+
+from koalapy.model.units import Instant
+from koalapy.simulation.agenda import Agenda
+from koalapy.simulation.dice import stream
+from koalapy.simulation.files import Mount, SharedDirectory
+
+OTHERS = 7  # operations of a claim, and some
+
+
+class Place:
+    """A directory on some file system."""
+
+    def __init__(self, files: Files, base: str) -> None:
+        self.files, self.base = files, base
+        files.make(base)
+
+    def __call__(self, name: str) -> str:
+        return f"{self.base}/{name}"
+
+
+def shared_directory() -> SharedDirectory:
+    agenda = Agenda(Instant(5_000_000))
+    return SharedDirectory(lambda: agenda.now, stream(1, "files"))
+
+
+def mount(shared: SharedDirectory, name: str = "head.1", step: Callable[[], None] = lambda: None) -> Mount:
+    return Mount(shared, name, step, lambda: True)
+
+
+@pytest.fixture(params=["disk", "simulated"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "disk":
+        return Place(Files(), str(tmp_path / "shared"))
+    return Place(mount(shared_directory()), "/shared")
+
+
+def test_what_is_written_is_read(place: Place) -> None:
+    place.files.write(place("a"), b"one")
+    place.files.write(place("a"), b"two")
+    assert place.files.read(place("a")) == b"two"
+    assert place.files.names(place.base) == ["a"]
+    assert place.files.exists(place("a"))
+    assert not place.files.is_directory(place("a"))
+    assert not place.files.is_link(place("a"))
+
+
+def test_what_is_not_there_is_said_so(place: Place) -> None:
+    missing = place("missing")
+    for use in (place.files.read, place.files.unlink, place.files.links, place.files.use, place.files.modified):
+        with pytest.raises(FileNotFoundError):
+            use(missing)
+    for use in (place.files.names, place.files.remove):
+        with pytest.raises(FileNotFoundError):
+            use(missing)
+    for write in (lambda: place.files.write(place("no/file"), b""), lambda: place.files.touch(place("no/file"))):
+        with pytest.raises(FileNotFoundError):
+            write()
+    with pytest.raises(FileNotFoundError):
+        place.files.rename(missing, place("b"))
+    with pytest.raises(FileNotFoundError):
+        place.files.link(missing, place("b"))
+    assert not place.files.exists(missing)
+    assert not place.files.is_directory(missing)
+    assert place.files.names(place.base) == []
+
+
+def test_a_file_has_as_many_names_as_it_was_given(place: Place) -> None:
+    place.files.write(place("a"), b"one")
+    place.files.link(place("a"), place("b"))
+    assert (place.files.links(place("a")), place.files.links(place("b"))) == (2, 2)
+    with pytest.raises(FileExistsError):
+        place.files.link(place("a"), place("b"))
+    place.files.unlink(place("a"))
+    assert place.files.links(place("b")) == 1
+    assert place.files.read(place("b")) == b"one"
+
+
+def test_a_rename_replaces_what_was_there(place: Place) -> None:
+    place.files.write(place("a"), b"new")
+    place.files.write(place("b"), b"old")
+    place.files.link(place("b"), place("c"))
+    place.files.rename(place("a"), place("b"))
+    assert sorted(place.files.names(place.base)) == ["b", "c"]
+    assert (place.files.read(place("b")), place.files.read(place("c"))) == (b"new", b"old")
+    assert place.files.links(place("c")) == 1
+
+
+def test_directories_are_made_with_those_above_and_removed_with_all_inside(place: Place) -> None:
+    place.files.make(place("a/b/c"))
+    place.files.make(place("a/b/c"))
+    place.files.write(place("a/b/x"), b"")
+    assert place.files.is_directory(place("a/b"))
+    assert sorted(place.files.names(place("a/b"))) == ["c", "x"]
+    place.files.remove(place("a"))
+    assert place.files.names(place.base) == []
+    assert not place.files.exists(place("a/b/x"))
+
+
+def test_touching_makes_and_using_does_not(place: Place) -> None:
+    place.files.touch(place("a"))
+    place.files.touch(place("a"))
+    assert place.files.read(place("a")) == b""
+    place.files.use(place("a"))
+    assert place.files.modified(place("a")) <= place.files.clock() + 1
+    assert place.files.modified(place.base) <= place.files.clock() + 1
+
+
+def test_a_copy_is_another_file(place: Place) -> None:
+    place.files.write(place("a"), b"one")
+    place.files.copy(place("a"), place("b"), 0o700)
+    place.files.write(place("a"), b"two")
+    assert place.files.read(place("b")) == b"one"
+
+
+def test_what_is_unpredictable_is_as_long_as_asked_for_and_never_the_same(place: Place) -> None:
+    drawn = [place.files.unpredictable(16) for _ in range(20)]
+    assert {len(each) for each in drawn} == {32}
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_a_document_is_there_whole_or_not_at_all(place: Place) -> None:
+    assert read_json(place("a"), place.files) is None
+    write_json(place("a"), {"b": 1}, place.files)
+    assert read_json(place("a"), place.files) == {"b": 1}
+    with pytest.raises(FileNotFoundError):
+        write_whole(place("no/file"), b"", files=place.files)
+    assert place.files.names(place.base) == ["a"]
+
+
+def test_a_claim_is_won_once(place: Place) -> None:
+    first, second = Claim(CLAIMED, "a wrapper"), Claim(REVOKED, "a KCM")
+    assert take(place.base, first, place.files) == first
+    assert take(place.base, second, place.files) == first
+    assert place.files.names(place.base) == ["claim"]
+
+
+# ---- what only the simulated one can be told to do
+
+
+@pytest.mark.parametrize("lost", range(3))
+@pytest.mark.parametrize("at", range(OTHERS))
+def test_whoever_comes_between_two_operations_of_a_claim_one_wins(at: int, lost: int) -> None:
+    """The KCM revokes while the wrapper claims, at each of its operations, and replies to links are lost."""
+    shared, steps, said = shared_directory(), [0], list[Claim]()
+    shared.lost_link_replies = lost
+
+    def between() -> None:
+        steps[0] += 1
+        if steps[0] == at + 1:
+            said.append(_insist(shared, Claim(REVOKED, "a KCM"), lambda: None))
+
+    mount(shared).make("/shared")
+    said.append(_insist(shared, Claim(CLAIMED, "a wrapper"), between))
+    assert len({claim.by for claim in said}) == 1
+    assert held_by("/shared", mount(shared)) == said[0]
+    assert len(said) == 1 + (at < steps[0])
+
+
+def _insist(shared: SharedDirectory, claim: Claim, step: Callable[[], None]) -> Claim:
+    """As all who claim do: again, where nothing may be assumed."""
+    while True:
+        try:
+            return take("/shared", claim, mount(shared, claim.by, step))
+        except OSError:
+            continue
+
+
+def test_a_full_disk_takes_nothing_new_and_keeps_what_it_has() -> None:
+    shared = shared_directory()
+    files = mount(shared)
+    files.make("/shared")
+    files.write("/shared/a", b"one")
+    shared.full = True
+    for write in (lambda: files.write("/shared/b", b""), lambda: files.make("/shared/c")):
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as error:
+            write()
+        assert error.value.errno == errno.ENOSPC
+    assert files.read("/shared/a") == b"one"
+    shared.mend()
+    files.write("/shared/b", b"")
+
+
+def test_a_directory_that_is_gone_says_no_to_everybody() -> None:
+    shared = shared_directory()
+    files = mount(shared)
+    files.make("/shared")
+    shared.lose()
+    for use in (files.names, files.read, files.touch, files.remove, files.make):
+        with pytest.raises(OSError, match=r".+") as error:
+            use("/shared")
+        assert error.value.errno in (errno.ESTALE, errno.EIO, errno.ENOENT)
+    assert not files.exists("/shared")
+
+
+def test_a_spoiled_record_is_no_document() -> None:
+    shared = shared_directory()
+    files = mount(shared)
+    files.make("/shared/k1")
+    shared.spoil_record("k1")
+    write_json("/shared/k1/record.json", {"phase": "ended"}, files)
+    with pytest.raises(ValueError, match=r".+"):
+        read_json("/shared/k1/record.json", files)
+    write_json("/shared/k1/record.json", {"phase": "ended"}, files)
+    assert read_json("/shared/k1/record.json", files) == {"phase": "ended"}
