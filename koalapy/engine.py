@@ -258,7 +258,8 @@ class Engine:
             moment = self._set_alarm(now, identity)
             if self._records.jobs[identity].state.active:
                 self._follow_up_job(now, identity, reachable, moment is not None and moment <= now)
-        self._break_circles(now, reachable)
+        if self._information.promises.moved or not self._run_list.split.keys().isdisjoint(restless):
+            self._break_circles(now, reachable)  # what makes one is a measurement, or a change of a job in it
 
     def _follow_up_job(self, now: Instant, identity: JobId, reachable: frozenset[str], due: bool) -> None:
         """`due`: time alone changes something for it now."""

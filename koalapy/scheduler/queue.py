@@ -86,7 +86,7 @@ class WaitQueue:
             self._sizes, self.doubted = sizes, list(self.order)
 
     def doubts(self, place: Place) -> bool:
-        return _find(self.doubted, place) is not None
+        return bool(self.doubted) and _find(self.doubted, place) is not None
 
     def trust(self, end: Place | None) -> None:
         """Whoever is nearer to the head than that (None: everybody) fits, if nobody else were there."""
