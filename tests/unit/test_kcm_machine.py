@@ -85,6 +85,21 @@ class TestSubmit:
         assert kcm.handle(T0, do.JobSubmitted(TAG, error=LATER, doubt=True)) == [do.Look(TAG, "", submitting=True)]
         assert said(kcm.handle(T0, do.Looked(TAG, listed(QUEUED), submitting=True))) == [Submitted(1, TAG, "41")]
 
+    def test_in_doubt_a_directory_that_cannot_be_made_is_revoked_before_it_refuses(self) -> None:
+        """The submit before may still reach the batch system, and the directory was there for it."""
+        kcm = machine()
+        kcm.handle(T0, submit(doubt=True))
+        kcm.handle(T0, do.Looked(TAG, submitting=True))
+        kcm.handle(T0, do.Inspected([TAG], {}, submitting=True))
+        full = failure("shared_full", "site", "Full.")
+        assert kcm.handle(T0, do.Prepared(TAG, full)) == [do.Revoke(TAG)]
+        for tries in range(1, 6):
+            assert said(kcm.handle(T0, do.Revoked(TAG, error=full))) == []
+            assert do.Revoke in deeds(kcm.tick(T0 + 60 * tries * SECOND))
+        kcm.handle(T0, do.Revoked(TAG, True))
+        kcm.handle(T0, do.Revoked(TAG, True))
+        assert said(kcm.handle(T0, do.Looked(TAG))) == [Refused(1, full)]
+
     def test_a_doubt_that_finds_nothing_revokes_and_makes_sure(self) -> None:
         kcm = machine()
         kcm.handle(T0, submit())

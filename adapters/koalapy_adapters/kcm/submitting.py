@@ -85,7 +85,7 @@ def prepared(core: Core, now: int, attempt: Attempt, outcome: Prepared) -> List[
         return ending.begin(core, now, attempt)
     if outcome.error is not None:
         attempt.error = outcome.error
-        return answers.refuse(attempt)
+        return _withdraw(attempt) if attempt.doubtful else answers.refuse(attempt)
     attempt.stage = Stage.SUBMITTING
     return _act(attempt, SubmitJob(attempt.tag))
 
