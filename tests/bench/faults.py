@@ -21,9 +21,9 @@ from koalapy.model.errors import KoalaError
 
 HEAD = ("fault", "what was running", "lost", "ran twice", "left over", "tries", "work went on after")
 _MOMENTS = {
-    "claiming": "a co-allocated job was claiming",
-    "barrier": "a co-allocated job had its first component at its barrier",
-    "running": "a co-allocated job ran",
+    "claiming": "claiming",
+    "barrier": "its first component at its barrier",
+    "running": "running",
 }
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *(each.name for each in ROWS)])
     arguments = parser.parse_args()
     if arguments.list:
-        print("\n".join(f"{each.name:24} {each.fault}, while {_MOMENTS[each.moment]}" for each in ROWS))
+        print("\n".join(f"{each.name:24} {each.fault}; the co-allocated job {_MOMENTS[each.moment]}" for each in ROWS))
         return
     rows = [row(name) for name in arguments.names] or list(ROWS)
     results = []
@@ -74,9 +74,9 @@ def _line(result: Result) -> tuple[str, ...]:
 
 
 def _running(result: Result) -> str:
-    """The fault's cluster stands in bold."""
+    """The co-allocated job. The fault's cluster stands in bold."""
     over = " + ".join(f"**{name}**" if name == result.row.cluster else name for name in result.row.over)
-    return f"{_MOMENTS[result.row.moment]} over {over}; a job of one component ran, one waited"
+    return f"{over}, {_MOMENTS[result.row.moment]}"
 
 
 def _count(sentences: list[str]) -> str:

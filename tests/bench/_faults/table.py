@@ -91,7 +91,7 @@ ROWS = (
         b.start_node,
         seconds=50,
     ),
-    Row("head-paused", "head node paused, then resumed", "running", "gamma", b.pause_head, b.resume_head, quick=True),
+    Row("head-paused", "head node paused, then resumed", "running", "gamma", b.pause_head, b.resume_head),
     Row(
         "head-paused-claiming",
         "head node paused, then resumed",
@@ -146,6 +146,7 @@ ROWS = (
         b.fill_disk,
         b.free_disk,
         over=("alpha", "beta"),
+        quick=True,
     ),
     Row(
         "disk-full-claiming",
