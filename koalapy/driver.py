@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from koalapy.engine import Engine
-from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.change import Change, Leap, OutboxEntry
 from koalapy.model.commands import (
     CancelComponent,
     CollectOutput,
@@ -20,7 +20,7 @@ from koalapy.model.commands import (
     SubmitComponent,
     WatchCluster,
 )
-from koalapy.model.events import ClusterConnected, Event
+from koalapy.model.events import ClusterConnected, Event, StoreRestored
 from koalapy.model.records import Step
 from koalapy.model.units import Instant
 
@@ -94,8 +94,9 @@ class Driver:
         """Handle one batch, commit, act. Raises KoalaError if the commit fails: then call `retry` until it does not."""
         events = [event for delivery in deliveries for event in delivery.events]
         step = self.engine.handle(self._clock.now(), events)
+        leap = self._leap([event for event in events if isinstance(event, StoreRestored)])
         confirmed = [number for delivery in deliveries for number in delivery.confirmed if number in self._outbox]
-        self._uncommitted = self._change(step, confirmed), deliveries, step
+        self._uncommitted = self._change(step, confirmed, leap), deliveries, step
         self.retry()
 
     def retry(self) -> None:
@@ -111,7 +112,14 @@ class Driver:
     def next_wakeup(self) -> Instant | None:
         return self.engine.next_wakeup()
 
-    def _change(self, step: Step, confirmed: list[int]) -> Change:
+    def _leap(self, restored: list[StoreRestored]) -> Leap | None:
+        if not restored:
+            return None
+        leap = Leap(max(event.epoch for event in restored), max(event.last_number for event in restored))
+        self._next_number = max(self._next_number, leap.last_number + 1)
+        return leap
+
+    def _change(self, step: Step, confirmed: list[int], leap: Leap | None) -> Change:
         sent = tuple(self._numbered(command) for command in step.commands if not isinstance(command, WatchCluster))
         superseded = [number for entry in sent for number in self._superseded_by(entry)]
         return Change(
@@ -122,6 +130,7 @@ class Driver:
             history=step.history,
             sent=sent,
             confirmed=tuple(dict.fromkeys([*confirmed, *superseded])),
+            leap=leap,
         )
 
     def _numbered(self, command: Command) -> OutboxEntry:
@@ -152,7 +161,7 @@ class Driver:
         for entry in again:
             self._links.send(entry, True)
         for entry in change.sent:
-            self._links.send(entry, False)
+            self._links.send(entry, self._is_doubtful(entry.command))
         for command in step.commands:
             if isinstance(command, WatchCluster):
                 self._links.watch(command)
@@ -160,6 +169,11 @@ class Driver:
             if delivery.after is not None:
                 delivery.after(step)
         self._committed(change)
+
+    def _is_doubtful(self, command: Command) -> bool:
+        """A store that was restored from a backup does not know what was submitted after it."""
+        below = self.engine.records.counters.doubtful_below
+        return isinstance(command, SubmitComponent) and command.attempt.job < below
 
     def _outbox_of(self, clusters: set[str]) -> list[OutboxEntry]:
         """What these clusters have not confirmed, oldest first."""

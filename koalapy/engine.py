@@ -10,6 +10,7 @@ from koalapy.broker.room import Room
 from koalapy.coallocation import barrier, claim, guard, running, stopping
 from koalapy.coallocation.recovery import Unheard
 from koalapy.coallocation.runlist import RunList
+from koalapy.coallocation.whereabouts import Whereabouts, ahead, doubtful
 from koalapy.information.kis import Information, View
 from koalapy.model.alarms import Alarms
 from koalapy.model.change import Snapshot
@@ -30,6 +31,7 @@ from koalapy.model.events import (
     MeasurementFailed,
     OutputCollected,
     ReleaseRequested,
+    StoreRestored,
     SubmissionFailed,
 )
 from koalapy.model.identity import JobId
@@ -62,6 +64,7 @@ class Engine:
         self._passed: tuple[Room, int] | None = None  # what the last pass read
         self._room_of: tuple[int, Room] | None = None
         self._unheard = Unheard(snapshot.jobs)
+        self._whereabouts = Whereabouts(each.name for each in settings.clusters)
         self._watched: dict[str, bool] = {}
         self._watched_for: object = None
         self._dirty = True
@@ -77,6 +80,7 @@ class Engine:
             self._dirty |= bool(self._handlers[type(event)](self, now, event))
         self._ring(now)
         self._follow_up(now)
+        self._dirty |= self._whereabouts.settle(self._records, now)
         if self._dirty:
             self._dirty = False
             self._schedule(now)
@@ -107,6 +111,11 @@ class Engine:
     @property
     def known(self) -> Information:
         return self._information
+
+    @property
+    def unheard(self) -> list[str]:
+        """Clusters that have yet to say what became of doubtful jobs (see Counters); empty where there are none."""
+        return self._whereabouts.unheard if doubtful(self._records) else []
 
     @property
     def records(self) -> Records:
@@ -169,10 +178,18 @@ class Engine:
 
     # ---- events from clusters
 
+    def _on_restored(self, now: Instant, event: StoreRestored) -> bool:
+        self._records.count(ahead(self._records.counters))
+        for job in doubtful(self._records):
+            self._records.note(now, job.id, "store_restored")
+        return True
+
     def _on_connected(self, now: Instant, event: ClusterConnected) -> bool:
         """Of a cluster that is connected: its KCM can do more by now; what it has said before still holds."""
         again = self._information.is_connected(event.cluster)
         self._information.connected(event.cluster, event.version)
+        if event.recalled is not None:
+            self._whereabouts.hear(event.cluster, event.recalled)
         self._rouse(event.cluster)
         if not again:
             running.asked_anew(self._records, now, event.cluster)
@@ -223,6 +240,7 @@ class Engine:
         CancelRequested: _on_cancel,
         HoldRequested: _on_hold,
         ReleaseRequested: _on_release,
+        StoreRestored: _on_restored,
         ClusterConnected: _on_connected,
         ClusterLost: _on_lost,
         ClusterMeasured: _on_measured,

@@ -62,6 +62,9 @@ class Files:
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
 
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
+
     def modified(self, path: str) -> float:
         """When it was changed last; of a link the link's own."""
         return os.lstat(path).st_mtime
@@ -83,7 +86,7 @@ class Files:
 
     def remove(self, directory: str) -> None:
         """The directory with all that is in it; a link is removed, not followed."""
-        if os.path.islink(directory):
+        if self.is_link(directory):
             os.unlink(directory)
             return
         import shutil  # late: a wrapper starts without it

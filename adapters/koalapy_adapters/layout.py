@@ -4,6 +4,8 @@ SHARED/                         `shared` of the grid file, else ~/.koala
   bin/HASH.pyz                  what was pushed
   INSTANCE/                     one store's
     relay.CLUSTER.json          where the cluster's newest KCM listens
+    heard.CLUSTER.json          the highest number of a Submit that the cluster has heard
+    ended/TAG.json              the record of an attempt whose directory has gone, for some days
     stage/DIGEST                staged files by content
     TAG/                        one attempt
       component.json            what to run (mode 0600)
@@ -35,6 +37,14 @@ def attempt_directory(shared: str, instance: str, tag: str) -> str:
 def relay_file(shared: str, instance: str, cluster: str) -> str:
     """Clusters of one grid may have one shared directory: a home that several heads mount."""
     return os.path.join(shared, instance, "relay.%s.json" % cluster)
+
+
+def heard_file(shared: str, instance: str, cluster: str) -> str:
+    return os.path.join(shared, instance, "heard.%s.json" % cluster)
+
+
+def ended_record(shared: str, instance: str, tag: str) -> str:
+    return os.path.join(shared, instance, "ended", "%s.json" % tag)
 
 
 def staged_file(shared: str, instance: str, digest: str) -> str:

@@ -21,7 +21,11 @@ class MessageError(ValueError):
 
 
 class Hello(NamedTuple):
-    """The first message. `known`: [tag, batch id or ""] of every attempt of this store that may live on the cluster."""
+    """The first message. `known`: [tag, batch id or ""] of every attempt of this store that may live on the cluster.
+
+    `recall`: [first tag, last tag] of ranges of attempts that koalad may have forgotten: Welcome names those of them
+    that have left a trace in the shared directory.
+    """
 
     protocol: int
     version: str
@@ -30,6 +34,7 @@ class Hello(NamedTuple):
     clock: int
     cluster: Json  # ClusterConfig's fields
     known: List[List[str]] = []
+    recall: List[List[str]] = []
 
 
 class ClusterConfig(NamedTuple):
@@ -211,7 +216,12 @@ class Clean(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """Answers Hello. `error` (see `Failure`) if the batch system cannot be used; the KCM stays and tries again."""
+    """Answers Hello. `error` (see `Failure`) if the batch system cannot be used; the KCM stays and tries again.
+
+    `newest_epoch`: where the error is `stale`, that of the KCM at work. `newest_number`: the highest id of a Submit of
+    this store that the cluster has ever heard; None while the shared directory cannot be used. `recalled`: tags, see
+    Hello.
+    """
 
     protocol: int
     version: str
@@ -221,6 +231,9 @@ class Welcome(NamedTuple):
     batch_version: str = ""
     features: List[str] = []
     error: Optional[Json] = None
+    newest_epoch: int = 0
+    newest_number: Optional[int] = None
+    recalled: List[str] = []
 
 
 class Failure(NamedTuple):

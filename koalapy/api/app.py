@@ -220,7 +220,7 @@ def _add_koalad(app: FastAPI, service: Service, facts: Facts, shutdown: Callable
     def status() -> Document:
         """Whether koalad is well, what troubles it, what it owes to clusters out of reach, and what it recovered."""
         known = facts()
-        troubles = _troubles(service.trouble()) + documents.cluster_troubles(service.clusters())
+        troubles = _troubles(service.trouble()) + service.restored() + documents.cluster_troubles(service.clusters())
         return documents.status(
             known["pid"], known["grid"], known["state"], service.debts(), troubles, service.recovered(),
             service.unknown.last(),

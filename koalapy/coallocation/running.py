@@ -5,6 +5,7 @@ from typing import Any
 
 from koalapy.coallocation.claim import give_up, told
 from koalapy.coallocation.stopping import account_held, end, stop
+from koalapy.coallocation.whereabouts import released_before
 from koalapy.information.kis import Information
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import Reason
@@ -26,6 +27,8 @@ def reported(records: Records, now: Instant, event: ComponentReported, clusters:
     if found is None or found[1].gone or found[1].state.final:
         return None
     job, component = found
+    job = released_before(records, now, job, event)
+    component = job.components[component.index]
     if event.phase == "ended":
         return _ended(records, now, job, component, event, clusters)
     changes = _progress(now, component, event)

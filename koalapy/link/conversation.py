@@ -21,7 +21,7 @@ from koalapy.model.events import (
     MeasurementFailed,
     SubmissionFailed,
 )
-from koalapy.model.identity import AttemptId, tag_of
+from koalapy.model.identity import AttemptId, JobId, tag_of, tags_of
 from koalapy.model.units import SECOND, Duration, Instant
 
 Messages = tuple[Any, ...]  # those of koalapy_adapters.messages
@@ -35,7 +35,8 @@ _PINGS = 10  # remembered; what takes longer says nothing of the clocks
 class Heard:
     """What a message leads to: `deliveries` for the driver, `messages` for the KCM, a `key` for the job's others.
 
-    `welcome`: from now on the KCM takes commands. `refused`: a command that the KCM does not understand, and why.
+    `welcome`: from now on the KCM takes commands, unless `is_stale` says that it ends. `refused`: a command that it
+    does not understand, and why.
     """
 
     deliveries: tuple[Delivery, ...] = ()
@@ -68,13 +69,19 @@ class Conversation:
 
     # ---- what is said
 
-    def hello(self, now: Instant, version: str, known: Sequence[tuple[AttemptId, str]]) -> Messages:
-        """`version` is koalapy's; `known`: every attempt that may live on the cluster, and its batch id or ''."""
+    def hello(
+        self, now: Instant, version: str, known: Sequence[tuple[AttemptId, str]], doubtful: Sequence[JobId] = ()
+    ) -> Messages:
+        """`version` is koalapy's; `known`: every attempt that may live on the cluster, and its batch id or ''.
+
+        `doubtful`: jobs of which the cluster may know more than the store (see Counters).
+        """
         self._hello_at = now
         instance, config = self._cluster.instance, wire.ClusterConfig(**self._cluster.config)
         tags: list[list[str]] = [[tag_of(instance, attempt), batch_id] for attempt, batch_id in known]
         fields = dict(config._asdict())
-        hello = wire.Hello(wire.PROTOCOL, version, self._epoch, instance, now, fields, tags)
+        recall: list[list[str]] = [list(tags_of(instance, job)) for job in doubtful]
+        hello = wire.Hello(wire.PROTOCOL, version, self._epoch, instance, now, fields, tags, recall)
         return hello, self.ping(now)
 
     def begin(self, number: int, command: ComponentCommand) -> bool:
@@ -194,9 +201,13 @@ class Conversation:
 
     def _on_welcome(self, message: wire.Welcome) -> Heard:
         self._offset.add(self._hello_at, message.clock, self._now)
+        if is_stale(message):
+            return Heard(welcome=message)
         self._welcomed = True
-        name = self._cluster.name
-        events: list[Event] = [ClusterConnected(cluster=name, version=message.batch_version)]
+        name, instance = self._cluster.name, self._cluster.instance
+        recalled = [translate.own_attempt(instance, tag) for tag in message.recalled]
+        known = None if message.newest_number is None else tuple(each for each in recalled if each is not None)
+        events: list[Event] = [ClusterConnected(cluster=name, version=message.batch_version, recalled=known)]
         if message.error is not None:
             events.append(MeasurementFailed(cluster=name, reason=translate.reason_of(message.error)))
         return Heard((Delivery(events=tuple(events)),), welcome=message)
@@ -233,6 +244,11 @@ class Conversation:
     def _confirmed(self, number: int, *events: Event) -> Heard:
         self._outstanding.confirm(number)
         return Heard((Delivery(events, (number,)),))
+
+
+def is_stale(message: wire.Welcome) -> bool:
+    """Whether the KCM ends at once, since a newer one is at work on the cluster."""
+    return message.error is not None and message.error.get("code") == "stale"
 
 
 _ANSWERS: dict[type, Callable[[Conversation, Any], Heard]] = {

@@ -42,9 +42,23 @@ class ReleaseRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRestored:
+    """The clusters were told more than this store knows: it was restored from a backup, and koalad went on after it.
+
+    `epoch` and `last_number` lie beyond all that were used.
+    """
+
+    epoch: int
+    last_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConnected:
+    """`recalled`: attempts of doubtful jobs (see Counters) that have left a trace there; None if it cannot be said."""
+
     cluster: str
     version: str
+    recalled: tuple[AttemptId, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +156,7 @@ Event = (
     | CancelRequested
     | HoldRequested
     | ReleaseRequested
+    | StoreRestored
     | ClusterConnected
     | ClusterLost
     | ClusterMeasured

@@ -36,6 +36,12 @@ def tag_of(instance: InstanceId, attempt: AttemptId) -> Tag:
     return Tag(f"k{instance}{_base32(packed, _ATTEMPT_LENGTH)}")
 
 
+def tags_of(instance: InstanceId, job: JobId) -> tuple[Tag, Tag]:
+    """The first and the last tag that an attempt of the job can have; all of its tags lie between, as texts do."""
+    last = AttemptId(job, MAX_COMPONENTS - 1, MAX_ATTEMPTS - 1)
+    return tag_of(instance, AttemptId(job, 0, 0)), tag_of(instance, last)
+
+
 def is_tag(name: str) -> bool:
     """Whether a batch job of this name could be one of koalapy's, of whichever store."""
     return _TAG.fullmatch(name) is not None

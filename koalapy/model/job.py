@@ -150,10 +150,14 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the engine counts: the next job's id and the next place in the wait queue."""
+    """What the engine counts: the next job's id and the next place in the wait queue.
+
+    Jobs of ids below `doubtful_below` are in a store that was restored from a backup, and may have gone on since.
+    """
 
     next_job: int = 1
     next_place: int = 1
+    doubtful_below: int = 0
 
 
 _evolve_job, _evolve_component = evolver(Job), evolver(Component)

@@ -74,6 +74,10 @@ class Records:
         self._counted = True
         return JobId(number)
 
+    def count(self, counters: Counters) -> None:
+        self.counters = counters
+        self._counted = True
+
     def tail(self) -> int:
         """The next place at the tail of the wait queue."""
         place = self.counters.next_place

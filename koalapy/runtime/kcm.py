@@ -17,7 +17,7 @@ from koalapy.link.conversation import Conversation, Heard, Messages
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import Reason
-from koalapy.model.identity import AttemptId, tag_of
+from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.runtime.exchange import Exchange
 from koalapy.runtime.session import Session
@@ -33,7 +33,7 @@ class Listener:
 
     now: Callable[[], Instant]
     deliver: Callable[[Delivery], None]
-    welcomed: Callable[[wire.Welcome], None]
+    welcomed: Callable[[wire.Welcome], bool]  # False: nothing that is heard with it is worth anything
     put: Callable[[AttemptId, str, str], None]
 
 
@@ -54,11 +54,12 @@ class Kcm:
         """CPU seconds that its batch commands have taken."""
         return self._conversation.cost
 
-    def run(self, known: Sequence[tuple[AttemptId, str]]) -> Reason | None:
+    def run(self, known: Sequence[tuple[AttemptId, str]], doubtful: Sequence[JobId] = ()) -> Reason | None:
         """Talk until the session is over; why, None if the other side ended it."""
         try:
             with self._lock:
-                for message in self._conversation.hello(self._listener.now(), koalapy.__version__, known):
+                now, version = self._listener.now(), koalapy.__version__
+                for message in self._conversation.hello(now, version, known, doubtful):
                     self._session.send(message)
             return self._session.run()
         finally:
@@ -172,8 +173,8 @@ class Kcm:
 
     def _pass_on(self, heard: Heard) -> None:
         """Without the lock: who listens may want to say something."""
-        if heard.welcome is not None:
-            self._listener.welcomed(heard.welcome)
+        if heard.welcome is not None and not self._listener.welcomed(heard.welcome):
+            return
         if heard.key is not None:
             self._listener.put(*heard.key)
         if heard.refused is not None:

@@ -38,7 +38,8 @@ class Koalad:
         self._clock = SystemClock()
         self._store = open_store(grid.store, state_directory)
         snapshot = self._store.load()
-        self._links = ClusterLinks(grid, snapshot.instance, self._store.epoch, self._clock)
+        last_number = self._store.next_number - 1
+        self._links = ClusterLinks(grid, snapshot.instance, self._store.epoch, self._clock, last_number=last_number)
         driver = Driver(
             Engine(settings, chosen, snapshot),
             self._store,

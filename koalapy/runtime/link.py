@@ -1,5 +1,6 @@
 """The link to one cluster: connects, pushes the KCM, talks to it for as long as it can, and connects again."""
 
+import functools
 import threading
 import time
 from collections import deque
@@ -19,9 +20,10 @@ from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.translate import reason_of_error
+from koalapy.link.vetting import Verdict, trusting
 from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.events import ClusterLost
-from koalapy.model.identity import AttemptId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import Instant
 from koalapy.runtime.backoff import Backoff
 from koalapy.runtime.kcm import Kcm, Listener
@@ -47,8 +49,9 @@ class LinkStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What a link asks of koalad. `next_epoch` and `known` may block and are called at each connect; the rest returns
-    at once. `put` hears of a key that a component's program has put."""
+    """What a link asks of koalad. `next_epoch`, `known` and `doubtful` may block and are called at each connect; the
+    rest returns at once. `put` hears of a key that a component's program has put; `vet` says what a Welcome of the
+    session of this epoch is worth."""
 
     now: Callable[[], Instant]
     deliver: Callable[[Delivery], None]
@@ -56,6 +59,8 @@ class Around:
     known: Known
     put: Callable[[AttemptId, str, str], None]
     connected: Callable[[], None] = lambda: None
+    doubtful: Callable[[], Sequence[JobId]] = tuple
+    vet: Callable[[int, Welcome], Verdict] = trusting
 
 
 class Link:
@@ -73,6 +78,7 @@ class Link:
         self._urgent = False
         self._said: deque[str] = deque(maxlen=20)
         self._closing = threading.Event()
+        self._replaced = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"link-{cluster.name}", daemon=True)
 
@@ -159,7 +165,7 @@ class Link:
 
     def _run(self) -> None:
         timing = self.cluster.timing
-        while not self._closing.is_set():
+        while not self._closing.is_set() and not self._replaced.is_set():
             tries = tenacity.Retrying(
                 wait=Backoff(timing.retry_first, self._longest_wait),
                 stop=tenacity.stop_when_event_set(self._closing),
@@ -187,24 +193,29 @@ class Link:
             raise self._lost(reason_of_error(error)) from error
         self._said.clear()  # what the login said: from now on it is the KCM
         try:
-            kcm = Kcm(self.cluster, channel, self._around.next_epoch(), self._listener())
-            known = self._around.known()
+            epoch = self._around.next_epoch()
+            kcm = Kcm(self.cluster, channel, epoch, self._listener(epoch))
+            known, doubtful = self._around.known(), self._around.doubtful()
         except KoalaError as error:
             channel.close()
             raise self._lost(error.reason) from error
         began = time.monotonic()
-        self._talk(kcm, known, channel)
+        self._talk(kcm, known, doubtful, channel)
         if time.monotonic() - began < self.cluster.timing.settled and not self._closing.is_set():
             assert self._status.reason is not None
+            if self._replaced.is_set():
+                return
             raise _Lost(self._status.reason)
 
-    def _talk(self, kcm: Kcm, known: Sequence[tuple[AttemptId, str]], channel: Channel) -> None:
+    def _talk(
+        self, kcm: Kcm, known: Sequence[tuple[AttemptId, str]], doubtful: Sequence[JobId], channel: Channel
+    ) -> None:
         with self._lock:
             if self._closing.is_set():
                 channel.close()
                 return
             self._talking = kcm
-        why = kcm.run(known)
+        why = kcm.run(known, doubtful)
         self._kcm = self._talking = None
         if not self._closing.is_set():
             self._lost(why or self._cut())
@@ -213,17 +224,30 @@ class Link:
         config, timing = self.cluster.config, self.cluster.timing
         return bootstrap.Target(config.get("shared"), config.get("python"), timeout_s=timing.welcome)
 
-    def _listener(self) -> Listener:
-        return Listener(self._around.now, self._around.deliver, self._welcomed, self._around.put)
+    def _listener(self, epoch: int) -> Listener:
+        welcomed = functools.partial(self._welcomed, epoch)
+        return Listener(self._around.now, self._around.deliver, welcomed, self._around.put)
 
-    def _welcomed(self, welcome: Welcome) -> None:
-        """From now on the driver's commands go through."""
+    def _welcomed(self, epoch: int, welcome: Welcome) -> bool:
+        """From now on the driver's commands go through; False for a KCM with which there is nothing to be done."""
+        verdict = self._around.vet(epoch, welcome)
+        if verdict is not Verdict.FINE:
+            self._refuse(verdict)
+            return False
         self._status = LinkStatus(self.cluster.name, "connected", None, welcome.host, welcome.batch_version)
         self._kcm = self._talking
         _LOG.info("cluster_connected", cluster=self.cluster.name, host=welcome.host, batch=welcome.batch_version)
         if self._urgent and self._kcm is not None:
             self._kcm.watch(True)
         self._around.connected()
+        return True
+
+    def _refuse(self, verdict: Verdict) -> None:
+        """Be connected anew, or never again if another koalad has this cluster."""
+        if verdict is Verdict.REPLACED:
+            self._replaced.set()
+        if (talking := self._talking) is not None:
+            talking.end(REPLACED if verdict is Verdict.REPLACED else _RESTORED)
 
     def _lost(self, reason: Reason) -> "_Lost":
         """Tell the driver, but for the same reason once only."""
@@ -245,6 +269,20 @@ class Link:
     def _hear(self, line: str) -> None:
         self._said.append(line)
         _LOG.debug("kcm_said", cluster=self.cluster.name, line=line)
+
+
+REPLACED = Reason(
+    "replaced",
+    "request",
+    "Another koalad with this store, or with a copy of it, has taken this cluster over.",
+    "End one of the two with `koala down`; a koalad that is started takes its clusters.",
+)
+_RESTORED = Reason(
+    "store_restored",
+    "transient",
+    "The cluster knows more of this store than the store itself: it was restored from a backup.",
+    "koalad connects again by itself, and looks for what ran since.",
+)
 
 
 class _Lost(Exception):

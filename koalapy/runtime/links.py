@@ -2,19 +2,25 @@
 
 import functools
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import structlog
 from koalapy_adapters.connections.pack import packed
-from koalapy_adapters.messages import Done
+from koalapy_adapters.messages import Done, Welcome
 
+from koalapy.coallocation.whereabouts import doubtful
 from koalapy.config import GridFile, cluster_config
+from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
+from koalapy.link.vetting import CONNECTS, Verdict, Vetting
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import CollectOutput, ForgetComponent, WatchCluster
 from koalapy.model.errors import RequestError
-from koalapy.model.identity import AttemptId, InstanceId
+from koalapy.model.events import StoreRestored
+from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collect import Collector
 from koalapy.runtime.connect import connection_of
@@ -22,7 +28,7 @@ from koalapy.runtime.link import Around, Link, LinkStatus
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.rendezvous import RendezvousHub
 
-_CONNECTS = 1 << 32  # of one koalad, so that the next one's epochs are higher
+_LOG = structlog.get_logger()
 
 
 class ClusterLinks:
@@ -32,11 +38,19 @@ class ClusterLinks:
     """
 
     def __init__(
-        self, grid: GridFile, instance: InstanceId, epoch: int, clock: SystemClock, timing: Timing | None = None
+        self,
+        grid: GridFile,
+        instance: InstanceId,
+        epoch: int,
+        clock: SystemClock,
+        timing: Timing | None = None,
+        last_number: int = 0,
     ) -> None:
+        """`epoch` and `last_number`: the store's, as it was opened."""
         self._grid, self._instance, self._clock = grid, instance, clock
         self._timing = timing or Timing()
-        self._epochs = itertools.count(epoch * _CONNECTS + 1)
+        self._epochs = itertools.count(epoch * CONNECTS + 1)
+        self._vetting, self._vetted = Vetting(epoch, last_number), threading.Lock()
         self._packed = packed()
         self._links: dict[str, Link] = {}
 
@@ -108,8 +122,10 @@ class ClusterLinks:
         around = Around(
             now=self._clock.now,
             deliver=self._loop.deliver,
-            next_epoch=functools.partial(next, self._epochs),
+            next_epoch=lambda: next(self._epochs),
             known=functools.partial(self._known, name),
+            doubtful=self._doubtful,
+            vet=functools.partial(self._vet, name),
             put=self._hub.put,
             connected=functools.partial(self._welcomed, name),
         )
@@ -124,6 +140,22 @@ class ClusterLinks:
     def _welcomed(self, cluster: str) -> None:
         self._hub.connected(cluster)
         self._connected(cluster)
+
+    def _vet(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
+        with self._vetted:
+            judgement = self._vetting.judge(cluster, session, welcome)
+        if (restored := judgement.restored) is not None:
+            _LOG.warning("store_restored", cluster=cluster, epoch=restored.epoch, last_number=restored.last_number)
+            self._loop.deliver(Delivery(events=(restored,), after=lambda step: self._leapt(restored)))
+        return judgement.verdict
+
+    def _leapt(self, restored: StoreRestored) -> None:
+        with self._vetted:
+            self._vetting.leapt(restored)
+            self._epochs = itertools.count(restored.epoch * CONNECTS + 1)
+
+    def _doubtful(self) -> list[JobId]:
+        return self._loop.ask(lambda engine: [job.id for job in doubtful(engine.records)])
 
     def _known(self, cluster: str) -> list[tuple[AttemptId, str]]:
         return self._loop.ask(lambda engine: _known(engine, cluster))

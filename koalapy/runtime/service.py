@@ -5,7 +5,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from koalapy.coallocation.whereabouts import doubtful
 from koalapy.driver import Delivery
+from koalapy.engine import Engine
 from koalapy.information.kis import Known, View
 from koalapy.model.change import Change
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
@@ -122,6 +124,10 @@ class Service:
         """Why nothing new is taken up; None while all is well."""
         return self._loop.trouble
 
+    def restored(self) -> list[str]:
+        """What is to be said of a store that was restored from a backup, while jobs of before are there."""
+        return self._loop.ask(_of_restored)
+
     def clusters(self) -> list[ClusterReport]:
         now = self._clock.now()
         return self._loop.ask(
@@ -218,6 +224,16 @@ class Service:
     def _must_be(self, job: JobId, fits: Callable[[JobState], bool], problem: str, advice: str) -> None:
         if not fits(self.job(job).state):
             raise RequestError("wrong_state", f"Job {job} {problem}.", advice)
+
+
+def _of_restored(engine: Engine) -> list[str]:
+    jobs, unheard = doubtful(engine.records), engine.unheard
+    if not jobs:
+        return []
+    said = [f"The store was restored from a backup: {len(jobs)} jobs of before are looked for before they are run."]
+    if unheard:
+        said.append(f"Those that wait go on once {', '.join(unheard)} can say whether they ran there since.")
+    return [" ".join(said)]
 
 
 def _possible(job: JobId) -> bool:

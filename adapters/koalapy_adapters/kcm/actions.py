@@ -34,6 +34,7 @@ class Prepare(NamedTuple):
     batch: Json
     program: Json
     staged: List[List[Any]]
+    number: int = 0  # the Submit's id
 
 
 class SubmitJob(NamedTuple):

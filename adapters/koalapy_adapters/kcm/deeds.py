@@ -48,6 +48,7 @@ class Deeds:
     def _make(self, action: do.Prepare) -> None:
         if self.pushed is None:
             raise SiteError("shared_gone", "The shared directory cannot be used.", "See the cluster's own error.")
+        self._directories.hear(action.number)
         recipe = recipes.Recipe(self._config, self._directories, self.pushed)
         job = recipes.batch_job(recipe, action)
         component = recipes.component(recipe, action, job, self._batch.script(job))

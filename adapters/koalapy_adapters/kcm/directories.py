@@ -1,12 +1,14 @@
 """The shared directory as the KCM uses it: attempts made, looked into, revoked and removed; where the relay listens."""
 
+import bisect
 import errno
 import hashlib
 import json
 import os
 import re
+import threading
 import zipfile
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from koalapy_adapters import claims, layout
 from koalapy_adapters.errors import BatchError, RequestError, SiteError
@@ -17,8 +19,18 @@ _TAG = re.compile(r"k[0-9a-z]{14}")
 _INSTANCE = re.compile(r"[0-9a-z]{1,32}")
 _OF_INSTANCE = slice(1, 6)  # of a tag: the store's name
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_AFTER_TAGS = "~"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STAGE_KEPT = 14 * 86400  # seconds that a staged file is kept after its last use
+_ENDED_KEPT = 7 * 86400  # seconds that a record is kept after its attempt was forgotten: for stores that were restored
+
+
+class Stale(SiteError):
+    """A newer KCM, of this epoch, is at work on the cluster."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__("stale", "A KCM of epoch %d is at work on this cluster." % epoch)
+        self.epoch = epoch
 
 
 class Component(NamedTuple):
@@ -42,6 +54,8 @@ class Directories:
         self.shared, self.instance, self.cluster, self.epoch = shared, instance, cluster, epoch
         self.files = files
         self.own = layout.instance_directory(shared, instance)
+        self._heard = 0  # what the file says at least
+        self._hearing = threading.Lock()
 
     def attempt(self, tag: str) -> str:
         """The attempt's directory, in the part of the store that its tag names.
@@ -54,11 +68,12 @@ class Directories:
         return layout.attempt_directory(self.shared, instance, tag)
 
     def create(self) -> None:
-        """Make what every attempt needs, and drop staged files that nobody has used for long."""
+        """Make what every attempt needs, and drop staged files and records that nobody has used for long."""
         try:
-            for path in (self.shared, os.path.join(self.shared, "bin"), self.own, self._stage()):
+            for path in (self.shared, os.path.join(self.shared, "bin"), self.own, self._stage(), self._ended()):
                 self.files.make(path)
             self._drop_old(self._stage(), self.files.clock() - _STAGE_KEPT)
+            self._drop_old(self._ended(), self.files.clock() - _ENDED_KEPT)
         except OSError as error:
             raise unusable(self.shared, error) from error
 
@@ -84,7 +99,39 @@ class Directories:
     def check_epoch(self) -> None:
         newest = self.newest_epoch()
         if newest > self.epoch:
-            raise SiteError("stale", "A KCM of epoch %d is at work on this cluster." % newest)
+            raise Stale(newest)
+
+    def newest_number(self) -> int:
+        """The highest that was ever heard on this cluster, or 0."""
+        try:
+            data = layout.read_json(self._heard_file(), self.files)
+            return int(data["number"]) if data is not None else 0
+        except OSError as error:
+            raise unusable(self.own, error) from error
+        except (ValueError, TypeError, KeyError):
+            return 0
+
+    def hear(self, number: int) -> None:
+        """Remember a Submit's number before it is done, so that a koalad whose store is older can be told so."""
+        with self._hearing:
+            if number <= self._heard:
+                return
+            self._heard = max(number, self.newest_number())
+            try:
+                layout.write_json(self._heard_file(), {"number": self._heard}, self.files)
+            except OSError as error:
+                self._heard = 0
+                raise unusable(self.own, error) from error
+
+    def recall(self, ranges: List[List[str]]) -> List[str]:
+        """The tags in these ranges that have left a trace: a directory, or the record of one that has gone."""
+        try:
+            names = self.files.names(self.own)
+            names += [name[: -len(".json")] for name in self.files.names(self._ended()) if name.endswith(".json")]
+        except OSError as error:
+            raise unusable(self.own, error) from error
+        ordered = sorted((first, last) for first, last in ranges)
+        return sorted({name for name in names if _TAG.fullmatch(name) and _is_in(name, ordered)})
 
     def push(self, pushed: str) -> str:
         """The pushed file's path as compute nodes see it: copied below the shared directory if it lies elsewhere."""
@@ -155,9 +202,13 @@ class Directories:
             return None
 
     def remove(self, tag: str) -> None:
-        """Remove the attempt's directory, if it is there and ours; a link is removed, not followed."""
+        """Remove the attempt's directory, if it is there and ours; a link is removed, not followed.
+
+        Its record stays for a while: koalad may be restored from a backup that does not know of the end.
+        """
         directory = self.attempt(tag)
         try:
+            self._keep_record(tag, directory)
             self.files.remove(directory)
         except FileNotFoundError:
             self._see(self.own)
@@ -223,12 +274,35 @@ class Directories:
             record = self._record(directory) if "record.json" in names else None
             beat = self.files.modified(layout.inside(directory, "heartbeat")) if "heartbeat" in names else 0
         except FileNotFoundError:
-            return None
+            return self._former(tag)
         except OSError as error:
             raise unusable(directory, error) from error
         except (ValueError, KeyError):
             return Sight(claim="unreadable")
         return Sight(claim.kind if claim else "", record if isinstance(record, dict) else None, int(beat * 1e6))
+
+    def _former(self, tag: str) -> Optional[Sight]:
+        """What is kept of an attempt that was forgotten."""
+        try:
+            record = layout.read_json(layout.ended_record(self.shared, self.instance, tag), self.files)
+        except OSError as error:
+            raise unusable(self.own, error) from error
+        except ValueError:
+            return None
+        return Sight(record=record) if isinstance(record, dict) else None
+
+    def _keep_record(self, tag: str, directory: str) -> None:
+        if not self._is_own(tag) or self.files.is_link(directory):
+            return
+        try:
+            data = self.files.read(layout.inside(directory, "record.json"))
+        except FileNotFoundError:
+            return
+        try:
+            layout.write_whole(layout.ended_record(self.shared, self.instance, tag), data, files=self.files)
+        except OSError as error:
+            if error.errno not in _FULL:  # to remove the directory is what makes room
+                raise
 
     def _record(self, directory: str) -> Any:
         return layout.read_json(layout.inside(directory, "record.json"), self.files)
@@ -259,6 +333,18 @@ class Directories:
 
     def _stage(self) -> str:
         return os.path.join(self.own, "stage")
+
+    def _ended(self) -> str:
+        return os.path.join(self.own, "ended")
+
+    def _heard_file(self) -> str:
+        return layout.heard_file(self.shared, self.instance, self.cluster)
+
+
+def _is_in(tag: str, ranges: List[Tuple[str, str]]) -> bool:
+    """`ranges` are in order, and none overlaps another."""
+    place = bisect.bisect_right(ranges, (tag, _AFTER_TAGS)) - 1
+    return place >= 0 and ranges[place][0] <= tag <= ranges[place][1]
 
 
 def is_digest(text: str) -> bool:

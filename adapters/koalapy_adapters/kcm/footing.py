@@ -2,25 +2,40 @@
 
 import platform
 import socket
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from koalapy_adapters.batch.protocol import Description
 from koalapy_adapters.errors import BatchError, RequestError, SiteError
 from koalapy_adapters.kcm.commands import failure_of, guarded
 from koalapy_adapters.kcm.deeds import Deeds
-from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.directories import Directories, Stale
 from koalapy_adapters.messages import PROTOCOL, ClusterConfig, Hello, Welcome
+
+
+class Memory(NamedTuple):
+    """What the shared directory remembers of the store: see Welcome."""
+
+    newest_number: int
+    recalled: List[str]
 
 
 class Footing:
     """`push` brings the pushed file to where compute nodes see it, and `describe` asks the batch system. Blocks."""
 
     def __init__(
-        self, deeds: Deeds, directories: Directories, push: Callable[[], str], describe: Callable[[], Description]
+        self,
+        deeds: Deeds,
+        directories: Directories,
+        push: Callable[[], str],
+        describe: Callable[[], Description],
+        recall: Sequence[List[str]] = (),
     ) -> None:
+        """`recall`: see Hello."""
         self._deeds, self._directories = deeds, directories
         self._push, self._describe = push, describe
         self.description: Optional[Description] = None
+        self.memory: Optional[Memory] = None
+        self._recall = list(recall)
 
     @property
     def settled(self) -> bool:
@@ -45,6 +60,7 @@ class Footing:
         if self._deeds.pushed is None:
             self._directories.create()
             self._directories.publish_relay(addresses, port)
+            self.memory = Memory(self._directories.newest_number(), self._directories.recall(self._recall))
             self._deeds.pushed = self._push()
 
     def _ask(self) -> None:
@@ -63,16 +79,23 @@ def configured(hello: Hello) -> ClusterConfig:
 
 
 def welcome(
-    version: str, clock: int, description: Description, features: List[str], error: Optional[BatchError]
+    version: str,
+    clock: int,
+    description: Description,
+    features: List[str],
+    error: Optional[BatchError],
+    memory: Optional[Memory] = None,
 ) -> Welcome:
     """How things stand."""
     wrong = failure_of(error) if error is not None else None
-    return _welcome(version, clock, description, features, wrong)
+    said = _welcome(version, clock, description, features, wrong)
+    return said if memory is None else said._replace(**memory._asdict())
 
 
 def refusal(error: BatchError, clock: int) -> Welcome:
     """For a Hello that nothing can be made of."""
-    return _welcome("", clock, Description(""), [], failure_of(error))
+    said = _welcome("", clock, Description(""), [], failure_of(error))
+    return said._replace(newest_epoch=error.epoch) if isinstance(error, Stale) else said
 
 
 def _welcome(

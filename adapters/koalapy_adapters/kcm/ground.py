@@ -44,7 +44,7 @@ class Ground:
         self.hands = Hands(deeds)
         self.relay = Relay(self._directories.token, tell)
         self.staging = Staging(self._directories, writer, is_over)
-        self._footing = footing.Footing(deeds, self._directories, self._push, self._describe)
+        self._footing = footing.Footing(deeds, self._directories, self._push, self._describe, hello.recall)
 
     @property
     def settled(self) -> bool:
@@ -56,7 +56,7 @@ class Ground:
         error = await self._listen() or await self._seek()
         description = self._footing.description or Description("")
         features = ["drmaa"] if self._drmaa is not None and self._drmaa.usable else []
-        return footing.welcome(self._version, now(), description, features, error)
+        return footing.welcome(self._version, now(), description, features, error, self._footing.memory)
 
     def close(self) -> None:
         """Before the KCM exits."""

@@ -131,7 +131,7 @@ def _prepare(attempt: Attempt) -> List[Any]:
     request = attempt.request
     assert request is not None
     attempt.stage = Stage.PREPARING
-    return _act(attempt, Prepare(attempt.tag, request.batch, request.program, request.staged))
+    return _act(attempt, Prepare(attempt.tag, request.batch, request.program, request.staged, request.id))
 
 
 def _look(attempt: Attempt, stage: Stage) -> List[Any]:
