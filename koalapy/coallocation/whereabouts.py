@@ -69,16 +69,12 @@ class Whereabouts:
         return changed
 
     def _settled(self, job: Job) -> Job:
-        components = tuple(self._bound(job.id, each) for each in job.components)
-        found = all(self._is_found(job.id, each) for each in components)
         kept = tuple((cluster, until) for cluster, until in job.excluded if until != UNTIL_HEARD)
-        if found or not self._unheard:
-            request = replace(job.request, components=tuple(each.request for each in components))
-            return replace(job, request=request, components=components, excluded=kept)
-        return replace(job, excluded=(*kept, *((cluster, UNTIL_HEARD) for cluster in self._clusters)))
-
-    def _is_found(self, job: JobId, component: Component) -> bool:
-        return self._newest.get((job, component.index), (0, ""))[0] == component.attempt + 1
+        if self._unheard:
+            return replace(job, excluded=(*kept, *((cluster, UNTIL_HEARD) for cluster in self._clusters)))
+        components = tuple(self._bound(job.id, each) for each in job.components)
+        request = replace(job.request, components=tuple(each.request for each in components))
+        return replace(job, request=request, components=components, excluded=kept)
 
     def _bound(self, job: JobId, component: Component) -> Component:
         """The next attempt is the newest one that was made."""

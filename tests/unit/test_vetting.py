@@ -1,0 +1,81 @@
+"""A cluster that knows more of the store than the store: restored from a backup, or at work for another koalad."""
+
+from typing import Any
+
+import pytest
+from koalapy_adapters.messages import PROTOCOL, Welcome
+
+from koalapy.link.vetting import CONNECTS, NUMBERS_AHEAD, Judgement, Verdict, Vetting
+from koalapy.model.events import StoreRestored
+from koalapy.model.identity import AttemptId, InstanceId, JobId, is_tag, tag_of, tags_of
+
+FINE, AGAIN, REPLACED = Judgement(Verdict.FINE), Judgement(Verdict.AGAIN), Judgement(Verdict.REPLACED)
+EPOCH, LAST = 7, 40
+SESSION = EPOCH * CONNECTS + 1
+
+
+def welcome(**fields: Any) -> Welcome:
+    return Welcome(PROTOCOL, "1", 5, "3.6", "head", **fields)
+
+
+def stale(epoch: int) -> Welcome:
+    return welcome(error={"code": "stale", "whose": "site", "message": "replaced"}, newest_epoch=epoch)
+
+
+@pytest.fixture
+def vetting() -> Vetting:
+    return Vetting(EPOCH, LAST)
+
+
+@pytest.mark.parametrize("number", [0, LAST], ids=["nothing", "all that the store knows"])
+def test_a_cluster_that_knows_no_more_is_fine(vetting: Vetting, number: int) -> None:
+    assert vetting.judge("vu", SESSION, welcome(newest_number=number)) == FINE
+    assert vetting.judge("vu", SESSION + 5, welcome(newest_number=LAST + 100)) == FINE  # told in this life
+
+
+def test_a_number_that_the_store_does_not_know_makes_it_leap(vetting: Vetting) -> None:
+    restored = StoreRestored(epoch=EPOCH + 1, last_number=LAST + 1 + NUMBERS_AHEAD)
+    assert vetting.judge("vu", SESSION, welcome(newest_number=LAST + 1)) == Judgement(Verdict.AGAIN, restored)
+    assert vetting.judge("vu", SESSION + 1, welcome(newest_number=LAST + 1)) == AGAIN
+    vetting.leapt(restored)
+    assert vetting.judge("vu", SESSION + 2, welcome(newest_number=LAST + 1)) == AGAIN  # it began before
+    assert vetting.judge("vu", (EPOCH + 1) * CONNECTS + 1, welcome(newest_number=LAST + 1)) == FINE
+
+
+def test_an_epoch_that_the_store_does_not_know_makes_it_leap_beyond(vetting: Vetting) -> None:
+    found = vetting.judge("vu", SESSION, stale(12 * CONNECTS + 3))
+    assert found == Judgement(Verdict.AGAIN, StoreRestored(epoch=13, last_number=LAST + NUMBERS_AHEAD))
+    assert found.restored is not None
+    vetting.leapt(found.restored)
+    later = vetting.judge("delft", 13 * CONNECTS + 1, stale(20 * CONNECTS + 1))
+    assert later.restored is not None
+    assert later.restored.epoch == 21
+
+
+def test_the_same_epoch_of_another_life_makes_it_leap(vetting: Vetting) -> None:
+    found = vetting.judge("vu", SESSION, stale(SESSION + 4))
+    assert found.restored is not None
+    assert found.restored.epoch == EPOCH + 1
+
+
+def test_a_koalad_that_was_connected_is_replaced_and_never_leaps(vetting: Vetting) -> None:
+    assert vetting.judge("vu", SESSION, welcome(newest_number=0)) == FINE
+    assert vetting.judge("vu", SESSION + 1, stale(9 * CONNECTS)) == REPLACED
+    assert vetting.judge("vu", SESSION + 2, stale(9 * CONNECTS)) == REPLACED
+
+
+def test_a_cluster_whose_directory_is_out_of_reach_is_vetted_when_it_is_not(vetting: Vetting) -> None:
+    assert vetting.judge("vu", SESSION, welcome()) == FINE
+    assert vetting.judge("vu", SESSION, welcome(newest_number=LAST + 3)).restored is not None
+
+
+@pytest.mark.parametrize("job", [1, 2, 31, 32, 100_000, (1 << 24) - 1])
+def test_the_tags_of_a_job_lie_between_its_first_and_last(job: int) -> None:
+    instance = InstanceId("4xy27")
+    first, last = tags_of(instance, JobId(job))
+    assert is_tag(first)
+    assert is_tag(last)
+    for attempt in (AttemptId(JobId(job), 0, 1), AttemptId(JobId(job), 5, 77), AttemptId(JobId(job), 1023, 2047)):
+        assert first <= tag_of(instance, attempt) <= last
+    for other in {job - 1, min(job + 1, (1 << 24) - 1)} - {job}:
+        assert not first <= tag_of(instance, AttemptId(JobId(other), 3, 3)) <= last

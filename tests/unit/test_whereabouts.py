@@ -1,0 +1,145 @@
+"""Jobs of a store that was restored from a backup go on where they have got to since."""
+
+from dataclasses import replace
+
+import pytest
+
+from koalapy.coallocation.whereabouts import JOBS_AHEAD, UNTIL_HEARD
+from koalapy.driver import Delivery, Driver
+from koalapy.engine import Engine
+from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.cluster import ClusterSettings, ClusterState, Node
+from koalapy.model.commands import SubmitComponent, WatchCluster
+from koalapy.model.events import (
+    ClusterConnected,
+    ClusterMeasured,
+    ComponentReported,
+    ComponentSubmitted,
+    Event,
+    JobSubmitted,
+    StoreRestored,
+)
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.settings import Settings
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
+from koalapy.scheduler.schedule import Policies
+from koalapy.store.memory import MemoryStore
+
+SETTINGS = Settings(clusters=(ClusterSettings(name="big", batch="slurm"), ClusterSettings(name="small", batch="slurm")))
+REQUEST = Request(name="job", components=(ComponentRequest(processors=4, executable="true"),))
+RESTORED = StoreRestored(epoch=9, last_number=5000)
+
+
+class World:
+    """A driver over a store that holds one waiting job, and that was then restored; what is sent is remembered."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.sent: list[tuple[SubmitComponent, bool]] = []
+        self.time = 1000
+        first = self._driver()
+        first.step([Delivery((JobSubmitted(request=REQUEST, owner="mona"),))])
+        self.store = self.store.reopened()
+        self.driver = self._driver()
+        self.tell(RESTORED)
+
+    def _driver(self) -> Driver:
+        engine = Engine(SETTINGS, Policies(worst_fit, fpfs), self.store.load())
+        return Driver(engine, self, self, self, next_number=self.store.next_number)
+
+    def tell(self, *events: Event) -> None:
+        self.driver.step([Delivery(events)])
+
+    def connect(self, cluster: str, idle: int, *recalled: AttemptId) -> None:
+        state = ClusterState(measured_at=Instant(self.time), total=idle, idle=idle, ours=0, others=0, waiting_local=0)
+        self.tell(
+            ClusterConnected(cluster=cluster, version="1", recalled=recalled),
+            ClusterMeasured(cluster=cluster, state=state),
+        )
+
+    @property
+    def submits(self) -> list[tuple[str, AttemptId, bool]]:
+        return [(command.cluster, command.attempt, doubt) for command, doubt in self.sent]
+
+    def now(self) -> Instant:
+        self.time += 1000
+        return Instant(self.time)
+
+    def commit(self, change: Change) -> None:
+        self.store.commit(change)
+
+    def send(self, entry: OutboxEntry, doubt: bool) -> None:
+        if isinstance(entry.command, SubmitComponent):
+            self.sent.append((entry.command, doubt))
+
+    def watch(self, command: WatchCluster) -> None: ...
+
+    def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def attempt(number: int, job: int = 1) -> AttemptId:
+    return AttemptId(JobId(job), 0, number)
+
+
+def test_a_leap_leaves_ids_and_numbers_behind(world: World) -> None:
+    counters = world.store.load().counters
+    assert (counters.next_job, counters.doubtful_below) == (2 + JOBS_AHEAD, 2)
+    assert (world.store.epoch, world.store.next_number) == (9, 5001)
+    assert [line.kind for line in world.store.history(JobId(1))][-1] == "store_restored"
+    world.tell(JobSubmitted(request=REQUEST, owner="mona"))
+    assert [job.id for job in world.store.jobs()] == [1, 2 + JOBS_AHEAD]
+
+
+def test_a_doubtful_job_waits_until_all_clusters_are_heard_and_a_new_one_does_not(world: World) -> None:
+    world.connect("big", 8)
+    world.tell(JobSubmitted(request=REQUEST, owner="mona"))
+    assert world.submits == [("big", attempt(1, 2 + JOBS_AHEAD), False)]
+    assert world.driver.engine.unheard == ["small"]
+    assert world.store.jobs()[0].excluded == (("big", UNTIL_HEARD), ("small", UNTIL_HEARD))
+    world.connect("small", 4)
+    assert world.driver.engine.unheard == []
+    assert world.submits[1:] in ([("big", attempt(1), True)], [("small", attempt(1), True)])
+
+
+def test_it_goes_on_where_its_newest_attempt_is(world: World) -> None:
+    world.connect("big", 64, attempt(1), attempt(2))
+    assert world.submits == []
+    world.connect("small", 4, attempt(3))
+    assert world.submits[-1] == ("small", attempt(3), True)
+    again = [line for line in world.store.history(JobId(1)) if line.kind == "attempt_recalled"][-1]
+    assert again.details == {"component": 0, "attempt": 3, "cluster": "small"}
+
+
+def test_it_is_released_already_if_its_wrapper_says_so(world: World) -> None:
+    world.connect("small", 4)
+    world.connect("big", 8, attempt(1))
+    world.tell(ComponentSubmitted(attempt=attempt(1), batch_id="17"))
+    node = Node(name="n1", address="10.0.0.1", processes=4)
+    running = ComponentReported(
+        attempt=attempt(1), phase="running", batch_id="17", nodes=(node,), started_at=Instant(900)
+    )
+    world.tell(running)
+    found = world.store.jobs()[0]
+    assert found.state is JobState.RUNNING
+    world.tell(replace(running, phase="ended", ending="exited", exit_status=0, ended_at=Instant(2000)))
+    ended = world.store.jobs()[0]
+    assert (ended.state, ended.completion_failures) == (JobState.DONE, 0)
+
+
+def test_all_of_it_survives_the_next_restart(world: World) -> None:
+    world.store = world.store.reopened()
+    world.driver = world._driver()
+    world.sent.clear()
+    world.connect("big", 64)
+    assert world.submits == []
+    world.connect("small", 4, attempt(1))
+    assert world.submits == [("small", attempt(1), True)]
