@@ -82,6 +82,8 @@ class SimHands:
 
     def _do(self, action: Any, leave: Callable[[], None]) -> None:
         self._kcm.step()
+        if isinstance(action, do.Look):
+            self._around.witness.looking(self._kcm, action.tag)
         outcome = self._deeds.perform(action)
         self._kcm.after(self._delay(action), lambda: self._told(outcome, leave))
 
@@ -100,6 +102,7 @@ class SimHands:
         if not handle.begin():  # ended while it waited in line
             self._kcm.after(MILLISECOND, lambda: self._submitted(action, Result(["submit"], None, "", "")))
             return
+        self._around.witness.submitting(self._kcm, action.tag)
         job = self._deeds.prepared(action.tag)
         done = lambda result: self._kcm.run(lambda: self._submitted(action, result))  # noqa: E731
         command = self._running[action.tag] = self._shell.submit(job, f"{job.directory}/script", done)

@@ -12,6 +12,7 @@ from koalapy.simulation.program import EXECUTABLE, MISSING, Behaviour, arguments
 
 _RUNS = (Duration(SECOND), Duration(40 * SECOND))
 _WALLTIME = Duration(60 * SECOND)
+_LONG_RUNS, _LONG = (Duration(60 * SECOND), Duration(400 * SECOND)), Duration(480 * SECOND)
 _SHORT = Duration(15 * SECOND)  # a walltime that some programs do not keep
 _RETRY_ON = (
     (RetryOn.LOST, RetryOn.KILLED),
@@ -31,6 +32,7 @@ class Habits:
     stage_in: float = 0.03
     stage_out: float = 0.05
     deaf: float = 0.1
+    long: float = 0.15  # which is no fault, but outlives many
 
 
 def draw_request(dice: Random, sizes: Mapping[str, int], habits: Habits | None = None) -> Request:
@@ -55,8 +57,9 @@ def _component(
 ) -> ComponentRequest:
     cluster = dice.choice((None, None, None, *sizes))
     most = max(1, (max(sizes.values()) if cluster is None else sizes[cluster]) // 2)
+    long = dice.random() < habits.long
     behaviour = Behaviour(
-        runs=between(dice, *_RUNS),
+        runs=between(dice, *(_LONG_RUNS if long else _RUNS)),
         exit_status=dice.choice((1, 3, 127)) if dice.random() < habits.exit_status else 0,
         deaf=dice.random() < habits.deaf,
         files=files,
@@ -66,6 +69,6 @@ def _component(
         executable=MISSING if dice.random() < habits.executable else EXECUTABLE,
         arguments=arguments_of(behaviour),
         cluster=cluster,
-        walltime=_SHORT if dice.random() < habits.walltime else _WALLTIME,
+        walltime=_SHORT if dice.random() < habits.walltime else _LONG if long else _WALLTIME,
         optional=index > 0 and dice.random() < 0.25,
     )

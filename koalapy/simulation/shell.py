@@ -96,7 +96,6 @@ class Shell:
 
     def submit(self, job: BatchJob, path: str, done: Callable[[Result], None]) -> SubmitCommand:
         """Start the command. What becomes of it is decided now, by `fates` and by whether the servers answer."""
-        self.witness.submitting(job.tag)
         command = SubmitCommand(["submit", path], done)
         fates = self.fates
         if fates.hangs:

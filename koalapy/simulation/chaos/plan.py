@@ -22,14 +22,16 @@ class Move(NamedTuple):
         return f"{self.kind}@{self.at}"
 
 
-def plan(seed: int, events: int, doings: Mapping[str, int], faults: Mapping[str, int]) -> list[Move]:
+def plan(
+    seed: int, events: int, doings: Mapping[str, int], faults: Mapping[str, int], mixed: bool = True
+) -> list[Move]:
     """The moves of a course of so many events, in their order: kinds drawn by their weights.
 
-    Calm phases, in which work gets done, take turns with storms. Each seed has its own mixture of faults, many of them
-    left out: what never comes without something else would otherwise never come alone.
+    Calm phases, in which work gets done, take turns with storms. `mixed`: each seed has its own mixture of faults, many
+    of them left out: what never comes without something else would otherwise never come alone.
     """
     dice = stream(seed, "chaos/plan")
-    mixture = {kind: weight * dice.choice((0, 0, 1, 1, 3)) for kind, weight in faults.items()}
+    mixture = {kind: weight * (dice.choice((0, 0, 1, 1, 3)) if mixed else 1) for kind, weight in faults.items()}
     return list(_drawn(dice, events, dict(doings), mixture))
 
 

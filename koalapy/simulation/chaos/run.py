@@ -60,12 +60,13 @@ def run(
     only: Sequence[int] | None = None,
     until: int | None = None,
     patience: int = CALM_EVENTS,
+    moves: Sequence[Move] | None = None,
 ) -> Result:
-    """One course, to its rest or to the first violation. `only`: these moves of the seed.
+    """One course, to its rest or to the first violation. `moves`: other ones than the seed's; `only`: of these alone.
 
     `until`: so many events in all, and no calm; `patience`: events within which calm must bring rest.
     """
-    moves = moves_of(seed, events)
+    moves = moves_of(seed, events) if moves is None else moves
     chosen = moves if only is None else [moves[number] for number in only]
     with _world(seed) as world:
         return _Course(world, seed, events, chosen, until, patience).run()

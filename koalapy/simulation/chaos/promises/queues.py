@@ -1,14 +1,13 @@
 """What may be done in a cluster's queue: nothing to jobs of others, nothing twice, nothing past a deadline."""
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from koalapy.model.identity import InstanceId, Tag, attempt_of, is_tag
-from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.simulation.chaos.violation import Promise, promise
 
-_LATE = Duration(30 * SECOND)  # for a wrapper that has to stop its nodes first
-_OLD = Duration(2 * MINUTE)  # a batch job that every look would have found by now
+_LATE = Duration(2 * SECOND)  # to begin to leave; how long that takes is another matter
 
 
 class Queues:
@@ -16,7 +15,7 @@ class Queues:
 
     def __init__(self, instance: InstanceId) -> None:
         self._instance = instance
-        self._entered: dict[tuple[str, str], dict[str, Instant]] = {}  # by cluster and name: when each came
+        self._looked: dict[tuple[object, Tag], None] = {}  # since its last submit
         self._waiting: dict[tuple[Tag, str], Instant] = {}  # wrappers at their barriers: their deadlines
         self._deadlines: list[tuple[Instant, Tag, str]] = []
 
@@ -27,14 +26,15 @@ class Queues:
 
     # ---- submits
 
-    def entered(self, cluster: str, name: str, batch_id: str, now: Instant) -> None:
-        self._entered.setdefault((cluster, name), {})[batch_id] = now
+    def looking(self, kcm: object, tag: Tag) -> None:
+        """A KCM looks whether the tag is in the queue."""
+        self._looked[kcm, tag] = None
 
-    def submitting(self, cluster: str, tag: Tag, listed: Collection[str], now: Instant) -> None:
-        """A KCM begins to submit: no batch job of this tag stands in the queue, `listed`, for everybody to see."""
-        for batch_id, since in self._entered.get((cluster, tag), {}).items():
-            again = batch_id in listed and now - since > _OLD
-            promise(not again, Promise.DOUBT, tag, "is submitted though it is there as", batch_id)
+    def submitting(self, kcm: object, tag: Tag, listed: Sequence[str]) -> None:
+        """A KCM begins to submit what is in the queue already, `listed`: it has looked, and it came only then."""
+        looked = (kcm, tag) in self._looked
+        promise(looked or not listed, Promise.DOUBT, tag, "is submitted though it is there as", *listed)
+        self._looked.pop((kcm, tag), None)
 
     # ---- barriers
 

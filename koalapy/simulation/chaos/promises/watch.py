@@ -13,7 +13,7 @@ from koalapy.simulation.chaos.promises.committed import Committed
 from koalapy.simulation.chaos.promises.jobs import Jobs
 from koalapy.simulation.chaos.promises.programs import Programs
 from koalapy.simulation.chaos.promises.queues import Queues
-from koalapy.simulation.chaos.violation import Violation
+from koalapy.simulation.chaos.violation import Promise, Violation, promise
 from koalapy.simulation.ledger import Entry
 from koalapy.simulation.world import World
 from koalapy.store.contract import Store
@@ -35,6 +35,7 @@ class Watch:
         self._decided: Decided | None = None
         self._engine = world.koalad.engine
         self._broken: Violation | None = None
+        self._acknowledged = 0  # events since koalad took up its last batch
         self.programs = 0
         world.ledger.subscribe(self._ledger)
         world.koalad.witness = self
@@ -85,8 +86,11 @@ class Watch:
     def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
         assert self._engine is not None
         self._decided = Decided(self._engine, now)
+        self._acknowledged = 0
 
     def committed(self, change: Change, store: Store) -> None:
+        early = self._acknowledged
+        self.ask(lambda: promise(not early, Promise.COMMITTED, early, "events were acknowledged before"))
         for line in change.history:
             self.heard(f"{line.at} {line.job} {line.kind} {line.details}")
             if line.kind == "submission_failed":
@@ -104,6 +108,7 @@ class Watch:
         self.ask(lambda: self._committed.has(entry))
 
     def acknowledged(self, cluster: str, epoch: int, number: int) -> None:
+        self._acknowledged += 1
         self._before_doing()
 
     def _before_doing(self) -> None:
@@ -141,13 +146,15 @@ class Watch:
     def touched(self, cluster: str, verb: str, batch_id: str, name: str) -> None:
         self.ask(lambda: self._queues.touched(cluster, verb, batch_id, name))
 
-    def submitting(self, cluster: str, tag: str) -> None:
-        listed = {job.id for job in self._world.clusters[cluster].batch.listed() if job.live}
-        self.ask(lambda: self._queues.submitting(cluster, Tag(tag), listed, self._world.agenda.now))
+    def looking(self, kcm: object, tag: str) -> None:
+        self._queues.looking(kcm, Tag(tag))
+
+    def submitting(self, cluster: str, kcm: object, tag: str) -> None:
+        listed = [job.id for job in self._world.clusters[cluster].batch.listed() if job.live and job.name == tag]
+        self.ask(lambda: self._queues.submitting(kcm, Tag(tag), listed))
 
     def entered(self, cluster: str, name: str, batch_id: str) -> None:
         self.heard(f"{name} is {batch_id} of {cluster}")
-        self._queues.entered(cluster, name, batch_id, self._world.agenda.now)
 
 
 class _ClusterWatch:
@@ -159,8 +166,11 @@ class _ClusterWatch:
     def entered(self, name: str, batch_id: str) -> None:
         self._watch.entered(self._cluster, name, batch_id)
 
-    def submitting(self, tag: str) -> None:
-        self._watch.submitting(self._cluster, tag)
+    def looking(self, kcm: object, tag: str) -> None:
+        self._watch.looking(kcm, tag)
+
+    def submitting(self, kcm: object, tag: str) -> None:
+        self._watch.submitting(self._cluster, kcm, tag)
 
     def touched(self, verb: str, batch_id: str, name: str) -> None:
         self._watch.touched(self._cluster, verb, batch_id, name)

@@ -1,0 +1,307 @@
+"""Each test breaks one promise on purpose, in one function of koalapy's own, and chaos must catch it.
+
+`python tests/simulation/test_mutants.py` says of each how many events it took.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pytest
+from koalapy_adapters import claims
+from koalapy_adapters.kcm import ending, submitting
+from koalapy_adapters.kcm.commands import BatchSystem
+from koalapy_adapters.wrapper import events, start
+from koalapy_adapters.wrapper.machine import AT_BARRIER
+from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
+
+from koalapy.coallocation import barrier, stopping
+from koalapy.driver import Driver
+from koalapy.information import promises
+from koalapy.model.job import Outcome
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import Duration
+from koalapy.scheduler import queue
+from koalapy.scheduler.ahead import Ahead
+from koalapy.simulation.chaos.moves import FAULTS
+from koalapy.simulation.chaos.plan import plan
+from koalapy.simulation.chaos.run import Result, run
+from koalapy.simulation.chaos.violation import Promise as P
+from koalapy.simulation.chaos.violation import Violation
+from koalapy.store.memory import MemoryStore
+
+ENOUGH = 50_000  # events, within which every one is caught
+COURSE, PATIENCE = 5_000, 20_000
+USUAL = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
+
+
+class Mutant(NamedTuple):
+    """`begin` replaces what is broken; one of these promises is then seen to be broken.
+
+    `faults`: those that it takes, none for the usual ones; `doings` beside the usual. `calm`: it shows only when all
+    should have come to rest. `seed`: where to look first.
+    """
+
+    name: str
+    begin: Callable[[], Any]
+    promises: tuple[P, ...]
+    faults: Mapping[str, int] = {}
+    doings: Mapping[str, int] = {}
+    calm: bool = False
+    seed: int = 1
+
+
+# ---- the cluster side
+
+
+def _whoever_asks_has_the_claim() -> Any:
+    real = claims.take
+
+    def take(attempt: str, claim: Any, files: Any = claims.DISK) -> Any:
+        real(attempt, claim, files)
+        return claim
+
+    return patch.object(claims, "take", take)
+
+
+def _a_revocation_is_not_looked_at() -> Any:
+    real = start.decide
+
+    def decide(*arguments: Any) -> str:
+        verdict = real(*arguments)
+        return start.RUN if verdict == start.LEAVE else verdict
+
+    return patch.object(start, "decide", decide)
+
+
+def _a_doubt_is_ignored() -> Any:
+    real = submitting.asked
+    return patch.object(
+        submitting, "asked", lambda core, now, attempt, request, doubt: real(core, now, attempt, request, False)
+    )
+
+
+def _a_wrapper_releases_itself_at_its_barrier() -> Any:
+    real = WrapperMachine._advance
+
+    def advance(self: Any, now: int) -> list[Any]:
+        before = self._report.phase
+        commands = real(self, now)
+        came = self._report.phase == AT_BARRIER and before != AT_BARRIER
+        return [*commands, events.ReleaseNodes(0, [])] if came else commands
+
+    return patch.object(WrapperMachine, "_advance", advance)
+
+
+def _a_wrapper_forgets_its_barriers_deadline() -> Any:
+    return patch.object(WrapperMachine, "_leave_barrier", lambda self, now: [])
+
+
+def _gone_is_said_too_early() -> Any:
+    return patch.object(ending, "_harmless", lambda core, now, attempt, end: True)
+
+
+def _an_orphan_runs_on() -> Any:
+    return patch.object(WrapperMachine, "_orphaned", lambda self, now: [])
+
+
+def _an_attempt_is_found_by_its_number_alone() -> Any:
+    """Whichever store it is of."""
+    real = BatchSystem.look
+
+    def look(self: Any, tag: str, batch_id: str) -> Any:
+        found = real(self, tag, batch_id)
+        alike = [each for each in self.capacity().statuses.values() if each.name[6:] == tag[6:]]
+        return found if found.listed or not alike else found._replace(listed=alike[-1])
+
+    return patch.object(BatchSystem, "look", look)
+
+
+# ---- the grid side
+
+
+def _an_event_is_acknowledged_before_its_commit() -> Any:
+    real = Driver.step
+
+    def step(self: Any, deliveries: Any) -> None:
+        for delivery in deliveries:
+            if delivery.acknowledge is not None:
+                self._links.acknowledge(*delivery.acknowledge)
+        real(self, deliveries)
+
+    return patch.object(Driver, "step", step)
+
+
+def _a_command_leaves_before_its_commit() -> Any:
+    real = Driver.retry
+
+    def retry(self: Any) -> None:
+        if self._uncommitted is not None:
+            for entry in self._uncommitted[0].sent:
+                self._links.send(entry, False)
+        real(self)
+
+    return patch.object(Driver, "retry", retry)
+
+
+def _the_outbox_is_not_sent_again() -> Any:
+    return patch.object(Driver, "_outbox_of", lambda self, clusters: [])
+
+
+def _one_retry_too_many() -> Any:
+    real = stopping.settle
+    return patch.object(
+        stopping,
+        "settle",
+        lambda records, now, job, submissions, completions: real(records, now, job, submissions + 1, completions + 1),
+    )
+
+
+def _an_optional_component_is_needed() -> Any:
+    def go_without(records: Any, now: Any, job: Any, late: Any) -> None:
+        reason = barrier._too_late("barrier_timeout", late, Duration(0))
+        stopping.stop(records, now, job, Outcome.SUBMISSION_FAILURE, reason)
+
+    return patch.object(barrier, "_go_without", go_without)
+
+
+def _promised_processors_are_forgotten() -> Any:
+    return patch.object(promises.Promises, "on", lambda self, cluster: (0, 0))
+
+
+def _priority_counts_for_nothing() -> Any:
+    real = queue.Place
+    return patch.object(queue, "Place", lambda priority, place, job: real(0, place, job))
+
+
+def _passing_is_not_counted() -> Any:
+    return patch.object(Ahead, "overtake", lambda self: None)
+
+
+def _what_is_out_of_reach_is_taken_for_ended() -> Any:
+    return patch.object(stopping, "_may_run", lambda component: False)
+
+
+def _released_although_one_is_missing() -> Any:
+    def release(records: Any, now: Any, job: Any, reachable: Any) -> None:
+        came = any(component.state is ComponentState.AT_BARRIER for component in job.present)
+        if job.state is JobState.CLAIMING and came and all(each.cluster in reachable for each in job.present):
+            barrier._release(records, now, job)
+
+    return patch.object(barrier, "release_if_whole", release)
+
+
+def _a_debt_is_not_kept() -> Any:
+    real = MemoryStore.commit
+    return patch.object(MemoryStore, "commit", lambda self, change: real(self, replace(change, debts=())))
+
+
+MUTANTS = (
+    Mutant(
+        "whoever asks has the claim",
+        _whoever_asks_has_the_claim,
+        (P.ONCE, P.ALONE, P.NOTHING_LEFT),
+        {"job_vanishes": 3, "submit_hangs": 2, "submit_unanswered": 2, "connection_cut": 2},
+    ),
+    Mutant(
+        "a revocation is not looked at",
+        _a_revocation_is_not_looked_at,
+        (P.NOTHING_LEFT,),
+        {"submit_hangs": 3, "connection_cut": 2, "job_vanishes": 1},
+    ),
+    Mutant(
+        "a doubt is ignored",
+        _a_doubt_is_ignored,
+        (P.DOUBT,),
+        {"connection_cut": 3, "kcm_killed": 3, "koalad_killed": 3, "events_twisted": 3},
+    ),
+    Mutant("a wrapper releases itself", _a_wrapper_releases_itself_at_its_barrier, (P.WHOLE,)),
+    Mutant(
+        "a wrapper forgets its deadline",
+        _a_wrapper_forgets_its_barriers_deadline,
+        (P.DEADLINE,),
+        {"cluster_down": 3, "job_pending_for_ever": 3},
+    ),
+    Mutant(
+        "gone is said too early",
+        _gone_is_said_too_early,
+        (P.NOTHING_LEFT, P.ALONE),
+        {"job_vanishes": 5, "relay_cut": 2},
+        {"cancel": 4},
+    ),
+    Mutant(
+        "an orphan runs on",
+        _an_orphan_runs_on,
+        (P.NOTHING_LEFT, P.ALONE),
+        {"node_cut_off": 4, "job_vanishes": 2, "relay_cut": 2, "shared_gone": 2},
+        {"cancel": 4},
+    ),
+    Mutant(
+        "an attempt is found by its number alone",
+        _an_attempt_is_found_by_its_number_alone,
+        (P.OTHERS,),
+        {"connection_cut": 3, "submit_unanswered": 3, "job_vanishes": 2},
+        {"job_of_another_store": 12, "cancel": 3},
+    ),
+    Mutant("acknowledged before committed", _an_event_is_acknowledged_before_its_commit, (P.COMMITTED,)),
+    Mutant("sent before committed", _a_command_leaves_before_its_commit, (P.COMMITTED,)),
+    Mutant("the outbox is not sent again", _the_outbox_is_not_sent_again, (P.ENDS,), calm=True),
+    Mutant("one retry too many", _one_retry_too_many, (P.ENDS,), {"job_killed": 3, "submit_refused": 3}),
+    Mutant(
+        "optional is needed",
+        _an_optional_component_is_needed,
+        (P.OPTIONAL,),
+        {"job_pending_for_ever": 6, "relay_cut": 1, "batch_system_down": 1},
+        {"submit_many": 6, "local_job": 6},
+    ),
+    Mutant("promised processors are forgotten", _promised_processors_are_forgotten, (P.PROCESSORS,)),
+    Mutant("priority counts for nothing", _priority_counts_for_nothing, (P.ORDER,)),
+    Mutant("passing is not counted", _passing_is_not_counted, (P.ORDER,)),
+    Mutant(
+        "out of reach is taken for ended",
+        _what_is_out_of_reach_is_taken_for_ended,
+        (P.ALONE,),
+        {"cluster_down": 4, "job_killed": 8},
+    ),
+    Mutant("released although one is missing", _released_although_one_is_missing, (P.WHOLE,)),
+    Mutant("a debt is not kept", _a_debt_is_not_kept, (P.AGREE, P.COMMITTED)),
+)
+
+
+def hunt(mutant: Mutant) -> tuple[int, int, Violation | None]:
+    """Events until it was caught, the seed that did, and what was seen to be broken."""
+    spent, seed = 0, mutant.seed
+    with mutant.begin():
+        while spent < ENOUGH:
+            result = _course(mutant, seed)
+            spent += result.happened
+            if result.violation is not None:
+                return spent, seed, result.violation
+            seed += 1
+    return spent, seed, None
+
+
+def _course(mutant: Mutant, seed: int) -> Result:
+    if mutant.calm:
+        return run(seed, COURSE // 5, patience=PATIENCE)
+    faults = mutant.faults or FAULTS
+    moves = plan(seed, COURSE, USUAL | mutant.doings, faults, mixed=not mutant.faults)
+    return run(seed, COURSE, until=COURSE, moves=moves)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_mutant_is_caught(mutant: Mutant) -> None:
+    spent, seed, violation = hunt(mutant)
+    print(f"{mutant.name}: {spent} events, seed {seed}: {violation}")
+    assert violation is not None, "nobody noticed"
+    assert violation.promise in mutant.promises, str(violation)
+    assert spent <= ENOUGH
+
+
+if __name__ == "__main__":
+    chosen = sys.argv[1:]
+    for each in MUTANTS:
+        if not chosen or any(word in each.name for word in chosen):
+            print(each.name, *hunt(each), sep=": ", flush=True)
