@@ -13,6 +13,7 @@ from koalapy.model.commands import SubmitComponent, WatchCluster
 from koalapy.model.events import (
     ClusterConnected,
     ClusterMeasured,
+    ComponentGone,
     ComponentReported,
     ComponentSubmitted,
     Event,
@@ -131,6 +132,7 @@ def test_it_is_released_already_if_its_wrapper_says_so(world: World) -> None:
     found = world.store.jobs()[0]
     assert found.state is JobState.RUNNING
     world.tell(replace(running, phase="ended", ending="exited", exit_status=0, ended_at=Instant(2000)))
+    world.tell(ComponentGone(attempt=attempt(1)))
     ended = world.store.jobs()[0]
     assert (ended.state, ended.completion_failures) == (JobState.DONE, 0)
 
