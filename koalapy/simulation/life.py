@@ -4,12 +4,17 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol
 
+from koalapy_adapters.messages import Welcome
+
+from koalapy.coallocation.whereabouts import doubtful
 from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
+from koalapy.link.vetting import CONNECTS, Verdict, Vetting
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput, WatchCluster
 from koalapy.model.errors import KoalaError
-from koalapy.model.identity import AttemptId
+from koalapy.model.events import StoreRestored
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda, Entry
 from koalapy.simulation.processes import Fuse, Process
@@ -18,7 +23,6 @@ from koalapy.store.contract import Store
 
 _BATCH = 500  # deliveries; a larger flood is handled in several commits
 _RETRY = Duration(SECOND)  # between tries to commit while the store is failing
-_CONNECTS = 1 << 32  # of one koalad, so that the next one's epochs are higher
 _IDLE_TURNS = 50  # wake-ups at one instant that change nothing: time alone makes a busy loop
 
 
@@ -69,7 +73,8 @@ class Life:
         self.collecting: dict[int, CollectOutput] = {}
         self._host, self._store = host, store
         self._collect: Callable[[int, CollectOutput], None] = lambda number, command: None
-        self._epochs = count(store.epoch * _CONNECTS + 1)
+        self._epochs = count(store.epoch * CONNECTS + 1)
+        self._vetting = Vetting(store.epoch, store.next_number - 1)
         self._turn: Entry | None = None  # when the driver's thread goes on
         self._idle_turns = 0
         self.driver = Driver(engine, self, self, self, snapshot.outbox, store.next_number)
@@ -189,6 +194,19 @@ class Life:
 
     def known(self, cluster: str) -> list[tuple[AttemptId, str]]:
         return known(self.engine, cluster)
+
+    def doubtful(self) -> list[JobId]:
+        return [job.id for job in doubtful(self.engine.records)]
+
+    def vet(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
+        judgement = self._vetting.judge(cluster, session, welcome)
+        if (restored := judgement.restored) is not None:
+            self.deliver(Delivery(events=(restored,), after=lambda step: self._leapt(restored)))
+        return judgement.verdict
+
+    def _leapt(self, restored: StoreRestored) -> None:
+        self._vetting.leapt(restored)
+        self._epochs = count(restored.epoch * CONNECTS + 1)
 
     # ---- its end
 

@@ -8,17 +8,18 @@ from itertools import count
 from random import Random
 from typing import Any, Protocol
 
-from koalapy_adapters.messages import MessageError, from_json, to_json
+from koalapy_adapters.messages import MessageError, Welcome, from_json, to_json
 
 import koalapy
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Conversation, Heard, Messages
 from koalapy.link.outstanding import ComponentCommand
+from koalapy.link.vetting import Verdict
 from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import ClusterLost
-from koalapy.model.identity import AttemptId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda, Entry
 from koalapy.simulation.dice import between
@@ -26,6 +27,8 @@ from koalapy.simulation.errands import Answered, Staging
 from koalapy.simulation.network import End, Json, Pipe
 
 _CUT = Reason("cut", "transient", "The connection was lost.", "koalad connects again by itself.")
+_RESTORED = Reason("store_restored", "transient", "The cluster knows more of this store than the store itself.")
+_REPLACED = Reason("replaced", "request", "Another koalad with this store has taken this cluster over.")
 _LOGIN = (Duration(SECOND // 2), Duration(4 * SECOND))  # what a login and the push over it take
 _LATENCY = (MILLISECOND, Duration(100 * MILLISECOND))
 _FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
@@ -62,6 +65,12 @@ class Around(Protocol):
 
     def known(self, cluster: str) -> list[tuple[AttemptId, str]]: ...
 
+    def doubtful(self) -> list[JobId]: ...
+
+    def vet(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
+        """What a Welcome of the session of this epoch is worth."""
+        ...
+
 
 class Uplink:
     """What is sent while it is not connected is dropped: the driver sends it again after ClusterConnected."""
@@ -71,6 +80,7 @@ class Uplink:
         self.connected = False  # the KCM has said Welcome
         self._cluster, self._outside, self._around, self._dice = cluster, outside, around, dice
         self._talk: Conversation | None = None
+        self._session = 0  # the conversation's epoch
         self._reason: Reason | None = None  # why it was lost, while it is
         self._urgent = False
         self._tries = 0
@@ -125,9 +135,11 @@ class Uplink:
         self.pipe = pipe
         pipe.near.on_message = lambda message: self._around.enter(lambda: self._heard(pipe, message))
         pipe.near.on_closed = lambda: self._around.enter(lambda: self._ended(pipe, _CUT))
-        self._talk = Conversation(self._cluster, self._around.next_epoch())
+        self._session = self._around.next_epoch()
+        self._talk = Conversation(self._cluster, self._session)
         self._heard_at = self._logged_in_at = self._around.agenda.now
-        self._say(self._talk.hello(self._around.now(), koalapy.__version__, self._around.known(self._cluster.name)))
+        known, doubtful = self._around.known(self._cluster.name), self._around.doubtful()
+        self._say(self._talk.hello(self._around.now(), koalapy.__version__, known, doubtful))
         self._tick = self._around.after(self._seconds(self._cluster.timing.ping), lambda: self._ticked(pipe))
 
     def _heard(self, pipe: Pipe, json: Json) -> None:
@@ -146,12 +158,21 @@ class Uplink:
 
     def _act(self, heard: Heard) -> None:
         self._say(heard.messages)
-        if heard.welcome is not None:
-            self.connected, self._reason = True, None
-            if self._urgent and self._talk is not None:
-                self._say(self._talk.watch(True))
+        if heard.welcome is not None and not self._welcomed(heard.welcome):
+            return
         for delivery in heard.deliveries:
             self._around.deliver(delivery)
+
+    def _welcomed(self, welcome: Welcome) -> bool:
+        """From now on the driver's commands go through; False for a KCM with which there is nothing to be done."""
+        verdict = self._around.vet(self._cluster.name, self._session, welcome)
+        if verdict is not Verdict.FINE and self.pipe is not None:
+            self._end(self.pipe, _REPLACED if verdict is Verdict.REPLACED else _RESTORED)
+            return False
+        self.connected, self._reason = True, None
+        if self._urgent and self._talk is not None:
+            self._say(self._talk.watch(True))
+        return True
 
     def _ticked(self, pipe: Pipe) -> None:
         if pipe is not self.pipe or self._talk is None:
@@ -200,7 +221,8 @@ class Uplink:
         if self._reason != reason:
             self._reason = reason
             self._around.deliver(Delivery(events=(ClusterLost(cluster=self._cluster.name, reason=reason),)))
-        self._around.after(self._wait(), self.start)
+        if reason is not _REPLACED:
+            self._around.after(self._wait(), self.start)
 
     def _wait(self) -> Duration:
         """Grows from `retry_first`, doubled at each try, to `retry_max`; up to a quarter less."""
