@@ -82,7 +82,7 @@ class Guest:
             elif isinstance(action, contact.Entered):
                 self._host.entered(action.offset)
             elif isinstance(action, contact.Lost):
-                self._host.handle(events.RelayLost())
+                self._host.handle(events.RelayLost(action.heard_at))
             else:
                 self._host.seek_relay()
         self._set_timer()

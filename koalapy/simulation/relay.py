@@ -37,7 +37,7 @@ class SimRelay:
         visit = _Visit(self, end)
         self._ends[end] = None
         end.on_message = lambda data: self._kcm.run(lambda: visit.hear(data))
-        end.on_closed = lambda: self._kcm.run(lambda: self.part(visit))
+        end.on_closed = lambda: self._kcm.run(lambda: self.part(visit, closed=True))
         self._kcm.after(_KNOCK, visit.grow_impatient)
 
     def tell(self, tag: str, message: Any) -> None:
@@ -69,12 +69,13 @@ class SimRelay:
         if isinstance(message, messages.Say):
             self._tell_machine(do.WrapperSaid(tag, message.report))
 
-    def part(self, visit: "_Visit") -> None:
+    def part(self, visit: "_Visit", closed: bool = False) -> None:
+        """`closed`: by the wrapper's side."""
         visit.end.close()
         self._ends.pop(visit.end, None)
         if self._guests.get(visit.tag) is visit.end:
             del self._guests[visit.tag]
-            self._tell_machine(do.WrapperLeft(visit.tag))
+            self._tell_machine(do.WrapperLeft(visit.tag, closed))
 
     def silent(self, visit: "_Visit") -> bool:
         return self._around.agenda.now - visit.heard_at >= _SILENCE

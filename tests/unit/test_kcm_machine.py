@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.batch.protocol import ENDED, LOST, QUEUED, RUNNING
+from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, QUEUED, RUNNING
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.attempts import failure
 from koalapy_adapters.messages import (
@@ -254,6 +254,21 @@ class TestCancel:
         assert said(kcm.handle(T0 + 604 * SECOND, do.Looked(TAG, accounted=lost))) == []
         gone = said(kcm.handle(T0 + 605 * SECOND, do.Looked(TAG, accounted=lost)))
         assert gone == [Gone(TAG, T0 + 605 * SECOND)]
+
+    @pytest.mark.parametrize(("closed", "over"), [(True, True), (False, False)])
+    def test_that_the_batch_system_decided_is_believed_where_the_node_was_in_reach(
+        self, closed: bool, over: bool
+    ) -> None:
+        """The server forgets a job whose node is cut off, and says that it was cancelled; the program runs on."""
+        kcm = running_machine()
+        kcm.handle(T0, Cancel(9, TAG, force=True))
+        kcm.handle(T0, do.Revoked(TAG, False))
+        kcm.handle(T0, do.WrapperLeft(TAG, closed))
+        kcm.handle(T0, do.JobCancelled(TAG))
+        cancelled = listed(ENDED)._replace(ending=CANCELLED)
+        assert (Gone(TAG, T0) in said(kcm.handle(T0, do.JobsChecked(["41"], {"41": cancelled})))) == over
+        later = said(kcm.handle(T0 + 605 * SECOND, do.Looked(TAG, accounted=cancelled)))
+        assert (Gone(TAG, T0 + 605 * SECOND) in later) == (not over)
 
     def test_of_a_second_start_is_gone_only_when_the_first_surely_is(self) -> None:
         """The batch system started it again, perhaps for a node that was only cut off: the program may run there."""

@@ -62,8 +62,8 @@ def test_waits_grow_to_a_limit_and_begin_anew_once_we_were_in() -> None:
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (c.FIRST_RETRY, c.LAST_RETRY)
     again = entered()
-    assert again.broken(0) == [c.Drop(), c.Lost()]
-    assert again.next_wakeup() == c.FIRST_RETRY
+    assert again.broken(9) == [c.Drop(), c.Lost(0)]
+    assert again.next_wakeup() == 9 + c.FIRST_RETRY
 
 
 def test_a_silent_relay_is_given_up_and_one_that_beats_is_not() -> None:
@@ -72,7 +72,7 @@ def test_a_silent_relay_is_given_up_and_one_that_beats_is_not() -> None:
         now += 10 * SECOND
         contact.arrived(now)
         assert contact.tick(now) == [c.Write(Beat())]
-    assert contact.tick(now + c.SILENCE) == [c.Drop(), c.Lost()]
+    assert contact.tick(now + c.SILENCE) == [c.Drop(), c.Lost(now)]
 
 
 happenings = st.lists(

@@ -38,7 +38,7 @@ happenings = st.one_of(
     st.builds(e.NodeLost, nodes, st.booleans()),
     st.just(e.Signalled()),
     st.just(e.RelayEntered()),
-    st.just(e.RelayLost()),
+    st.builds(e.RelayLost, st.integers(0, 10**6)),
     st.just(e.ReleaseHeard(0, [[0, "a"], [0, "b"]])),
     st.builds(e.StopHeard, st.booleans()),
     st.just(e.SharedReached()),
@@ -277,7 +277,7 @@ def test_a_node_that_was_cut_off_before_its_release_has_nothing_to_end() -> None
 def test_it_is_an_orphan_only_without_both() -> None:
     world = released()
     start = world.now
-    world.handle(e.RelayLost())
+    world.handle(e.RelayLost(world.now))
     for _ in range(3):
         world.pass_time(world.now + 100 * SECOND)
         world.handle(e.SharedReached())
@@ -287,6 +287,15 @@ def test_it_is_an_orphan_only_without_both() -> None:
     error = empty(world).error
     assert error is not None
     assert error["code"] == "orphaned"
+
+
+def test_an_orphan_counts_from_when_the_relay_was_heard_last_not_from_when_that_was_noticed() -> None:
+    world = released()
+    heard_at = world.now + 5 * SECOND
+    world.now += 40 * SECOND
+    world.handle(e.RelayLost(heard_at))
+    world.pass_time(heard_at + SETTINGS.orphan_timeout)
+    assert world.at(e.StopNodes) == [heard_at + SETTINGS.orphan_timeout]
 
 
 def test_a_second_start_says_restarted_and_never_prepares() -> None:

@@ -228,7 +228,10 @@ class WrapperPut(NamedTuple):
 
 
 class WrapperLeft(NamedTuple):
+    """`closed`: by the wrapper or its node's kernel, so that the node was within reach; else it only fell silent."""
+
     tag: str
+    closed: bool = False
 
 
 class Woken(NamedTuple):

@@ -89,6 +89,7 @@ class Attempt:
         self.submitted_at = now
         # its wrapper
         self.connected = False
+        self.closed = False  # its last connection was closed by its own side, and there is no other
         self.offset = 0  # the KCM's clock minus the node's
         self.report: Optional[Report] = None
         self.release: Optional[Release] = None
@@ -142,7 +143,10 @@ class Attempt:
 
 
 class Limits(NamedTuple):
-    """Of the cluster, in microseconds."""
+    """Of the cluster, in microseconds.
+
+    `orphan_timeout`: the longest that a wrapper may need to notice that it is cut off, and to begin to end its program.
+    """
 
     grace: int
     orphan_timeout: int

@@ -8,7 +8,7 @@ has ended: that one's node may be cut off.
 
 from typing import Any, List, Optional
 
-from koalapy_adapters.batch.protocol import ENDED, LOST, JobStatus
+from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, WALLTIME, JobStatus
 from koalapy_adapters.kcm import answers
 from koalapy_adapters.kcm.actions import (
     SECOND,
@@ -28,6 +28,7 @@ from koalapy_adapters.kcm.actions import (
 from koalapy_adapters.kcm.attempts import Attempt, Core, Ending, Stage, failure
 from koalapy_adapters.messages import Cancel, Clean, Done, Gone, Refused, Stop
 
+_DECIDED = (CANCELLED, WALLTIME)  # endings of which the server does not need the node
 BUSY = SECOND // 50  # until the call that runs has ended
 NOT_UNKNOWN = failure("known_tag", "request", "koalad itself has submitted this attempt.", "Cancel its job.")
 MARGIN = 3 * SECOND  # beyond the program's grace, until the batch system's cancel
@@ -224,7 +225,7 @@ def _heard(
         if never_cancelled or listed.batch_id != attempt.batch_id:  # just found, or a second job after a doubt
             attempt.batch_id, end.cancel_at = listed.batch_id, now
         return []
-    end.over = any(map(_ended, (listed, accounted)))
+    end.over = any(_ended(attempt, status) for status in (listed, accounted))
     return _conclude(core, now, attempt)
 
 
@@ -257,9 +258,15 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
     return not attempt.connected and silent >= core.limits.orphan_timeout + core.limits.grace
 
 
-def _ended(status: Optional[JobStatus]) -> bool:
-    """A job that the batch system has lost may run on, where it is cut off."""
-    return status is not None and status.state == ENDED and status.ending != LOST
+def _ended(attempt: Attempt, status: Optional[JobStatus]) -> bool:
+    """Whether the batch system knows that nothing runs. A node that is cut off runs on, whatever its server decides.
+
+    What it lost, it knows nothing of. That a job was to end, by a cancel or for its walltime, it may say without having
+    reached the node: believed if the wrapper's connection was closed from there, which is to say that it is gone.
+    """
+    if status is None or status.state != ENDED or status.ending == LOST:
+        return False
+    return attempt.closed or status.ending not in _DECIDED
 
 
 def _grace(core: Core, attempt: Attempt) -> int:

@@ -23,13 +23,14 @@ from koalapy_adapters.messages import (
     Tags,
     Watch,
 )
+from koalapy_adapters.wrapper.contact import SILENCE
 
 
 class Machine:
     """One KCM's mind: `handle` takes koalad's messages, but for Ping and files, and the outcomes of `actions`."""
 
     def __init__(self, now: int, hello: Hello, config: ClusterConfig) -> None:
-        limits = Limits(int(config.grace * SECOND), int(config.orphan_timeout * SECOND))
+        limits = Limits(int(config.grace * SECOND), max(int(config.orphan_timeout * SECOND), SILENCE))
         self._core = Core(Pace(config.poll), limits, hello.epoch)
         for tag, batch_id in hello.known:
             self._core.attempts[tag] = Attempt(tag, now, batch_id)
@@ -205,6 +206,6 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     do.WrapperPut: _of_attempt(
         lambda core, now, attempt, event: wrappers.put_from_wrapper(attempt, event.key, event.value)
     ),
-    do.WrapperLeft: _of_known(lambda core, now, attempt, event: wrappers.left(core, now, attempt)),
+    do.WrapperLeft: _of_known(lambda core, now, attempt, event: wrappers.left(core, now, attempt, event.closed)),
     do.Woken: _woken,
 }

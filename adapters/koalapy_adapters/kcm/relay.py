@@ -87,14 +87,18 @@ class Relay:
             before.transport.abort()
         self._tell_machine(WrapperEntered(tag, knock.clock))
         beat = asyncio.ensure_future(_beat(writer))
+        closed = False
         try:
             while True:
                 self._pass_on(tag, await asyncio.wait_for(messages.next(), SILENCE))
+        except (EOFError, ConnectionResetError):
+            closed = True
+            raise
         finally:
             beat.cancel()
             if self._guests.get(tag) is writer:
                 del self._guests[tag]
-                self._tell_machine(WrapperLeft(tag))
+                self._tell_machine(WrapperLeft(tag, closed))
 
     def _pass_on(self, tag: str, message: Any) -> None:
         """A wrapper speaks for its own attempt only, whatever it says."""

@@ -16,7 +16,7 @@ OVER = failure(
 
 def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> List[Any]:
     """A wrapper has connected, perhaps again: it is told all that it may have missed."""
-    attempt.connected = True
+    attempt.connected, attempt.closed = True, False
     attempt.offset = now - outcome.clock
     attempt.sign_at = now
     missed: List[Any] = [Enter(PROTOCOL, now), *attempt.keys.values()]
@@ -57,9 +57,9 @@ def _heed_restart(attempt: Attempt) -> None:
         attempt.restarted = attempt.doubtful = True
 
 
-def left(core: Core, now: int, attempt: Attempt) -> List[Any]:
+def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
     """Its connection is gone; whether it ended, its record says."""
-    attempt.connected = False
+    attempt.connected, attempt.closed, attempt.sign_at = False, closed, now
     if attempt.over:
         return []
     core.pace.soon(now)

@@ -52,7 +52,9 @@ class Heard(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """We are no longer in."""
+    """We are no longer in; the relay was heard at this instant last."""
+
+    heard_at: int
 
 
 class Contact:
@@ -104,6 +106,7 @@ class Contact:
         self._heard_at = now
 
     def heard(self, now: int, message: Any) -> List[Any]:
+        self._heard_at = now
         if self._state == KNOCKED and isinstance(message, messages.Enter):
             self._state, self._deadline = IN, None
             self._retry, self._failed = FIRST_RETRY, []
@@ -120,7 +123,7 @@ class Contact:
             return []
         if before == KNOCKED:
             self._failed.append(self._address)
-        return [Drop(), *self._again(now)] + ([Lost()] if before == IN else [])
+        return [Drop(), *self._again(now)] + ([Lost(self._heard_at)] if before == IN else [])
 
     def next_wakeup(self) -> Optional[int]:
         times = [self._deadline, self._seek_at]

@@ -100,7 +100,9 @@ class RelayEntered(NamedTuple):
 
 
 class RelayLost(NamedTuple):
-    """The connection to the relay broke."""
+    """The connection to the relay broke; `heard_at` is when the relay was heard last, which may be well before."""
+
+    heard_at: int
 
 
 class ReleaseHeard(NamedTuple):

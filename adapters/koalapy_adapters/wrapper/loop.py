@@ -180,8 +180,8 @@ class Loop:
         for put in self._own_keys:
             self.relay.send(put)
 
-    def _on_relay_lost(self) -> None:
-        self.handle(events.RelayLost())
+    def _on_relay_lost(self, heard_at: int) -> None:
+        self.handle(events.RelayLost(heard_at))
 
     def _on_relay(self, message: Any) -> None:
         if isinstance(message, messages.Release):

@@ -12,11 +12,11 @@ MAX_WAITING = 1 << 25  # bytes that a stuck relay may leave unsent
 
 
 class Callbacks(NamedTuple):
-    """`entered(address, relay's clock minus ours)`, `heard(message)`, `lost()` after that, `seek()` the file anew."""
+    """`entered(address, relay's clock minus ours)`, `heard(message)`, then `lost(heard last at)`; `seek()` the file."""
 
     entered: Callable[[str, int], None]
     heard: Callable[[Any], None]
-    lost: Callable[[], None]
+    lost: Callable[[int], None]
     seek: Callable[[], None]
 
 
@@ -90,7 +90,7 @@ class Relay:
             elif isinstance(action, contact.Entered):
                 self._callbacks.entered(action.address, action.offset)
             elif isinstance(action, contact.Lost):
-                self._callbacks.lost()
+                self._callbacks.lost(action.heard_at)
             else:
                 self._callbacks.seek()
 

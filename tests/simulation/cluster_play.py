@@ -1,0 +1,124 @@
+"""How tests play koalad's messages to one simulated cluster."""
+
+from typing import Any
+
+from koalapy_adapters import messages
+from koalapy_adapters.messages import from_json, to_json
+
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
+from koalapy.simulation.agenda import Agenda
+from koalapy.simulation.cluster import Plan, SimCluster
+from koalapy.simulation.ledger import Ledger
+from koalapy.simulation.network import Pipe
+from koalapy.simulation.program import Behaviour, arguments_of
+
+TAG = "ks1m00000000201"
+OTHER = "ks1m00000000401"
+DEFAULT = Behaviour()
+
+
+class Koalad:
+    """koalad's end of a connection: acknowledges every event, pings, and keeps what it hears."""
+
+    def __init__(self, play: "Play", epoch: int, known: list[list[str]]) -> None:
+        self._play = play
+        pipe = Pipe(play.agenda, lambda: MILLISECOND)
+        self.pipe, self._end = pipe, pipe.near
+        self.heard: list[Any] = []
+        self.numbers: list[int] = []
+        self.closed = False
+        self._end.on_message = self._hear
+        self._end.on_closed = self._close
+        play.cluster.login(pipe.far)
+        self.say(messages.Hello(messages.PROTOCOL, "0", epoch, "s1m00", 0, play.cluster.config(), known))
+        self._ping()
+
+    def say(self, message: Any) -> None:
+        self._end.send(to_json(message))
+
+    def leave(self) -> None:
+        self.closed = True
+        self._end.close()
+
+    def of(self, kind: type[Any], tag: str = "") -> list[Any]:
+        found = [message for message in self.heard if isinstance(message, kind)]
+        return [message for message in found if not tag or message.tag == tag]
+
+    def _hear(self, data: Any) -> None:
+        message = from_json(data)
+        if isinstance(message, messages.Event):
+            self.say(messages.Acknowledge(message.number))
+            self.numbers.append(message.number)
+            message = from_json(message.body)
+        self.heard.append(message)
+
+    def _close(self) -> None:
+        self.closed = True
+
+    def _ping(self) -> None:
+        if not self.closed:
+            self.say(messages.Ping(0, 0))
+            self._play.agenda.after(Duration(20 * SECOND), self._ping)
+
+
+class Play:
+    """A cluster, and koalad's sessions with it."""
+
+    def __init__(self, batch: str = "slurm", seed: int = 1, **plan: Any) -> None:
+        self.agenda, self.ledger = Agenda(), Ledger()
+        settings = ClusterSettings(name="alpha", batch=batch)
+        self.cluster = SimCluster(self.agenda, seed, Plan(settings=settings, **plan), "alpha", self.ledger)
+        self.began = self.agenda.now
+        self._epoch = 0
+        self.submitted: messages.Submit  # the last
+
+    def connect(self, *known: str) -> Koalad:
+        self._epoch += 1
+        return Koalad(self, self._epoch, [[tag, ""] for tag in known])
+
+    def run(self, seconds: float) -> None:
+        until = Instant(self.agenda.now + round(seconds * SECOND))
+        self.agenda.at(until, lambda: None)
+        while (due := self.agenda.next_at()) is not None and due <= until:
+            self.agenda.step()
+
+    def until(self, koalad: Koalad, kind: type[Any], tag: str = TAG, **fields: Any) -> Any:
+        """Until koalad has heard such a message."""
+        latest = self.agenda.now + 20 * MINUTE
+        while self.agenda.now < latest:
+            for message in koalad.of(kind, tag):
+                if all(getattr(message, name) == value for name, value in fields.items()):
+                    return message
+            assert self.agenda.step()
+        raise AssertionError(f"no {kind.__name__} {fields}: {koalad.heard}")
+
+    def submit(
+        self,
+        koalad: Koalad,
+        tag: str = TAG,
+        behaviour: Behaviour = DEFAULT,
+        number: int = 1,
+        processors: int = 6,
+    ) -> None:
+        program = messages.Program(
+            7, 0, 1, 1, "./program", list(arguments_of(behaviour)), [], [], "per-processor", processors, 1,
+            60.0, 30.0, 5.0,
+        )  # fmt: skip
+        batch = {"processors": processors, "walltime_s": 150}
+        self.submitted = messages.Submit(number, tag, batch, dict(program._asdict()), [], False)
+        koalad.say(self.submitted)
+
+    def release(self, koalad: Koalad, tag: str = TAG, number: int = 2) -> None:
+        report = self.until(koalad, messages.Report, tag, phase="at_barrier")
+        hosts = [[0, address] for _, address, count in report.nodes for _ in range(count)]
+        koalad.say(messages.Release(number, tag, 0, hosts))
+
+    def cancel(self, koalad: Koalad, tag: str = TAG, number: int = 3) -> None:
+        koalad.say(messages.Cancel(number, tag))
+        self.until(koalad, messages.Gone, tag)
+
+    def forget(self, koalad: Koalad, tag: str = TAG, number: int = 4) -> None:
+        koalad.say(messages.Forget(number, tag))
+        self.run(30)
+        assert messages.Done(number) in koalad.heard
