@@ -203,10 +203,12 @@ class _Ground:
         self.hands = SimHands(kcm, around, dice, deeds, shell, kcm.happened)
         self.relay = SimRelay(kcm, around, directories.token, kcm.happened)
         self.stage = Stage(kcm, around, dice, directories, kcm._say)
-        self.footing = footing.Footing(deeds, directories, lambda: f"{SHARED}/bin/koala.pyz", self._batch.describe)
+        pushed = f"{SHARED}/bin/koala.pyz"
+        self.footing = footing.Footing(deeds, directories, lambda: pushed, self._batch.describe, hello.recall)
 
     def welcome(self) -> messages.Welcome:
         """Raises SiteError `stale` for a KCM that was replaced."""
         error = self.footing.seek([self._kcm.around.head.address], self.relay.port)
         description = self.footing.description or Description("")
-        return footing.welcome(self._version, self._kcm.clock(), description, [], error)
+        memory = self.footing.memory
+        return footing.welcome(self._version, self._kcm.clock(), description, [], error, memory)
