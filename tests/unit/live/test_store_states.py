@@ -1,0 +1,92 @@
+"""What `koala` says of a store that is in use, locked by another program, of an older koalapy, or of a newer one."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from koalapy.store import schema
+
+Document = dict[str, Any]
+
+
+def store_of(koala: Any) -> Path:
+    return Path(koala.root / "state" / "koala" / "live" / "store.sqlite")
+
+
+def change(file: Path, script: str) -> None:
+    connection = sqlite3.connect(file)
+    with connection:
+        connection.executescript(script)
+    connection.close()
+
+
+def test_a_second_koalad_on_one_file_is_refused(live_module: Any, place: Path, shell: Callable[..., Document]) -> None:
+    store = f"sqlite:///{place}/shared/grid.sqlite"
+    one, two = (live_module.Koala(place / name, store=store) for name in ("one", "two"))
+    try:
+        assert one("up").status == 0
+        pid = one("status", "--json").document["pid"]
+        answer = two("up")
+        answer.refused(1, f"The store in {place}/shared is in use by process {pid}.", "koala down")
+        two("status").refused(3, "is not running")
+        assert one.end(one.submit(shell("true")))["state"] == "done"
+        assert one("down").status == 0
+        assert two("up").status == 0
+        assert two.ids() == [1]
+    finally:
+        one.stop()
+        two.stop()
+
+
+def test_a_file_that_another_program_locks_stops_new_work_and_loses_nothing(
+    fresh: Any, shell: Callable[..., Document]
+) -> None:
+    fresh("up")
+    fresh.known()
+    gate = fresh.work / "gate"
+    running = fresh.submit(shell(f"while [ ! -e {gate} ]; do sleep 0.1; done; echo over"))
+    fresh.until(lambda: fresh.job(running)["state"] == "running")
+    other = sqlite3.connect(store_of(fresh), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    fresh.until(lambda: fresh("status", "--json").document["state"] == "store_failing")
+    assert "Nothing new is taken up: Another program keeps" in fresh("status").out
+    file = fresh.write("late.yaml", {"name": "late", "components": [shell("true")]})
+    fresh("submit", file).refused(1, "Nothing new can be recorded: Another program keeps", "End that program")
+    gate.touch()
+    other.execute("ROLLBACK")
+    other.close()
+    fresh.until(lambda: fresh("status", "--json").document["state"] == "ready")
+    assert fresh.end(running)["state"] == "done"
+    assert fresh("logs", running).out == "over\n"
+    assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
+    assert fresh.ids() == [1, 2]
+
+
+def test_a_store_of_an_older_koalapy_is_brought_along(fresh: Any, shell: Callable[..., Document]) -> None:
+    fresh("up")
+    first = fresh.submit(shell("true"))
+    assert fresh.end(first)["state"] == "done"
+    assert fresh("down").status == 0
+    change(store_of(fresh), "ALTER TABLE meta DROP COLUMN commits; UPDATE alembic_version SET version_num = '0001';")
+    assert fresh("up").status == 0
+    assert fresh.job(first)["state"] == "done"
+    assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
+    assert fresh("down").status == 0
+    connection = sqlite3.connect(store_of(fresh))
+    assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(schema.SCHEMA_VERSION,)]
+    connection.close()
+
+
+def test_a_store_of_a_newer_koalapy_is_refused_and_kept(fresh: Any, shell: Callable[..., Document]) -> None:
+    fresh("up")
+    assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
+    assert fresh("down").status == 0
+    file = store_of(fresh)
+    change(file, "UPDATE alembic_version SET version_num = '9999'; UPDATE meta SET written_by = '7.5';")
+    before = file.read_bytes()
+    fresh("up").refused(1, "has schema 9999, written by koalapy 7.5", "Start the newer koalapy, or restore a backup")
+    assert file.read_bytes() == before
+    change(file, f"UPDATE alembic_version SET version_num = '{schema.SCHEMA_VERSION}';")
+    assert fresh("up").status == 0
+    assert fresh.ids() == [1]
