@@ -174,8 +174,9 @@ def test_a_koalad_that_does_not_answer_is_said(fresh: Any) -> None:
         listening.bind(str(path))
         listening.listen()
         process = fresh.start("status")
-        connection, _ = listening.accept()
-        connection.close()
+        for _ in range(2):  # the first only tries whether anybody listens
+            connection, _ = listening.accept()
+            connection.close()
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (3, b"")
     assert err.decode().splitlines()[0] == "koala: koalad of grid live does not answer: it was cut off."
