@@ -73,9 +73,9 @@ class Play:
         self._epoch = 0
         self.submitted: messages.Submit  # the last
 
-    def connect(self, *known: str) -> Koalad:
+    def connect(self, *known: str, batch_id: str = "") -> Koalad:
         self._epoch += 1
-        return Koalad(self, self._epoch, [[tag, ""] for tag in known])
+        return Koalad(self, self._epoch, [[tag, batch_id] for tag in known])
 
     def run(self, seconds: float) -> None:
         until = Instant(self.agenda.now + round(seconds * SECOND))

@@ -92,6 +92,28 @@ class TestSubmit:
         assert len(play.ledger.runs(TAG)) == 1
         assert play.cluster.at_rest
 
+    def test_that_comes_late_is_ended_with_the_first_one(self) -> None:
+        """It waits in the queue behind the one that took its place; the KCM that ends both has heard of one."""
+        play = Play(nodes=2, processors_per_node=4)
+        koalad = play.connect()
+        play.cluster.shell.fates.hangs.append((Duration(60 * SECOND), False))
+        play.submit(koalad, behaviour=LONG)
+        play.run(10)
+        play.cluster.kcms[0].kill()
+        again = play.connect(TAG)
+        again.say(play.submitted._replace(doubt=True))
+        play.release(again)
+        play.until(again, messages.Report, phase="running")
+        play.run(50)
+        assert [job.state for job in play.cluster.batch.everything] == ["running", "queued"]
+        again.leave()
+        third = play.connect(TAG, batch_id=again.of(messages.Submitted)[0].batch_id)
+        play.run(15)
+        play.cancel(third)
+        play.run(5)
+        assert [job.state for job in play.cluster.batch.everything] == ["ended", "ended"]
+        assert len(play.ledger.runs(TAG)) == 1
+
     def test_is_ended_by_a_cancel_before_it_has_an_effect(self) -> None:
         play = Play()
         koalad = play.connect()

@@ -10,9 +10,11 @@ from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.messages import (
     Acknowledge,
     BatchSeen,
+    Cancel,
     Done,
     Enter,
     Forget,
+    Gone,
     Measured,
     PutKey,
     Refused,
@@ -170,6 +172,28 @@ class TestWatching:
         kcm = queued_machine()
         kcm.handle(T0 + 2, measured(T0 + 1, listed(ENDED)._replace(ending=LOST)))
         assert [m.state for m in said(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight()})))] == ["ended"]
+
+    def test_what_comes_late_of_an_attempt_that_is_gone_is_cancelled(self) -> None:
+        kcm = queued_machine()
+        kcm.handle(T0 + 1, Cancel(9, TAG))
+        kcm.handle(T0 + 1, do.Revoked(TAG, True))
+        kcm.handle(T0 + 1, do.JobCancelled(TAG))
+        assert Gone(TAG, T0 + 1) in said(kcm.handle(T0 + 1, do.JobsChecked(["41"], {})))
+        before = kcm.handle(T0 + 2, measured(T0, listed(RUNNING)))
+        assert do.CancelJob not in deeds(before)
+        late = kcm.handle(T0 + 9, measured(T0 + 5, listed(QUEUED)._replace(batch_id="42")))
+        assert do.CancelJob(TAG, "42") in late
+
+    def test_a_second_batch_job_of_a_tag_is_ended_too(self) -> None:
+        kcm = queued_machine()
+        kcm.handle(T0 + 2, measured(T0 + 1, listed(QUEUED), listed(QUEUED)._replace(batch_id="42")))
+        kcm.handle(T0 + 3, Cancel(9, TAG))
+        kcm.handle(T0 + 3, do.Revoked(TAG, True))
+        assert do.Look in deeds(kcm.handle(T0 + 3, do.JobCancelled(TAG)))
+        found = kcm.handle(T0 + 3, do.Looked(TAG, listed(QUEUED)._replace(batch_id="42")))
+        assert do.CancelJob(TAG, "42") in found
+        kcm.handle(T0 + 4, do.JobCancelled(TAG))
+        assert said(kcm.handle(T0 + 4, do.Looked(TAG))) == [Gone(TAG, T0 + 4)]
 
     def test_a_newer_kcm_ends_this_one(self) -> None:
         kcm = machine()

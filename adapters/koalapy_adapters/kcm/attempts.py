@@ -111,6 +111,7 @@ class Attempt:
         # its end by koalad's wish
         self.cancelled = False  # koalad asked for a Gone
         self.gone = False
+        self.gone_at = 0
         self.ending: Optional[Ending] = None
         self.cleaned: List[int] = []  # ids of Cleans, until nothing of it is left
         self.forgotten: List[int] = []  # ids of Forgets, and of Cleans whose directory is being removed

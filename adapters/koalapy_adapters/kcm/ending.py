@@ -234,7 +234,7 @@ def _conclude(core: Core, now: int, attempt: Attempt) -> List[Any]:
     assert end is not None
     if end.listed or not _harmless(core, now, attempt, end):
         return []
-    attempt.ending, attempt.gone = None, True
+    attempt.ending, attempt.gone, attempt.gone_at = None, True, now
     actions = answers.given_up(attempt)
     actions += core.outbox.put(now, Gone(attempt.tag, now)) if attempt.cancelled else []
     return actions + _forget_cleaned(attempt)

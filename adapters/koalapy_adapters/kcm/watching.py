@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, QUEUED, Capacity, JobStatus
 from koalapy_adapters.kcm import wrappers
-from koalapy_adapters.kcm.actions import SECOND, CapacityMeasured, Inspect, Look, Looked, Sight
+from koalapy_adapters.kcm.actions import SECOND, CancelJob, CapacityMeasured, Inspect, Look, Looked, Sight
 from koalapy_adapters.kcm.attempts import UNANSWERED, Attempt, Core, Stage
 from koalapy_adapters.messages import BatchSeen, Measured, MeasureFailed
 
@@ -24,6 +24,7 @@ def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
     if capacity is None:
         return core.outbox.put_measurement(now, MeasureFailed(outcome.started_at, outcome.error or {}))
     actions = core.outbox.put_measurement(now, _measured(outcome.started_at, capacity))
+    _heed_twins(core, capacity.statuses)
     by_tag = _by_tag(core, capacity.statuses)
     for attempt in list(core.attempts.values()):
         actions += _listed(core, now, attempt, by_tag.get(attempt.tag), outcome.started_at)
@@ -108,6 +109,8 @@ def is_over(attempt: Optional[Attempt]) -> bool:
 def _listed(core: Core, now: int, attempt: Attempt, status: Optional[JobStatus], started_at: int) -> List[Any]:
     if status is not None and status.state != ENDED:
         attempt.sign_at = now
+        if attempt.gone:  # it came late, cannot run, and shall not stand in a queue
+            return [CancelJob(attempt.tag, status.batch_id)] if started_at > attempt.gone_at else []
         return [] if attempt.over else see(core, now, attempt, status)
     if status is None and attempt.submitted_at >= started_at:
         return []  # the call was under way before the attempt was in
@@ -162,6 +165,14 @@ def _may_have_ended(attempt: Attempt) -> bool:
 
 def _seen_ended(attempt: Attempt) -> bool:
     return attempt.seen is not None and attempt.seen.state == ENDED
+
+
+def _heed_twins(core: Core, statuses: Dict[str, JobStatus]) -> None:
+    """A submit that took effect late has left a second batch job of its tag: from now on the id does not say all."""
+    for status in statuses.values():
+        attempt = core.attempts.get(status.name)
+        if attempt is not None and status.state != ENDED and attempt.batch_id not in ("", status.batch_id):
+            attempt.doubtful = True
 
 
 def _by_tag(core: Core, statuses: Dict[str, JobStatus]) -> Dict[str, JobStatus]:
