@@ -239,3 +239,72 @@ def test_own_addresses_can_be_reached_by_others() -> None:
     found = addresses()
     assert not any(address.startswith(("127.", "169.254.", "fe80")) or address == "::1" for address in found)
     assert addresses(loopback=True) == [*found, "127.0.0.1"]
+
+
+# ---- what the cluster remembers of a store
+
+
+def test_the_highest_number_is_remembered_by_the_next_kcm(directories: Directories) -> None:
+    assert directories.newest_number() == 0
+    for number in (7, 12, 9):
+        directories.hear(number)
+    assert directories.newest_number() == 12
+    later = Directories(directories.shared, "abcde", "here", 4)
+    later.hear(3)
+    assert later.newest_number() == 12
+    assert Directories(directories.shared, "abcde", "there", 4).newest_number() == 0
+    assert Directories(directories.shared, "vwxyz", "here", 4).newest_number() == 0
+
+
+def test_a_number_that_cannot_be_written_down_is_an_error_and_no_number(directories: Directories) -> None:
+    path = Path(layout.heard_file(directories.shared, "abcde", "here"))
+    path.mkdir()
+    with pytest.raises(BatchError):
+        directories.hear(5)
+    path.rmdir()
+    directories.hear(5)
+    assert directories.newest_number() == 5
+
+
+def test_the_record_of_a_forgotten_attempt_stays_and_is_seen(directories: Directories) -> None:
+    directories.prepare(component())
+    record = {"ending": "exited", "exit_status": 0}
+    layout.write_json(layout.inside(directories.attempt(TAG), "record.json"), record)
+    directories.remove(TAG)
+    assert not Path(directories.attempt(TAG)).exists()
+    assert directories.inspect([TAG]) == {TAG: Sight(record=record)}
+    assert directories.tags() == []
+    directories.remove(TAG)
+    assert directories.inspect([TAG]) == {TAG: Sight(record=record)}
+
+
+def test_an_attempt_without_a_record_leaves_nothing(directories: Directories) -> None:
+    directories.prepare(component())
+    directories.remove(TAG)
+    assert directories.inspect([TAG]) == {}
+    assert directories.recall([[TAG, TAG]]) == []
+
+
+def test_old_records_go(directories: Directories) -> None:
+    directories.prepare(component())
+    layout.write_json(layout.inside(directories.attempt(TAG), "record.json"), {})
+    directories.remove(TAG)
+    path = layout.ended_record(directories.shared, "abcde", TAG)
+    directories.create()
+    assert Path(path).exists()
+    os.utime(path, (0, 0))
+    directories.create()
+    assert not Path(path).exists()
+
+
+def test_traces_are_recalled_by_ranges(directories: Directories) -> None:
+    tags = [f"kabcde00000{number:04}" for number in (1, 5, 7, 9)]
+    for tag in tags:
+        directories.prepare(Component(tag, {"tag": tag}, "#!/bin/sh\n", []))
+    layout.write_json(layout.inside(directories.attempt(tags[2]), "record.json"), {})
+    directories.remove(tags[2])
+    assert directories.recall([]) == []
+    assert directories.recall([[tags[0], tags[0]], [tags[1], tags[2]]]) == tags[:3]
+    assert directories.recall([["kabcde000000006", "kabcde000000008"], ["kabcde000000002", "kabcde000000004"]]) == [
+        tags[2]
+    ]
