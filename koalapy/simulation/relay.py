@@ -1,12 +1,11 @@
 """The relay of a simulated KCM: wrappers knock, are let in by their token, and are heard and told."""
 
-import hmac
 from collections.abc import Callable
 from typing import Any
 
 from koalapy_adapters import messages
 from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.relay import BEAT, KNOCK, PROTOCOLS, SILENCE
+from koalapy_adapters.kcm.relay import BEAT, KNOCK, SILENCE, admits, is_knock
 
 from koalapy.model.units import SECOND, Duration
 from koalapy.simulation.network import End, Json
@@ -53,8 +52,7 @@ class SimRelay:
 
     def knocked(self, visit: "_Visit", knock: messages.Knock) -> bool:
         """Whether it may come in: who is not let in learns nothing. Another of the same tag is thrown out."""
-        expected = self._token_of(knock.tag) if knock.protocol in PROTOCOLS else None
-        if not expected or not hmac.compare_digest(expected, knock.token.encode()):
+        if not admits(self._token_of(knock.tag), knock):
             return False
         before = self._guests.get(knock.tag)
         self._guests[knock.tag] = visit.end
@@ -107,7 +105,7 @@ class _Visit:
         if self.tag:
             self._relay.heard(self.tag, message)
             return
-        if isinstance(message, messages.Knock) and self._relay.knocked(self, message):
+        if is_knock(message) and self._relay.knocked(self, message):
             self.tag = message.tag
         else:
             self._relay.part(self)

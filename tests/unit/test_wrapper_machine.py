@@ -298,6 +298,14 @@ def test_an_orphan_counts_from_when_the_relay_was_heard_last_not_from_when_that_
     assert world.at(e.StopNodes) == [heard_at + SETTINGS.orphan_timeout]
 
 
+def test_an_orphan_that_was_at_a_standstill_has_no_grace_left() -> None:
+    world = released()
+    world.handle(e.RelayLost(world.now))
+    world.now += SETTINGS.orphan_timeout + 2 * SECOND
+    world.pass_time(world.now)
+    assert [stop.grace for stop in world.of(e.StopNodes)] == [SETTINGS.grace - 2 * SECOND]
+
+
 def test_a_second_start_says_restarted_and_never_prepares() -> None:
     machine = Machine(SETTINGS, 0)
     [write] = machine.handle(0, e.ClaimedBefore(None))

@@ -69,15 +69,12 @@ class Relay:
         self._strangers += 1
         try:
             knock = await asyncio.wait_for(messages.next(), KNOCK)
-            if not isinstance(knock, Knock) or knock.protocol not in PROTOCOLS or not isinstance(knock.clock, int):
+            if not is_knock(knock):
                 return None
-            return knock if await self._may_enter(str(knock.tag), str(knock.token)) else None
+            expected = await in_thread(lambda: self._token_of(str(knock.tag)))
+            return knock if admits(expected, knock) else None
         finally:
             self._strangers -= 1
-
-    async def _may_enter(self, tag: str, token: str) -> bool:
-        expected = await in_thread(lambda: self._token_of(tag))
-        return bool(expected) and hmac.compare_digest(expected, token.encode())
 
     async def _host(self, knock: Knock, messages: "_Messages", writer: asyncio.StreamWriter) -> None:
         tag = knock.tag
@@ -108,6 +105,16 @@ class Relay:
             self._tell_machine(WrapperPut(tag, str(message.key), str(message.value)))
         elif not isinstance(message, Beat):
             raise MessageError("a wrapper does not say %s" % type(message).__name__)
+
+
+def is_knock(message: Any) -> bool:
+    """Whether it is one, in a protocol that is spoken here."""
+    return isinstance(message, Knock) and message.protocol in PROTOCOLS and isinstance(message.clock, int)
+
+
+def admits(expected: Optional[bytes], knock: Knock) -> bool:
+    """Whether this is the attempt's token; one that has none lets nobody in."""
+    return bool(expected) and hmac.compare_digest(expected or b"", str(knock.token).encode())
 
 
 class _Messages:

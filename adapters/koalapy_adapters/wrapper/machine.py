@@ -311,7 +311,9 @@ class Machine:
         return self._end(now, "walltime", self._settings.grace, reasons.WALLTIME)
 
     def _orphaned(self, now: int) -> List[Any]:
-        return self._end(now, "killed", self._settings.grace, reasons.ORPHANED)
+        """The grace counts from when it became one: noticed late, after a node's standstill, it has none left."""
+        late = now - self._contact - self._settings.orphan_timeout
+        return self._end(now, "killed", max(0, self._settings.grace - late), reasons.ORPHANED)
 
     def _abandon(self, now: int) -> List[Any]:
         """Agents that do not answer are killed; those that even then do not end (a hung disk) are left behind."""
