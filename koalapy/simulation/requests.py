@@ -70,5 +70,5 @@ def _component(
         arguments=arguments_of(behaviour),
         cluster=cluster,
         walltime=_SHORT if dice.random() < habits.walltime else _LONG if long else _WALLTIME,
-        optional=index > 0 and dice.random() < 0.25,
+        optional=index > 0 and dice.random() < 0.35,
     )

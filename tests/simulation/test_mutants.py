@@ -96,7 +96,16 @@ def _a_wrapper_releases_itself_at_its_barrier() -> Any:
 
 
 def _a_wrapper_forgets_its_barriers_deadline() -> Any:
-    return patch.object(WrapperMachine, "_leave_barrier", lambda self, now: [])
+    return _without_the_deadline("_leave_barrier")
+
+
+def _without_the_deadline(act: str) -> Any:
+    real, forgotten = WrapperMachine._deadlines, getattr(WrapperMachine, act)
+
+    def deadlines(self: Any) -> list[Any]:
+        return [(due, what) for due, what in real(self) if what.__func__ is not forgotten]
+
+    return patch.object(WrapperMachine, "_deadlines", deadlines)
 
 
 def _gone_is_said_too_early() -> Any:
@@ -104,7 +113,7 @@ def _gone_is_said_too_early() -> Any:
 
 
 def _an_orphan_runs_on() -> Any:
-    return patch.object(WrapperMachine, "_orphaned", lambda self, now: [])
+    return _without_the_deadline("_orphaned")
 
 
 def _an_attempt_is_found_by_its_number_alone() -> Any:
@@ -180,8 +189,13 @@ def _passing_is_not_counted() -> Any:
     return patch.object(Ahead, "overtake", lambda self: None)
 
 
-def _what_is_out_of_reach_is_taken_for_ended() -> Any:
-    return patch.object(stopping, "_may_run", lambda component: False)
+def _the_next_attempt_does_not_wait() -> Any:
+    real = stopping.end
+
+    def end(records: Any, job: Any, component: Any) -> Any:
+        return records.put(real(records, job, component).with_component(component.index, gone=True))
+
+    return patch.object(stopping, "end", end)
 
 
 def _released_although_one_is_missing() -> Any:
@@ -214,8 +228,9 @@ MUTANTS = (
     Mutant(
         "a doubt is ignored",
         _a_doubt_is_ignored,
-        (P.DOUBT,),
-        {"connection_cut": 3, "kcm_killed": 3, "koalad_killed": 3, "events_twisted": 3},
+        (P.DOUBT, P.NOTHING_LEFT),
+        {"connection_cut": 4, "kcm_killed": 4, "koalad_killed": 3, "submit_unanswered": 2},
+        {"local_job": 6},
     ),
     Mutant("a wrapper releases itself", _a_wrapper_releases_itself_at_its_barrier, (P.WHOLE,)),
     Mutant(
@@ -235,8 +250,7 @@ MUTANTS = (
         "an orphan runs on",
         _an_orphan_runs_on,
         (P.NOTHING_LEFT, P.ALONE),
-        {"node_cut_off": 4, "job_vanishes": 2, "relay_cut": 2, "shared_gone": 2},
-        {"cancel": 4},
+        {"node_cut_off": 6},
     ),
     Mutant(
         "an attempt is found by its number alone",
@@ -260,10 +274,10 @@ MUTANTS = (
     Mutant("priority counts for nothing", _priority_counts_for_nothing, (P.ORDER,)),
     Mutant("passing is not counted", _passing_is_not_counted, (P.ORDER,)),
     Mutant(
-        "out of reach is taken for ended",
-        _what_is_out_of_reach_is_taken_for_ended,
-        (P.ALONE,),
-        {"cluster_down": 4, "job_killed": 8},
+        "the next attempt does not wait",
+        _the_next_attempt_does_not_wait,
+        (P.ALONE, P.NOTHING_LEFT),
+        {"connection_stalls": 4, "job_killed": 8},
     ),
     Mutant("released although one is missing", _released_although_one_is_missing, (P.WHOLE,)),
     Mutant("a debt is not kept", _a_debt_is_not_kept, (P.AGREE, P.COMMITTED)),

@@ -56,13 +56,19 @@ def _local_job(world: World, dice: Random) -> None:
 
 
 def _job_of_another_store(world: World, dice: Random) -> None:
-    """Of the same user's other koalad: attempts of the same numbers as ours."""
+    """Of the same user's other koalad: an attempt of the same numbers as one of ours, on the same cluster if it may."""
     attempt = AttemptId(JobId(dice.randint(1, 40)), dice.randint(0, 3), dice.randint(1, 3))
-    _foreign(world, dice, tag_of(OTHER_STORE, attempt))
+    place = dice.choice(list(world.clusters))
+    engine = world.koalad.engine
+    live = [] if engine is None else [(job, each) for job in engine.records.jobs.values() for each in job.live]
+    if live:
+        job, component = dice.choice(live)
+        attempt, place = job.attempt_of(component), component.cluster or place
+    _foreign(world, dice, tag_of(OTHER_STORE, attempt), place)
 
 
-def _foreign(world: World, dice: Random, name: str) -> None:
-    cluster = dice.choice(list(world.clusters.values()))
+def _foreign(world: World, dice: Random, name: str, place: str = "") -> None:
+    cluster = world.clusters[place or dice.choice(list(world.clusters))]
     runs = between(dice, SECOND, Duration(2 * MINUTE))
     cluster.foreign_job(name, dice.randint(1, cluster.batch.size), runs)
 

@@ -16,7 +16,7 @@ from koalapy.simulation.world import World
 Act = Callable[[World, Random], None]
 
 _NEVER = Duration(10**15)
-_WHILE = (Duration(2 * SECOND), Duration(5 * MINUTE))
+_WHILE = (Duration(5 * SECOND), Duration(8 * MINUTE))
 _JUMPS = (Duration(-10 * MINUTE), Duration(-30 * SECOND), Duration(-SECOND), SECOND, Duration(20 * SECOND), 5 * MINUTE)
 _STEPS = 40  # within which a process is killed
 

@@ -21,6 +21,7 @@ from koalapy.simulation.world import INSTANCE, World
 SQLITE_ONE_IN = 20
 CALM_EVENTS, CALM_TIME = 60_000, 6 * HOUR  # within which all must come to rest
 LOOK = 64  # events between two looks whether it has
+STILL = 2_000  # events at one instant: nothing but a busy loop has so many
 SLACK = 500  # events beyond those of the first violation, in which a shorter list of moves may show it
 _DEAD = (Duration(SECOND), Duration(3 * MINUTE))  # how long koalad is down when it was killed
 
@@ -120,6 +121,7 @@ class _Course:
         self._watch = Watch(world, self._heard)
         self._dice = stream(seed, "chaos/restarts")
         self._starts = 0  # of koalad's, whose end was seen
+        self._at, self._still = world.agenda.now, 0  # events since it was another time
 
     def run(self) -> Result:
         violation = None
@@ -156,6 +158,13 @@ class _Course:
         while agenda.happened < bound and agenda.step():
             self._watch.check()
             self._see_to_koalad()
+            self._see_to_time()
+
+    def _see_to_time(self) -> None:
+        now = self._world.agenda.now
+        self._still = self._still + 1 if now == self._at else 0
+        self._at = now
+        promise(self._still < STILL, Promise.SOUND, f"time stands still: {STILL} events at one instant")
 
     def _see_to_koalad(self) -> None:
         """A koalad that was killed is started again, some time later."""
