@@ -64,6 +64,13 @@ class TestSubmit:
         assert answers == [Submitted(1, TAG, "41"), Submitted(2, TAG, "41")]
         assert said(kcm.handle(T0, submit(3))) == [Submitted(3, TAG, "41")]
 
+    def test_of_an_attempt_that_has_spoken_before_all_is_told_again(self) -> None:
+        """koalad need not have known it then: its store was restored from a backup."""
+        kcm = machine()
+        (first,) = said(kcm.handle(T0, do.WrapperSaid(TAG, report("ended", ended_at=T0))))
+        answers = said(kcm.handle(T0, submit(1, doubt=True)))
+        assert answers == [Submitted(1, TAG, "41"), first]
+
     def test_a_clear_no_revokes_before_it_is_said(self) -> None:
         kcm = machine()
         kcm.handle(T0, submit())

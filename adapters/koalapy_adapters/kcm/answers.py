@@ -12,13 +12,15 @@ REVOKED = failure(
 
 
 def accept(core: Core, now: int, attempt: Attempt, batch_id: str) -> List[Any]:
-    """It is in the batch system, or was."""
+    """It is in the batch system, or was. Who asks need not have known it when its wrapper spoke, or it was seen."""
     attempt.batch_id = batch_id or attempt.batch_id
     if attempt.stage in UNANSWERED:
         attempt.submitted_at = now
         core.pace.soon(now)
     attempt.stage, attempt.retry_at = Stage.IN, None
-    return _answer(attempt, [Submitted(id, attempt.tag, attempt.batch_id) for id in attempt.asked])
+    answers = _answer(attempt, [Submitted(id, attempt.tag, attempt.batch_id) for id in attempt.asked])
+    attempt.seen = None  # the next look at the queue tells it again
+    return answers + (core.outbox.put(now, attempt.report) if attempt.report is not None else [])
 
 
 def refuse(attempt: Attempt) -> List[Any]:
