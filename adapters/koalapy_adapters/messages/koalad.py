@@ -1,0 +1,215 @@
+"""What koalad says to a KCM, and the values in it."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
+
+Json = Dict[str, Any]
+
+
+class Hello(NamedTuple):
+    """The first message. `known`: [tag, batch id or ""] of every attempt of this store that may live on the cluster.
+
+    `recall`: [first tag, last tag] of ranges of attempts that koalad may have forgotten: Welcome names those of them
+    that have left a trace in the shared directory.
+    """
+
+    protocol: int
+    version: str
+    epoch: int
+    instance: str
+    clock: int
+    cluster: Json  # ClusterConfig's fields
+    known: List[List[str]] = []
+    recall: List[List[str]] = []
+
+
+class ClusterConfig(NamedTuple):
+    """The grid file's cluster as the cluster side needs it; durations in seconds."""
+
+    name: str
+    batch: str
+    queue: Optional[str] = None
+    account: Optional[str] = None
+    qos: Optional[str] = None
+    reservation: Optional[str] = None
+    constraint: Optional[str] = None
+    parallel_environment: Optional[str] = None
+    processors_per_node: Optional[int] = None
+    exclusive: bool = False
+    native: List[str] = []
+    setup: List[str] = []
+    slots: Optional[int] = None
+    shared: Optional[str] = None  # absolute; None: ~/.koala
+    python: str = "python3"  # on the compute nodes
+    drmaa: str = "off"  # off, auto, or the path of a libdrmaa
+    relay: str = "tcp"
+    poll: float = 10.0
+    orphan_timeout: float = 600.0
+    barrier_timeout: float = 300.0
+    grace: float = 5.0
+
+
+class Program(NamedTuple):
+    """What the wrapper starts. Written to component.json (mode 0600), never to a command line."""
+
+    job: int
+    component: int
+    components: int
+    attempt: int
+    executable: str
+    arguments: List[str]
+    environment: List[List[str]]
+    setup: List[str]
+    launch: str  # per-processor, per-node, once
+    processors: int
+    threads: int
+    walltime: float  # seconds, from release
+    barrier_timeout: float  # seconds at the barrier, after which the wrapper leaves it
+    grace: float  # seconds between SIGTERM and SIGKILL
+    optional: bool = False
+
+
+class Submit(NamedTuple):
+    """Put one attempt into the batch system. `doubt`: it may have been sent before; look for the tag first.
+
+    Answered by Submitted or Refused. `batch` holds BatchJob's wishes: processors, walltime_s, queue, ...
+    `staged`: [path relative to the attempt's working directory, content hash, mode] of files already stored.
+    """
+
+    id: int
+    tag: str
+    batch: Json
+    program: Json
+    staged: List[List[Any]] = []
+    doubt: bool = False
+
+
+class Release(NamedTuple):
+    """Let the attempt out of its barrier. `hosts`: [component, address] of every rank of the whole job, in order."""
+
+    id: int
+    tag: str
+    first_rank: int
+    hosts: List[List[Any]]
+
+
+class Cancel(NamedTuple):
+    """Revoke the attempt and end it, wherever it stands. Answered at once by Done; then a Gone event follows.
+
+    `force`: do not wait for the program's grace.
+    """
+
+    id: int
+    tag: str
+    batch_id: str = ""
+    force: bool = False
+
+
+class Forget(NamedTuple):
+    """koalad has recorded the end: the attempt's directory may go. Answered by Done."""
+
+    id: int
+    tag: str
+
+
+class Watch(NamedTuple):
+    """Whether something waits on this cluster's numbers: then poll at the floor rate."""
+
+    urgent: bool
+
+
+class Acknowledge(NamedTuple):
+    """Events up to this number are committed."""
+
+    number: int
+
+
+class Ping(NamedTuple):
+    """Keeps the connection alive and measures the clock's offset."""
+
+    id: int
+    clock: int
+
+
+class Store(NamedTuple):
+    """Begin to store a file by its content hash (sha256, hex) in the staging cache; chunks follow on stream `id`.
+
+    Answered by Done(have=True) at once if it is there already, else by Done after the last chunk was verified.
+    """
+
+    id: int
+    digest: str
+    size: int
+
+
+class Fetch(NamedTuple):
+    """Read a file of the attempt from `offset`: `where` is output (stdout of all processes), errors or work (`path`).
+
+    Chunks come on stream `id`; then Fetched. With `follow` it goes on until the attempt has ended.
+    """
+
+    id: int
+    tag: str
+    where: str
+    path: str = ""
+    offset: int = 0
+    follow: bool = False
+
+
+class Stat(NamedTuple):
+    """Which of these paths exist in the attempt's working directory. Answered by Done with details = {path: size}."""
+
+    id: int
+    tag: str
+    paths: List[str]
+
+
+class Tags(NamedTuple):
+    """Which tags, of whichever store, this user has in queue and shared directory. Answered by Done.
+
+    Its details: `queue`, [tag, batch id, state] of each batch job that is not over (on the first page only),
+    `directories`, a page of tags in their order, those after the tag `after`, and `more`: whether others follow.
+    """
+
+    id: int
+    after: str = ""
+
+
+class Examine(NamedTuple):
+    """What lies in the directories of these tags. Answered by Done.
+
+    Its details, of each that exists: `claim` ("" nobody's), `ended` (it left a record), `age_s`, and `heartbeat_age_s`,
+    None where no wrapper has been there.
+    """
+
+    id: int
+    tags: List[str]
+
+
+class Clean(NamedTuple):
+    """End what there is of a tag that koalad does not know, of whichever store, and remove its directory.
+
+    It is revoked first, then ended like a Cancel; the directory goes when nothing is left. Answered by Done then, which
+    may take as long as an orphan lives. Asked again meanwhile, it is done once and answered twice.
+    """
+
+    id: int
+    tag: str
+    batch_id: str = ""
+
+
+MESSAGES: Tuple[Type[Any], ...] = (
+    Hello,
+    Submit,
+    Release,
+    Cancel,
+    Forget,
+    Watch,
+    Acknowledge,
+    Ping,
+    Store,
+    Fetch,
+    Stat,
+    Tags,
+    Examine,
+    Clean,
+)

@@ -1,0 +1,46 @@
+"""What a wrapper and its KCM say to each other over the relay, beside Report, Release and PutKey."""
+
+from typing import Any, Dict, NamedTuple, Tuple, Type
+
+Json = Dict[str, Any]
+
+
+class Knock(NamedTuple):
+    """The wrapper's first message to the relay."""
+
+    protocol: int
+    tag: str
+    token: str
+    clock: int
+
+
+class Enter(NamedTuple):
+    """The relay lets the wrapper in."""
+
+    protocol: int
+    clock: int
+
+
+class Say(NamedTuple):
+    """A Report with instants of the node's clock; the KCM maps them to its own and sends it on."""
+
+    report: Json
+
+
+class Stop(NamedTuple):
+    """KCM to wrapper: end the program (SIGTERM, grace, SIGKILL), write the record, and leave."""
+
+    force: bool = False
+
+
+class Beat(NamedTuple):
+    """Either way, so that each side notices when the other is gone."""
+
+
+MESSAGES: Tuple[Type[Any], ...] = (
+    Knock,
+    Enter,
+    Say,
+    Stop,
+    Beat,
+)
