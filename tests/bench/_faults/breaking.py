@@ -168,6 +168,12 @@ def rerun(scene: Scene) -> None:
     batch_id, testgrid = scene.batch_id(), scene.koalad.testgrid
     assert "not restartable" in testgrid.check(scene.cluster, ["qmod", "-rj", batch_id], "root")
     testgrid.check(scene.cluster, ["qmod", "-f", "-rj", batch_id], "root")
+    _tempt(scene)
+
+
+def delete_by_force(scene: Scene) -> None:
+    """As their administrator must: where the job was given to the node that it had been on, it is never delivered."""
+    scene.koalad.testgrid.exec(scene.cluster, ["qdel", "-f", scene.batch_id()], "root")
 
 
 def _unplug(scene: Scene, node: str) -> None:

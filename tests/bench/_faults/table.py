@@ -160,7 +160,7 @@ ROWS = (
     Row("scancel", "administrator's scancel", "running", "alpha", b.scancel, quick=True),
     Row("qdel", "administrator's qdel", "running", "gamma", b.qdel),
     Row("requeue", "requeue by Slurm, forced (scontrol)", "running", "alpha", b.requeue),
-    Row("rerun", "rerun by Grid Engine, forced (qmod -f -rj)", "running", "gamma", b.rerun),
+    Row("rerun", "rerun by Grid Engine, forced (qmod -f -rj)", "running", "gamma", b.rerun, b.delete_by_force),
     Row(
         "node-lost",
         "a compute node loses its power, and comes back",
