@@ -109,6 +109,15 @@ def test_a_sight_is_of_claim_record_and_heartbeat(directories: Directories) -> N
     assert directories.inspect([TAG]) == {TAG: Sight("", {"phase": "ended"}, 5_000_000)}
 
 
+def test_what_a_newer_kcm_may_have_removed_is_not_made_anew_to_be_revoked(directories: Directories) -> None:
+    newer = Directories(directories.shared, "abcde", "here", 4)
+    newer.publish_relay(["10.0.0.1"], 4711)
+    with pytest.raises(SiteError, match="epoch 4"):
+        directories.revoke(TAG)
+    assert not Path(directories.attempt(TAG)).exists()
+    assert newer.revoke(TAG)
+
+
 def test_nothing_is_said_to_be_removed_where_the_file_system_is_not_mounted(directories: Directories) -> None:
     directories.revoke(TAG)
     own = Path(directories.own)

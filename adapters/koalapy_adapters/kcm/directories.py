@@ -172,10 +172,12 @@ class Directories:
     def revoke(self, tag: str) -> bool:
         """Whether the attempt is revoked now; False: its wrapper has claimed it.
 
-        Nothing is made where the file system is not mounted: revoked on another disk, it could be claimed on this one.
+        Nothing is made where the file system is not mounted: revoked on another disk, it could be claimed on this one;
+        nor by a KCM that was replaced: its successor may have removed the attempt for good.
         """
         directory = self.attempt(tag)
         self._see(self.own)
+        self.check_epoch()
         try:
             self.files.make(directory)
             held = claims.take(directory, claims.Claim(claims.REVOKED, "KCM of epoch %d" % self.epoch), self.files)
