@@ -65,7 +65,7 @@ def _component(
         files=files,
     )
     return ComponentRequest(
-        processors=dice.randint(1, most),
+        processors=dice.randint(1, dice.randint(1, most)),
         executable=MISSING if dice.random() < habits.executable else EXECUTABLE,
         arguments=arguments_of(behaviour),
         cluster=cluster,

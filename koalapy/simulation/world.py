@@ -147,7 +147,7 @@ def draw_plan(dice: Random, settings: Settings, cluster: ClusterSettings) -> Pla
         settings=cluster,
         nodes=dice.choice((2, 3, 4)),
         processors_per_node=cluster.processors_per_node or dice.choice((2, 4)),
-        load=dice.choice((0.0, 0.0, 0.3, 0.7)),
+        load=dice.choice((0.0, 0.0, 0.2, 0.5)),
         reruns_lost=dice.choice((0.0, 0.5)),
         poll_s=cluster.poll / SECOND,
         orphan_timeout_s=settings.orphan_timeout / SECOND,

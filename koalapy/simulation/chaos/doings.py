@@ -5,7 +5,7 @@ from random import Random
 
 from koalapy.model.events import CancelRequested, HoldRequested
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
-from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.model.units import MINUTE, SECOND
 from koalapy.simulation.dice import between
 from koalapy.simulation.requests import draw_request
 from koalapy.simulation.world import World
@@ -69,8 +69,8 @@ def _job_of_another_store(world: World, dice: Random) -> None:
 
 def _foreign(world: World, dice: Random, name: str, place: str = "") -> None:
     cluster = world.clusters[place or dice.choice(list(world.clusters))]
-    runs = between(dice, SECOND, Duration(2 * MINUTE))
-    cluster.foreign_job(name, dice.randint(1, cluster.batch.size), runs)
+    runs = between(dice, SECOND, MINUTE)
+    cluster.foreign_job(name, dice.randint(1, dice.randint(1, cluster.batch.size)), runs)
 
 
 ALL: dict[str, tuple[Act, int]] = {

@@ -16,7 +16,7 @@ from koalapy.simulation.world import World
 Act = Callable[[World, Random], None]
 
 _NEVER = Duration(10**15)
-_WHILE = (Duration(5 * SECOND), Duration(8 * MINUTE))
+_SHORT, _LONG = (Duration(2 * SECOND), MINUTE), (MINUTE, Duration(8 * MINUTE))
 _JUMPS = (Duration(-10 * MINUTE), Duration(-30 * SECOND), Duration(-SECOND), SECOND, Duration(20 * SECOND), 5 * MINUTE)
 _STEPS = 40  # within which a process is killed
 
@@ -70,7 +70,7 @@ def _old_kcm_lives(world: World, dice: Random) -> None:
 
 def _cluster_down(world: World, dice: Random) -> None:
     """Its head node is out of reach; what runs there goes on."""
-    cluster, duration = _cluster(world, dice), between(dice, *_WHILE)
+    cluster, duration = _cluster(world, dice), _while(dice)
     cluster.out_of_reach(duration)
     if (pipe := _pipe_to(world, cluster.name)) is not None:
         pipe.cut(near_hears=_soon(dice), far_hears=dice.choice((Duration(0), _NEVER)))
@@ -80,19 +80,19 @@ def _cluster_down(world: World, dice: Random) -> None:
 
 
 def _batch_system_down(world: World, dice: Random) -> None:
-    _cluster(world, dice).batch.down(between(dice, *_WHILE))
+    _cluster(world, dice).batch.down(_while(dice))
 
 
 def _node_lost(world: World, dice: Random) -> None:
     batch = _cluster(world, dice).batch
     node = dice.choice(batch.nodes)
     batch.lose(node)
-    world.agenda.after(between(dice, *_WHILE), lambda: batch.restore(node))
+    world.agenda.after(_while(dice), lambda: batch.restore(node))
 
 
 def _node_cut_off(world: World, dice: Random) -> None:
     batch = _cluster(world, dice).batch
-    batch.cut(dice.choice(batch.nodes), between(dice, *_WHILE))
+    batch.cut(dice.choice(batch.nodes), _while(dice))
 
 
 def _job_restarted(world: World, dice: Random) -> None:
@@ -131,19 +131,19 @@ def _record_unreadable(world: World, dice: Random) -> None:
 def _shared_slow(world: World, dice: Random) -> None:
     shared = _cluster(world, dice).shared
     shared.slow = dice.choice((5, 30, 100))
-    world.agenda.after(between(dice, *_WHILE), shared.mend)
+    world.agenda.after(_while(dice), shared.mend)
 
 
 def _shared_full(world: World, dice: Random) -> None:
     shared = _cluster(world, dice).shared
     shared.full = True
-    world.agenda.after(between(dice, *_WHILE), shared.mend)
+    world.agenda.after(_while(dice), shared.mend)
 
 
 def _shared_gone(world: World, dice: Random) -> None:
     shared = _cluster(world, dice).shared
     shared.lose()
-    world.agenda.after(between(dice, *_WHILE), shared.mend)
+    world.agenda.after(_while(dice), shared.mend)
 
 
 def _link_unanswered(world: World, dice: Random) -> None:
@@ -157,7 +157,7 @@ def _files_interleaved(world: World, dice: Random) -> None:
 
 
 def _relay_cut(world: World, dice: Random) -> None:
-    _cluster(world, dice).cut_relay(between(dice, *_WHILE))
+    _cluster(world, dice).cut_relay(_while(dice))
 
 
 # ---- clocks
@@ -189,7 +189,7 @@ def _disk_full(world: World, dice: Random) -> None:
     def mend() -> None:
         koalad.disk_full = False
 
-    world.agenda.after(between(dice, *_WHILE), mend)
+    world.agenda.after(_while(dice), mend)
 
 
 def _koalad_killed(world: World, dice: Random) -> None:
@@ -231,6 +231,11 @@ def _to_a_job(world: World, dice: Random, states: tuple[str, ...], act: Callable
     ]
     if ours:
         act(*dice.choice(ours))
+
+
+def _while(dice: Random) -> Duration:
+    """Most faults pass soon, so that work gets done; some outlast every time-out there is."""
+    return between(dice, *(_LONG if dice.random() < 0.15 else _SHORT))
 
 
 def _soon(dice: Random) -> Duration:
