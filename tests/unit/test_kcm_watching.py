@@ -173,6 +173,22 @@ class TestWatching:
         kcm.handle(T0 + 2, measured(T0 + 1, listed(ENDED)._replace(ending=LOST)))
         assert [m.state for m in said(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight()})))] == ["ended"]
 
+    def test_one_that_was_missing_is_heard_of_again_and_missing_again(self) -> None:
+        """Its batch system has lost it for ever; while its wrapper speaks that means nothing, and then everything."""
+        kcm = queued_machine()
+        kcm.handle(T0 + 2, measured(T0 + 1))
+        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight("claimed")}))
+        assert said(kcm.handle(T0 + 4, do.Looked(TAG)))[0].state == "missing"
+        for at in (T0 + SECOND, T0 + 1000 * SECOND):
+            kcm.handle(at, do.WrapperEntered(TAG, at))
+            running = said(kcm.handle(at, do.WrapperSaid(TAG, report("running"))))
+            assert [message.phase for message in running if isinstance(message, Report)] == ["running"]
+            assert said(kcm.handle(at, do.Looked(TAG))) == []
+            assert do.Look in deeds(kcm.tick(at + 400 * SECOND))
+            assert said(kcm.handle(at + 400 * SECOND, do.Looked(TAG))) == []
+            assert do.Look in deeds(kcm.handle(at + 401 * SECOND, do.WrapperLeft(TAG)))
+            assert said(kcm.handle(at + 401 * SECOND, do.Looked(TAG)))[0].state == "missing"
+
     def test_what_comes_late_of_an_attempt_that_is_gone_is_cancelled(self) -> None:
         kcm = queued_machine()
         kcm.handle(T0 + 1, Cancel(9, TAG))

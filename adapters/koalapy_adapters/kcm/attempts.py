@@ -9,6 +9,7 @@ from koalapy_adapters.kcm.outbox import Outbox
 from koalapy_adapters.kcm.polling import Pace
 from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
 
+MISSING = "missing"  # the state of a batch job that neither queue nor accounting know
 RESTARTED = "restarted"  # the ending that a second start of the wrapper tells, for want of a better one
 
 
@@ -127,6 +128,11 @@ class Attempt:
     def surely_over(self) -> bool:
         """Whether the very start that won the claim said that it has ended."""
         return self.over and self.report is not None and self.report.ending != RESTARTED
+
+    @property
+    def missed(self) -> bool:
+        """Whether koalad was told that it is missing, and nothing since."""
+        return self.seen is not None and self.seen.state == MISSING
 
     def note(self, status: Optional[JobStatus]) -> None:
         """How the batch system sees it."""

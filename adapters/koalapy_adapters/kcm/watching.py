@@ -10,10 +10,9 @@ from typing import Any, Dict, List, Optional
 from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, QUEUED, Capacity, JobStatus
 from koalapy_adapters.kcm import wrappers
 from koalapy_adapters.kcm.actions import SECOND, CancelJob, CapacityMeasured, Inspect, Look, Looked, Sight
-from koalapy_adapters.kcm.attempts import UNANSWERED, Attempt, Core, Stage
+from koalapy_adapters.kcm.attempts import MISSING, UNANSWERED, Attempt, Core, Stage
 from koalapy_adapters.messages import BatchSeen, Measured, MeasureFailed
 
-MISSING = "missing"
 SETTLE = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file system
 
 
@@ -71,6 +70,8 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
     if status is not None:
         return see(core, now, attempt, status)
     attempt.look_at = attempt.look_backoff.after(now)
+    if attempt.connected:
+        return []  # the batch system has lost it, but we have not
     return see(core, now, attempt, JobStatus(attempt.batch_id, attempt.tag, MISSING))
 
 

@@ -25,13 +25,15 @@ def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> 
 
 
 def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List[Any]:
-    """A report, from the wrapper's mouth or its record; only what is new goes on."""
+    """A report, from the wrapper's mouth or its record; only what is new goes on, as all is of one that was missing."""
     mapped = _mapped(attempt, report)
-    if mapped is None or mapped == attempt.report:
+    if mapped is None or (mapped == attempt.report and not attempt.missed):
         return []
     if attempt.over:
         return _said_better(attempt, mapped)
     attempt.report = mapped
+    if attempt.missed:
+        attempt.seen = None  # should it be missing again, that is news
     _heed_restart(attempt)
     attempt.batch_id = attempt.batch_id or mapped.batch_id
     attempt.sign_at = now
@@ -64,6 +66,8 @@ def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
         return []
     core.pace.soon(now)
     ending.wrapper_silent(attempt, now)
+    if attempt.look_at is not None:
+        attempt.look_at = now
     return [Inspect([attempt.tag])]
 
 
