@@ -16,6 +16,7 @@ class Run:
     began: Instant
     nodes: dict[str, Instant | None] = field(default_factory=dict)  # when it ended there, None: it runs
     exit_status: int | None = None
+    statuses: list[int] = field(default_factory=list)  # each node's, in order of their ends
 
     @property
     def running(self) -> bool:
@@ -54,6 +55,7 @@ class Ledger:
         run = self._runs[tag][start]
         run.nodes[node] = at
         run.exit_status = run.exit_status or exit_status
+        run.statuses.append(exit_status)
         self._write(Entry("ended", run, node, at))
 
     def runs(self, tag: str) -> list[Run]:

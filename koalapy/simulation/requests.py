@@ -24,7 +24,7 @@ _RETRY_ON = (
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How often, from 0 to 1, users do what does not go well."""
+    """How often, from 0 to 1, users do what is out of the common."""
 
     exit_status: float = 0.08
     walltime: float = 0.04
@@ -32,7 +32,8 @@ class Habits:
     stage_in: float = 0.03
     stage_out: float = 0.05
     deaf: float = 0.1
-    long: float = 0.15  # which is no fault, but outlives many
+    long: float = 0.15  # neither this
+    optional: float = 0.35  # nor this is a fault, but both go through what others do not
 
 
 def draw_request(dice: Random, sizes: Mapping[str, int], habits: Habits | None = None) -> Request:
@@ -70,5 +71,5 @@ def _component(
         arguments=arguments_of(behaviour),
         cluster=cluster,
         walltime=_SHORT if dice.random() < habits.walltime else _LONG if long else _WALLTIME,
-        optional=index > 0 and dice.random() < 0.35,
+        optional=index > 0 and dice.random() < habits.optional,
     )

@@ -17,6 +17,7 @@ from koalapy.simulation.cluster import Plan, SimCluster
 from koalapy.simulation.dice import stream
 from koalapy.simulation.koalad import Installation, SimKoalad
 from koalapy.simulation.ledger import Ledger
+from koalapy.simulation.requests import Habits
 from koalapy.store.contract import Store
 from koalapy.store.memory import MemoryStore
 
@@ -44,6 +45,7 @@ class World:
         self.seed = seed
         self.agenda = Agenda()
         self.ledger = Ledger()
+        self.habits = Habits()
         self.settings = settings or draw_settings(dice)
         self.clusters = {each.name: self._cluster(dice, each) for each in self.settings.clusters}
         policies = Policies(_PLACEMENTS[self.settings.placement], _QUEUES[self.settings.queue])

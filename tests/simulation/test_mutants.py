@@ -30,18 +30,20 @@ from koalapy.simulation.chaos.plan import plan
 from koalapy.simulation.chaos.run import Result, run
 from koalapy.simulation.chaos.violation import Promise as P
 from koalapy.simulation.chaos.violation import Violation
+from koalapy.simulation.requests import Habits
 from koalapy.store.memory import MemoryStore
 
 ENOUGH = 50_000  # events, within which every one is caught
 COURSE, PATIENCE = 5_000, 20_000
+LONG, OPTIONAL = Habits(long=0.9, walltime=0, exit_status=0), Habits(optional=0.8)
 USUAL = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
 
 
 class Mutant(NamedTuple):
     """`begin` replaces what is broken; one of these promises is then seen to be broken.
 
-    `faults`: those that it takes, none for the usual ones; `doings` beside the usual. `calm`: it shows only when all
-    should have come to rest. `seed`: where to look first.
+    `faults`: those that it takes, none for the usual ones; `doings` beside the usual; the users' `habits`. `calm`: it
+    shows only when all should have come to rest. `seed`: where to look first.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Mutant(NamedTuple):
     promises: tuple[P, ...]
     faults: Mapping[str, int] = {}
     doings: Mapping[str, int] = {}
+    habits: Habits = Habits()
     calm: bool = False
     seed: int = 1
 
@@ -245,12 +248,14 @@ MUTANTS = (
         (P.NOTHING_LEFT, P.ALONE),
         {"job_vanishes": 5, "relay_cut": 2},
         {"cancel": 4},
+        LONG,
     ),
     Mutant(
         "an orphan runs on",
         _an_orphan_runs_on,
         (P.NOTHING_LEFT, P.ALONE),
         {"node_cut_off": 6},
+        habits=LONG,
     ),
     Mutant(
         "an attempt is found by its number alone",
@@ -269,15 +274,18 @@ MUTANTS = (
         (P.OPTIONAL,),
         {"job_pending_for_ever": 6, "relay_cut": 1, "batch_system_down": 1},
         {"submit_many": 6, "local_job": 6},
+        OPTIONAL,
     ),
     Mutant("promised processors are forgotten", _promised_processors_are_forgotten, (P.PROCESSORS,)),
     Mutant("priority counts for nothing", _priority_counts_for_nothing, (P.ORDER,)),
-    Mutant("passing is not counted", _passing_is_not_counted, (P.ORDER,)),
+    Mutant("passing is not counted", _passing_is_not_counted, (P.ORDER,), {"job_killed": 2}, {"local_job": 4}, seed=6),
     Mutant(
         "the next attempt does not wait",
         _the_next_attempt_does_not_wait,
         (P.ALONE, P.NOTHING_LEFT),
         {"connection_stalls": 4, "job_killed": 8},
+        habits=LONG,
+        seed=9,
     ),
     Mutant("released although one is missing", _released_although_one_is_missing, (P.WHOLE,)),
     Mutant("a debt is not kept", _a_debt_is_not_kept, (P.AGREE, P.COMMITTED)),
@@ -302,7 +310,7 @@ def _course(mutant: Mutant, seed: int) -> Result:
         return run(seed, COURSE // 5, patience=PATIENCE)
     faults = mutant.faults or FAULTS
     moves = plan(seed, COURSE, USUAL | mutant.doings, faults, mixed=not mutant.faults)
-    return run(seed, COURSE, until=COURSE, moves=moves)
+    return run(seed, COURSE, until=COURSE, moves=moves, habits=mutant.habits)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))

@@ -17,7 +17,7 @@ _KEYS = ("", "", "", "", "a", "b", "c")
 
 
 def _submit(world: World, dice: Random) -> None:
-    world.koalad.submit(draw_request(dice, world.sizes), dice.choice(_KEYS))
+    world.koalad.submit(draw_request(dice, world.sizes, world.habits), dice.choice(_KEYS))
 
 
 def _submit_many(world: World, dice: Random) -> None:

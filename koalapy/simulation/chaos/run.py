@@ -16,6 +16,7 @@ from koalapy.simulation.chaos.promises.watch import Watch
 from koalapy.simulation.chaos.shrink import TRIES, shrink
 from koalapy.simulation.chaos.violation import Promise, Violation, promise
 from koalapy.simulation.dice import between, stream
+from koalapy.simulation.requests import Habits
 from koalapy.simulation.world import INSTANCE, World
 
 SQLITE_ONE_IN = 20
@@ -62,14 +63,17 @@ def run(
     until: int | None = None,
     patience: int = CALM_EVENTS,
     moves: Sequence[Move] | None = None,
+    habits: Habits | None = None,
 ) -> Result:
     """One course, to its rest or to the first violation. `moves`: other ones than the seed's; `only`: of these alone.
 
+    `habits`: the users', where they are not the usual ones;
     `until`: so many events in all, and no calm; `patience`: events within which calm must bring rest.
     """
     moves = moves_of(seed, events) if moves is None else moves
     chosen = moves if only is None else [moves[number] for number in only]
     with _world(seed) as world:
+        world.habits = habits or world.habits
         return _Course(world, seed, events, chosen, until, patience).run()
 
 

@@ -29,11 +29,12 @@ def of_programs(jobs: Iterable[Job], instance: InstanceId, ledger: Ledger) -> No
 
 def _agree(job: Job, component: Component, runs: Sequence[Run]) -> None:
     attempt, done = job.attempt_of(component), component.state is ComponentState.DONE
-    statuses = [run.exit_status for run in runs]
+    statuses = [status for run in runs for status in run.statuses]
     promise(not any(run.running for run in runs), Promise.NOTHING_LEFT, "the program of", attempt, "runs on")
     told = component.started_at is not None
     promise(runs or not told, Promise.AGREE, attempt, "is said to have started, but did not")
-    promise(not done or statuses == [0], Promise.AGREE, attempt, "is said to have ended well, not with", *statuses)
+    well = len(runs) == 1 and not any(statuses)
+    promise(not done or well, Promise.AGREE, attempt, "is said to have ended well, not with", *statuses)
     if job.state is JobState.DONE and not component.request.optional:
         promise(done, Promise.AGREE, "job", job.id, "is done, but", attempt, "is", component.state)
     if component.state is ComponentState.FAILED and component.reason and component.reason.code == "exit_status":
