@@ -313,7 +313,7 @@ def _course(mutant: Mutant, seed: int) -> Result:
     return run(seed, COURSE, until=COURSE, moves=moves, habits=mutant.habits)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.promises[0]}: {mutant.name}".replace(" ", "-"))
 def test_mutant_is_caught(mutant: Mutant) -> None:
     spent, seed, violation = hunt(mutant)
     print(f"{mutant.name}: {spent} events, seed {seed}: {violation}")

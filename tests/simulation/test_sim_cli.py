@@ -1,0 +1,102 @@
+"""`koala sim`: what it says of a broken promise is enough to see it again, and all it says is words."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from typer.testing import CliRunner
+
+from koalapy.cli.main import app
+from koalapy.coallocation import barrier
+from koalapy.model.states import ComponentState, JobState
+from koalapy.simulation.chaos import run as chaos
+
+EVENTS = "900"
+
+
+@pytest.fixture
+def koala() -> CliRunner:
+    return CliRunner()
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Jobs are released as soon as the first component has come."""
+
+    def release(records: Any, now: Any, job: Any, reachable: Any) -> None:
+        came = any(component.state is ComponentState.AT_BARRIER for component in job.present)
+        if job.state is JobState.CLAIMING and came and all(each.cluster in reachable for each in job.present):
+            barrier._release(records, now, job)
+
+    with patch.object(barrier, "release_if_whole", release):
+        yield
+
+
+def test_a_seed_that_breaks_nothing_says_so(koala: CliRunner) -> None:
+    said = koala.invoke(app, ["sim", "chaos", "--seed", "5", "--events", "300"])
+    assert said.exit_code == 0, said.output
+    assert "no violation" in said.stdout
+    assert "seed 5:" in said.stderr
+
+
+def test_a_violation_is_told_with_the_shortest_moves_and_seen_again_by_them(koala: CliRunner, hasty: None) -> None:
+    command = ["sim", "chaos", "--seed", "1", "--seeds", "3", "--events", EVENTS, "--tries", "40"]
+    said = koala.invoke(app, command)
+    assert said.exit_code == 1, said.output
+    assert "Broken: no component starts before the barrier is whole." in said.stdout
+    seed, only = re.findall(r"koala sim chaos --seed (\d+) --events 900 --only '([\d,-]*)'", said.stdout)[0]
+    count = int(re.findall(r"It takes (\d+) moves", said.stdout)[0])
+    assert count <= 5
+    again = ["sim", "chaos", "--seed", seed, "--events", EVENTS, "--only", only, "--tries", "0", "--json"]
+    document = json.loads(koala.invoke(app, again).stdout)
+    assert document["schema"] == "koala.chaos/1"
+    assert document["violation"]["details"] in said.stdout
+    assert len(document["violation"]["moves"]) == count
+
+
+def test_json_has_the_figures(koala: CliRunner) -> None:
+    document = json.loads(koala.invoke(app, ["sim", "chaos", "--seed", "5", "--events", "300", "--json"]).stdout)
+    assert document["violation"] is None
+    assert document["events"] >= 300
+    assert re.fullmatch("[0-9a-f]{32}", document["digest"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--only", "x"], "'x' names no moves"),
+        (["--only", "100000"], "There is no move 100000"),
+        (["--only", "1", "--seeds", "2"], "leave out --seeds"),
+    ],
+)
+def test_bad_moves_are_refused_in_words(koala: CliRunner, options: list[str], words: str) -> None:
+    said = koala.invoke(app, ["sim", "chaos", *options])
+    assert said.exit_code == 2
+    assert words in " ".join(said.stderr.replace("│", " ").split())
+
+
+def test_an_interrupt_says_how_far_it_got(koala: CliRunner) -> None:
+    real, seeds = chaos.run, []
+
+    def interrupted(seed: int, *arguments: Any) -> Any:
+        seeds.append(seed)
+        if len(seeds) > 1:
+            raise KeyboardInterrupt
+        return real(seed, *arguments)
+
+    with patch.object(chaos, "run", interrupted):
+        said = koala.invoke(app, ["sim", "chaos", "--seed", "7", "--seeds", "9", "--events", "100"])
+    assert said.exit_code == 130
+    assert "interrupted after 1 of 9 seeds" in said.stderr
+    assert "`--seed 8` goes on from there." in said.stderr
+
+
+def test_the_list_names_faults_and_promises(koala: CliRunner) -> None:
+    said = koala.invoke(app, ["sim", "list"])
+    assert "no program runs twice for one attempt" in said.stdout
+    assert "old kcm lives" in said.stdout
+    listed = json.loads(koala.invoke(app, ["sim", "list", "--json"]).stdout)
+    assert "commit_fails" in listed["chaos"]["faults"]
