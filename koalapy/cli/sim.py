@@ -155,7 +155,7 @@ def _print_proof(proof: "Proof") -> None:
     assert violation is not None
     print(f"Broken: {violation.promise}.")
     print(f"{violation.details} (seed {proof.result.seed}, event {proof.result.happened:,}).")
-    print(f"It takes {len(proof.only)} moves:")
+    print(f"It takes {len(proof.only)} move{'' if len(proof.only) == 1 else 's'}:")
     for number, move in zip(proof.only, proof.moves, strict=True):
         print(f"  {number:>4}  after event {move.at:,}: {move.kind.replace('_', ' ')} (dice {move.seed})")
     print(f"See it again: {proof.command}")

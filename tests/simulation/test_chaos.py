@@ -14,14 +14,16 @@ import pytest
 from koalapy.simulation.chaos.moves import DOINGS, FAULTS, moves_of
 from koalapy.simulation.chaos.run import run
 
-EVENTS = int(os.environ.get("KOALA_CHAOS_EVENTS", "150000"))  # in all, so that the test is bounded by work, not time
+EVENTS = int(os.environ.get("KOALA_CHAOS_EVENTS", "500000"))  # in all, so that the test is bounded by work, not time
 FIRST = int(os.environ.get("KOALA_CHAOS_SEED", random.SystemRandom().randrange(1 << 30)))
 COURSE = 3_000
 KOALA = [sys.executable, "-m", "koalapy.cli.main", "sim"]
 
 
-def test_fresh_seeds_break_no_promise() -> None:
+def test_fresh_seeds_break_no_promise(capsys: pytest.CaptureFixture[str]) -> None:
     seed, happened = FIRST, 0
+    with capsys.disabled():
+        print(f"\nchaos from seed {FIRST} on ", end="", flush=True)
     while happened < EVENTS:
         result = run(seed, COURSE)
         print(f"seed {seed}: {result.happened} events, {result.jobs} jobs, {result.programs} programs")

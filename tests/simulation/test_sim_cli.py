@@ -48,7 +48,7 @@ def test_a_violation_is_told_with_the_shortest_moves_and_seen_again_by_them(koal
     assert said.exit_code == 1, said.output
     assert "Broken: no component starts before the barrier is whole." in said.stdout
     seed, only = re.findall(r"koala sim chaos --seed (\d+) --events 900 --only '([\d,-]*)'", said.stdout)[0]
-    count = int(re.findall(r"It takes (\d+) moves", said.stdout)[0])
+    count = int(re.findall(r"It takes (\d+) move", said.stdout)[0])
     assert count <= 5
     again = ["sim", "chaos", "--seed", seed, "--events", EVENTS, "--only", only, "--tries", "0", "--json"]
     document = json.loads(koala.invoke(app, again).stdout)
