@@ -46,10 +46,9 @@ class Deeds:
         return do.Prepared(action.tag, _call(lambda: self._make(action))[1])
 
     def _make(self, action: do.Prepare) -> None:
-        if self.pushed is None:
-            raise SiteError("shared_gone", "The shared directory cannot be used.", "See the cluster's own error.")
+        pushed = self._footing()
         self._directories.hear(action.number)
-        recipe = recipes.Recipe(self._config, self._directories, self.pushed)
+        recipe = recipes.Recipe(self._config, self._directories, pushed)
         job = recipes.batch_job(recipe, action)
         component = recipes.component(recipe, action, job, self._batch.script(job))
         self._jobs[action.tag] = (job, self._directories.prepare(component))
@@ -84,7 +83,18 @@ class Deeds:
         return do.CapacityMeasured(started_at, capacity, error, self._batch.measured - spent)
 
     def _remove(self, action: do.Remove) -> do.Removed:
-        return do.Removed(action.tag, _call(lambda: self._directories.remove(action.tag))[1])
+        return do.Removed(action.tag, _call(lambda: self._clear(action.tag))[1])
+
+    def _clear(self, tag: str) -> None:
+        """Not before an older KCM can know that it is one: it would revoke the attempt, and so make its directory."""
+        self._footing()
+        self._directories.remove(tag)
+
+    def _footing(self) -> str:
+        """The pushed file, once there is one."""
+        if self.pushed is None:
+            raise SiteError("shared_gone", "The shared directory cannot be used.", "See the cluster's own error.")
+        return self.pushed
 
     def _list_tags(self, action: do.ListTags) -> do.Listed:
         def listed() -> Dict[str, Any]:

@@ -1,0 +1,33 @@
+"""What a KCM does, and what it does not do before it stands on its ground."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm.deeds import Deeds
+from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.messages import ClusterConfig
+
+TAG = "kabcde000000001"
+
+
+@pytest.fixture
+def deeds(tmp_path: Path) -> Deeds:
+    directories = Directories(str(tmp_path / "shared"), "abcde", "here", 3)
+    directories.create()
+    nobody: Any = None  # no command is run here
+    return Deeds(ClusterConfig("here", "local"), nobody, directories, lambda: 0)
+
+
+def test_no_directory_is_removed_before_older_kcms_can_know_that_they_are_replaced(deeds: Deeds) -> None:
+    assert deeds.perform(do.Revoke(TAG)) == do.Revoked(TAG, won=True)
+    refused = deeds.perform(do.Remove(TAG))
+    assert refused.error["code"] == "shared_gone"
+    deeds.pushed = "/shared/bin/koala.pyz"
+    assert deeds.perform(do.Remove(TAG)) == do.Removed(TAG)
+    assert deeds.perform(do.Remove(TAG)) == do.Removed(TAG)
+
+
+def test_nothing_is_prepared_before_it_stands(deeds: Deeds) -> None:
+    assert deeds.perform(do.Prepare(TAG, {}, {}, [])).error["code"] == "shared_gone"
