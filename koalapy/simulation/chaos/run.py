@@ -65,10 +65,10 @@ def run(
     moves: Sequence[Move] | None = None,
     habits: Habits | None = None,
 ) -> Result:
-    """One course, to its rest or to the first violation. `moves`: other ones than the seed's; `only`: of these alone.
+    """One course, to its rest or to the first violation.
 
-    `habits`: the users', where they are not the usual ones;
-    `until`: so many events in all, and no calm; `patience`: events within which calm must bring rest.
+    `moves`: other ones than the seed's; `only`: the numbers of those that are made. `until`: so many events in all, and
+    no calm; `patience`: events within which calm must bring rest. `habits`: users that are not the usual ones.
     """
     moves = moves_of(seed, events) if moves is None else moves
     chosen = moves if only is None else [moves[number] for number in only]
@@ -82,14 +82,14 @@ def prove(
 ) -> Proof:
     """Leave out some of these moves for as long as the same promise is broken. `said` hears how many are left."""
     assert broken.violation is not None
-    moves = moves_of(broken.seed, broken.events)
+    wanted, moves = broken.violation.promise, moves_of(broken.seed, broken.events)
     before_end = broken.happened < broken.events
     until = broken.happened + SLACK if before_end else None
     best: list[Result] = [broken]
 
     def breaks(only: list[int]) -> bool:
         result = run(broken.seed, broken.events, only, until)
-        same = result.violation is not None and result.violation.promise is broken.violation.promise  # type: ignore[union-attr]
+        same = result.violation is not None and result.violation.promise is wanted
         if same:
             best[0] = result
             said(len(only))
