@@ -26,10 +26,7 @@ def release_if_whole(records: Records, now: Instant, job: Job, reachable: frozen
 
 def _release(records: Records, now: Instant, job: Job) -> None:
     hosts = tuple(
-        (component.index, node.address)
-        for component in job.present
-        for node in component.nodes
-        for _ in range(node.processes)
+        (component.index, node.address, node.processes) for component in job.present for node in component.nodes
     )
     job = account_held(job, now).to(JobState.RUNNING)
     first_rank = 0
@@ -43,7 +40,7 @@ def _release(records: Records, now: Instant, job: Job) -> None:
         first_rank += sum(node.processes for node in component.nodes)
         job = job.with_component(component.index, state=ComponentState.RELEASED, released_at=now)
     records.put(job)
-    records.note(now, job.id, "job_released", processes=len(hosts))
+    records.note(now, job.id, "job_released", processes=first_rank)
 
 
 def deadline(job: Job, settings: Settings) -> Instant | None:

@@ -60,7 +60,7 @@ def program(command: SubmitComponent, grace: Duration) -> wire.Program:
 
 
 def release(instance: InstanceId, number: int, command: ReleaseComponent) -> wire.Release:
-    hosts: list[list[Any]] = [[component, address] for component, address in command.hosts]
+    hosts: list[list[Any]] = [list(host) for host in command.hosts]
     return wire.Release(number, tag_of(instance, command.attempt), command.first_rank, hosts)
 
 

@@ -29,12 +29,12 @@ class SubmitComponent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseComponent:
-    """Let it out of its barrier. `hosts`: (component, address) of every rank of the job, in order of ranks."""
+    """Let it out of its barrier. `hosts`: (component, address, processes) of the whole job, in order of ranks."""
 
     cluster: str
     attempt: AttemptId
     first_rank: int
-    hosts: tuple[tuple[int, str], ...]
+    hosts: tuple[tuple[int, str, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,7 +111,7 @@ class Play:
 
     def release(self, koalad: Koalad, tag: str = TAG, number: int = 2) -> None:
         report = self.until(koalad, messages.Report, tag, phase="at_barrier")
-        hosts = [[0, address] for _, address, count in report.nodes for _ in range(count)]
+        hosts = [[0, address, count] for _, address, count in report.nodes]
         koalad.say(messages.Release(number, tag, 0, hosts))
 
     def cancel(self, koalad: Koalad, tag: str = TAG, number: int = 3) -> None:

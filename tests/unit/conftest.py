@@ -246,7 +246,7 @@ class Relay:
     def release(self, attempt: Attempt, first_rank: int = 0, hosts: list[list[Any]] | None = None) -> None:
         """Wait until it is at its barrier, and let it out, by itself or with others' hosts."""
         report = self.report(attempt, "at_barrier")
-        own = [[0, address] for _, address, processes in report["nodes"] for _ in range(processes)]
+        own = [[0, address, processes] for _, address, processes in report["nodes"]]
         self.send(attempt.tag, Release(1, attempt.tag, first_rank, hosts if hosts is not None else own))
 
     def stop(self, attempt: Attempt, force: bool = False) -> None:

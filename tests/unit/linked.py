@@ -176,7 +176,8 @@ class Haven:
         return self.reported(command.attempt, "at_barrier")
 
     def release(self, attempt: AttemptId) -> int:
-        return self.send(ReleaseComponent(cluster=self.name, attempt=attempt, first_rank=0, hosts=((0, "127.0.0.1"),)))
+        hosts = ((0, "127.0.0.1", 1),)
+        return self.send(ReleaseComponent(cluster=self.name, attempt=attempt, first_rank=0, hosts=hosts))
 
     def run(self, command: SubmitComponent) -> ComponentReported:
         """From submit to end."""

@@ -56,7 +56,7 @@ def submit_of(attempt: AttemptId = ATTEMPT) -> SubmitComponent:
 
 
 def release_of(attempt: AttemptId = ATTEMPT) -> ReleaseComponent:
-    return ReleaseComponent(cluster="vu", attempt=attempt, first_rank=0, hosts=((0, "10.0.0.1"),))
+    return ReleaseComponent(cluster="vu", attempt=attempt, first_rank=0, hosts=((0, "10.0.0.1", 1),))
 
 
 def cancel_of(attempt: AttemptId = ATTEMPT) -> CancelComponent:

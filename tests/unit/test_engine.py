@@ -57,7 +57,7 @@ def test_an_unordered_job_goes_to_the_emptiest_clusters_and_starts_only_when_all
     play.come(third)
     released = [command for command in play.pending if isinstance(command, ReleaseComponent)]
     assert [command.first_rank for command in released] == [0, 4, 8]
-    assert len(released[0].hosts) == 12
+    assert [processes for _, _, processes in released[0].hosts] == [4, 4, 4]
     assert play.job(job).state is JobState.RUNNING
 
 

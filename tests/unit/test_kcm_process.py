@@ -93,7 +93,7 @@ def test_a_job_from_submit_to_forget(connect: Callable[[], Any]) -> None:
     assert isinstance(koalad.submit(TAGS[0], "echo rank $KOALA_RANK; echo oops >&2", processors=2), Submitted)
     barrier = koalad.report(TAGS[0], "at_barrier")
     address = barrier.nodes[0][1]
-    assert isinstance(koalad.answer(Release, TAGS[0], 0, [[0, address], [0, address]]), Done)
+    assert isinstance(koalad.answer(Release, TAGS[0], 0, [[0, address, 2]]), Done)
     ended = koalad.report(TAGS[0], "ended")
     assert (ended.ending, ended.exit_status) == ("exited", 0)
     assert None not in (ended.released_at, ended.started_at, ended.ended_at)
@@ -350,4 +350,4 @@ def test_another_protocol_is_refused(connect: Callable[[], Any]) -> None:
 
 
 def release(koalad: Any, tag: str) -> None:
-    assert isinstance(koalad.answer(Release, tag, 0, [[0, "127.0.0.1"]]), Done)
+    assert isinstance(koalad.answer(Release, tag, 0, [[0, "127.0.0.1", 1]]), Done)

@@ -62,7 +62,7 @@ class TestWrapper:
 
     def test_release_is_answered_when_the_wrapper_says_that_it_has_it(self) -> None:
         kcm = running_machine()
-        release = Release(5, TAG, 0, [[0, "10.0.0.1"]])
+        release = Release(5, TAG, 0, [[0, "10.0.0.1", 1]])
         actions = kcm.handle(T0, release)
         assert (told(actions), said(actions)) == ([release], [])
         kcm.handle(T0, do.WrapperLeft(TAG))
@@ -73,7 +73,7 @@ class TestWrapper:
 
     def test_release_that_came_before_the_barrier_is_told_again_at_it(self) -> None:
         kcm = queued_machine()
-        release = Release(5, TAG, 0, [[0, "10.0.0.1"]])
+        release = Release(5, TAG, 0, [[0, "10.0.0.1", 1]])
         assert told(kcm.handle(T0, release)) == []
         assert release in told(kcm.handle(T0, do.WrapperEntered(TAG, T0)))
         assert told(kcm.handle(T0, do.WrapperSaid(TAG, report("started")))) == []

@@ -17,7 +17,7 @@ SAY = 'echo "$KOALA_RANK/$KOALA_SIZE $KOALA_LOCAL_RANK $KOALA_JOB_ID.$KOALA_COMP
 def test_a_component_passes_all_phases_and_every_process_finds_its_place(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt(SAY, processors=3, arguments=["a b", "$HOME", ""])
     attempt.start()
-    relay.release(attempt, first_rank=4, hosts=[[0, "10.0.0.1"]] * 4 + [[1, "10.0.0.2"]] * 3)
+    relay.release(attempt, first_rank=4, hosts=[[0, "10.0.0.1", 4], [1, "10.0.0.2", 3]])
     ended = relay.report(attempt, "ended")
     assert attempt.wait() == 0
     assert [attempt.output(rank) for rank in (4, 5, 6)] == [f"{4 + i}/7 {i} 7.0 of 1 a b $HOME \n" for i in range(3)]

@@ -39,7 +39,7 @@ happenings = st.one_of(
     st.just(e.Signalled()),
     st.just(e.RelayEntered()),
     st.builds(e.RelayLost, st.integers(0, 10**6)),
-    st.just(e.ReleaseHeard(0, [[0, "a"], [0, "b"]])),
+    st.just(e.ReleaseHeard(0, [[0, "a", 1], [0, "b", 1]])),
     st.builds(e.StopHeard, st.booleans()),
     st.just(e.SharedReached()),
     st.just(e.RecordWritten()),
@@ -50,7 +50,7 @@ LIVED: list[list[Any]] = [  # how far it may have come before things go wrong
     [],
     [e.RelayEntered(), e.EnvironmentCaptured(), *(e.NodeReady(node, "10.0.0.1") for node in NODES)],
 ]
-LIVED.append([*LIVED[1], e.ReleaseHeard(0, [[0, "a"], [0, "b"]]), *(e.NodeStarted(node, 5) for node in NODES)])
+LIVED.append([*LIVED[1], e.ReleaseHeard(0, [[0, "a", 1], [0, "b", 1]]), *(e.NodeStarted(node, 5) for node in NODES)])
 histories = st.builds(
     lambda lived, rest: [(0, event) for event in lived] + rest,
     st.sampled_from(LIVED),
@@ -183,7 +183,7 @@ def ready() -> World:
 
 def released() -> World:
     world = ready()
-    world.handle(e.ReleaseHeard(0, [[0, "10.0.0.1"]] * 4))
+    world.handle(e.ReleaseHeard(0, [[0, "10.0.0.1", 4]]))
     for node in NODES:
         world.handle(e.NodeStarted(node, world.now))
     return world

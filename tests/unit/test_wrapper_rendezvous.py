@@ -30,7 +30,7 @@ def test_between_two_components_through_the_relay(world: Any) -> None:
     )
     attempts = [world.attempt(program, number=str(n), component=n, components=2) for n in (0, 1)]
     relay.connect_keys(*attempts)
-    hosts = [[0, "a"], [0, "a"], [1, "b"], [1, "b"]]
+    hosts = [[0, "a", 2], [1, "b", 2]]
     for attempt in attempts:
         attempt.start()
     for component, attempt in enumerate(attempts):

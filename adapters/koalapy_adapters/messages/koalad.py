@@ -84,7 +84,7 @@ class Submit(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Let the attempt out of its barrier. `hosts`: [component, address] of every rank of the whole job, in order."""
+    """Let the attempt out of its barrier. `hosts`: [component, address, processes] of the whole job, by rank."""
 
     id: int
     tag: str

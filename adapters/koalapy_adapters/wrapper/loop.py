@@ -230,7 +230,8 @@ class Loop:
         except OSError as error:
             self.handle(events.PreparationFailed(reasons.no_room("the hosts file", error)))
             return
-        self.nodes.broadcast({"do": "release", "first_rank": command.first_rank, "size": len(command.hosts)})
+        size = sum(processes for _, _, processes in command.hosts)
+        self.nodes.broadcast({"do": "release", "first_rank": command.first_rank, "size": size})
 
     def _stop_nodes(self, command: events.StopNodes) -> None:
         self.end_capture()

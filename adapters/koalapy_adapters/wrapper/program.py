@@ -1,7 +1,7 @@
 """The component's program as component.json has it, and the environment that it finds its place in the grid by."""
 
 import os
-from typing import Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 from koalapy_adapters import layout
 from koalapy_adapters.files import DISK, Files
@@ -88,11 +88,15 @@ def write_broken(directory: str, component: Json, error: Exception) -> None:
         pass  # the batch system's word has to do
 
 
-def write_hosts(attempt: Attempt, hosts: List[List[object]]) -> None:
-    """KOALA_HOSTS. Not synced: the program starts when it is there, and a node that crashes takes the program along."""
+def write_hosts(attempt: Attempt, hosts: List[List[Any]]) -> None:
+    """KOALA_HOSTS, a line for every rank.
+
+    Not synced: the program starts when it is there, and a node that crashes takes the program along.
+    """
     path = layout.inside(attempt.directory, "hosts")
     with open(path + ".new", "w") as file:
-        file.writelines("%s %s\n" % (component, address) for component, address in hosts)
+        for component, address, processes in hosts:
+            file.write("%s %s\n" % (component, address) * processes)
     os.rename(path + ".new", path)
 
 
