@@ -7,12 +7,19 @@ from koalapy.model.events import CancelRequested, HoldRequested
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import MINUTE, SECOND
 from koalapy.simulation.dice import between
-from koalapy.simulation.requests import draw_request
+from koalapy.simulation.requests import Habits, draw_request
 from koalapy.simulation.world import World
 
 Act = Callable[[World, Random], None]
 
 OTHER_STORE = InstanceId("0ther")
+USERS = (
+    Habits(),
+    Habits(),
+    Habits(long=0.8),
+    Habits(optional=0.8),
+    Habits(long=0.5, deaf=0.8, exit_status=0.3),
+)
 _KEYS = ("", "", "", "", "a", "b", "c")
 
 

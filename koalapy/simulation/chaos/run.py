@@ -10,6 +10,7 @@ from pathlib import Path
 
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.simulation.chaos.disk import Disk
+from koalapy.simulation.chaos.doings import USERS
 from koalapy.simulation.chaos.moves import make, moves_of
 from koalapy.simulation.chaos.plan import EVENTS, Move, format_only
 from koalapy.simulation.chaos.promises.watch import Watch
@@ -68,12 +69,12 @@ def run(
     """One course, to its rest or to the first violation.
 
     `moves`: other ones than the seed's; `only`: the numbers of those that are made. `until`: so many events in all, and
-    no calm; `patience`: events within which calm must bring rest. `habits`: users that are not the usual ones.
+    no calm; `patience`: events within which calm must bring rest. `habits`: users that are not the seed's.
     """
     moves = moves_of(seed, events) if moves is None else moves
     chosen = moves if only is None else [moves[number] for number in only]
     with _world(seed) as world:
-        world.habits = habits or world.habits
+        world.habits = habits or stream(seed, "chaos/habits").choice(USERS)
         return _Course(world, seed, events, chosen, until, patience).run()
 
 
