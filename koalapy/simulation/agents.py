@@ -77,8 +77,7 @@ class SimAgent:
 
     def lose_wrapper(self) -> None:
         """End of file where the wrapper's commands came from."""
-        if self.node.reachable:
-            self.stop(self._grace)
+        self.stop(self._grace)
 
     def kill(self) -> None:
         """With all that it started: SIGKILL by the batch system, or the node's power."""

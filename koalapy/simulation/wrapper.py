@@ -280,9 +280,10 @@ class SimWrapper(Process):
         if self.guest is not None:
             self.guest.close()
         self.exit_status = 137 if self.exit_status is None else self.exit_status
-        if self.node.reachable:
-            for agent in self.agents.values():
+        for agent in self.agents.values():
+            if agent.node is self.node or (agent.node.reachable and self.node.reachable):
                 self.agenda.after(_LINE, agent.lose_wrapper)
+        if self.node.reachable:
             self.around.batch.exited(self.job, self, self.exit_status)
 
 
