@@ -1,6 +1,5 @@
 """For every test: no deadline by the clock; a PostgreSQL server of the run; what is said at the end of the run."""
 
-import importlib.util
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import postgresql
 import pytest
 
 hypothesis.settings.register_profile("koalapy", deadline=None)  # how long an example takes is the machine's affair
@@ -19,8 +19,8 @@ _LEFT_OUT: list[str] = []
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[Any]:
-    """See tests/postgresql.py. Where there can be none the test is skipped; under CI=true it fails."""
-    with _load(Path(__file__).with_name("postgresql.py")).server(_leave_out) as server:
+    """See tests/support/postgresql.py. Where there can be none the test is skipped; under CI=true it fails."""
+    with postgresql.server(_leave_out) as server:
         yield server
 
 
@@ -38,16 +38,6 @@ def _leave_out(why: str) -> None:
     if why not in _LEFT_OUT:
         _LEFT_OUT.append(why)
     pytest.skip(why)
-
-
-def _load(path: Path) -> Any:
-    """A module that lies beside this file: tests are no package."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

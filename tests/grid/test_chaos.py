@@ -3,30 +3,12 @@
 By default only the rows that tell most in the shortest time; `tests/run --all` performs all.
 """
 
-import importlib
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from _faults import perform, programs, table
 
 from koalapy.testgrid import Running, faults
-
-
-def _load(path: Path) -> None:
-    """A package that lies in none."""
-    spec = importlib.util.spec_from_file_location(path.name, path / "__init__.py")
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[path.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[path.name])
-
-
-_load(Path(__file__).parents[1] / "bench" / "_faults")
-perform = importlib.import_module("_faults.perform")
-table = importlib.import_module("_faults.table")
-programs = importlib.import_module("_faults.programs")
 
 PARAMETERS = [pytest.param(row, id=row.name, marks=[] if row.quick else pytest.mark.slow) for row in table.ROWS]
 

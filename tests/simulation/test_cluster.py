@@ -1,10 +1,8 @@
 """One simulated cluster, whose KCM and wrappers are the real ones' minds, played koalad's messages by hand."""
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
+import cluster_play
 import pytest
 from koalapy_adapters import messages
 
@@ -12,18 +10,6 @@ from koalapy.model.errors import TransientError
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.simulation.program import Behaviour
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-cluster_play = _load("cluster_play")
 Play, TAG = cluster_play.Play, cluster_play.TAG
 
 

@@ -1,15 +1,14 @@
 """Connections of every kind over real processes: what travels, how they end, and each way to fail."""
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import signal
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+import connection_ends as ends
 import pytest
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.command import CommandConnection
@@ -19,18 +18,6 @@ from koalapy_adapters.connections.pipe import PipeChannel
 from koalapy_adapters.connections.protocol import Connection, LineSplitter
 from koalapy_adapters.errors import SiteError, TransientError
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-ends = _load("connection_ends")
 ECHO = ends.ECHO
 STARTED = ends.STARTED
 error_of = ends.error_of

@@ -1,12 +1,10 @@
 """The engine as one machine: jobs in, commands out, in their order, told by a hand what happens on the clusters."""
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+import engine_play as played
 import pytest
 
 from koalapy.model.cluster import ClusterSettings
@@ -22,18 +20,6 @@ from koalapy.model.request import WhenBusy
 from koalapy.model.states import JobState
 from koalapy.model.units import Duration
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-played = _load("engine_play")
 Play = played.Play
 component = played.component
 make = played.make

@@ -1,11 +1,9 @@
 """The engine when attempts end: what is counted, what is final, and what is left behind."""
 
-import importlib.util
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+import engine_play as played
 import pytest
 
 from koalapy.model.commands import (
@@ -25,18 +23,6 @@ from koalapy.model.events import (
 from koalapy.model.request import RetryOn
 from koalapy.model.states import ComponentState, JobState
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-played = _load("engine_play")
 BUSY_QUEUE = played.BUSY_QUEUE
 Play = played.Play
 component = played.component

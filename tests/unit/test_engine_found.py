@@ -1,10 +1,8 @@
 """What the engine of a new koalad writes into the stories of jobs that it finds again."""
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
+import engine_play as playing
 import pytest
 
 from koalapy.engine import Engine
@@ -15,19 +13,6 @@ from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-playing = _load("engine_play")
 component = playing.component
 
 

@@ -4,32 +4,17 @@ A walk is a list of numbers: the first makes the grid, each other one is the dic
 can be shrunk by leaving steps out. `KOALA_WALKS=10000 pytest tests/unit/test_engine_random.py` walks farther.
 """
 
-import importlib.util
 import os
-import sys
-from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-
-def _load(name: str) -> None:
-    """A package beside this file, which lies in none."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name) / "__init__.py")
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[name])
-
-
-_load("random_world")
-walk = importlib.import_module("random_world.walk").walk
+from random_world.walk import walk
 
 DICE = st.integers(0, 1 << 20)
 WALKS = int(os.environ.get("KOALA_WALKS", "300"))
 
 
 @given(seed=DICE, steps=st.lists(DICE, min_size=10, max_size=200))
-@settings(max_examples=WALKS, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=WALKS, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 def test_a_random_walk_keeps_all_promises(seed: int, steps: list[int]) -> None:
     walk(seed, steps)

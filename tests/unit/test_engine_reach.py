@@ -1,11 +1,9 @@
 """The engine where clusters are out of reach: what it takes for unknown, for lost and for a debt."""
 
-import importlib.util
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+import engine_play as played
 import pytest
 
 from koalapy.engine import Engine
@@ -24,18 +22,6 @@ from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-played = _load("engine_play")
 INSTANCE = played.INSTANCE
 BUSY_QUEUE = played.BUSY_QUEUE
 Play = played.Play

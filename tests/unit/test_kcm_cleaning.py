@@ -1,27 +1,13 @@
 """The KCM's decisions on tags that koalad does not know: told when asked, and ended only when asked."""
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
+import kcm_talk as talk
 from koalapy_adapters.batch.protocol import ENDED, JobStatus
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.attempts import failure
 from koalapy_adapters.messages import Cancel, Clean, Done, Examine, Gone, Refused, Stop, Tags
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-talk = _load("kcm_talk")
 deeds, measured, said, told = talk.deeds, talk.measured, talk.said, talk.told
 T0, SECOND = talk.T0, talk.SECOND
 OTHER = "kzzzzz000000001"  # of another store

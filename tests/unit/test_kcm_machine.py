@@ -1,10 +1,8 @@
 """The KCM's decisions on Submit and Cancel: an event in, actions out, and time as an argument."""
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
+import kcm_talk as talk
 import pytest
 from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, QUEUED, RUNNING
 from koalapy_adapters.kcm import actions as do
@@ -19,18 +17,6 @@ from koalapy_adapters.messages import (
     Submitted,
 )
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-talk = _load("kcm_talk")
 machine = talk.machine
 submit = talk.submit
 said = talk.said

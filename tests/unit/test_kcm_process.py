@@ -1,14 +1,13 @@
 """The KCM as a process behind pipes, over the embedded queue: real jobs, real wrappers, real files."""
 
 import hashlib
-import importlib.util
 import json
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import kcm_connection as far
 import pytest
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.frames import Chunk, Control
@@ -39,18 +38,6 @@ from koalapy_adapters.messages import (
     Welcome,
 )
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-far = _load("kcm_connection")
 INSTANCE = far.INSTANCE
 TAGS = far.TAGS
 Koalad = far.Koalad

@@ -1,10 +1,6 @@
 """What the KCM makes of wrappers, of the batch system's lists and of time: an event in, actions out."""
 
-import importlib.util
-import sys
-from pathlib import Path
-from typing import Any
-
+import kcm_talk as talk
 from koalapy_adapters.batch.protocol import ENDED, LOST, QUEUED, RUNNING
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.messages import (
@@ -23,18 +19,6 @@ from koalapy_adapters.messages import (
     Watch,
 )
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-talk = _load("kcm_talk")
 machine = talk.machine
 submit = talk.submit
 said = talk.said

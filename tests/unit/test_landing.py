@@ -1,7 +1,6 @@
 """The landing: how the pushed file is stored and started, under whatever login shell and Python there is."""
 
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -9,8 +8,8 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import connection_ends as ends
 import pytest
 from koalapy_adapters.connections import bootstrap, landing
 from koalapy_adapters.connections.bootstrap import Target
@@ -20,18 +19,6 @@ from koalapy_adapters.connections.pack import Packed, pack
 from koalapy_adapters.connections.shell import quote_path, through_login_shell
 from koalapy_adapters.errors import SiteError, TransientError
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-ends = _load("connection_ends")
 ECHO = ends.ECHO
 STARTED = ends.STARTED
 error_of = ends.error_of

@@ -1,14 +1,13 @@
 """The link to a real KCM over the embedded queue: commands, confirmations, and every way to lose each other."""
 
-import importlib.util
 import itertools
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import linked
 import pytest
 from koalapy_adapters.errors import SiteError as SiteFault
 from koalapy_adapters.errors import TransientError as Passing
@@ -28,18 +27,6 @@ from koalapy.model.events import (
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import MINUTE, SECOND, Duration
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-linked = _load("linked")
 Haven = linked.Haven
 wait_until = linked.wait_until
 

@@ -1,13 +1,12 @@
 """Files over a real link: staged in before a submit, collected after the end."""
 
-import importlib.util
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import linked
 import pytest
 
 from koalapy.model.commands import CancelComponent, CollectOutput
@@ -17,18 +16,6 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.runtime.collect import Collector
 from koalapy.runtime.staging import files_of, place_of
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-linked = _load("linked")
 wait_until = linked.wait_until
 
 

@@ -1,33 +1,20 @@
 """SSH against a real sshd: host keys, logins, and each way to fail."""
 
 import getpass
-import importlib.util
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import connection_ends as ends
 import pytest
 from koalapy_adapters.connections import ssh
 from koalapy_adapters.connections.ssh import SshConnection
 from koalapy_adapters.errors import SiteError, TransientError
 
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-ends = _load("connection_ends")
 ECHO = ends.ECHO
 STARTED = ends.STARTED
 error_of = ends.error_of

@@ -1,31 +1,14 @@
 """A real koalad over three embedded clusters in a directory of its own, and `koala` as a real process."""
 
-import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import live
 import pytest
 
-
-def _load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-live = _load(Path(__file__).parents[2] / "live.py")
 Document = dict[str, Any]
-
-
-@pytest.fixture(scope="session")
-def live_module() -> Any:
-    """tests/live.py, for grids that are made otherwise than below."""
-    return live
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import live
 import pytest
 
 from koalapy.daemon import wait_for_end
@@ -15,7 +16,7 @@ PATIENCE_S = 60
 
 
 class Neighbours:
-    def __init__(self, live: Any, place: Path) -> None:
+    def __init__(self, place: Path) -> None:
         (place / "clusters").mkdir()
         clusters = live.embedded(place / "clusters")
         self.one, self.two = (live.Koala(place / name, clusters) for name in ("one", "two"))
@@ -26,8 +27,8 @@ class Neighbours:
 
 
 @pytest.fixture
-def neighbours(live_module: Any, place: Path) -> Iterator[Neighbours]:
-    made = Neighbours(live_module, place)
+def neighbours(place: Path) -> Iterator[Neighbours]:
+    made = Neighbours(place)
     yield made
     made.stop()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import live
 import pytest
 
 from koalapy.daemon import wait_for_end
@@ -179,13 +180,11 @@ def test_a_job_whose_cluster_is_out_of_reach_waits(fresh: Any, shell: Callable[.
     assert b.said == "started\nended\n"
 
 
-def test_a_koalad_that_another_replaced_leaves_the_cluster_to_it(
-    live_module: Any, place: Path, shell: Callable[..., Document]
-) -> None:
+def test_a_koalad_that_another_replaced_leaves_the_cluster_to_it(place: Path, shell: Callable[..., Document]) -> None:
     """Somebody started a second koalad over a copy of the store."""
     (place / "clusters").mkdir()
-    clusters = live_module.embedded(place / "clusters")
-    one, two = (live_module.Koala(place / name, clusters) for name in ("one", "two"))
+    clusters = live.embedded(place / "clusters")
+    one, two = (live.Koala(place / name, clusters) for name in ("one", "two"))
     try:
         one("up")
         one.known()

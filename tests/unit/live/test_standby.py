@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import live
 import pytest
 from sqlalchemy import make_url
 
@@ -23,7 +24,7 @@ GUARD = (
 class Pair:
     """One grid, two hosts: each its own state directory, both the clusters' shared directories and the store."""
 
-    def __init__(self, live: Any, place: Path, store: str) -> None:
+    def __init__(self, place: Path, store: str) -> None:
         (place / "clusters").mkdir()
         clusters = live.embedded(place / "clusters")
         self.one, self.two = (live.Koala(place / name, clusters, store=store) for name in ("one", "two"))
@@ -39,8 +40,8 @@ class Pair:
 
 
 @pytest.fixture
-def pair(live_module: Any, place: Path, database: str) -> Iterator[Pair]:
-    made = Pair(live_module, place, database)
+def pair(place: Path, database: str) -> Iterator[Pair]:
+    made = Pair(place, database)
     yield made
     made.stop()
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import live
+
 from koalapy.store import schema
 
 Document = dict[str, Any]
@@ -21,9 +23,9 @@ def change(file: Path, script: str) -> None:
     connection.close()
 
 
-def test_a_second_koalad_on_one_file_is_refused(live_module: Any, place: Path, shell: Callable[..., Document]) -> None:
+def test_a_second_koalad_on_one_file_is_refused(place: Path, shell: Callable[..., Document]) -> None:
     store = f"sqlite:///{place}/shared/grid.sqlite"
-    one, two = (live_module.Koala(place / name, store=store) for name in ("one", "two"))
+    one, two = (live.Koala(place / name, store=store) for name in ("one", "two"))
     try:
         assert one("up").status == 0
         pid = one("status", "--json").document["pid"]

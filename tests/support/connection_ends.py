@@ -1,32 +1,19 @@
 """The two ends of a connection under test: a program that is pushed and echoes, and what starts it."""
 
 import contextlib
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sshd as server
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.bootstrap import Target
 from koalapy_adapters.connections.pack import pack
 from koalapy_adapters.connections.protocol import Channel, Connection
 from koalapy_adapters.connections.ssh import SshConnection
 from koalapy_adapters.errors import BatchError
-
-
-def _load(name: str) -> Any:
-    """A module beside this file, which lies in no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-server = _load("sshd")
 
 # Says how it was started, then gives back what it gets, and reports on standard error at the end.
 ECHO = pack(
