@@ -7,8 +7,9 @@ from pathlib import Path
 from docker.errors import APIError, ImageNotFound
 from docker.models.containers import Container
 
-from koalapy.testgrid import compose, layout, networks, ready, repair, state
+from koalapy.testgrid import compose, layout, networks, ready, remains, repair, state
 from koalapy.testgrid.containers import Containers, addresses_of
+from koalapy.testgrid.errors import ContainersError
 from koalapy.testgrid.running import Running
 
 READY_TIMEOUT_S = 120.0
@@ -50,12 +51,20 @@ def up(say: Say = lambda _: None, timeout_s: float = READY_TIMEOUT_S) -> Running
 
 
 def down(images: bool = False) -> None:
-    """Removes containers, networks and volumes, and with `images` our images. Nothing to remove is no error."""
+    """Removes containers, networks and volumes, and with `images` our images. Nothing to remove is no error.
+
+    Raises ContainersError after all the rest is gone, if the engine does not let go of a network.
+    """
     containers = Containers()
     with state.reserved("up"):
         _unpause(containers)
-        compose.down(_environment(containers))
+        try:
+            compose.down(_environment(containers))
+        except ContainersError:
+            if not remains.only_networks(containers.client):
+                raise
         state.forget()
+        remains.remove(containers.client)
         if images:
             _remove_images(containers, keep=None)
 
