@@ -68,8 +68,11 @@ def chaos(
         with interruptible(), tally.shown():
             proof = _search(range(seed, seed + seeds), events, chosen, tries, tally)
     except KeyboardInterrupt:
-        output.say(f"koala: interrupted after {tally.done} of {seeds} seeds, none of which broke a promise.")
-        output.say(f"`--seed {seed + tally.done}` goes on from there.")
+        if tally.broken:
+            output.say(f"koala: interrupted, while fewer moves were sought. {tally.broken}")
+        else:
+            output.say(f"koala: interrupted after {tally.done} of {seeds} seeds, none of which broke a promise.")
+            output.say(f"`--seed {seed + tally.done}` goes on from there.")
         raise typer.Exit(130) from None
     if as_json:
         output.print_json(_document(seed, seeds, events, tally, time.monotonic() - begun, proof))
@@ -101,6 +104,7 @@ class _Tally:
         self._seeds = seeds
         self.done = self.happened = self.jobs = self.programs = 0
         self.digest = ""  # of the last course
+        self.broken = ""  # what the last course broke
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._status: Any = None
 
@@ -123,6 +127,7 @@ class _Tally:
         self.jobs += result.jobs
         self.programs += result.programs
         self.digest = result.digest
+        self.broken = f"Seed {result.seed} broke a promise: {result.violation}" if result.violation else ""
         self.done += result.violation is None
         words = "broke a promise" if result.violation else "ok"
         self.say(

@@ -224,7 +224,7 @@ class SimWrapper(Process):
     def _say_report(self, command: events.SayReport) -> None:
         assert self.guest is not None
         came = command.report.at_barrier_at
-        if command.report.phase == AT_BARRIER and came is not None:
+        if command.report.phase == AT_BARRIER and came is not None and not command.report.ending:
             left = came + self._barrier_timeout - self.clock()
             self.around.witness.came(self.tag, self.name, Instant(self.agenda.now + left))
         self.guest.send(messages.Say(messages.to_json(command.report)))
