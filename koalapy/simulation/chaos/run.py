@@ -22,6 +22,7 @@ from koalapy.simulation.world import INSTANCE, World
 
 SQLITE_ONE_IN = 20
 CALM_EVENTS, CALM_TIME = 60_000, 6 * HOUR  # within which all must come to rest
+CALM_RATIO = 8  # the same of a long course, times its events: as many more jobs wait at its end
 LOOK = 64  # events between two looks whether it has
 STILL = 2_000  # events at one instant: nothing but a busy loop has so many
 SLACK = 500  # events beyond those of the first violation, in which a shorter list of moves may show it
@@ -62,7 +63,7 @@ def run(
     events: int = EVENTS,
     only: Sequence[int] | None = None,
     until: int | None = None,
-    patience: int = CALM_EVENTS,
+    patience: int | None = None,
     moves: Sequence[Move] | None = None,
     habits: Habits | None = None,
 ) -> Result:
@@ -75,7 +76,7 @@ def run(
     chosen = moves if only is None else [moves[number] for number in only]
     with _world(seed) as world:
         world.habits = habits or stream(seed, "chaos/habits").choice(USERS)
-        return _Course(world, seed, events, chosen, until, patience).run()
+        return _Course(world, seed, events, chosen, until, patience or max(CALM_EVENTS, CALM_RATIO * events)).run()
 
 
 def prove(
