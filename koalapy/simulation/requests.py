@@ -7,7 +7,7 @@ from random import Random
 from koalapy.model.request import ComponentRequest, Request, RetryOn, WhenBusy
 from koalapy.model.units import SECOND, Duration
 from koalapy.simulation.dice import between
-from koalapy.simulation.errands import MISSING_FILE
+from koalapy.simulation.koalad.errands import MISSING_FILE
 from koalapy.simulation.program import EXECUTABLE, MISSING, Behaviour, arguments_of
 
 _RUNS = (Duration(SECOND), Duration(40 * SECOND))

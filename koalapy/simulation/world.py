@@ -13,9 +13,9 @@ from koalapy.policies.placement import PlacementPolicy, best_fit, cluster_minimi
 from koalapy.policies.queueing import QueueingPolicy, fcfs, fpfs
 from koalapy.scheduler.schedule import Policies
 from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.cluster import Plan, SimCluster
+from koalapy.simulation.cluster.cluster import Plan, SimCluster
 from koalapy.simulation.dice import stream
-from koalapy.simulation.koalad import Installation, SimKoalad
+from koalapy.simulation.koalad.host import Installation, SimKoalad
 from koalapy.simulation.ledger import Ledger
 from koalapy.simulation.requests import Habits
 from koalapy.store.contract import Store

@@ -12,8 +12,8 @@ from koalapy_adapters.layout import read_json, write_json, write_whole
 
 from koalapy.model.units import Instant
 from koalapy.simulation.agenda import Agenda
+from koalapy.simulation.cluster.files import Mount, SharedDirectory
 from koalapy.simulation.dice import stream
-from koalapy.simulation.files import Mount, SharedDirectory
 
 OTHERS = 7  # operations of a claim, and some
 

@@ -20,7 +20,7 @@ from koalapy.model.request import ComponentRequest, Request, RetryOn
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
-from koalapy.simulation.koalad import OWNER, Nobody
+from koalapy.simulation.koalad.host import OWNER, Nobody
 from koalapy.simulation.ledger import Entry
 from koalapy.simulation.processes import Fuse
 from koalapy.simulation.program import EXECUTABLE, MISSING, Behaviour, arguments_of

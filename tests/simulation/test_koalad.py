@@ -15,8 +15,8 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
-from koalapy.simulation.errands import MISSING_FILE
-from koalapy.simulation.koalad import Nobody
+from koalapy.simulation.koalad.errands import MISSING_FILE
+from koalapy.simulation.koalad.host import Nobody
 from koalapy.simulation.program import EXECUTABLE, Behaviour, arguments_of, behaviour_of
 from koalapy.simulation.world import World
 from koalapy.store.contract import Store

@@ -10,7 +10,7 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.simulation.dice import stream
-from koalapy.simulation.errands import MISSING_FILE
+from koalapy.simulation.koalad.errands import MISSING_FILE
 from koalapy.simulation.program import MISSING, behaviour_of
 from koalapy.simulation.requests import draw_request
 from koalapy.simulation.world import World

@@ -8,7 +8,7 @@ from koalapy_adapters.messages import from_json, to_json
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.cluster import Plan, SimCluster
+from koalapy.simulation.cluster.cluster import Plan, SimCluster
 from koalapy.simulation.ledger import Ledger
 from koalapy.simulation.network import Pipe
 from koalapy.simulation.program import Behaviour, arguments_of

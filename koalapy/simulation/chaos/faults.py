@@ -6,11 +6,11 @@ from random import Random
 from koalapy_adapters.batch.protocol import QUEUED, RUNNING
 
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration
-from koalapy.simulation.batch import Job
-from koalapy.simulation.cluster import SimCluster
+from koalapy.simulation.cluster.batch import Job
+from koalapy.simulation.cluster.cluster import SimCluster
+from koalapy.simulation.cluster.shell import REFUSALS
 from koalapy.simulation.dice import between
 from koalapy.simulation.network import Pipe
-from koalapy.simulation.shell import REFUSALS
 from koalapy.simulation.world import World
 
 Act = Callable[[World, Random], None]

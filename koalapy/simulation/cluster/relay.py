@@ -8,9 +8,9 @@ from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.relay import BEAT, KNOCK, SILENCE, admits, is_knock
 
 from koalapy.model.units import SECOND, Duration
+from koalapy.simulation.cluster.surroundings import Surroundings
 from koalapy.simulation.network import End, Json
 from koalapy.simulation.processes import Process
-from koalapy.simulation.surroundings import Surroundings
 
 _BEAT, _SILENCE, _KNOCK = (Duration(round(each * SECOND)) for each in (BEAT, SILENCE, KNOCK))
 _FIRST_PORT = 20_000

@@ -10,8 +10,8 @@ from koalapy_adapters.kcm.commands import failure_of
 from koalapy_adapters.kcm.directories import Directories, unusable
 from koalapy_adapters.messages import Done, Fetch, Fetched, Refused, Stat, Store
 
+from koalapy.simulation.cluster.surroundings import Surroundings
 from koalapy.simulation.processes import Process
-from koalapy.simulation.surroundings import Surroundings
 
 
 class Stage:

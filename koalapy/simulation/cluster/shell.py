@@ -9,12 +9,12 @@ from koalapy_adapters.errors import Result
 from koalapy_adapters.kcm.running import Handle, Ran
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
-from koalapy.simulation import dialect
 from koalapy.simulation.agenda import Agenda, Entry
-from koalapy.simulation.batch import BatchSystem, Job
+from koalapy.simulation.cluster import dialect
+from koalapy.simulation.cluster.batch import BatchSystem, Job
+from koalapy.simulation.cluster.nodes import Body
+from koalapy.simulation.cluster.witnesses import ClusterWitness, NoWitness
 from koalapy.simulation.dice import between
-from koalapy.simulation.nodes import Body
-from koalapy.simulation.witnesses import ClusterWitness, NoWitness
 
 UNREACHABLE = "transient batch_system_unreachable"
 REFUSALS = ("transient busy", "site submissions_closed", "request no_such_queue", "unreadable")

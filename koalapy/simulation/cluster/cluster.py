@@ -12,18 +12,18 @@ from koalapy.model.errors import SiteError, TransientError
 from koalapy.model.identity import Tag, attempt_of
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.batch import BatchSystem, Job
+from koalapy.simulation.cluster.batch import BatchSystem, Job
+from koalapy.simulation.cluster.files import SHARED, Mount, SharedDirectory
+from koalapy.simulation.cluster.kcm import SimKcm
+from koalapy.simulation.cluster.neighbours import Neighbours
+from koalapy.simulation.cluster.nodes import SimNode
+from koalapy.simulation.cluster.shell import Shell
+from koalapy.simulation.cluster.surroundings import Surroundings
+from koalapy.simulation.cluster.traits import traits_of
+from koalapy.simulation.cluster.wrapper import SimWrapper
 from koalapy.simulation.dice import stream
-from koalapy.simulation.files import SHARED, Mount, SharedDirectory
-from koalapy.simulation.kcm import SimKcm
 from koalapy.simulation.ledger import Ledger
-from koalapy.simulation.neighbours import Neighbours
 from koalapy.simulation.network import End
-from koalapy.simulation.nodes import SimNode
-from koalapy.simulation.shell import Shell
-from koalapy.simulation.surroundings import Surroundings
-from koalapy.simulation.traits import traits_of
-from koalapy.simulation.wrapper import SimWrapper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda, Entry
 from koalapy.simulation.dice import between
-from koalapy.simulation.errands import Answered, Staging
+from koalapy.simulation.koalad.errands import Answered, Staging
 from koalapy.simulation.network import End, Json, Pipe
 
 _CUT = Reason("cut", "transient", "The connection was lost.", "koalad connects again by itself.")

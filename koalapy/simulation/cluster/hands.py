@@ -13,9 +13,9 @@ from koalapy_adapters.kcm.hands import COMMANDS, FILES, SUBMITS
 from koalapy_adapters.kcm.running import Handle
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
+from koalapy.simulation.cluster.shell import Shell, SubmitCommand
+from koalapy.simulation.cluster.surroundings import Surroundings
 from koalapy.simulation.processes import Process
-from koalapy.simulation.shell import Shell, SubmitCommand
-from koalapy.simulation.surroundings import Surroundings
 
 _TIMEOUT = Duration(round(TIMEOUT * SECOND))
 _COMMANDS = (do.Look, do.CancelJob, do.CheckJobs, do.ListTags, do.Measure)

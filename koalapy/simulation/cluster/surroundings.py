@@ -6,14 +6,14 @@ from typing import Protocol
 
 from koalapy.model.units import MILLISECOND, Duration
 from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.batch import BatchSystem
+from koalapy.simulation.cluster.batch import BatchSystem
+from koalapy.simulation.cluster.files import SharedDirectory
+from koalapy.simulation.cluster.nodes import SimNode
+from koalapy.simulation.cluster.witnesses import ClusterWitness, NoWitness
 from koalapy.simulation.dice import between, stream
-from koalapy.simulation.files import SharedDirectory
 from koalapy.simulation.ledger import Ledger
 from koalapy.simulation.network import End
-from koalapy.simulation.nodes import SimNode
 from koalapy.simulation.processes import Fuse
-from koalapy.simulation.witnesses import ClusterWitness, NoWitness
 
 
 class Listener(Protocol):

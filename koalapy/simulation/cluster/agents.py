@@ -8,11 +8,11 @@ from koalapy_adapters.wrapper.agent import ORPHAN_GRACE
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.simulation.agenda import Entry
+from koalapy.simulation.cluster.files import Mount
+from koalapy.simulation.cluster.nodes import SimNode
+from koalapy.simulation.cluster.surroundings import Surroundings
 from koalapy.simulation.dice import between
-from koalapy.simulation.files import Mount
-from koalapy.simulation.nodes import SimNode
 from koalapy.simulation.program import Plan
-from koalapy.simulation.surroundings import Surroundings
 
 _TERM, _KILL = 15, 9
 

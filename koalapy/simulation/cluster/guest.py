@@ -7,11 +7,11 @@ from koalapy_adapters.wrapper import contact, events
 
 from koalapy.model.units import MILLISECOND, Duration
 from koalapy.simulation.agenda import Entry
+from koalapy.simulation.cluster.nodes import SimNode
+from koalapy.simulation.cluster.surroundings import Surroundings
 from koalapy.simulation.dice import between
 from koalapy.simulation.network import End, Json, Pipe
-from koalapy.simulation.nodes import SimNode
 from koalapy.simulation.processes import Process
-from koalapy.simulation.surroundings import Surroundings
 
 _LATENCY = Duration(MILLISECOND // 2), Duration(50 * MILLISECOND)
 

@@ -19,9 +19,9 @@ from koalapy_adapters.batch.protocol import (
 
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda
+from koalapy.simulation.cluster.nodes import Body, SimNode
+from koalapy.simulation.cluster.traits import Traits
 from koalapy.simulation.dice import between
-from koalapy.simulation.nodes import Body, SimNode
-from koalapy.simulation.traits import Traits
 
 Span = tuple[Duration, Duration]
 

@@ -14,17 +14,17 @@ from koalapy_adapters.kcm.loop import SILENCE
 from koalapy_adapters.kcm.machine import Machine
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
-from koalapy.simulation import dialect
 from koalapy.simulation.agenda import Entry
+from koalapy.simulation.cluster import dialect
+from koalapy.simulation.cluster.files import SHARED, Mount
+from koalapy.simulation.cluster.hands import SimHands
+from koalapy.simulation.cluster.relay import SimRelay
+from koalapy.simulation.cluster.shell import Shell
+from koalapy.simulation.cluster.stage import Stage
+from koalapy.simulation.cluster.surroundings import Surroundings
 from koalapy.simulation.dice import between
-from koalapy.simulation.files import SHARED, Mount
-from koalapy.simulation.hands import SimHands
 from koalapy.simulation.network import End, Json
 from koalapy.simulation.processes import Process
-from koalapy.simulation.relay import SimRelay
-from koalapy.simulation.shell import Shell
-from koalapy.simulation.stage import Stage
-from koalapy.simulation.surroundings import Surroundings
 
 _SILENCE = Duration(round(SILENCE * SECOND))
 _START = Duration(50 * MILLISECOND), Duration(2 * SECOND)  # for what Hello needs

@@ -17,8 +17,8 @@ from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda, Entry
+from koalapy.simulation.koalad.uplink import Uplink
 from koalapy.simulation.processes import Fuse, Process
-from koalapy.simulation.uplink import Uplink
 from koalapy.store.contract import Store
 
 _BATCH = 500  # deliveries; a larger flood is handled in several commits

@@ -4,9 +4,9 @@ from random import Random
 
 from koalapy.model.units import SECOND, Duration
 from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.batch import BatchSystem, Job
+from koalapy.simulation.cluster.batch import BatchSystem, Job
+from koalapy.simulation.cluster.nodes import SimNode
 from koalapy.simulation.dice import between
-from koalapy.simulation.nodes import SimNode
 
 _DURATION = Duration(5 * SECOND), Duration(120 * SECOND)
 

@@ -15,15 +15,15 @@ from koalapy_adapters.wrapper.program import Attempt, read_attempt
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Entry
-from koalapy.simulation.agents import SimAgent
-from koalapy.simulation.batch import Job
+from koalapy.simulation.cluster.agents import SimAgent
+from koalapy.simulation.cluster.batch import Job
+from koalapy.simulation.cluster.files import Mount
+from koalapy.simulation.cluster.guest import Guest
+from koalapy.simulation.cluster.nodes import SimNode
+from koalapy.simulation.cluster.surroundings import Surroundings
 from koalapy.simulation.dice import between
-from koalapy.simulation.files import Mount
-from koalapy.simulation.guest import Guest
-from koalapy.simulation.nodes import SimNode
 from koalapy.simulation.processes import Process
 from koalapy.simulation.program import plan_of
-from koalapy.simulation.surroundings import Surroundings
 
 _MICROSECONDS = 1_000_000
 _BOOT = Duration(20 * MILLISECOND), SECOND  # from the batch script to the wrapper's first step

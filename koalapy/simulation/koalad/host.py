@@ -18,10 +18,10 @@ from koalapy.model.units import Duration, Instant
 from koalapy.scheduler.schedule import Policies
 from koalapy.simulation.agenda import Agenda
 from koalapy.simulation.dice import stream
-from koalapy.simulation.errands import Collecting
-from koalapy.simulation.life import Life, Witness
+from koalapy.simulation.koalad.errands import Collecting
+from koalapy.simulation.koalad.life import Life, Witness
+from koalapy.simulation.koalad.uplink import Outside, Uplink
 from koalapy.simulation.processes import Fuse
-from koalapy.simulation.uplink import Outside, Uplink
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull
 
