@@ -4,7 +4,7 @@ from typing import Any
 
 import kcm_talk as talk
 import pytest
-from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, QUEUED, RUNNING
+from koalapy_adapters.batch.protocol import CANCELLED, ENDED, KILLED, LOST, QUEUED, RUNNING
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.attempts import failure
 from koalapy_adapters.messages import (
@@ -262,6 +262,31 @@ class TestCancel:
         assert (Gone(TAG, T0) in said(kcm.handle(T0, do.JobsChecked(["41"], {"41": cancelled})))) == over
         later = said(kcm.handle(T0 + 605 * SECOND, do.Looked(TAG, accounted=cancelled)))
         assert (Gone(TAG, T0 + 605 * SECOND) in later) == (not over)
+
+    @pytest.mark.parametrize(
+        ("nodes", "released", "wait"),
+        [(1, True, 0), (2, False, 0), (2, True, 67)],
+        ids=["one node", "several, not released", "several"],
+    )
+    def test_that_the_batch_job_ended_says_nothing_of_programs_on_its_other_nodes(
+        self, nodes: int, released: bool, wait: int
+    ) -> None:
+        """Its wrapper was killed: on a node that is cut off only the agent can end the program, after silence."""
+        kcm = running_machine()
+        said_last: dict[str, Any] = {"nodes": [[f"n{each}", "10.0.0.1", 2] for each in range(nodes)]}
+        if released:
+            said_last["released_at"] = T0
+        kcm.handle(T0, do.WrapperSaid(TAG, report("running" if released else "at_barrier", **said_last)))
+        kcm.handle(T0, do.WrapperLeft(TAG, True))
+        kcm.handle(T0, Cancel(9, TAG))
+        kcm.handle(T0, do.Revoked(TAG, False))
+        over = listed(ENDED)._replace(ending=KILLED)
+        first = said(kcm.handle(T0, do.Looked(TAG, accounted=over)))
+        assert (Gone(TAG, T0) in first) == (wait == 0)
+        before, after = T0 + (wait - 1) * SECOND, T0 + wait * SECOND
+        if wait:
+            assert Gone(TAG, before) not in said(kcm.handle(before, do.Looked(TAG, accounted=over)))
+            assert Gone(TAG, after) in said(kcm.handle(after, do.Looked(TAG, accounted=over)))
 
     def test_of_a_second_start_is_gone_only_when_the_first_surely_is(self) -> None:
         """The batch system started it again, perhaps for a node that was only cut off: the program may run there."""

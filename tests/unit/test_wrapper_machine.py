@@ -9,7 +9,7 @@ from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper.clock import SECOND
 from koalapy_adapters.wrapper.machine import Machine, Settings
-from koalapy_adapters.wrapper.silence import MARGIN, silence
+from koalapy_adapters.wrapper.silence import until_ended
 
 NODES = ["one", "two"]
 PHASES = ["started", "at_barrier", "released", "running", "ended"]
@@ -262,7 +262,7 @@ def test_a_node_that_is_cut_off_is_not_over_before_its_agent_has_ended_of_silenc
     world.handle(e.NodeLost("one", sure=False))
     world.handle(e.NodeEmptied("two"))
     assert world.of(e.StopNodes) == [e.StopNodes(SETTINGS.grace)]
-    over = at + silence(SETTINGS.orphan_timeout) + SETTINGS.grace + MARGIN
+    over = at + until_ended(SETTINGS.orphan_timeout, SETTINGS.grace)
     world.pass_time(over + SECOND)
     assert world.at(e.WriteRecord)[0] == over
     assert world.of(e.WriteRecord)[0].report.ending == "killed"

@@ -130,6 +130,14 @@ class Attempt:
         return self.over and self.report is not None and self.report.ending != RESTARTED
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether its program may run on nodes of which only the wrapper, on the first one, could tell the end."""
+        if self.report is None:
+            return True
+        released = self.report.released_at is not None or self.release is not None
+        return released and len(self.report.nodes) > 1
+
+    @property
     def missed(self) -> bool:
         """Whether koalad was told that it is missing, and nothing since."""
         return self.seen is not None and self.seen.state == MISSING

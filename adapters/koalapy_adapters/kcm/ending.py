@@ -3,7 +3,8 @@
 Gone is said when the queue lists no such job, and none that comes late could run the program: the revocation was won,
 the record is there, the batch system itself says that it ended, or there was no sign of it for as long as an orphan
 lives. Of a job that the batch system has lost or started twice, it does not know whether the start that won the claim
-has ended: that one's node may be cut off.
+has ended: that one's node may be cut off. Nor does it know of a job's other nodes when its first one has ended: where
+no wrapper said that all are empty, their agents have the time that they need to notice its silence.
 """
 
 from typing import Any, List, Optional
@@ -27,6 +28,7 @@ from koalapy_adapters.kcm.actions import (
 )
 from koalapy_adapters.kcm.attempts import Attempt, Core, Ending, Stage, failure
 from koalapy_adapters.messages import Cancel, Clean, Done, Gone, Refused, Stop
+from koalapy_adapters.wrapper.silence import until_ended
 
 _DECIDED = (CANCELLED, WALLTIME)  # endings of which the server does not need the node
 BUSY = SECOND // 50  # until the call that runs has ended
@@ -252,9 +254,12 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
     several = attempt.doubtful or not attempt.undoubted
     if end.revoked is None and (several or end.revoke_at is None):
         return False  # until the claim is known, a batch job that comes late could win it
-    if attempt.surely_over or (end.over and not attempt.restarted):
+    if attempt.surely_over:
         return True
     silent = now - attempt.sign_at
+    nowhere_else = not attempt.elsewhere or silent >= until_ended(core.limits.orphan_timeout, _grace(core, attempt))
+    if end.over and not attempt.restarted and nowhere_else:
+        return True
     return not attempt.connected and silent >= core.limits.orphan_timeout + core.limits.grace
 
 

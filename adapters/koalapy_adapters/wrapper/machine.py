@@ -12,7 +12,7 @@ from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper import reasons
 from koalapy_adapters.wrapper.clock import SECOND
-from koalapy_adapters.wrapper.silence import MARGIN, silence
+from koalapy_adapters.wrapper.silence import until_ended
 
 STARTED, AT_BARRIER, RELEASED, RUNNING, ENDED = "started", "at_barrier", "released", "running", "ended"
 
@@ -149,7 +149,7 @@ class Machine:
         self._nodes[event.node] = "over"
         if not event.sure and self._report.released_at is not None:
             self._nodes[event.node] = "cut off"
-            self._silent_until = now + silence(self._settings.orphan_timeout) + self._settings.grace + MARGIN
+            self._silent_until = now + until_ended(self._settings.orphan_timeout, self._settings.grace)
         if not began:
             return self._end(now, "failed", 0, reasons.agent_not_started(event.node))
         return self._end(now, "killed", self._settings.grace, reasons.agent_lost(event.node))

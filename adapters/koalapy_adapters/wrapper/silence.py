@@ -7,12 +7,17 @@ again; the agent ends its program after so much silence, and nobody takes it for
 from koalapy_adapters.wrapper.clock import SECOND
 
 _LONGEST = 60 * SECOND
-MARGIN = 5 * SECOND  # for the agent's own end
+_MARGIN = 5 * SECOND  # for the agent's own end
 
 
 def silence(orphan_timeout: int) -> int:
     """In microseconds, as all here."""
     return min(_LONGEST, orphan_timeout)
+
+
+def until_ended(orphan_timeout: int, grace: int) -> int:
+    """After the last word, until nothing of the program is left on any other node."""
+    return silence(orphan_timeout) + grace + _MARGIN
 
 
 def between_words(orphan_timeout: int) -> int:
