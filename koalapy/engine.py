@@ -10,7 +10,7 @@ from koalapy.broker.room import Room
 from koalapy.coallocation import barrier, claim, guard, running, stopping
 from koalapy.coallocation.recovery import Unheard
 from koalapy.coallocation.runlist import RunList
-from koalapy.coallocation.whereabouts import Whereabouts, ahead, doubtful
+from koalapy.coallocation.whereabouts import FirstContact, Whereabouts, ahead, doubtful
 from koalapy.information.kis import Information, View
 from koalapy.model.alarms import Alarms
 from koalapy.model.change import Snapshot
@@ -65,6 +65,7 @@ class Engine:
         self._room_of: tuple[int, Room] | None = None
         self._unheard = Unheard(snapshot.jobs)
         self._whereabouts = Whereabouts(each.name for each in settings.clusters)
+        self._first_contact = FirstContact((each.name for each in settings.clusters), snapshot.jobs)
         self._watched: dict[str, bool] = {}
         self._watched_for: object = None
         self._dirty = True
@@ -81,7 +82,7 @@ class Engine:
         self._ring(now)
         self._follow_up(now)
         self._dirty |= self._whereabouts.settle(self._records, now)
-        if self._dirty:
+        if self._dirty and not self._first_contact.awaited(now):
             self._dirty = False
             self._schedule(now)
         for identity in self._run_list.restless:
@@ -91,7 +92,8 @@ class Engine:
 
     def next_wakeup(self) -> Instant | None:
         """When time alone changes something; None: never."""
-        return self._alarms.next()
+        moments = (self._alarms.next(), self._first_contact.wakeup())
+        return min((moment for moment in moments if moment is not None), default=None)
 
     # ---- what the API asks; answers are of this instant, and nothing is changed
 
@@ -116,6 +118,11 @@ class Engine:
     def unheard(self) -> list[str]:
         """Clusters that have yet to say what became of doubtful jobs (see Counters); empty where there are none."""
         return self._whereabouts.unheard if doubtful(self._records) else []
+
+    @property
+    def first_contact(self) -> FirstContact:
+        """Whom the wait queue of before waits for."""
+        return self._first_contact
 
     @property
     def records(self) -> Records:
@@ -179,6 +186,7 @@ class Engine:
     # ---- events from clusters
 
     def _on_restored(self, now: Instant, event: StoreRestored) -> bool:
+        self._first_contact.told()
         self._records.count(ahead(self._records.counters))
         for job in doubtful(self._records):
             self._records.note(now, job.id, "store_restored")
@@ -188,6 +196,7 @@ class Engine:
         """Of a cluster that is connected: its KCM can do more by now; what it has said before still holds."""
         again = self._information.is_connected(event.cluster)
         self._information.connected(event.cluster, event.version)
+        self._first_contact.met(event.cluster)
         if event.recalled is not None:
             self._whereabouts.hear(event.cluster, event.recalled)
         self._rouse(event.cluster)
@@ -199,6 +208,7 @@ class Engine:
 
     def _on_lost(self, now: Instant, event: ClusterLost) -> bool:
         self._information.lost(event.cluster, event.reason)
+        self._first_contact.met(event.cluster)
         self._rouse(event.cluster)
         running.out_of_reach(self._records, now, event.cluster)
         return True

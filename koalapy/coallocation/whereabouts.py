@@ -14,12 +14,14 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Counters, Job
 from koalapy.model.records import Records
 from koalapy.model.states import ComponentState, JobState
-from koalapy.model.units import Instant
+from koalapy.model.units import SECOND, Duration, Instant
 
 UNTIL_HEARD = Instant(4_102_444_800_000_000)  # the year 2100: no measure of time, but of what is to be known first
 JOBS_AHEAD = (
     100_000  # ids that one koalad may have given out since its backup: far more than a day's, and of 16 million
 )
+
+LONGEST_LOGIN = Duration(90 * SECOND)
 
 _SHOWS_RELEASE = ("released", "running")
 
@@ -27,6 +29,40 @@ _SHOWS_RELEASE = ("released", "running")
 def ahead(counters: Counters) -> Counters:
     """After a backup was restored: ids that may be in use already are left out, and jobs of before are in doubt."""
     return replace(counters, next_job=counters.next_job + JOBS_AHEAD, doubtful_below=counters.next_job)
+
+
+class FirstContact:
+    """After a start, whether every cluster has been reached, or was seen to be out of reach, once.
+
+    Until then no waiting job goes anywhere: a cluster may still tell that the store is a backup's, and that a job which
+    waits in it has run since. A koalad that began with no waiting job does not wait.
+    """
+
+    def __init__(self, clusters: Iterable[str], jobs: Iterable[Job]) -> None:
+        self._missing = dict.fromkeys(clusters) if any(job.state.queued for job in jobs) else {}
+        self._until: Instant | None = None
+
+    @property
+    def missing(self) -> list[str]:
+        return list(self._missing)
+
+    def met(self, cluster: str) -> None:
+        self._missing.pop(cluster, None)
+
+    def told(self) -> None:
+        """What was waited for is known: the store is a backup's."""
+        self._missing.clear()
+
+    def awaited(self, now: Instant) -> bool:
+        """Not for ever: a cluster of which nothing is heard for so long is out of reach, too."""
+        if self._until is None:
+            self._until = Instant(now + LONGEST_LOGIN)
+        if now >= self._until:
+            self._missing.clear()
+        return bool(self._missing)
+
+    def wakeup(self) -> Instant | None:
+        return self._until if self._missing else None
 
 
 class Whereabouts:

@@ -125,8 +125,8 @@ class Service:
         return self._loop.trouble
 
     def restored(self) -> list[str]:
-        """What is to be said of a store that was restored from a backup, while jobs of before are there."""
-        return self._loop.ask(_of_restored)
+        """Whom waiting jobs wait for since this koalad started, and whether its store was restored from a backup."""
+        return self._loop.ask(_of_waiting)
 
     def clusters(self) -> list[ClusterReport]:
         now = self._clock.now()
@@ -226,7 +226,9 @@ class Service:
             raise RequestError("wrong_state", f"Job {job} {problem}.", advice)
 
 
-def _of_restored(engine: Engine) -> list[str]:
+def _of_waiting(engine: Engine) -> list[str]:
+    if missing := engine.first_contact.missing:
+        return [f"Waiting jobs go on once {', '.join(missing)} has answered or is seen to be out of reach."]
     jobs, unheard = doubtful(engine.records), engine.unheard
     if not jobs:
         return []

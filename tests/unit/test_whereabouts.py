@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from koalapy.coallocation.whereabouts import JOBS_AHEAD, UNTIL_HEARD
+from koalapy.coallocation.whereabouts import JOBS_AHEAD, UNTIL_HEARD, FirstContact
 from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
 from koalapy.model.commands import SubmitComponent, WatchCluster
+from koalapy.model.errors import Reason
 from koalapy.model.events import (
     ClusterConnected,
+    ClusterLost,
     ClusterMeasured,
     ComponentGone,
     ComponentReported,
@@ -35,10 +37,35 @@ REQUEST = Request(name="job", components=(ComponentRequest(processors=4, executa
 RESTORED = StoreRestored(epoch=9, last_number=5000)
 
 
+def test_after_a_start_waiting_jobs_wait_until_every_cluster_was_met_once() -> None:
+    """One that connects late may tell that the store is a backup's, and that the job ran since."""
+    world = World(restored=False)
+    world.connect("big", 8)
+    assert world.sent == []
+    world.tell(ClusterLost(cluster="small", reason=Reason("unreachable", "transient", "It does not answer.")))
+    assert [command.cluster for command, _ in world.sent] == ["big"]
+
+
+def test_a_cluster_of_which_nothing_is_heard_is_not_waited_for_for_ever() -> None:
+    world = World(restored=False)
+    world.connect("big", 8)
+    moment = world.driver.next_wakeup()
+    assert moment is not None
+    world.time = moment
+    world.connect("big", 8)
+    assert [command.cluster for command, _ in world.sent] == ["big"]
+
+
+def test_a_koalad_that_began_with_no_waiting_job_waits_for_nobody() -> None:
+    contact = FirstContact(["big", "small"], [])
+    assert not contact.awaited(Instant(0))
+    assert contact.wakeup() is None
+
+
 class World:
     """A driver over a store that holds one waiting job, and that was then restored; what is sent is remembered."""
 
-    def __init__(self) -> None:
+    def __init__(self, restored: bool = True) -> None:
         self.store = MemoryStore()
         self.sent: list[tuple[SubmitComponent, bool]] = []
         self.time = 1000
@@ -46,7 +73,8 @@ class World:
         first.step([Delivery((JobSubmitted(request=REQUEST, owner="mona"),))])
         self.store = self.store.reopened()
         self.driver = self._driver()
-        self.tell(RESTORED)
+        if restored:
+            self.tell(RESTORED)
 
     def _driver(self) -> Driver:
         engine = Engine(SETTINGS, Policies(worst_fit, fpfs), self.store.load())

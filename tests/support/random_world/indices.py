@@ -100,7 +100,9 @@ def _run_list(engine: Engine) -> None:
 
 def _wakeup(engine: Engine, settings: Settings, now: Instant) -> Instant | None:
     jobs = engine.records.jobs.values()
-    return min((moment for job in jobs for moment in _moments(engine, settings, now, job)), default=None)
+    moments = [moment for job in jobs for moment in _moments(engine, settings, now, job)]
+    until = engine.first_contact.wakeup()
+    return min(moments if until is None else [*moments, until], default=None)
 
 
 def _moments(engine: Engine, settings: Settings, now: Instant, job: Job) -> list[Instant]:
