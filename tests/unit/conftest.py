@@ -1,4 +1,4 @@
-"""The cluster side for tests of real processes: a pushed file, attempts on disk, and the other end of the relay."""
+"""For tests of real processes: a pushed file, attempts on disk, the relay's other end; and a grid played by hand."""
 
 import contextlib
 import functools
@@ -20,12 +20,21 @@ from typing import Any
 
 import koalapy_adapters
 import pytest
+from engine_play import Play, check
 from koalapy_adapters import frames, layout, messages
 from koalapy_adapters.messages import Enter, Knock, Program, PutKey, Release, Say, Stop
 
 PATIENCE_S = 60.0
 TAG = "k0000000000000%s"
 SOURCES = Path(koalapy_adapters.__file__).parent
+
+
+@pytest.fixture
+def play() -> Iterator[Play]:
+    """A grid played by hand; nothing that must hold at its end may be broken."""
+    game = Play()
+    yield game
+    check(game)
 
 
 @pytest.fixture(scope="session")

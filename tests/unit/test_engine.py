@@ -1,11 +1,9 @@
 """The engine as one machine: jobs in, commands out, in their order, told by a hand what happens on the clusters."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import engine_play as played
-import pytest
+from engine_play import Play, alike, component, grid, make
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import ReleaseComponent, SubmitComponent
@@ -19,19 +17,6 @@ from koalapy.model.identity import JobId
 from koalapy.model.request import WhenBusy
 from koalapy.model.states import JobState
 from koalapy.model.units import Duration
-
-Play = played.Play
-component = played.component
-make = played.make
-grid = played.grid
-alike = played.alike
-
-
-@pytest.fixture
-def play() -> Iterator[Any]:
-    game = Play()
-    yield game
-    played.check(game)
 
 
 def test_an_unordered_job_goes_to_the_emptiest_clusters_and_starts_only_when_all_have_come(play: Any) -> None:

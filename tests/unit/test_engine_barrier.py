@@ -1,11 +1,10 @@
 """The engine at the barrier: who is awaited, for how long, and what becomes of those that wait."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import engine_play as played
 import pytest
+from engine_play import Play, alike, component, grid
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import (
@@ -17,18 +16,6 @@ from koalapy.model.events import CancelRequested, ComponentSubmitted
 from koalapy.model.request import WhenBusy
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant
-
-Play = played.Play
-component = played.component
-grid = played.grid
-alike = played.alike
-
-
-@pytest.fixture
-def play() -> Iterator[Any]:
-    game = Play()
-    yield game
-    played.check(game)
 
 
 def test_a_claim_time_out_gives_everything_back_and_counts_once(play: Any) -> None:

@@ -1,10 +1,9 @@
 """The engine when attempts end: what is counted, what is final, and what is left behind."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import engine_play as played
 import pytest
+from engine_play import BUSY_QUEUE, component
 
 from koalapy.model.commands import (
     CancelComponent,
@@ -22,17 +21,6 @@ from koalapy.model.events import (
 )
 from koalapy.model.request import RetryOn
 from koalapy.model.states import ComponentState, JobState
-
-BUSY_QUEUE = played.BUSY_QUEUE
-Play = played.Play
-component = played.component
-
-
-@pytest.fixture
-def play() -> Iterator[Any]:
-    game = Play()
-    yield game
-    played.check(game)
 
 
 def test_at_the_maximum_of_submission_failures_the_job_is_removed_with_the_reason(play: Any) -> None:

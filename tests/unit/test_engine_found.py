@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import engine_play as playing
-import pytest
+from engine_play import INSTANCE, component
 
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
@@ -13,19 +12,12 @@ from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
 
-component = playing.component
-
-
-@pytest.fixture
-def play() -> Any:
-    return playing.Play()
-
 
 def restart(play: Any) -> None:
     """koalad is killed, and a new one begins with what was committed; its history is what it adds."""
     unfinished = tuple(job for job in play.jobs.values() if not job.state.final)
     snapshot = Snapshot(
-        instance=playing.INSTANCE,
+        instance=INSTANCE,
         counters=play.engine.records.counters,
         jobs=unfinished,
         debts=tuple(play.debts.values()),

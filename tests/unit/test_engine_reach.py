@@ -1,10 +1,8 @@
 """The engine where clusters are out of reach: what it takes for unknown, for lost and for a debt."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import engine_play as played
-import pytest
+from engine_play import BUSY_QUEUE, INSTANCE, Play, alike, component
 
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
@@ -21,19 +19,6 @@ from koalapy.model.units import Duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
-
-INSTANCE = played.INSTANCE
-BUSY_QUEUE = played.BUSY_QUEUE
-Play = played.Play
-component = played.component
-alike = played.alike
-
-
-@pytest.fixture
-def play() -> Iterator[Any]:
-    game = Play()
-    yield game
-    played.check(game)
 
 
 def test_an_unreachable_cluster_costs_no_retry(play: Any) -> None:
