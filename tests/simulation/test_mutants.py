@@ -192,15 +192,6 @@ def _passing_is_not_counted() -> Any:
     return patch.object(Ahead, "overtake", lambda self: None)
 
 
-def _the_next_attempt_does_not_wait() -> Any:
-    real = stopping.end
-
-    def end(records: Any, job: Any, component: Any) -> Any:
-        return records.put(real(records, job, component).with_component(component.index, gone=True))
-
-    return patch.object(stopping, "end", end)
-
-
 def _released_although_one_is_missing() -> Any:
     def release(records: Any, now: Any, job: Any, reachable: Any) -> None:
         came = any(component.state is ComponentState.AT_BARRIER for component in job.present)
@@ -279,14 +270,6 @@ MUTANTS = (
     Mutant("promised processors are forgotten", _promised_processors_are_forgotten, (P.PROCESSORS,)),
     Mutant("priority counts for nothing", _priority_counts_for_nothing, (P.ORDER,)),
     Mutant("passing is not counted", _passing_is_not_counted, (P.ORDER,), {"job_killed": 2}, {"local_job": 4}, seed=6),
-    Mutant(
-        "the next attempt does not wait",
-        _the_next_attempt_does_not_wait,
-        (P.ALONE, P.NOTHING_LEFT),
-        {"connection_stalls": 4, "job_killed": 8},
-        habits=LONG,
-        seed=9,
-    ),
     Mutant("released although one is missing", _released_although_one_is_missing, (P.WHOLE,)),
     Mutant("a debt is not kept", _a_debt_is_not_kept, (P.AGREE, P.COMMITTED)),
 )

@@ -97,6 +97,7 @@ def test_a_person_at_a_terminal_is_asked(two: tuple[Any, Any], shell: Callable[.
     done = other.submit(shell("true", cluster="leiden"))
     other.end(done)
     mine("up")
+    mine.known()
     (found,) = unknown(mine)["tags"]
     for answer, left in (("n\n", 1), ("y\n", 0)):
         main, terminal = pty.openpty()
