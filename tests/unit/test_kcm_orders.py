@@ -302,7 +302,7 @@ def move(world: World, dice: Random, name: str, tag: str) -> None:
         world.happen(do.Woken())
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_every_promise_holds_in_every_order(seed: int) -> None:
     dice, world = Random(seed), World()

@@ -92,7 +92,7 @@ WORDS = st.text(max_size=60) | st.sampled_from(["", "qstat: Unknown Job Id 9.hea
 
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(stdout=OUTPUT, stderr=WORDS, exit_status=st.sampled_from([0, 0, 0, 1, 35, 127, 153, 255, None]))
 def test_nothing_but_a_batch_error(name: str, stdout: str, stderr: str, exit_status: int | None) -> None:
     try:

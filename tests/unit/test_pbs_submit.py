@@ -96,7 +96,7 @@ def test_a_line_break_cannot_reach_the_shell(field: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", [pbs, torque], ids=["pbs", "torque"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     name=st.text(WRITABLE, min_size=1, max_size=20).filter(lambda name: "/" not in name and name not in (".", "..")),
     words=st.lists(st.text(WRITABLE, max_size=20), max_size=4),

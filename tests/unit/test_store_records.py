@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from koalapy.model.commands import CancelComponent, Command
@@ -37,7 +37,6 @@ JOB = Job(
 )
 
 
-@settings(deadline=None)
 @given(st.from_type(Job))
 def test_jobs_come_back_equal(job: Job) -> None:
     text = records.dump_job(job)
@@ -46,7 +45,6 @@ def test_jobs_come_back_equal(job: Job) -> None:
     assert text.isascii()
 
 
-@settings(deadline=None)
 @given(st.one_of(*(st.from_type(kind) for kind in get_args(Command))))
 def test_commands_come_back_equal(command: Command) -> None:
     kind, text = records.dump_command(command)
@@ -54,7 +52,6 @@ def test_commands_come_back_equal(command: Command) -> None:
     assert type(records.load_command(kind, text)) is type(command)
 
 
-@settings(deadline=None)
 @given(st.from_type(Debt))
 def test_debts_come_back_equal(debt: Debt) -> None:
     assert records.load_debt(records.dump_debt(debt)) == debt

@@ -65,7 +65,7 @@ CHANGES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(CHANGES, min_size=1, max_size=12))
 def test_the_twins_agree(story: list[Change]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -17,6 +17,7 @@ import pytest
 from koalapy import __version__
 from koalapy.api import schemas
 from koalapy.api.app import MAX_BODY
+from koalapy.client import Grid
 
 Document = dict[str, Any]
 
@@ -325,11 +326,11 @@ def test_many_who_follow_an_output_hold_nobody_up(koala: Any, shell: Callable[..
     koala.until(lambda: koala("logs", job).out == "one\n")
     said: list[bytes] = []
 
-    def follow() -> None:
-        with koala.client() as grid:
+    def follow(client: Grid) -> None:
+        with client as grid:
             said.append(b"".join(grid.output(job, follow=True)))
 
-    threads = [threading.Thread(target=follow) for _ in range(60)]
+    threads = [threading.Thread(target=follow, args=(koala.client(),)) for _ in range(60)]
     for thread in threads:
         thread.start()
     assert koala("status").status == 0
