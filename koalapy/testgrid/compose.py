@@ -38,6 +38,7 @@ def down(environment: Mapping[str, str]) -> None:
 def environment(tag: str, prefixes: Mapping[str, str]) -> dict[str, str]:
     """What the compose file takes from its environment."""
     return {
+        "KOALA_TESTGRID": layout.NAME,
         "KOALA_TESTGRID_TAG": tag,
         "KOALA_TESTGRID_CLUSTER": prefixes["cluster"],
         "KOALA_TESTGRID_ACCESS": prefixes["access"],

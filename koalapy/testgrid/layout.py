@@ -4,6 +4,7 @@ The clusters' settings are said here, as koalapy's grid file wants them; hosts a
 their addresses are read from the compose file, so that they stand in one place.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,11 +15,12 @@ import yaml
 
 from koalapy.data import data_path
 
-PROJECT = "koala-testgrid"
+NAME = os.environ.get("KOALA_TESTGRID") or "testgrid"  # several may stand side by side
+PROJECT = f"koala-{NAME}"
 USER = "koala"
 NETWORKS: tuple["Network", ...] = ("cluster", "access")
 # Each image with one of the services that are built from it; building it for all would repeat it.
-IMAGES = {f"{PROJECT}-slurm": "alpha", f"{PROJECT}-sge": "gamma"}
+IMAGES = {"koala-testgrid-slurm": "alpha", "koala-testgrid-sge": "gamma"}
 
 Network = Literal["cluster", "access"]
 

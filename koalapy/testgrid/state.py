@@ -14,9 +14,9 @@ from koalapy.testgrid import layout
 
 
 def directory() -> Path:
-    """`$XDG_STATE_HOME/koala/testgrid`, made for its owner alone."""
+    """`$XDG_STATE_HOME/koala/NAME`, made for its owner alone."""
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    made = home.absolute() / "koala" / "testgrid"
+    made = home.absolute() / "koala" / layout.NAME
     made.mkdir(parents=True, exist_ok=True, mode=0o700)
     return made
 
@@ -49,7 +49,7 @@ def write_known_hosts(host_keys: Mapping[str, str]) -> None:
 def write_grid_file(addresses: Mapping[str, str]) -> Path:
     """`addresses`: cluster → its head's address. The file stands alone: its paths are absolute."""
     clusters = {cluster.name: _grid_entry(cluster, addresses[cluster.name]) for cluster in layout.CLUSTERS}
-    document = {"grid": "testgrid", "clusters": clusters}
+    document = {"grid": layout.NAME, "clusters": clusters}
     _write(grid_file(), yaml.safe_dump(document, sort_keys=False).encode(), 0o600)
     return grid_file()
 
@@ -88,7 +88,7 @@ def _make_key_pair() -> None:
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     # The private half last: where it is, the public one is as well.
-    _write(Path(f"{identity_file()}.pub"), public + b" koala-testgrid\n", 0o644)
+    _write(Path(f"{identity_file()}.pub"), public + f" {layout.PROJECT}\n".encode(), 0o644)
     _write(identity_file(), private, 0o600)
 
 
