@@ -20,7 +20,7 @@ _LIBRARIES = (
 )
 # Grid Engine's library brings a malloc that wants more room for thread-local data than a running process has left.
 _OF_COMMANDS = ("-terse",)  # options of qsub that mean nothing to the library
-_TUNABLES = "glibc.rtld.optional_static_tls=4096"
+TUNABLES = "glibc.rtld.optional_static_tls=4096"
 
 
 class DrmaaRefused(Exception):
@@ -124,7 +124,7 @@ class _Helper:
     """One run of the helper process: JSON lines to its stdin, answers and endings of jobs from its stdout."""
 
     def __init__(self, command: List[str], library: str, ended: Callable[[str], None]) -> None:
-        environment = dict(os.environ, LC_ALL="C", GLIBC_TUNABLES=_TUNABLES, DRMAA_LIBRARY_PATH=library)
+        environment = dict(os.environ, LC_ALL="C", GLIBC_TUNABLES=TUNABLES, DRMAA_LIBRARY_PATH=library)
         self._ended = ended
         self._changed = threading.Condition()
         self._answers: List[Dict[str, Any]] = []
