@@ -113,6 +113,19 @@ class ExamineTags(NamedTuple):
     tags: List[str]
 
 
+class DiagnoseHead(NamedTuple):
+    """Look at one thing on the head node. -> Listed"""
+
+    id: int
+    check: str
+
+
+class DissolveStore(NamedTuple):
+    """Remove all that the store has in the shared directory. -> Listed"""
+
+    id: int
+
+
 class Quit(NamedTuple):
     """End this KCM."""
 

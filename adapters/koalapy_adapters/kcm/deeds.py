@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from koalapy_adapters.batch.protocol import ENDED, BatchJob
 from koalapy_adapters.errors import BatchError, SiteError
+from koalapy_adapters.examination import head
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import recipes
 from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt, failure_of, guarded
@@ -114,6 +115,14 @@ class Deeds:
         details, error = _call(lambda: self._directories.examine(action.tags))
         return do.Listed(action.id, details or {}, error)
 
+    def _diagnose(self, action: do.DiagnoseHead) -> do.Listed:
+        examined = head.Head(self._config, self._batch, self._directories)
+        details, error = _call(lambda: head.diagnose(examined, action.check))
+        return do.Listed(action.id, details or {}, error)
+
+    def _dissolve(self, action: do.DissolveStore) -> do.Listed:
+        return do.Listed(action.id, {}, _call(self._directories.dissolve)[1])
+
 
 def _call(call: Callable[[], Any]) -> Tuple[Any, Any]:
     """(what it returns, None) or (None, the error as JSON)."""
@@ -134,4 +143,6 @@ _PERFORMERS: Dict[type, Callable[[Deeds, Any], Any]] = {
     do.Remove: Deeds._remove,
     do.ListTags: Deeds._list_tags,
     do.ExamineTags: Deeds._examine,
+    do.DiagnoseHead: Deeds._diagnose,
+    do.DissolveStore: Deeds._dissolve,
 }

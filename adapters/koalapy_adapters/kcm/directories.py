@@ -217,6 +217,18 @@ class Directories:
         except OSError as error:
             raise unusable(directory, error) from error
 
+    def dissolve(self) -> None:
+        """Remove all that the store has here. Raises RequestError while an attempt of it is left."""
+        try:
+            left = [name for name in self.files.names(self.own) if _TAG.fullmatch(name)]
+            if left:
+                raise RequestError("attempts_left", "The store still has attempts here: %s." % ", ".join(left[:5]))
+            self.files.remove(self.own)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unusable(self.own, error) from error
+
     def tags(self) -> List[str]:
         """Of every attempt of any store that has a directory here, in order."""
         try:

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, NamedTuple
 
 from koalapy_adapters.batch.protocol import BatchJob, Site
 from koalapy_adapters.errors import RequestError
+from koalapy_adapters.examination import probe
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.directories import Component, Directories
 from koalapy_adapters.messages import ClusterConfig
@@ -54,8 +55,11 @@ def batch_job(recipe: Recipe, action: do.Prepare) -> BatchJob:
     directory = recipe.directories.attempt(action.tag)
     command = [*interpreter(config.python, recipe.pushed), "wrapper", directory]
     fields.update(tag=action.tag, directory=directory, command=command)
+    if wishes.get("probe"):
+        looking = probe.command(config.python, directory, wishes["probe"], *action.program["arguments"])
+        fields.update(directory="/", command=looking)
     try:
-        return BatchJob(**fields)
+        return probe.Probe(**fields) if wishes.get("probe") else BatchJob(**fields)
     except TypeError as error:
         raise RequestError("bad_wishes", "The batch job is not described well: %s." % error) from error
 

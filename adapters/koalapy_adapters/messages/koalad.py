@@ -72,6 +72,7 @@ class Submit(NamedTuple):
     """Put one attempt into the batch system. `doubt`: it may have been sent before; look for the tag first.
 
     Answered by Submitted or Refused. `batch` holds BatchJob's wishes: processors, walltime_s, queue, ...
+    With `probe` among them the job only looks, and does not start the wrapper (see examination.probe).
     `staged`: [path relative to the attempt's working directory, content hash, mode] of files already stored.
     """
 
@@ -197,6 +198,23 @@ class Clean(NamedTuple):
     batch_id: str = ""
 
 
+class Diagnose(NamedTuple):
+    """Look at one thing on the head node, by its name (see examination.head). Answered by Done.
+
+    Its details: what was found; or `failure` (see Failure), and `value`, what the grid file should say instead.
+    """
+
+    id: int
+    check: str
+
+
+class Dissolve(NamedTuple):
+    """The store is over: remove all that it has in the shared directory. Answered by Done; refused while it has an
+    attempt there, for which Forget is meant."""
+
+    id: int
+
+
 MESSAGES: Tuple[Type[Any], ...] = (
     Hello,
     Submit,
@@ -212,4 +230,6 @@ MESSAGES: Tuple[Type[Any], ...] = (
     Tags,
     Examine,
     Clean,
+    Diagnose,
+    Dissolve,
 )

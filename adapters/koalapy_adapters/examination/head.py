@@ -1,0 +1,192 @@
+"""Examines the cluster from its head node, one check at a time: what koalad asks by messages.Diagnose."""
+
+import difflib
+import os
+import shutil
+import sys
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from koalapy_adapters import layout
+from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError
+from koalapy_adapters.examination.protocol import Queue, chosen, examiner
+from koalapy_adapters.kcm.commands import BatchSystem, failure_of, load
+from koalapy_adapters.kcm.directories import Directories, unusable
+from koalapy_adapters.kcm.drmaa import TUNABLES, find_library
+from koalapy_adapters.kcm.running import run
+from koalapy_adapters.messages import ClusterConfig
+
+Json = Dict[str, Any]
+
+TIMEOUT = 30.0  # seconds for one command
+_SAMPLE = b"koala" * 13107  # 64 KiB, so that a file system with room for names only is found out
+
+
+class Misnamed(SiteError):
+    """The grid file names what is not there; `value` is what it may have meant, "" where nobody can tell."""
+
+    def __init__(self, code: str, message: str, advice: str, value: str) -> None:
+        super().__init__(code, message, advice)
+        self.value = value
+
+
+class Head(NamedTuple):
+    """What is looked at. `batch` runs the batch system's commands, and knows the site."""
+
+    config: ClusterConfig
+    batch: BatchSystem
+    directories: Directories
+
+
+def diagnose(head: Head, check: str) -> Json:
+    """What was found, or `failure` (see messages.Failure) with the `value` that should be written, if one is known."""
+    if check not in _CHECKS:
+        raise RequestError("no_such_check", "There is no check named %s." % check)
+    try:
+        return _CHECKS[check](head)
+    except BatchError as error:
+        return {"failure": failure_of(error), "value": getattr(error, "value", "")}
+
+
+def _shared(head: Head) -> Json:
+    """Whether a file can be written, linked and read back, as attempts and claims are; and the room that is left."""
+    path = head.directories.own
+    trial = os.path.join(path, "trial.%s.%d" % (os.uname().nodename, os.getpid()))
+    try:
+        head.directories.create()
+        _try_file(trial)
+        left = os.statvfs(path)
+    except OSError as error:
+        raise unusable(head.directories.shared, error) from error
+    finally:
+        _discard(trial, trial + ".link")
+    return {
+        "path": head.directories.shared,
+        "free_bytes": left.f_bavail * left.f_frsize,
+        "free_files": left.f_favail if left.f_files else None,
+    }
+
+
+def _try_file(path: str) -> None:
+    with open(path, "wb") as file:
+        file.write(_SAMPLE)
+        file.flush()
+        os.fsync(file.fileno())
+    os.link(path, path + ".link")
+    with open(path + ".link", "rb") as file:
+        if file.read() != _SAMPLE or os.stat(path).st_nlink != 2:
+            raise OSError(0, "what was written is not what is read there")
+
+
+def _batch(head: Head) -> Json:
+    description = head.batch.describe()
+    command = load(head.config.batch).describe_argv(head.batch.site)[0]
+    return {"version": description.version, "features": description.features, "command": shutil.which(command)}
+
+
+def _queue(head: Head) -> Json:
+    """The first of those that the grid file names which takes jobs."""
+    module = examiner(head.config.batch)
+    if module is None:
+        capacity = head.batch.capacity()
+        return {"processors": capacity.total, "idle": capacity.idle}
+    known = module.queues(_run, head.batch.site)
+    ours = chosen(known, head.batch.site)
+    if not ours:
+        raise _no_queue(head.config.queue, known)
+    open_ = [queue for queue in ours if not queue.closed]
+    if not open_:
+        raise _closed(ours[0], known)
+    return dict(open_[0]._asdict())
+
+
+def _no_queue(name: Optional[str], known: List[Queue]) -> Misnamed:
+    names = [queue.name for queue in known]
+    message = "There is no queue named %s." % name if name else "The batch system has no default queue."
+    near = difflib.get_close_matches(name or "", names, 1, 0.5) or [queue.name for queue in known if queue.default]
+    value = near[0] if near else names[0] if len(names) == 1 else ""
+    return Misnamed("no_such_queue", message, "There %s." % _listed(names), value)
+
+
+def _closed(queue: Queue, known: List[Queue]) -> Misnamed:
+    others = [each.name for each in known if not each.closed]
+    message = "The queue %s starts no jobs: %s." % (queue.name, queue.closed)
+    advice = "Ask the site when it opens" + (", or use another: there %s." % _listed(others) if others else ".")
+    return Misnamed("queue_closed", message, advice, "")
+
+
+def _listed(names: List[str]) -> str:
+    if not names:
+        return "is none that you may see"
+    return "%s %s" % ("is" if len(names) == 1 else "are", ", ".join(names))
+
+
+def _access(head: Head) -> Json:
+    module = examiner(head.config.batch)
+    return {"words": None if module is None else module.try_access(_run, head.batch.site)}
+
+
+def _span(head: Head) -> Json:
+    module = examiner(head.config.batch)
+    return {"wishes": None if module is None else module.span(_run, head.batch.site)}
+
+
+def _drmaa(head: Head) -> Json:
+    """A session of its own, opened and left, in a helper that may crash."""
+    library = find_library(head.config.drmaa)
+    if library is None:
+        return {"library": None}
+    if not os.path.exists(library):
+        message = "There is no library %s on the head node." % library
+        found = find_library("auto") or ""
+        raise Misnamed("no_drmaa_library", message, "Name the site's own libdrmaa, or none.", found or "off")
+    helper = [*head.batch.site.command, "drmaa-helper"]
+    result = _run(["env", "GLIBC_TUNABLES=" + TUNABLES, "DRMAA_LIBRARY_PATH=" + library, *helper])
+    if result.exit_status != 0 or '"contact"' not in result.stdout:
+        message = "The library %s opens no DRMAA session." % library
+        advice = "Without it the batch system's commands are used, which is slower, and as safe."
+        error = Misnamed("no_drmaa_session", message, advice, "off")
+        error.result = result._replace(stdout="", stderr=_last_line(result.stderr))
+        raise error
+    return {"library": library}
+
+
+def _last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2]
+
+
+def _relay(head: Head) -> Json:
+    """Where it listens for compute nodes."""
+    directories = head.directories
+    try:
+        data = layout.read_json(layout.relay_file(directories.shared, directories.instance, directories.cluster))
+    except (OSError, ValueError) as error:
+        raise unusable(directories.own, error) from error
+    return {"kind": head.config.relay, **(data or {"addresses": [], "port": 0})}
+
+
+def _head(head: Head) -> Json:
+    return {"python": sys.executable, "host": os.uname().nodename}
+
+
+def _run(argv: List[str]) -> Result:
+    return run(argv, TIMEOUT).result
+
+
+def _discard(*paths: str) -> None:
+    for path in paths:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+
+
+_CHECKS: Dict[str, Callable[[Head], Json]] = {
+    "head": _head,
+    "shared": _shared,
+    "batch": _batch,
+    "queue": _queue,
+    "access": _access,
+    "span": _span,
+    "drmaa": _drmaa,
+    "relay": _relay,
+}

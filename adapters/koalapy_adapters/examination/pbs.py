@@ -1,0 +1,78 @@
+"""The queues of the PBS family, as `qstat -Q -f` has them; OpenPBS and Torque say the same there. See qstat(1B)."""
+
+import re
+from typing import Any, Dict, List, Optional
+
+from koalapy_adapters.batch.pbs_refusals import UNREACHABLE
+from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.batch.verdicts import check
+from koalapy_adapters.errors import Result
+from koalapy_adapters.examination.protocol import Queue, Run
+
+COMMANDS = ["qstat", "pbsnodes"]
+
+_YES = ("true", "yes")
+
+
+def queues(run: Run, site: Site) -> List[Queue]:
+    listed = run(["qstat", "-Q", "-f"])
+    check(listed, UNREACHABLE)
+    server = run(["qstat", "-B", "-f"])
+    default = re.search(r"default_queue = (\S+)", server.stdout) if server.exit_status == 0 else None
+    return parse_queues(listed, default.group(1) if default else "")
+
+
+def parse_queues(result: Result, default: str = "") -> List[Queue]:
+    """Those that jobs run in; a routing queue passes them on, and is open as long as it takes them."""
+    blocks = re.split(r"^Queue:\s*", _unfolded(result.stdout), flags=re.MULTILINE)[1:]
+    return [_queue(block, default, only=len(blocks) == 1) for block in blocks]
+
+
+def accounts(run: Run, site: Site) -> List[str]:
+    """PBS keeps none: `-A` is written into the accounting as it stands."""
+    return []
+
+
+def try_access(run: Run, site: Site) -> Optional[str]:
+    """qsub cannot be asked without submitting."""
+    return None
+
+
+def span(run: Run, site: Site) -> Optional[Dict[str, Any]]:
+    nodes = run(["pbsnodes", "-a"])
+    check(nodes, UNREACHABLE)
+    count = len(re.findall(r"^\S", nodes.stdout, re.MULTILINE))
+    return {"processors": 2, "processors_per_node": 1} if count > 1 else None
+
+
+def _queue(block: str, default: str, only: bool) -> Queue:
+    name = block.split("\n", 1)[0].strip()
+    fields = dict(re.findall(r"^\s+(\S+) = (.*?)\s*$", block, re.MULTILINE))
+    return Queue(
+        name=name,
+        default=only or name == default,
+        closed=_closed(fields),
+        walltime_s=_seconds(fields.get("resources_max.walltime", "")),
+    )
+
+
+def _closed(fields: Dict[str, str]) -> str:
+    if fields.get("enabled", "True").lower() not in _YES:
+        return "it takes no jobs (enabled = %s)" % fields["enabled"]
+    if fields.get("started", "True").lower() not in _YES:
+        return "it starts no jobs (started = %s)" % fields["started"]
+    return ""
+
+
+def _unfolded(text: str) -> str:
+    """qstat breaks long values, and goes on after a tab on the next line."""
+    return re.sub(r"\n\t(?=[^=\n]*$)", "", text, flags=re.MULTILINE)
+
+
+def _seconds(text: str) -> Optional[int]:
+    if not re.match(r"\d+(:\d+){0,3}$", text):
+        return None
+    total = 0
+    for part, unit in zip(reversed(text.split(":")), (1, 60, 3600, 86400)):
+        total += int(part) * unit
+    return total

@@ -1,0 +1,62 @@
+"""What a batch system's module may tell beyond its dialect: its queues, and whether it would take a job of ours."""
+
+import importlib
+from types import ModuleType
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.errors import Result
+
+Json = Dict[str, Any]
+Run = Callable[[Argv], Result]  # raises BatchError for a command that is not there
+
+
+class Queue(NamedTuple):
+    """A queue or partition as this user may see it. `closed`: why it starts no job now, "" where it does."""
+
+    name: str
+    default: bool = False
+    closed: str = ""
+    walltime_s: Optional[int] = None  # the longest; None: no limit is said
+    nodes: Optional[int] = None
+    processors: Optional[int] = None
+    environments: List[str] = []  # Grid Engine's parallel environments
+
+
+class Environment(NamedTuple):
+    """A parallel environment of Grid Engine. `controls`: its jobs may start processes on their other nodes."""
+
+    name: str
+    controls: bool
+    rule: str
+    slots: int
+
+
+class Examiner:
+    """The protocol, for readers: a module of this package named as its batch system, with these functions.
+
+    Each raises BatchError where the commands fail or cannot be read.
+    """
+
+    COMMANDS: List[str]  # any of them on the PATH tells that this batch system is here
+
+    queues: Callable[[Run, Site], List[Queue]]
+    accounts: Callable[[Run, Site], List[str]]  # none, where nobody keeps any
+    try_access: Callable[[Run, Site], Optional[str]]  # what it said of a job it was only asked about; None: cannot ask
+    span: Callable[[Run, Site], Optional[Json]]  # wishes of a job that surely lies on two nodes; None: there is none
+
+
+def examiner(batch: str) -> Optional[ModuleType]:
+    """The module for this batch system; None where there is none."""
+    try:
+        return importlib.import_module("koalapy_adapters.examination." + batch)
+    except ImportError:
+        return None
+
+
+def chosen(queues: List[Queue], site: Site) -> List[Queue]:
+    """Those that a job of this cluster goes to: `queue: a,b` is either of them."""
+    if site.queue is None:
+        return [queue for queue in queues if queue.default]
+    names = site.queue.split(",")
+    return [queue for queue in queues if queue.name in names]

@@ -1,0 +1,183 @@
+"""Grid Engine's queues, projects and parallel environments, and what it would say to a job: qconf(1), qstat(1)."""
+
+import re
+import xml.etree.ElementTree as xml
+from typing import Any, Dict, List, Optional
+
+from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
+from koalapy_adapters.batch.verdicts import check, unreadable
+from koalapy_adapters.errors import Result, SiteError
+from koalapy_adapters.examination.protocol import Environment, Queue, Run, chosen
+
+COMMANDS = ["qconf"]
+
+_CLOSING = {
+    "d": "disabled",
+    "D": "disabled by its calendar",
+    "s": "suspended",
+    "S": "suspended by another queue",
+    "E": "in error",
+    "u": "on a host that does not answer",
+    "C": "suspended by its calendar",
+    "o": "orphaned",
+    "c": "configured ambiguously",
+}
+
+
+def queues(run: Run, site: Site) -> List[Queue]:
+    """All are the default: without one named, a job goes wherever it may."""
+    listed = run(["qconf", "-sql"])
+    check(listed, UNREACHABLE)
+    states = run(["qstat", "-f", "-xml"])
+    check(states, UNREACHABLE)
+    instances = parse_instances(states)
+    return [_queue(run, name, instances) for name in listed.stdout.split()]
+
+
+def environments(run: Run) -> List[Environment]:
+    """All parallel environments; none where the site has none."""
+    listed = run(["qconf", "-spl"])
+    if listed.exit_status != 0 and "no parallel environment" in listed.words:
+        return []
+    check(listed, UNREACHABLE)
+    return [parse_environment(run(["qconf", "-sp", name])) for name in listed.stdout.split()]
+
+
+def parse_environment(result: Result) -> Environment:
+    check(result, UNREACHABLE)
+    fields = _fields(result)
+    return Environment(
+        fields.get("pe_name", ""),
+        fields.get("control_slaves", "").upper() == "TRUE",
+        fields.get("allocation_rule", ""),
+        int(fields.get("slots", "0")),
+    )
+
+
+def accounts(run: Run, site: Site) -> List[str]:
+    """Projects."""
+    result = run(["qconf", "-sprjl"])
+    return result.stdout.split() if result.exit_status == 0 else []
+
+
+def try_access(run: Run, site: Site) -> Optional[str]:
+    """`qsub -w v` verifies, and submits nothing. First the parallel environment, which it does not look into."""
+    if site.parallel_environment:
+        check_environment(site, environments(run), chosen(queues(run, site), site))
+    result = run(access_argv(site))
+    check(result, REFUSALS)
+    return result.words
+
+
+def access_argv(site: Site) -> Argv:
+    wishes = [
+        [option, str(value)]
+        for option, value in (("-q", site.queue), ("-P", site.account), ("-ar", site.reservation))
+        if value
+    ]
+    if site.parallel_environment:
+        wishes.append(["-pe", site.parallel_environment, "1"])
+    return ["qsub", "-w", "v", "-b", "y", *[word for words in wishes for word in words], "/bin/true"]
+
+
+def check_environment(site: Site, known: List[Environment], queues: List[Queue]) -> None:
+    """Raises SiteError for one that is not there, lets no processes be started, or that the queue does not offer."""
+    found = [each for each in known if each.name == site.parallel_environment]
+    usable = [each.name for each in known if each.controls and _is_offered(each.name, queues)]
+    others = "; with control_slaves there %s %s" % ("is" if len(usable) == 1 else "are", ", ".join(usable))
+    advice = "Correct `parallel_environment`%s." % (others if usable else "; ask the site for one with control_slaves")
+    if not found:
+        message = "Grid Engine has no parallel environment named %s." % site.parallel_environment
+        raise SiteError("no_such_parallel_environment", message, advice)
+    if not found[0].controls:
+        message = "The parallel environment %s has no control_slaves: no process can be started on other nodes."
+        raise SiteError("no_control_slaves", message % found[0].name, advice)
+    if not _is_offered(found[0].name, queues):
+        message = "The queue %s does not offer the parallel environment %s." % (site.queue, found[0].name)
+        raise SiteError("parallel_environment_not_in_queue", message, advice)
+
+
+def span(run: Run, site: Site) -> Optional[Dict[str, Any]]:
+    """By the allocation rule of sge_pe(5): a filled node and one processor more lie on two nodes."""
+    found = [each for each in environments(run) if each.name == site.parallel_environment]
+    queues_ = chosen(queues(run, site), site)
+    if not found or sum(queue.nodes or 0 for queue in queues_) < 2:
+        return None
+    rule = found[0].rule
+    if rule.isdigit():
+        return {"processors": 2 * int(rule)}
+    if rule == "$round_robin":
+        return {"processors": 2}
+    if rule == "$fill_up":
+        return {"processors": 1 + max(_largest(run, queue.name) for queue in queues_)}
+    return None
+
+
+def parse_instances(result: Result) -> Dict[str, List[Any]]:
+    """[host, slots, state letters] of each instance, by queue."""
+    try:
+        tree = xml.fromstring(result.stdout)
+    except xml.ParseError as error:
+        raise unreadable(result, "printed XML that cannot be read (%s)" % error) from error
+    found: Dict[str, List[Any]] = {}
+    for instance in tree.iter("Queue-List"):
+        queue, _, host = (instance.findtext("name") or "").partition("@")
+        slots = int(instance.findtext("slots_total") or 0)
+        found.setdefault(queue, []).append([host, slots, instance.findtext("state") or ""])
+    return found
+
+
+def _queue(run: Run, name: str, instances: Dict[str, List[Any]]) -> Queue:
+    shown = run(["qconf", "-sq", name])
+    check(shown, UNREACHABLE)
+    return parse_queue(shown, instances.get(name, []))
+
+
+def parse_queue(shown: Result, own: List[Any]) -> Queue:
+    """From `qconf -sq`, and its instances."""
+    fields = _fields(shown)
+    return Queue(
+        name=fields.get("qname", ""),
+        default=True,
+        closed=_closed(own),
+        walltime_s=_seconds(fields.get("h_rt", "")),
+        nodes=len({host for host, _, _ in own}),
+        processors=sum(slots for _, slots, _ in own),
+        environments=re.findall(r"[\w.-]+", fields.get("pe_list", "").replace("NONE", "")),
+    )
+
+
+def _closed(own: List[Any]) -> str:
+    """Only where no instance takes jobs."""
+    if not own:
+        return "it has no hosts"
+    letters = [set(state) & set(_CLOSING) for _, _, state in own]
+    if not all(letters):
+        return ""
+    return "all of it is " + " or ".join(sorted({_CLOSING[letter] for each in letters for letter in each}))
+
+
+def _is_offered(name: str, queues: List[Queue]) -> bool:
+    return any(name in queue.environments for queue in queues)
+
+
+def _largest(run: Run, queue: str) -> int:
+    """Slots of the queue's largest instance."""
+    states = run(["qstat", "-f", "-q", queue, "-xml"])
+    check(states, UNREACHABLE)
+    return max((slots for _, slots, _ in parse_instances(states).get(queue, [])), default=1)
+
+
+def _fields(result: Result) -> Dict[str, str]:
+    """`name   value` of qconf's listings; a line that ends with a backslash goes on."""
+    text = re.sub(r"\\\n\s*", " ", result.stdout)
+    return dict(re.findall(r"^(\S+)[ \t]+(.*?)\s*$", text, re.MULTILINE))
+
+
+def _seconds(text: str) -> Optional[int]:
+    match = re.match(r"(\d+):(\d+):(\d+)$", text.split(",")[0])
+    if match is None:
+        return None
+    hours, minutes, seconds = (int(part) for part in match.groups())
+    return (hours * 60 + minutes) * 60 + seconds

@@ -1,0 +1,86 @@
+"""Slurm's partitions and accounts, and what it would say to a job: scontrol(1), sinfo(1), sbatch(1), sshare(1)."""
+
+import re
+from typing import Any, Dict, List, Optional
+
+from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
+from koalapy_adapters.batch.verdicts import check
+from koalapy_adapters.errors import Result
+from koalapy_adapters.examination.protocol import Queue, Run, chosen
+
+COMMANDS = ["sinfo", "sbatch"]
+
+_FORMAT = "%R|%T"
+_LIVING = re.compile(r"(idle|mixed|allocated|completing|reserved|planned)[^*]*$")
+_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
+_WISHES = ("account", "qos", "reservation", "constraint")
+
+
+def queues(run: Run, site: Site) -> List[Queue]:
+    shown = run(["scontrol", "-a", "show", "partition", "-o"])
+    check(shown, UNREACHABLE)
+    seen = run(["sinfo", "-h", "-a", "-N", "-o", _FORMAT])
+    check(seen, UNREACHABLE)
+    return parse_queues(shown, seen)
+
+
+def parse_queues(shown: Result, seen: Result) -> List[Queue]:
+    """From `scontrol show partition -o`, and from sinfo's `partition|state` of each node of each."""
+    rows = [line.strip().partition("|") for line in seen.stdout.splitlines() if "|" in line]
+    living = {name for name, _, state in rows if _LIVING.match(state)}
+    return [_queue(line, living) for line in shown.stdout.splitlines() if line.startswith("PartitionName=")]
+
+
+def accounts(run: Run, site: Site) -> List[str]:
+    """By sshare, which asks the controller; none without a database of accounts."""
+    result = run(["sshare", "-U", "-h", "-P", "-u", site.user, "-o", "Account"])
+    return sorted(set(result.stdout.split())) if result.exit_status == 0 else []
+
+
+def try_access(run: Run, site: Site) -> Optional[str]:
+    """`sbatch --test-only` looks at everything that a submit looks at, and submits nothing."""
+    result = run(access_argv(site))
+    check(result, REFUSALS)
+    return result.words
+
+
+def access_argv(site: Site) -> Argv:
+    wishes = ["--%s=%s" % (name, getattr(site, name)) for name in _WISHES if getattr(site, name)]
+    if site.queue:
+        wishes.append("--partition=" + site.queue)
+    return ["sbatch", "--test-only", "--ntasks=1", "--time=2", *wishes, "--wrap=true"]
+
+
+def span(run: Run, site: Site) -> Optional[Dict[str, Any]]:
+    nodes = sum(queue.nodes or 0 for queue in chosen(queues(run, site), site))
+    return {"processors": 2, "processors_per_node": 1} if nodes > 1 else None
+
+
+def _queue(line: str, living: Any) -> Queue:
+    fields = dict(re.findall(r"(\w+)=(\S*)", line))
+    name, state = fields["PartitionName"], fields.get("State", "UP")
+    closed = "" if state == "UP" else "its state is %s" % state
+    if not closed and name not in living:
+        closed = "none of its nodes is up"
+    return Queue(
+        name=name,
+        default=fields.get("Default") == "YES",
+        closed=closed,
+        walltime_s=seconds(fields.get("MaxTime", "")),
+        nodes=_number(fields.get("TotalNodes")),
+        processors=_number(fields.get("TotalCPUs")),
+    )
+
+
+def seconds(text: str) -> Optional[int]:
+    """Of Slurm's [days-][[hours:]minutes:]seconds; None for UNLIMITED and the like."""
+    match = _TIME.match(text)
+    if match is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+def _number(text: Optional[str]) -> Optional[int]:
+    return int(text) if text is not None and text.isdigit() else None
