@@ -8,7 +8,18 @@ import pytest
 import koalapy
 
 ROOT = Path(koalapy.__file__).parent
-DECIDING = ("model", "policies", "information", "broker", "scheduler", "coallocation", "link", "engine.py", "driver.py")
+DECIDING = (
+    "model",
+    "policies",
+    "information",
+    "broker",
+    "scheduler",
+    "coallocation",
+    "sites",
+    "link",
+    "engine.py",
+    "driver.py",
+)
 PARSING = ("config", "languages")
 WORLD = frozenset(
     {

@@ -1,0 +1,90 @@
+"""A site manager as one machine: events in, commands out. It never blocks, reads no clock, draws no random number."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from koalapy.model.units import Duration, Instant
+from koalapy.policies.delegation import DelegationPolicy, TargetPolicy
+from koalapy.sites import arrivals, delegation, leases, matchmaking, reports, words
+from koalapy.sites.network import SiteSettings
+from koalapy.sites.site import Site
+from koalapy.sites.usage import Usage
+
+
+class SiteManager:
+    """One site of a network of sites (SC'07, section 4). `offset`: its cycles come so long after full intervals."""
+
+    def __init__(
+        self,
+        settings: SiteSettings,
+        delegation_policy: DelegationPolicy,
+        target_policy: TargetPolicy,
+        offset: Duration = Duration(0),
+    ) -> None:
+        self._site = Site(settings, delegation_policy, target_policy)
+        self._offset = offset
+        self._delegate_at: Instant | None = None
+        self._match_at: Instant | None = None
+
+    def handle(self, now: Instant, events: Sequence[words.Event]) -> list[words.Command]:
+        """Take a batch of events, in their order; with none, whatever time has brought about."""
+        site = self._site
+        for event in events:
+            _HANDLERS[type(event)](site, now, event)
+        if self._delegate_at is not None and self._delegate_at <= now:
+            self._delegate_at = None
+            delegation.cycle(site, now)
+        if self._match_at is not None and self._match_at <= now:
+            self._match_at, site.stirred = None, False
+            matchmaking.cycle(site, now)
+        self._wind_up(now)
+        commands, site.commands = site.commands, []
+        return commands
+
+    def next_wakeup(self) -> Instant | None:
+        """When the next cycle is due; None: not before the next event."""
+        if self._delegate_at is None or self._match_at is None:
+            return self._delegate_at if self._match_at is None else self._match_at
+        return min(self._delegate_at, self._match_at)
+
+    @property
+    def free(self) -> int:
+        """Processors of this site that nobody has, wherever their user would be."""
+        return self._site.free
+
+    @property
+    def load(self) -> float:
+        return self._site.load
+
+    @property
+    def usage(self) -> Usage:
+        return self._site.usage
+
+    def _wind_up(self, now: Instant) -> None:
+        """A cycle is due only if it may find something to do."""
+        site, settings = self._site, self._site.settings
+        if self._match_at is None and site.stirred:
+            self._match_at = self._next(now, settings.matchmaking_interval)
+        if self._delegate_at is None and delegation.is_due(site, now):
+            self._delegate_at = self._next(now, settings.delegation_interval)
+
+    def _next(self, now: Instant, interval: Duration) -> Instant:
+        """The next full interval that is yet to come."""
+        return Instant(((now - self._offset) // interval + 1) * interval + self._offset)
+
+
+def _resized(site: Site, now: Instant, event: words.ProcessorsChanged) -> None:
+    site.resize(event.processors)
+
+
+_HANDLERS: Mapping[type, Callable[[Site, Instant, Any], None]] = {
+    words.RequestSubmitted: arrivals.submitted,
+    words.RequestDelegated: arrivals.delegated,
+    words.DelegationRejected: delegation.rejected,
+    words.ResourcesLeased: leases.leased,
+    words.ResourcesClaimed: leases.claimed,
+    words.ResourcesReleased: leases.released,
+    words.RequestCancelled: leases.cancelled,
+    words.FreeReported: reports.reported,
+    words.ProcessorsChanged: _resized,
+}

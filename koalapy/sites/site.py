@@ -1,0 +1,135 @@
+"""A site as its manager sees it: its processors, and where each request stands. All state of the manager is here."""
+
+from bisect import bisect_left, insort
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from koalapy.model.units import Instant
+from koalapy.policies.delegation import DelegationPolicy, TargetPolicy, Wait
+from koalapy.sites.network import SiteSettings
+from koalapy.sites.usage import Usage
+from koalapy.sites.words import Command, Lease, RequestId, ResourceRequest
+
+
+class Phase(StrEnum):
+    WAITING = "waiting"  # for this site's processors, or to be delegated
+    DELEGATED = "delegated"  # a neighbour was asked and has not answered
+    LEASED = "leased"  # a neighbour's processors came, and go on with the next delegation cycle
+    IN_USE = "in_use"  # bound to whoever asked: a job manager of this site, or a neighbour
+    CANCELLED = "cancelled"  # a neighbour was asked before, and has not answered yet
+
+
+@dataclass(eq=False, slots=True)
+class Standing:
+    """A request as it stands at this site. `sender`: the neighbour that delegated it here, None if it began here."""
+
+    request: ResourceRequest
+    sender: str | None
+    place: int
+    phase: Phase = Phase.WAITING
+    target: str | None = None  # whom it was delegated to, and whose processors it has
+    refused: dict[str, Instant] = field(default_factory=dict)  # neighbours that would not, and since when
+    lease: Lease | None = None
+    claimed: bool = False  # by the neighbour that it is lent to
+
+    @property
+    def wait(self) -> Wait:
+        return Wait(self.request.processors, self.place)
+
+
+class Order:
+    """Waiting requests in the order of a policy; the policy looks at what does not change while they wait."""
+
+    def __init__(self, policy: DelegationPolicy) -> None:
+        self._policy = policy
+        self._entries: list[tuple[Any, int, Standing]] = []
+
+    def add(self, standing: Standing) -> None:
+        insort(self._entries, (self._policy(standing.wait), standing.place, standing))
+
+    def remove(self, standing: Standing) -> None:
+        """Nothing happens if it is not there."""
+        key = (self._policy(standing.wait), standing.place)
+        at = bisect_left(self._entries, key, key=lambda entry: entry[:2])
+        if at < len(self._entries) and self._entries[at][2] is standing:
+            del self._entries[at]
+
+    def __contains__(self, standing: Standing) -> bool:
+        return any(each is standing for _, _, each in self._entries)
+
+    def first(self) -> Standing | None:
+        return self._entries[0][2] if self._entries else None
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+
+class Site:
+    def __init__(self, settings: SiteSettings, delegation: DelegationPolicy, targets: TargetPolicy) -> None:
+        self.settings = settings
+        self.target_policy = targets
+        self.total = self.free = settings.processors
+        self.standings: dict[RequestId, Standing] = {}
+        self.waiting = Order(lambda wait: wait.place)  # the dispatching policy: first come, first served
+        self.delegable = Order(delegation)  # those that wait and have a neighbour to be delegated to
+        self.guests: dict[RequestId, Standing] = {}  # of those that wait, the neighbours'
+        self.demand = 0  # processors that those wait for
+        self.handing_on: list[Standing] = []  # LEASED
+        self.again: deque[tuple[Instant, Standing]] = deque()  # when a neighbour may be asked again that refused
+        self.seen: dict[RequestId, Instant] = {}  # in order of time
+        self.reported: dict[str, int] = {}  # what could be had through each neighbour
+        self.told: dict[str, int] = {}  # what each neighbour was told
+        self.usage = Usage()
+        self.turn = 0  # counts delegations
+        self.stirred = False  # whether matchmaking could find what it did not find the last time
+        self._places = 0
+        self.commands: list[Command] = []  # of the step that is under way
+
+    @property
+    def load(self) -> float:
+        """What is in use and waited for, by what there is. A site without processors is full as soon as one waits."""
+        wanted = self.total - self.free + self.demand
+        return wanted / self.total if self.total > 0 else float("inf") if wanted else 0.0
+
+    @property
+    def overloaded(self) -> bool:
+        return self.load > self.settings.threshold
+
+    def enter(self, request: ResourceRequest, sender: str | None) -> Standing:
+        self._places += 1
+        standing = Standing(request, sender, self._places)
+        self.standings[request.id] = standing
+        return standing
+
+    def put_in_line(self, standing: Standing, delegable: bool) -> None:
+        """It waits, from now on or again, where its arrival puts it."""
+        standing.phase, standing.target = Phase.WAITING, None
+        self.stirred = True
+        if standing.sender is not None:
+            self.guests[standing.request.id] = standing
+        self.demand += standing.request.processors
+        if standing.request.processors <= self.total:
+            self.waiting.add(standing)
+        if delegable:
+            self.delegable.add(standing)
+
+    def take_out_of_line(self, standing: Standing) -> None:
+        self.demand -= standing.request.processors
+        self.guests.pop(standing.request.id, None)
+        self.waiting.remove(standing)
+        self.delegable.remove(standing)
+
+    def resize(self, processors: int) -> None:
+        """What is in use stays so: `free` may be negative until it is released."""
+        self.free += processors - self.total
+        self.total = processors
+        for standing in [each for each in self.standings.values() if each.phase is Phase.WAITING]:
+            delegable = standing in self.delegable
+            self.take_out_of_line(standing)
+            self.put_in_line(standing, delegable)
+        self.stirred = True
+
+    def forget(self, standing: Standing) -> None:
+        del self.standings[standing.request.id]

@@ -1,0 +1,26 @@
+"""Who has used how much of whose processors, in processor-microseconds."""
+
+from collections import Counter
+
+from koalapy.model.units import Instant
+
+
+class Usage:
+    """`by_user`: this site's users, wherever their processors were. `lent`, `borrowed`: over each neighbour's link."""
+
+    def __init__(self) -> None:
+        self.by_user: Counter[str] = Counter()
+        self.lent: Counter[str] = Counter()
+        self.borrowed: Counter[str] = Counter()
+
+    def charge(
+        self, user: str, sender: str | None, target: str | None, processors: int, since: Instant, now: Instant
+    ) -> None:
+        """For a lease that has ended, whether it was used or not (section 4.3, on cancelling)."""
+        amount = processors * (now - since)
+        if sender is None:
+            self.by_user[user] += amount
+        else:
+            self.lent[sender] += amount
+        if target is not None:
+            self.borrowed[target] += amount

@@ -1,0 +1,161 @@
+"""What site managers and job managers say to each other: events come in, commands go out.
+
+A message to a neighbour leaves as a command and arrives there as the event of the same line of this table:
+
+    DelegateRequest -> RequestDelegated       RejectDelegation -> DelegationRejected
+    LeaseResources -> ResourcesLeased         ClaimResources -> ResourcesClaimed
+    ReleaseResources -> ResourcesReleased     CancelRequest -> RequestCancelled
+    ReportFree -> FreeReported
+
+All of them may arrive twice or too late without harm; none may overtake another on the same link.
+"""
+
+from typing import NamedTuple
+
+from koalapy.model.units import Instant
+
+
+class RequestId(NamedTuple):
+    """Unique among all sites: where the request began, and its number there."""
+
+    site: str
+    number: int
+
+
+class ResourceRequest(NamedTuple):
+    """Processors of one site, all at once, for one user. `dttl`: how many links it may still be passed over."""
+
+    id: RequestId
+    user: str
+    processors: int
+    dttl: int
+
+
+class Lease(NamedTuple):
+    """Processors bound to a request, from `source`, over a chain of `length` links, since they were matched."""
+
+    id: RequestId
+    source: str
+    length: int
+    since: Instant
+
+
+# ---- events. `sender`: the neighbour, None for a job manager of this site
+
+
+class RequestSubmitted(NamedTuple):
+    """By a job manager of this site; `dttl` is the user's wish."""
+
+    request: ResourceRequest
+
+
+class RequestDelegated(NamedTuple):
+    sender: str
+    request: ResourceRequest
+
+
+class DelegationRejected(NamedTuple):
+    sender: str
+    id: RequestId
+
+
+class ResourcesLeased(NamedTuple):
+    sender: str
+    lease: Lease
+
+
+class ResourcesClaimed(NamedTuple):
+    sender: str
+    id: RequestId
+
+
+class ResourcesReleased(NamedTuple):
+    sender: str | None
+    id: RequestId
+
+
+class RequestCancelled(NamedTuple):
+    sender: str | None
+    id: RequestId
+
+
+class FreeReported(NamedTuple):
+    """What could be had through the sender, which need not be true any more."""
+
+    sender: str
+    processors: int
+
+
+class ProcessorsChanged(NamedTuple):
+    """This site has so many now: nodes came or went. What is in use stays so."""
+
+    processors: int
+
+
+Event = (
+    RequestSubmitted
+    | RequestDelegated
+    | DelegationRejected
+    | ResourcesLeased
+    | ResourcesClaimed
+    | ResourcesReleased
+    | RequestCancelled
+    | FreeReported
+    | ProcessorsChanged
+)
+
+
+# ---- commands
+
+
+class DelegateRequest(NamedTuple):
+    to: str
+    request: ResourceRequest
+
+
+class RejectDelegation(NamedTuple):
+    to: str
+    id: RequestId
+
+
+class LeaseResources(NamedTuple):
+    to: str
+    lease: Lease
+
+
+class ClaimResources(NamedTuple):
+    to: str
+    id: RequestId
+
+
+class ReleaseResources(NamedTuple):
+    to: str
+    id: RequestId
+
+
+class CancelRequest(NamedTuple):
+    to: str
+    id: RequestId
+
+
+class ReportFree(NamedTuple):
+    to: str
+    processors: int
+
+
+class GrantResources(NamedTuple):
+    """To the job manager: these processors are the request's until it releases them."""
+
+    lease: Lease
+
+
+Command = (
+    DelegateRequest
+    | RejectDelegation
+    | LeaseResources
+    | ClaimResources
+    | ReleaseResources
+    | CancelRequest
+    | ReportFree
+    | GrantResources
+)

@@ -1,0 +1,275 @@
+"""Site managers talk over links that keep their order and nothing else: whatever comes, processors add up."""
+
+from collections import deque
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.policies import delegation as policies
+from koalapy.sites import words
+from koalapy.sites.manager import SiteManager
+from koalapy.sites.network import Relation, SiteSettings
+
+BEGIN = Instant(HOUR * 10_000)
+ARRIVES_AS = {
+    words.DelegateRequest: words.RequestDelegated,
+    words.RejectDelegation: words.DelegationRejected,
+    words.LeaseResources: words.ResourcesLeased,
+    words.ClaimResources: words.ResourcesClaimed,
+    words.ReleaseResources: words.ResourcesReleased,
+    words.CancelRequest: words.RequestCancelled,
+    words.ReportFree: words.FreeReported,
+}
+
+
+class Sites:
+    """A network of site managers; messages lie on their links until `deliver`."""
+
+    def __init__(self, target: policies.TargetPolicy = policies.nearest, **sites: dict[str, Any]) -> None:
+        self.now = BEGIN
+        self.managers = {
+            name: SiteManager(SiteSettings(name=name, **each), policies.fcfs, target) for name, each in sites.items()
+        }
+        self.links: dict[tuple[str, str], deque[Any]] = {}
+        self.granted: dict[words.RequestId, words.Lease] = {}
+        self.refused: list[tuple[str, words.RequestId]] = []
+        self.sent: list[tuple[str, words.Command]] = []
+
+    def submit(self, site: str, number: int, processors: int = 1, dttl: int = 9) -> words.RequestId:
+        identity = words.RequestId(site, number)
+        self.tell(site, words.RequestSubmitted(words.ResourceRequest(identity, "ada", processors, dttl)))
+        return identity
+
+    def release(self, identity: words.RequestId) -> None:
+        del self.granted[identity]
+        self.tell(identity.site, words.ResourcesReleased(None, identity))
+
+    def cancel(self, identity: words.RequestId) -> None:
+        self.granted.pop(identity, None)
+        self.tell(identity.site, words.RequestCancelled(None, identity))
+
+    def tell(self, site: str, *events: words.Event) -> None:
+        for command in self.managers[site].handle(self.now, events):
+            self.sent.append((site, command))
+            if isinstance(command, words.GrantResources):
+                assert command.lease.id.site == site
+                assert command.lease.id not in self.granted, "granted twice"
+                self.granted[command.lease.id] = command.lease
+            else:
+                self.links.setdefault((site, command.to), deque()).append(command)
+
+    def deliver(self, link: tuple[str, str]) -> None:
+        sender, to = link
+        command = self.links[link].popleft()
+        self.tell(to, ARRIVES_AS[type(command)](sender, *command[1:]))
+
+    @property
+    def busy_links(self) -> list[tuple[str, str]]:
+        return [link for link, messages in self.links.items() if messages]
+
+    def settle(self) -> None:
+        """All that lies on links arrives, and what that brings about."""
+        while self.busy_links:
+            self.deliver(self.busy_links[0])
+
+    def wake(self) -> bool:
+        """On to the next cycle of anybody; False if none is due."""
+        due = [at for manager in self.managers.values() if (at := manager.next_wakeup()) is not None]
+        if not due:
+            return False
+        self.now = min(due)
+        for name, manager in self.managers.items():
+            at = manager.next_wakeup()
+            if at is not None and at <= self.now:
+                self.tell(name)
+        return True
+
+    def rest(self, hours: float = 30) -> None:
+        """Until nothing is due any more."""
+        until = self.now + hours * HOUR
+        self.settle()
+        while self.wake():
+            self.settle()
+            assert self.now < until, "they never come to rest"
+
+
+def pair(**first: Any) -> Sites:
+    return Sites(
+        a={"processors": 2, "neighbours": {"b": Relation.SIBLING}} | first,
+        b={"processors": 4, "neighbours": {"a": Relation.SIBLING}},
+    )
+
+
+def test_a_request_waits_for_its_own_sites_matchmaking_cycle() -> None:
+    sites = pair()
+    identity = sites.submit("a", 1)
+    assert sites.managers["a"].next_wakeup() == BEGIN + 5 * MINUTE
+    sites.rest()
+    assert sites.granted[identity] == words.Lease(identity, "a", 0, Instant(BEGIN + 5 * MINUTE))
+
+
+def test_what_is_over_the_threshold_is_delegated_oldest_first() -> None:
+    sites = pair()
+    first, second, third = (sites.submit("a", number) for number in (1, 2, 3))
+    sites.rest()
+    assert [sites.granted[each].source for each in (first, second, third)] == ["b", "a", "a"]
+    assert sites.granted[first].length == 1
+
+
+def test_released_resources_go_back_along_the_chain() -> None:
+    chain = Sites(
+        a={"neighbours": {"b": Relation.PARENT}},
+        b={"neighbours": {"a": Relation.CHILD, "c": Relation.SIBLING}},
+        c={"processors": 3, "neighbours": {"b": Relation.SIBLING}},
+    )
+    identity = chain.submit("a", 1, processors=3)
+    chain.rest()
+    assert chain.granted[identity].source == "c"
+    assert chain.granted[identity].length == 2
+    assert chain.managers["c"].free == 0
+    chain.now = Instant(chain.now + HOUR)
+    begun = chain.granted[identity].since
+    chain.release(identity)
+    chain.settle()
+    assert chain.managers["c"].free == 3
+    used = 3 * (chain.now - begun)
+    assert chain.managers["a"].usage.by_user == {"ada": used}
+    assert chain.managers["b"].usage.lent == {"a": used}
+    assert chain.managers["c"].usage.lent == {"b": used}
+
+
+def test_a_request_whose_dttl_is_spent_is_not_delegated() -> None:
+    sites = pair()
+    identities = [sites.submit("a", number, dttl=0) for number in (1, 2, 3)]
+    sites.rest()
+    assert identities[2] not in sites.granted
+    assert not [command for _, command in sites.sent if isinstance(command, words.DelegateRequest)]
+
+
+def test_a_request_is_taken_once_an_hour() -> None:
+    sites = pair()
+    request = words.ResourceRequest(words.RequestId("x", 1), "ada", 9, 0)
+    for _ in range(2):
+        sites.tell("b", words.RequestDelegated("a", request))
+        assert sites.links["b", "a"].popleft() == words.RejectDelegation("a", request.id)
+    sites.now = Instant(sites.now + HOUR)
+    fits = request._replace(processors=1)
+    sites.tell("b", words.RequestDelegated("a", fits))
+    assert words.LeaseResources in [type(message) for message in sites.links["b", "a"]]
+
+
+def test_the_next_target_is_asked_after_a_rejection() -> None:
+    beside = Relation.SIBLING
+    sites = Sites(
+        a={"neighbours": {"b": beside, "c": beside}},
+        b={"processors": 1, "neighbours": {"a": beside}},
+        c={"processors": 2, "neighbours": {"a": beside}},
+    )
+    identity = sites.submit("a", 1, processors=2)
+    sites.rest()
+    assert sites.granted[identity].source == "c"
+
+
+def test_a_lease_that_nobody_wants_any_more_goes_back_and_is_charged_for() -> None:
+    sites = pair()
+    identity = sites.submit("a", 1, processors=4)
+    sites.wake()  # delegated
+    sites.deliver(("a", "b"))
+    sites.wake()  # matched: the lease is on its way
+    leased = sites.now
+    sites.now = Instant(sites.now + 7 * SECOND)
+    sites.cancel(identity)
+    sites.rest()
+    assert sites.managers["b"].free == 4
+    assert sites.managers["a"].usage.by_user == {"ada": 4 * 7 * SECOND}
+    assert leased + 7 * SECOND <= sites.now
+
+
+def test_a_neighbour_may_be_asked_again_after_an_hour() -> None:
+    sites = pair()
+    sites.submit("b", 1, processors=4, dttl=0)
+    sites.rest()
+    identity = sites.submit("a", 1, processors=4)
+    for _ in range(3):
+        sites.wake()
+        sites.settle()
+    assert identity not in sites.granted
+    sites.release(words.RequestId("b", 1))
+    sites.now = Instant(sites.now + 2 * HOUR)
+    sites.tell("a", words.ProcessorsChanged(2))
+    sites.rest()
+    assert sites.granted[identity].source == "b"
+
+
+def test_processors_that_go_are_not_given_again() -> None:
+    sites = pair(neighbours={})
+    first = sites.submit("a", 1, processors=2)
+    sites.rest()
+    sites.tell("a", words.ProcessorsChanged(1))
+    second = sites.submit("a", 2)
+    sites.rest()
+    assert second not in sites.granted
+    sites.release(first)
+    sites.rest()
+    assert sites.managers["a"].free == 0
+    assert second in sites.granted
+
+
+TARGETS = [policies.nearest, policies.most_free, policies.best_fit, policies.round_robin]
+
+
+def tree(dice: Random, target: policies.TargetPolicy) -> Sites:
+    """Two roots that are siblings, with clusters below them that are siblings too."""
+    sites: dict[str, dict[str, Any]] = {}
+    roots = ["r", "s"]
+    below = {root: [f"{root}{number}" for number in range(dice.randint(1, 3))] for root in roots}
+    for root, other in (("r", "s"), ("s", "r")):
+        sites[root] = {"neighbours": dict.fromkeys(below[root], Relation.CHILD) | {other: Relation.SIBLING}}
+        for name in below[root]:
+            beside = dict.fromkeys((each for each in below[root] if each != name), Relation.SIBLING)
+            sites[name] = {"processors": dice.randint(1, 4), "neighbours": beside | {root: Relation.PARENT}}
+    for each in sites.values():
+        each |= {"threshold": dice.choice((0.5, 1.0, 1.25)), "dttl": dice.randint(0, 5)}
+        each |= {"delegation_interval": Duration(dice.choice((1, 30, 60)) * SECOND)}
+    return Sites(target, **sites)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_processors_add_up_whatever_happens(target: policies.TargetPolicy, seed: int) -> None:
+    dice = Random(seed)
+    sites = tree(dice, target)
+    clusters = [name for name, manager in sites.managers.items() if len(name) > 1]
+    totals = {name: manager.free for name, manager in sites.managers.items()}
+    left: dict[words.RequestId, words.ResourceRequest] = {}
+    for number in range(dice.randint(1, 60)):
+        move = dice.random()
+        if move < 0.35:
+            identity = sites.submit(dice.choice(clusters), number, dice.choice((1, 1, 2, 4)), dice.randint(0, 6))
+            left[identity] = words.ResourceRequest(identity, "", 0, 0)
+        elif move < 0.5 and sites.granted:
+            identity = dice.choice(sorted(sites.granted))
+            sites.release(identity)
+            del left[identity]
+        elif move < 0.6 and left:
+            identity = dice.choice(sorted(left))
+            sites.cancel(identity)
+            del left[identity]
+        elif move < 0.75:
+            sites.wake()
+        else:
+            for _ in range(dice.randint(1, 8)):
+                if sites.busy_links:
+                    sites.deliver(dice.choice(sites.busy_links))
+        assert all(0 <= manager.free <= totals[name] for name, manager in sites.managers.items())
+    for identity in sorted(left):
+        sites.cancel(identity)
+    sites.rest()
+    assert {name: manager.free for name, manager in sites.managers.items()} == totals
+    assert all(not manager._site.standings for manager in sites.managers.values())
+    assert all(not manager.load for manager in sites.managers.values())
