@@ -120,6 +120,19 @@ def parse_cancel(result: Result) -> None:
     _answer(result)
 
 
+def hold_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
+    """It holds no jobs: its only user has not submitted yet what is not to run yet."""
+    return None
+
+
+def release_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
+    return None
+
+
+def parse_hold(result: Result) -> None:
+    """Never asked."""
+
+
 def capacity_argvs(site: Site) -> List[Argv]:
     return [_command(site, "capacity")]
 

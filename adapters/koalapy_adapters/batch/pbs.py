@@ -12,7 +12,7 @@ from koalapy_adapters.batch.pbs_refusals import HOOKED, REFUSALS, REFUSED_BY_SIT
 from koalapy_adapters.batch.pbs_words import OPENPBS
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.text import exec_line, native_lines, one_line, rounded_up
-from koalapy_adapters.batch.verdicts import check, failure, unreadable
+from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.errors import RequestError, Result, SiteError
 
 NAME = "pbs"
@@ -150,6 +150,18 @@ def parse_cancel(result: Result) -> None:
         return
     if result.exit_status is None or not said or not all(_ENDING.search(line) for line in said):
         raise failure(result, UNREACHABLE)
+
+
+def hold_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
+    return ["qhold", *batch_ids]
+
+
+def release_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
+    return ["qrls", *batch_ids]
+
+
+def parse_hold(result: Result) -> None:
+    check(result, (NOT_HELD, *UNREACHABLE))
 
 
 def _listing(result: Result) -> Result:

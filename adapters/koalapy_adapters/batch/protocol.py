@@ -144,6 +144,10 @@ class Dialect:
     cancel_argv: Callable[[Sequence[str]], Argv]
     parse_cancel: Callable[[Result], None]  # an unknown or ended job is no error
 
+    hold_argv: Callable[[Sequence[str]], Optional[Argv]]  # waiting jobs; None: it cannot hold any
+    release_argv: Callable[[Sequence[str]], Optional[Argv]]
+    parse_hold: Callable[[Result], None]  # of either; a job that does not wait, or not any more, is an error
+
     capacity_argvs: Callable[[Site], List[Argv]]
     parse_capacity: Callable[[Site, List[Result]], Capacity]
 

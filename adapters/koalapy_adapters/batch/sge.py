@@ -7,7 +7,7 @@ from koalapy_adapters.batch import sge_capacity, sge_jobs, sge_launch
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, is_tag, native_lines, one_line, rounded_up
-from koalapy_adapters.batch.verdicts import check, failure, unreadable
+from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.errors import RequestError, Result, SiteError
 
 NAME = "sge"
@@ -102,6 +102,18 @@ def parse_cancel(result: Result) -> None:
     said = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
     if result.exit_status is None or not all(_DELETED.search(line) for line in said):
         raise failure(result, REFUSALS)
+
+
+def hold_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
+    return ["qhold", *batch_ids]
+
+
+def release_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
+    return ["qrls", *batch_ids]
+
+
+def parse_hold(result: Result) -> None:
+    check(result, (NOT_HELD, *UNREACHABLE))
 
 
 _DELETED = re.compile(r"has (registered|deleted)|does not exist|already in deletion|following jobs do not exist")

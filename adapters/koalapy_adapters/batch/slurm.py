@@ -7,7 +7,7 @@ from koalapy_adapters.batch import slurm_capacity, slurm_jobs, slurm_launch
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, native_lines, one_line, rounded_up
-from koalapy_adapters.batch.verdicts import check, unreadable
+from koalapy_adapters.batch.verdicts import NOT_HELD, check, unreadable
 from koalapy_adapters.errors import Result
 
 NAME = "slurm"
@@ -121,6 +121,18 @@ def parse_cancel(result: Result) -> None:
     """scancel says nothing of unknown and ended jobs; some versions fail over them."""
     if not re.search(r"invalid job id|already completing or completed", result.stderr, re.IGNORECASE):
         check(result, UNREACHABLE)
+
+
+def hold_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
+    return ["scontrol", "hold", ",".join(batch_ids)]
+
+
+def release_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
+    return ["scontrol", "release", ",".join(batch_ids)]
+
+
+def parse_hold(result: Result) -> None:
+    check(result, (NOT_HELD, *UNREACHABLE))
 
 
 def _shape(job: BatchJob) -> List[str]:

@@ -13,7 +13,7 @@ from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStat
 from koalapy_adapters.batch.text import native_lines, one_line, rounded_up
 from koalapy_adapters.batch.torque_capacity import LISTED, check_answer
 from koalapy_adapters.batch.torque_refusals import REFUSALS
-from koalapy_adapters.batch.verdicts import check, failure, unreadable
+from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.errors import RequestError, Result, SiteError
 
 NAME = "torque"
@@ -133,6 +133,18 @@ def parse_cancel(result: Result) -> None:
     missing = result.exit_status in (None, 126, 127)
     if missing or not all(_GONE.search(line) for line in said):
         raise failure(result, REFUSALS)
+
+
+def hold_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
+    return ["qhold", *batch_ids]
+
+
+def release_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
+    return ["qrls", *batch_ids]
+
+
+def parse_hold(result: Result) -> None:
+    check(result, (NOT_HELD, *REFUSALS))
 
 
 def _shape(job: BatchJob) -> List[str]:

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple, Sequence, Type
 
-from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError, TransientError, UnreadableError
 
 _NOT_FOUND = 127  # env(1) and shells, for a command that is not there
 
@@ -16,6 +16,16 @@ class Verdict(NamedTuple):
     code: str
     message: str
     advice: str
+
+
+# Of hold and release, in Slurm's, Grid Engine's and the PBS family's words.
+NOT_HELD = Verdict(
+    r"invalid job id|no longer pending|does not exist|unknown job id|job has finished|invalid for state",
+    RequestError,
+    "not_waiting",
+    "The batch system has no such job that waits.",
+    "It may have started or ended meanwhile; see `koala show`.",
+)
 
 
 def check(result: Result, verdicts: Sequence[Verdict]) -> None:

@@ -106,6 +106,19 @@ class BatchSystem:
             return
         self._dialect.parse_cancel(self._run(self._dialect.cancel_argv([batch_id])))
 
+    def hold(self, batch_id: str) -> bool:
+        """Keep a waiting job from starting. False: this batch system cannot hold any."""
+        return self._held(self._dialect.hold_argv([batch_id]))
+
+    def release(self, batch_id: str) -> bool:
+        """Let a held job go on waiting for its turn."""
+        return self._held(self._dialect.release_argv([batch_id]))
+
+    def _held(self, argv: Optional[List[str]]) -> bool:
+        if argv is not None:
+            self._dialect.parse_hold(self._run(argv))
+        return argv is not None
+
     def capacity(self) -> Capacity:
         results = [self._run(argv, measured=True) for argv in self._dialect.capacity_argvs(self.site)]
         return self._dialect.parse_capacity(self.site, results)  # type: ignore[no-any-return]
