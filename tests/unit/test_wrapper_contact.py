@@ -19,7 +19,7 @@ def made() -> c.Contact:
 
 def entered() -> c.Contact:
     contact = made()
-    contact.found(0, ["a", "b"], 1)
+    contact.found(0, c.Place(["a", "b"], 1))
     contact.connected(0, "a")
     contact.arrived(0)
     contact.heard(0, HELLO)
@@ -28,8 +28,8 @@ def entered() -> c.Contact:
 
 def test_the_first_that_takes_the_connection_is_asked_and_may_let_us_in() -> None:
     contact = made()
-    assert contact.found(0, ["a", "b"], 7) == [c.Try(["a", "b"], 7)]
-    assert contact.found(1, ["c"], 7) == []
+    assert contact.found(0, c.Place(["a", "b"], 7)) == [c.Try(["a", "b"], 7)]
+    assert contact.found(1, c.Place(["c"], 7)) == []
     assert contact.connected(100, "b") == [c.Write(KNOCK)]
     assert contact.heard(150, RELEASE) == []
     assert contact.heard(300, HELLO) == [c.Entered("b", 500 - 200)]
@@ -40,20 +40,20 @@ def test_the_first_that_takes_the_connection_is_asked_and_may_let_us_in() -> Non
 
 def test_one_that_does_not_let_us_in_is_tried_last() -> None:
     contact = made()
-    contact.found(0, ["a", "b"], 1)
+    contact.found(0, c.Place(["a", "b"], 1))
     contact.connected(0, "a")
     assert contact.tick(5 * SECOND) == [c.Drop()]
     assert contact.tick(5 * SECOND + c.FIRST_RETRY) == [c.Seek()]
-    assert contact.found(6 * SECOND, ["a", "b"], 1) == [c.Try(["b"], 1)]
+    assert contact.found(6 * SECOND, c.Place(["a", "b"], 1)) == [c.Try(["b"], 1)]
     contact.connected(6 * SECOND, "b")
     contact.broken(6 * SECOND)
-    assert contact.found(7 * SECOND, ["a", "b"], 1) == [c.Try(["a", "b"], 1)]
+    assert contact.found(7 * SECOND, c.Place(["a", "b"], 1)) == [c.Try(["a", "b"], 1)]
 
 
 def test_waits_grow_to_a_limit_and_begin_anew_once_we_were_in() -> None:
     contact, now, waits = made(), 0, []
     for _ in range(12):
-        assert contact.found(now, [], 0) == []
+        assert contact.found(now, c.Place([], 0)) == []
         due = contact.next_wakeup()
         assert due is not None
         waits.append(due - now)
@@ -103,9 +103,9 @@ def test_in_any_order_it_is_in_only_by_leave_and_never_stops_seeking(steps: list
 
 def _happen(contact: c.Contact, what: str, now: int, connected: bool) -> list[Any]:
     if what == "found":
-        return contact.found(now, ["a", "b"], 1)
+        return contact.found(now, c.Place(["a", "b"], 1))
     if what == "nothing":
-        return contact.found(now, [], 0)
+        return contact.found(now, c.Place([], 0))
     if what == "connected":
         return contact.connected(now, "a") if contact.is_trying else []
     if what == "unreachable":

@@ -51,7 +51,12 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._out = lines.Writer(answers, self._selector)
         self._reader = lines.LineReader()
-        self._server = KeyServer(directory, self._selector, lambda key, value: self._say("put", key=key, value=value))
+        self._server = KeyServer(
+            directory,
+            self._selector,
+            lambda key, value: self._say("put", key=key, value=value),
+            lambda asking: self._say("asking", asking=asking),
+        )
         self._prepared: Optional[Prepared] = None
         self._pids: Dict[int, int] = {}  # of processes that run: their rank on this node
         self._started = False

@@ -1,7 +1,7 @@
 """How a wrapper keeps in contact with its relay, decided without a socket: whom to try, when again, when to give up.
 
-apart -> trying (all addresses at once) -> knocked (at the first that answers) -> in; and back to apart from each.
-What happens is told in calls, and each answers with what is to be done, in order.
+apart -> trying (all addresses at once, or an office) -> knocked (at the first that answers) -> in; and back to apart
+from each. What happens is told in calls, and each answers with what is to be done, in order.
 """
 
 from typing import Any, Callable, List, NamedTuple, Optional
@@ -12,9 +12,22 @@ from koalapy_adapters.wrapper.clock import SECOND
 BEAT = 10 * SECOND
 SILENCE = 35 * SECOND  # after which a connection is given up
 FIRST_RETRY, LAST_RETRY = SECOND // 20, 10 * SECOND
-ANSWER_WITHIN = 5 * SECOND  # for a connection, and for Enter
+CONNECT_WITHIN = 5 * SECOND
+IN_VAIN = 2  # tries by a KCM that lives, before anybody is told that it cannot be reached
 
 APART, TRYING, KNOCKED, IN = "apart", "trying", "knocked", "in"
+
+
+class Place(NamedTuple):
+    """Where the relay is, by its file: at a port of one of these addresses, or at an office (see letters).
+
+    Neither where there is no such file. `touched`: its time of change, which a KCM that lives changes.
+    """
+
+    addresses: List[str] = []
+    port: int = 0
+    office: str = ""
+    touched: float = 0.0
 
 
 class Seek(NamedTuple):
@@ -22,10 +35,11 @@ class Seek(NamedTuple):
 
 
 class Try(NamedTuple):
-    """Connect to all of these at once. -> connected for the first that takes it, unreachable if none does"""
+    """Connect to all of these at once, or visit the office. -> connected for the first that takes it, or unreachable"""
 
     addresses: List[str]
     port: int
+    office: str = ""
 
 
 class Write(NamedTuple):
@@ -57,11 +71,34 @@ class Lost(NamedTuple):
     heard_at: int
 
 
-class Contact:
-    """At most one connection; `tick` at `next_wakeup` or later. `jitter`: any number from 0 to 1, another each time."""
+class ShutOut(NamedTuple):
+    """We were never in, and for long none of these could be reached, although the KCM that listens there lives."""
 
-    def __init__(self, knock: Callable[[int], Any], jitter: Callable[[], float]) -> None:
+    addresses: List[str]
+    port: int
+
+
+def shut_out_after(barrier_timeout: int) -> int:
+    """How long nobody must be reached before that is said: soon enough to be a reason for the barrier's end."""
+    return min(60 * SECOND, barrier_timeout // 2)
+
+
+class Contact:
+    """At most one connection; `tick` at `next_wakeup` or later.
+
+    `jitter`: any number from 0 to 1, another each time. `shut_out_after`: microseconds in which nobody could be
+    reached; None where that is not to be said.
+    """
+
+    def __init__(
+        self, knock: Callable[[int], Any], jitter: Callable[[], float], shut_out_after: Optional[int] = None
+    ) -> None:
         self._knock, self._jitter = knock, jitter
+        self._shut_out_after = shut_out_after
+        self._place = Place()
+        self._lives = False  # the KCM has shown so between the last two looks at its file
+        self._vain_since: Optional[int] = None
+        self._vain = 0
         self._state = APART
         self._address = ""
         self._failed: List[str] = []  # addresses that took a connection, but not the knock
@@ -80,25 +117,31 @@ class Contact:
     def is_trying(self) -> bool:
         return self._state == TRYING
 
-    def found(self, now: int, addresses: List[str], port: int) -> List[Any]:
-        """What the relay's file says, no addresses where there is none. Ignored while we are not apart."""
+    def found(self, now: int, place: Place) -> List[Any]:
+        """What the relay's file says. Ignored while we are not apart."""
         if self._state != APART:
             return []
-        if not addresses:
+        before, self._place = self._place, place
+        self._lives = before.touched not in (0.0, place.touched)
+        if not place.addresses and not place.office:
             return self._again(now)
-        untried = [address for address in addresses if address not in self._failed]
+        self._state, self._deadline = TRYING, now + CONNECT_WITHIN
+        if place.office:
+            self._failed = []
+            return [Try([], 0, place.office)]
+        untried = [address for address in place.addresses if address not in self._failed]
         self._failed = self._failed if untried else []
-        self._state, self._deadline = TRYING, now + ANSWER_WITHIN
-        return [Try(untried or addresses, port)]
+        return [Try(untried or place.addresses, place.port)]
 
     def unreachable(self, now: int) -> List[Any]:
         """None of those that were tried takes a connection."""
-        return self._again(now) if self._state == TRYING else []
+        return self._again(now) + self._tried_in_vain(now) if self._state == TRYING else []
 
-    def connected(self, now: int, address: str) -> List[Any]:
-        """The first has taken the connection; whoever else is tried is let go."""
+    def connected(self, now: int, address: str, patience: int = CONNECT_WITHIN) -> List[Any]:
+        """The first has taken the connection; whoever else is tried is let go. `patience`: with its answer."""
         self._state, self._address = KNOCKED, address
-        self._knocked_at, self._deadline = now, now + ANSWER_WITHIN
+        self._knocked_at, self._deadline = now, now + patience
+        self._vain, self._vain_since = 0, None
         return [Write(self._knock(now))]
 
     def arrived(self, now: int) -> None:
@@ -110,6 +153,7 @@ class Contact:
         if self._state == KNOCKED and isinstance(message, messages.Enter):
             self._state, self._deadline = IN, None
             self._retry, self._failed = FIRST_RETRY, []
+            self._shut_out_after = None
             self._beat_at = now + BEAT
             return [Entered(self._address, message.clock - (self._knocked_at + now) // 2)]
         if self._state == IN and not isinstance(message, messages.Beat):
@@ -123,7 +167,8 @@ class Contact:
             return []
         if before == KNOCKED:
             self._failed.append(self._address)
-        return [Drop(), *self._again(now)] + ([Lost(self._heard_at)] if before == IN else [])
+        told = [Lost(self._heard_at)] if before == IN else self._tried_in_vain(now) if before == TRYING else []
+        return [Drop(), *self._again(now), *told]
 
     def next_wakeup(self) -> Optional[int]:
         times = [self._deadline, self._seek_at]
@@ -149,3 +194,12 @@ class Contact:
         self._seek_at = now + int(self._retry * (0.5 + self._jitter()))
         self._retry = min(LAST_RETRY, self._retry * 2)
         return []
+
+    def _tried_in_vain(self, now: int) -> List[Any]:
+        """A KCM that is gone says nothing of the way to it: only tries count between which its file was touched."""
+        self._vain_since = now if self._vain_since is None else self._vain_since
+        self._vain += self._lives
+        if self._shut_out_after is None or self._vain < IN_VAIN or now - self._vain_since < self._shut_out_after:
+            return []
+        self._shut_out_after = None
+        return [ShutOut(self._place.addresses, self._place.port)]

@@ -26,12 +26,23 @@ class BadRequest(ValueError):
 
 
 class KeyServer:
-    """Serves the clients on one node. `publish` is called with every key that a client puts."""
+    """Serves the clients on one node.
 
-    def __init__(self, directory: str, selector: selectors.BaseSelector, publish: Callable[[str, str], None]) -> None:
+    `publish` is called with every key that a client puts, `asking` when some client begins to wait, and when none does.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        selector: selectors.BaseSelector,
+        publish: Callable[[str, str], None],
+        asking: Callable[[bool], None],
+    ) -> None:
         self.path = os.path.join(directory, NAME)
         self._selector = selector
         self._publish = publish
+        self._tell_asking = asking
+        self._asking = False
         self._keys = keys.Keys()
         self._awaited: Dict[str, List[Callable[[], None]]] = {}  # a key; what to do when it is there
         self._barriers: Dict[str, List[Tuple[int, "_Client"]]] = {}  # a barrier; (arrivals wanted, who waits)
@@ -48,6 +59,7 @@ class KeyServer:
             act()
         if key.startswith(keys.ARRIVALS):
             self._let_through(keys.barrier_of(key))
+        self._note_asking()
 
     def close(self) -> None:
         self._selector.unregister(self._listener)
@@ -70,6 +82,13 @@ class KeyServer:
             self._when_known(key, lambda: client.say({"value": self._keys.get(key)}))
         else:
             self._arrive(client, request["barrier"], int(request["count"]))
+        self._note_asking()
+
+    def _note_asking(self) -> None:
+        asking = bool(self._awaited) or any(self._barriers.values())
+        if asking != self._asking:
+            self._asking = asking
+            self._tell_asking(asking)
 
     def _put(self, key: str, value: str, then: Callable[[], None]) -> None:
         if self._keys.size + len(key) + len(value) > keys.MAX_TOTAL:

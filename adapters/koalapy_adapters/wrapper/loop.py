@@ -1,5 +1,6 @@
 """The wrapper's loop: tells the machine what happens, and does what it wants."""
 
+import os
 import selectors
 import signal
 from collections import deque
@@ -8,14 +9,16 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Type
 from koalapy_adapters import messages
 from koalapy_adapters.wrapper import clock, descendants, events, nodename, reasons, signals
 from koalapy_adapters.wrapper.allocation import Allocation
+from koalapy_adapters.wrapper.contact import Contact, Place, shut_out_after
 from koalapy_adapters.wrapper.environment import Capture, SetupError
 from koalapy_adapters.wrapper.executable import NoExecutable, locate
 from koalapy_adapters.wrapper.keys import Keys
-from koalapy_adapters.wrapper.machine import Machine
+from koalapy_adapters.wrapper.letterbox import Letterbox
+from koalapy_adapters.wrapper.machine import RUNNING, STARTED, Machine
 from koalapy_adapters.wrapper.nodes import Heard, Nodes
 from koalapy_adapters.wrapper.program import Attempt, write_hosts
-from koalapy_adapters.wrapper.relay import Callbacks, Relay
-from koalapy_adapters.wrapper.shared import RelayFound, Shared
+from koalapy_adapters.wrapper.relay import Callbacks, Relay, Ways, jitter
+from koalapy_adapters.wrapper.shared import Performed, Shared
 from koalapy_adapters.wrapper.silence import between_words, silence
 from koalapy_adapters.wrapper.turns import turn
 
@@ -37,10 +40,11 @@ class Loop:
         self._selector = selectors.DefaultSelector()
         self.nodes = Nodes(self._selector, self._on_agent)
         self._shared = Shared(attempt.directory, attempt.relay_file)
-        callbacks = Callbacks(self._on_entered, self._on_relay, self._on_relay_lost, self._shared.seek_relay)
-        self.relay = Relay(self._selector, self._knock, callbacks, clock.now)
+        self.relay = self._relay(batch_id)
         self._relay_addresses: List[str] = []
         self._connected_to = ""
+        self._phase = STARTED
+        self._asking: Dict[str, bool] = {}  # the nodes where somebody waits for a key or at a barrier
         self._offset: Optional[int] = None  # the relay's clock minus ours
         self._keys = Keys()
         self._own_keys: List[messages.PutKey] = []
@@ -63,9 +67,9 @@ class Loop:
             turn(self._selector, self._timeout())
         return self._exit_status
 
-    def found_relay(self, found: RelayFound) -> None:
-        self._relay_addresses = found.addresses or self._relay_addresses
-        self.relay.connect(clock.now(), found.addresses, found.port)
+    def found_relay(self, place: Place) -> None:
+        self._relay_addresses = place.addresses or self._relay_addresses
+        self.relay.connect(clock.now(), place)
 
     def await_environment(self, capture: Capture) -> None:
         self._capture = capture
@@ -151,8 +155,10 @@ class Loop:
 
     def _on_shared(self) -> None:
         for result in self._shared.results():
-            if isinstance(result, RelayFound):
+            if isinstance(result, Place):
                 self.found_relay(result)
+            elif isinstance(result, Performed):
+                result.then(result.result)
             else:
                 self._heartbeat_at = self._heartbeat_at or clock.now() + self._attempt.heartbeat
                 if result is not None:
@@ -165,6 +171,9 @@ class Loop:
         message = said.message
         if message["said"] == "put":
             self._put(message["key"], message["value"])
+        elif message["said"] == "asking":
+            self._asking[said.node] = message["asking"]
+            self._expect()
         else:
             self.handle(_AGENT_EVENTS[message["said"]](self, said.node, message))
 
@@ -179,6 +188,17 @@ class Loop:
         self.handle(events.RelayEntered())
         for put in self._own_keys:
             self.relay.send(put)
+
+    def _relay(self, batch_id: str) -> Relay:
+        callbacks = Callbacks(
+            self._on_entered, self._on_relay, self._on_relay_lost, self._shared.seek_relay, self._on_shut_out
+        )
+        patience = shut_out_after(self._attempt.settings(batch_id).barrier_timeout)
+        ways = Ways(self._selector, Letterbox(self._attempt.directory, self._attempt.tag), self._shared.perform)
+        return Relay(ways, Contact(self._knock, jitter, patience), callbacks, clock.now)
+
+    def _on_shut_out(self, addresses: List[str], port: int) -> None:
+        self.handle(events.PreparationFailed(reasons.shut_out(os.uname().nodename, addresses, port)))
 
     def _on_relay_lost(self, heard_at: int) -> None:
         self.handle(events.RelayLost(heard_at))
@@ -209,7 +229,13 @@ class Loop:
             _DOING[type(command)](self, command)
 
     def _say_report(self, command: events.SayReport) -> None:
+        self._phase = command.report.phase
+        self._expect()
         self.relay.send(messages.Say(messages.to_json(command.report)))
+
+    def _expect(self) -> None:
+        """Until its program runs the component waits for its release, and then whoever asks the rendezvous may."""
+        self.relay.expect(self._phase != RUNNING or any(self._asking.values()))
 
     def _prepare_nodes(self, command: events.PrepareNodes) -> None:
         assert self._allocation is not None

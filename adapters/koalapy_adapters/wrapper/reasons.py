@@ -59,6 +59,15 @@ SETUP_SLOW = failure(
 )
 
 
+def shut_out(node: str, addresses: List[str], port: int) -> Json:
+    return failure(
+        "shut_out",
+        "site",
+        "The node %s cannot connect to its head node (%s, port %d)." % (node, ", ".join(addresses), port),
+        "Set `relay: files` for this cluster in the grid file, or let its nodes connect to the head's high ports.",
+    )
+
+
 def agents_late(nodes: List[str]) -> Json:
     return failure(
         "agents_late",

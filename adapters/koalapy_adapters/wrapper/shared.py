@@ -8,15 +8,16 @@ from typing import Any, Callable, List, NamedTuple, Optional
 from koalapy_adapters import layout
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.wrapper import events
+from koalapy_adapters.wrapper.contact import Place
 from koalapy_adapters.wrapper.events import Json
 from koalapy_adapters.wrapper.reasons import recorded_report
 
 
-class RelayFound(NamedTuple):
-    """What the relay's file says; no addresses where there is none."""
+class Performed(NamedTuple):
+    """What a call has returned, and who waits for that."""
 
-    addresses: List[str] = []
-    port: int = 0
+    result: Any
+    then: Callable[[Any], None]
 
 
 class Shared:
@@ -36,12 +37,16 @@ class Shared:
         self._tasks.put(lambda: touch_heartbeat(self._attempt))
 
     def seek_relay(self) -> None:
-        """-> RelayFound"""
+        """-> contact.Place"""
         self._tasks.put(lambda: read_relay(self._relay_file))
 
     def write_record(self, record: Json, only_if_none: bool) -> None:
         """-> RecordWritten or RecordFailed"""
         self._tasks.put(lambda: write_record(self._attempt, record, only_if_none))
+
+    def perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """-> Performed"""
+        self._tasks.put(lambda: Performed(act(), then))
 
     def results(self) -> List[Any]:
         try:
@@ -60,14 +65,17 @@ class Shared:
             os.write(self._writable, b".")
 
 
-def read_relay(path: str, files: Files = DISK) -> RelayFound:
+def read_relay(path: str, files: Files = DISK) -> Place:
     try:
         data = layout.read_json(path, files)
         if data is None:
-            return RelayFound()
-        return RelayFound([str(address) for address in data["addresses"]], int(data["port"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return RelayFound()  # a KCM may be about to write it; it is read again
+            return Place()
+        post = str(data.get("post") or "")
+        office = os.path.join(os.path.dirname(path), os.path.basename(post)) if post else ""
+        addresses = [str(address) for address in data["addresses"]]
+        return Place(addresses, int(data["port"]), office, files.modified(path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Place()  # a KCM may be about to write it; it is read again
 
 
 def read_record(attempt: str, files: Files = DISK) -> Optional[Json]:

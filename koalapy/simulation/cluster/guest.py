@@ -1,9 +1,13 @@
 """A simulated wrapper's connection to the relay: the real contact's decisions over simulated connections."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from koalapy_adapters import messages
-from koalapy_adapters.wrapper import contact, events
+from koalapy_adapters.wrapper import contact, events, reasons
+from koalapy_adapters.wrapper.letterbox import Letterbox
+from koalapy_adapters.wrapper.line import Listener
+from koalapy_adapters.wrapper.post import Post
 
 from koalapy.model.units import MILLISECOND, Duration
 from koalapy.simulation.agenda import Entry
@@ -30,24 +34,30 @@ class Host(Protocol):
 
     def seek_relay(self) -> None: ...
 
+    def perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None: ...
+
 
 class Guest:
     """At most one connection that is let in."""
 
-    def __init__(self, around: Surroundings, wrapper: Any, tag: str, token: str) -> None:
+    def __init__(
+        self, around: Surroundings, wrapper: Any, tag: str, token: str, shut_out_after: int, box: Letterbox
+    ) -> None:
         self._around, self._tag, self._token = around, tag, token
         self._host: Host = wrapper
         self._process: Process = wrapper
         self._dice = around.dice(f"guest/{self._host.name}")
-        self._contact = contact.Contact(self._knock, self._dice.random)
+        self._contact = contact.Contact(self._knock, self._dice.random, shut_out_after)
+        self._post = Post(box, self._host.perform, self._listener(), self._host.clock)
+        self._by_files = False
         self._end: End | None = None
         self._pipe: Pipe | None = None
         self._timer: Entry | None = None
         self._closed = False
 
     def found(self, place: Any) -> None:
-        """What the relay's file says; see shared.RelayFound."""
-        self._do(self._contact.found(self._host.clock(), place.addresses, place.port))
+        """What the relay's file says; see contact.Place."""
+        self._do(self._contact.found(self._host.clock(), place))
 
     def send(self, message: Any) -> None:
         """Dropped where there is no connection: all is said again after the next one."""
@@ -58,6 +68,17 @@ class Guest:
         """Nothing passes for so long; each side gives up by itself, or not."""
         if self._pipe is not None:
             self._pipe.stall(duration)
+
+    def expect(self, awaited: bool) -> None:
+        """Whether something waits for what the relay says next."""
+        self._post.expect(awaited)
+        self._set_timer()
+
+    def leave(self) -> None:
+        """The wrapper has nothing more to say."""
+        if self._by_files and not self._closed:
+            self._post.leave()
+        self.close()
 
     def close(self) -> None:
         """The process is gone, or leaves. What was sent is read before the other side hears so."""
@@ -76,31 +97,55 @@ class Guest:
             elif isinstance(action, contact.Heard):
                 self._pass_on(action.message)
             elif isinstance(action, contact.Try):
-                self._try(action.addresses[0], action.port)
+                self._visit(action.office) if action.office else self._try(action.addresses[0], action.port)
             elif isinstance(action, contact.Drop):
                 self._drop()
             elif isinstance(action, contact.Entered):
                 self._host.entered(action.offset)
             elif isinstance(action, contact.Lost):
                 self._host.handle(events.RelayLost(action.heard_at))
+            elif isinstance(action, contact.ShutOut):
+                shut_out = reasons.shut_out(self._host.node.name, action.addresses, action.port)
+                self._host.handle(events.PreparationFailed(shut_out))
             else:
                 self._host.seek_relay()
         self._set_timer()
 
+    def _listener(self) -> Listener:
+        clock = self._host.clock
+        return Listener(
+            lambda office, patience: self._do(self._contact.connected(clock(), office, patience)),
+            lambda: self._do(self._contact.unreachable(clock())),
+            lambda: self._contact.arrived(clock()),
+            lambda data: self._do(self._contact.heard(clock(), messages.from_json(data))),
+            lambda: self._do(self._contact.broken(clock())),
+        )
+
+    def _visit(self, office: str) -> None:
+        self._by_files = True
+        self._post.visit(office)
+
     def _drop(self) -> None:
+        self._post.drop()
         end, self._end = self._end, None
         if end is not None:
             end.close()
 
     def _set_timer(self) -> None:
         self._around.agenda.cancel(self._timer)
-        due = self._contact.next_wakeup()
-        if due is not None and self._process.alive and not self._closed:
-            delay = Duration(max(0, due - self._host.clock()))
-            self._timer = self._process.after(delay, lambda: self._do(self._contact.tick(self._host.clock())))
+        dues = [due for due in (self._contact.next_wakeup(), self._post.next_wakeup()) if due is not None]
+        if dues and self._process.alive and not self._closed:
+            self._timer = self._process.after(Duration(max(0, min(dues) - self._host.clock())), self._tick)
+
+    def _tick(self) -> None:
+        self._do(self._contact.tick(self._host.clock()))
+        if not self._closed:
+            self._post.tick(self._host.clock())
+            self._set_timer()
 
     def _try(self, address: str, port: int) -> None:
         """No answer at all comes from a head node that is out of reach."""
+        self._by_files = False
         if self._around.reaches_relay and self._host.node.reachable:
             self._process.after(self._latency(), lambda: self._dial(address, port))
 
@@ -136,7 +181,10 @@ class Guest:
             self._host.handle(events.StopHeard(message.force))
 
     def _write(self, message: Any) -> None:
-        if self._end is not None:
+        if self._by_files:
+            self._post.write(message)
+            self._set_timer()
+        elif self._end is not None:
             self._end.send(messages.to_json(message))
 
     def _knock(self, now: int) -> messages.Knock:

@@ -9,8 +9,10 @@ from koalapy_adapters.batch.protocol import Host
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.wrapper import events, reasons, shared, start
 from koalapy_adapters.wrapper.allocation import as_failure
+from koalapy_adapters.wrapper.contact import shut_out_after
 from koalapy_adapters.wrapper.division import divide
-from koalapy_adapters.wrapper.machine import AT_BARRIER, Machine
+from koalapy_adapters.wrapper.letterbox import Letterbox
+from koalapy_adapters.wrapper.machine import AT_BARRIER, RUNNING, Machine
 from koalapy_adapters.wrapper.program import Attempt, read_attempt
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
@@ -120,7 +122,9 @@ class SimWrapper(Process):
         settings = self._attempt.settings(self.job.id)
         self._barrier_timeout = settings.barrier_timeout
         self._machine = Machine(settings, self.clock())
-        self.guest = Guest(self.around, self, self._attempt.tag, self._attempt.token)
+        box = Letterbox(self.directory, self.tag, self._mount)
+        patience = shut_out_after(settings.barrier_timeout)
+        self.guest = Guest(self.around, self, self.tag, self._attempt.token, patience, box)
         self.guest.found(shared.read_relay(self._attempt.relay_file, self._mount))
         self._beat()
         if verdict == start.SAY_SO:
@@ -188,17 +192,17 @@ class SimWrapper(Process):
             assert self.guest is not None
             self.guest.found(relay)
 
-        self._share(lambda: shared.read_relay(self._attempt.relay_file, self._mount), found)
+        self.perform(lambda: shared.read_relay(self._attempt.relay_file, self._mount), found)
 
     def _beat(self) -> None:
-        self._share(lambda: shared.touch_heartbeat(self.directory, self._mount), self._beaten)
+        self.perform(lambda: shared.touch_heartbeat(self.directory, self._mount), self._beaten)
 
     def _beaten(self, event: Any) -> None:
         self.after(Duration(self._attempt.heartbeat), self._beat)
         if event is not None:
             self.handle(event)
 
-    def _share(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
+    def perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
         self._tasks.append((act, then))
         if len(self._tasks) == 1:
             self._next_task()
@@ -227,6 +231,7 @@ class SimWrapper(Process):
         if command.report.phase == AT_BARRIER and came is not None and not command.report.ending:
             left = came + self._barrier_timeout - self.clock()
             self.around.witness.came(self.tag, self.name, Instant(self.agenda.now + left))
+        self.guest.expect(command.report.phase != RUNNING)
         self.guest.send(messages.Say(messages.to_json(command.report)))
 
     def _prepare_nodes(self, command: events.PrepareNodes) -> None:
@@ -260,12 +265,14 @@ class SimWrapper(Process):
 
     def _write_record(self, command: events.WriteRecord) -> None:
         record = dict(messages.to_json(command.report), clock=self.clock(), offset=self._offset)
-        self._share(lambda: shared.write_record(self.directory, record, command.only_if_none, self._mount), self.handle)
+        self.perform(
+            lambda: shared.write_record(self.directory, record, command.only_if_none, self._mount), self.handle
+        )
 
     def _leave(self, command: events.Leave) -> None:
         """The agents leave too; the relay has a moment to read what was said last."""
         assert self.guest is not None
-        self.guest.close()
+        self.guest.leave()
         self.after(between(self._dice, *_CLEAN_UP), lambda: self._exit(command.exit_status))
 
     # ---- its end

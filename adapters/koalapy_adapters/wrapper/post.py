@@ -1,0 +1,110 @@
+"""The line of files: when to look at the letter box, and what that means. See letters.
+
+It does nothing itself: `perform(act, then)` is to call `act` where it may block, one after the other, and then `then`
+with what that returned, where everything else happens too.
+"""
+
+from typing import Any, Callable, List, Optional
+
+from koalapy_adapters import letters
+from koalapy_adapters.messages import Knock
+from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.wrapper.letterbox import Exchanged, Letterbox
+from koalapy_adapters.wrapper.line import Listener
+
+AWAITED, IDLE = SECOND, 2 * SECOND  # the longest between two looks, while something waits for what comes and else
+PATIENCE = 75 * SECOND  # with an answer: an attribute cache may hide a file for a minute
+
+Perform = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+
+
+class Post:
+    """At most one visit at a time. `tick` at `next_wakeup` or later."""
+
+    def __init__(self, box: Letterbox, perform: Perform, listener: Listener, clock: Callable[[], int]) -> None:
+        self._box, self._perform, self._listener, self._clock = box, perform, listener, clock
+        self._office = ""
+        self._visit = 0  # how many there were; what was begun for an earlier one is of no use
+        self._open = False
+        self._looking = False
+        self._waiting: List[Any] = []
+        self._moved_at = 0  # when a letter came or went last
+        self._look_at: Optional[int] = None
+        self._awaited = True
+
+    def visit(self, office: str) -> None:
+        """-> connected; then the first that is written must be the knock"""
+        self._visit, self._open, self._waiting = self._visit + 1, True, []
+        self._office, self._moved_at, self._look_at = office, self._clock(), None
+        self._listener.connected(office, PATIENCE)
+
+    def write(self, message: Any) -> None:
+        """With what else waits for the look that is under way, or at once. -> broken if there is no such office"""
+        if isinstance(message, Knock):
+            self._knock(message)
+        elif self._open:
+            self._waiting.append(message)
+            self._look_at = self._clock()
+
+    def expect(self, awaited: bool) -> None:
+        """Whether something waits for what comes next."""
+        self._awaited = awaited
+        if self._look_at is not None:
+            self._look_at = min(self._look_at, self._next_look())
+
+    def next_wakeup(self) -> Optional[int]:
+        return self._look_at if self._open and not self._looking else None
+
+    def tick(self, now: int) -> None:
+        due = self.next_wakeup()
+        if due is not None and now >= due:
+            self._look()
+
+    def drop(self) -> None:
+        """The visit is over; nothing of it is told any more."""
+        self._open, self._look_at = False, None
+
+    def leave(self, left: Callable[[], None] = lambda: None) -> None:
+        """Write what waits, and let the KCM see that nothing more comes; then call `left`, where it was done."""
+        waiting, self._waiting, self._open = self._waiting, [], False
+
+        def leave() -> None:
+            self._box.leave(waiting)
+            left()
+
+        self._perform(leave, lambda done: None)
+
+    def _knock(self, message: Knock) -> None:
+        visit, office = self._visit, self._office
+
+        def knocked(done: bool) -> None:
+            if visit == self._visit and self._open:
+                self._look_at = self._next_look()
+                if not done:
+                    self._listener.broken()
+
+        self._perform(lambda: self._box.knock(office, message), knocked)
+
+    def _look(self) -> None:
+        visit, waiting = self._visit, self._waiting
+        self._waiting, self._looking, self._look_at = [], True, None
+        self._perform(lambda: self._box.exchange(waiting), lambda done: self._looked(visit, done))
+
+    def _looked(self, visit: int, done: Exchanged) -> None:
+        self._looking = False
+        if visit != self._visit or not self._open:
+            return
+        if done.heard or done.sent:
+            self._moved_at = self._clock()
+        self._look_at = self._clock() if self._waiting else self._next_look()
+        if done.sign:
+            self._listener.arrived()
+        for message in done.heard:
+            if self._open:
+                self._listener.heard(message)
+        if done.over and self._open:
+            self._listener.broken()
+
+    def _next_look(self) -> int:
+        now = self._clock()
+        return now + letters.pause(now - self._moved_at, AWAITED if self._awaited else IDLE)

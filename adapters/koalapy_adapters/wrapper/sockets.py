@@ -1,0 +1,147 @@
+"""The line of sockets: connects to several addresses at once, keeps the first, and speaks frames over it."""
+
+import selectors
+import socket
+from typing import Any, Dict, List, Optional
+
+from koalapy_adapters import frames, messages
+from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.wrapper.line import Listener
+
+PATIENCE = 5 * SECOND  # with an answer
+MAX_WAITING = 1 << 25  # bytes that a stuck relay may leave unsent
+
+
+class Sockets:
+    """At most one connection at a time."""
+
+    def __init__(self, selector: selectors.BaseSelector, listener: Listener) -> None:
+        self._selector, self._listener = selector, listener
+        self._trying: Dict[socket.socket, str] = {}
+        self._socket: Optional[socket.socket] = None
+        self._decoder = frames.Decoder()
+        self._waiting = bytearray()
+
+    def connect(self, addresses: List[str], port: int) -> None:
+        """-> connected for the first that takes it, unreachable if none does"""
+        for address in addresses:
+            self._try(address, port)
+        if not self._trying:
+            self._listener.unreachable()
+
+    def write(self, message: Any) -> None:
+        """-> broken if that fails"""
+        if self._socket is not None:
+            self._waiting += frames.encode(frames.Control(messages.to_json(message)))
+            self._flush()
+
+    def drop(self) -> None:
+        """Close what is connected or being tried."""
+        if self._socket is not None:
+            self._selector.unregister(self._socket)
+            self._socket.close()
+            self._socket = None
+        for candidate in list(self._trying):
+            self._let_go(candidate)
+
+    def leave(self, linger: float) -> None:
+        """Send what waits and let the relay read it: closed with something unread, the kernel would throw it away."""
+        for candidate in list(self._trying):
+            self._let_go(candidate)
+        if self._socket is None:
+            return
+        connection, waiting = self._socket, bytes(self._waiting)
+        self._selector.unregister(connection)
+        self._socket = None
+        try:
+            connection.settimeout(linger)
+            connection.sendall(waiting)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 16):
+                pass
+        except OSError:
+            pass
+        connection.close()
+
+    def _try(self, address: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            candidate = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            return
+        try:
+            candidate.setblocking(False)
+            candidate.connect_ex((address, port))
+        except OSError:  # an address that is none
+            candidate.close()
+            return
+        self._trying[candidate] = address
+        self._selector.register(candidate, selectors.EVENT_WRITE, lambda: self._connected(candidate))
+
+    def _connected(self, candidate: socket.socket) -> None:
+        """The first that connects is asked; the others are let go, also those that the same select found ready."""
+        if candidate not in self._trying:
+            return
+        address = self._trying[candidate]
+        if candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._let_go(candidate)
+            if not self._trying:
+                self._listener.unreachable()
+            return
+        del self._trying[candidate]
+        for other in list(self._trying):
+            self._let_go(other)
+        candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = candidate
+        self._decoder, self._waiting = frames.Decoder(), bytearray()
+        self._selector.modify(candidate, selectors.EVENT_READ, self._ready)
+        self._listener.connected(address, PATIENCE)
+
+    def _let_go(self, candidate: socket.socket) -> None:
+        del self._trying[candidate]
+        self._selector.unregister(candidate)
+        candidate.close()
+
+    def _ready(self) -> None:
+        if self._waiting:
+            self._flush()
+        if self._socket is not None:
+            self._read()
+
+    def _read(self) -> None:
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._listener.broken()
+            return
+        self._listener.arrived()
+        try:
+            heard = self._decoder.feed(data)
+        except frames.FrameError:
+            self._listener.broken()
+            return
+        for frame in heard:
+            if isinstance(frame, frames.Control):
+                self._listener.heard(frame.data)
+
+    def _flush(self) -> None:
+        assert self._socket is not None
+        try:
+            while self._waiting:
+                sent = self._socket.send(self._waiting)
+                del self._waiting[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._listener.broken()
+            return
+        if len(self._waiting) > MAX_WAITING:
+            self._listener.broken()
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._waiting else 0)
+        self._selector.modify(self._socket, events, self._ready)
