@@ -4,10 +4,11 @@ Two streams, batch and interactive, or one of jobs without a type. All times ins
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy
+from numpy.typing import NDArray
 
 from koalapy.model.units import SECOND, Duration
 from koalapy.simulation.workloads.gamma import gamma_cdf
@@ -16,6 +17,7 @@ from koalapy.simulation.workloads.trace import Ended, TraceJob
 BUCKET = 1800  # the day is cut into half hours
 BUCKETS = 48
 _CYCLE_FROM = 11  # the first half hour of the daily cycle's curve: at five in the morning
+_BLOCK = 4096  # jobs drawn at once
 _LONGEST_RUNTIME, _LONGEST_GAP = 12.0, 13.0  # logarithms of seconds, beyond which is drawn again
 
 
@@ -60,45 +62,67 @@ UNTYPED = Model(
 )  # fmt: skip
 
 
+Numbers = NDArray[numpy.float64]
+
+
 def jobs(model: Model, largest: int, seed: int, stretch: float = 1.0) -> Iterator[TraceJob]:
     """Without end, in order of arrival. No job is larger than `largest`; gaps between arrivals are `stretch` times the
     model's, which keeps the daily cycle: the time of day is the model's own, before it is stretched.
     """
     dice = numpy.random.default_rng(seed)
-    arrivals = _arrivals(model, dice)
-    for number, at in enumerate(arrivals, 1):
-        size = min(draw_size(model, dice), largest)
-        runtime = draw_runtime(model, size, dice)
-        yield TraceJob(
-            number=number,
-            submitted=Duration(round(at * stretch * SECOND)),
-            processors=size,
-            runtime=Duration(runtime * SECOND),
-            ended=Ended.COMPLETED,
-        )
-
-
-def draw_size(model: Model, dice: numpy.random.Generator) -> int:
-    """Processors of one job; the model's own, which may be more than any machine has."""
-    kind = dice.random()
-    if kind <= model.serial:
-        return 1
-    below = dice.random() <= model.first_stage
-    low, high = (model.least, model.knee) if below else (model.knee, model.most)
-    exponent = low + (high - low) * dice.random()
-    if kind <= model.serial + model.power_of_two:
-        exponent = round(exponent)
-    return round(math.exp2(exponent))
-
-
-def draw_runtime(model: Model, size: int, dice: numpy.random.Generator) -> int:
-    """Whole seconds, from 1."""
-    slope, intercept = model.mix
-    chance = min(1.0, max(0.0, slope * size + intercept))
+    number, points = 0, 0.0
     while True:
-        logarithm = dice.gamma(*(model.short if dice.random() <= chance else model.long))
-        if logarithm <= _LONGEST_RUNTIME:
-            return int(math.exp(logarithm))
+        spent = points + numpy.cumsum(draw_gaps(model, _BLOCK, dice))
+        sizes = draw_sizes(model, largest, _BLOCK, dice)
+        runtimes = draw_runtimes(model, sizes, dice)
+        for at, size, runtime in zip(arrivals(model, spent), sizes, runtimes, strict=True):
+            number += 1
+            yield TraceJob(
+                number=number,
+                submitted=Duration(round(int(at) * stretch * SECOND)),
+                processors=int(size),
+                runtime=Duration(int(runtime) * SECOND),
+                ended=Ended.COMPLETED,
+            )
+        points = float(spent[-1])
+
+
+def draw_sizes(model: Model, largest: int, count: int, dice: numpy.random.Generator) -> NDArray[numpy.int64]:
+    """Processors of so many jobs, `largest` at most; the model's own may be more than any machine has."""
+    kind, stage, share = dice.random((3, count))
+    low = numpy.where(stage <= model.first_stage, model.least, model.knee)
+    high = numpy.where(stage <= model.first_stage, model.knee, model.most)
+    exponent = low + (high - low) * share
+    exponent = numpy.where(kind <= model.serial + model.power_of_two, exponent.round(), exponent)
+    sizes = numpy.where(kind <= model.serial, 1, numpy.exp2(exponent).round())
+    return numpy.minimum(sizes, largest).astype(numpy.int64)
+
+
+def draw_runtimes(model: Model, sizes: NDArray[numpy.int64], dice: numpy.random.Generator) -> NDArray[numpy.int64]:
+    """Whole seconds, from 1, of jobs of these sizes."""
+    slope, intercept = model.mix
+    chance = numpy.clip(slope * sizes + intercept, 0.0, 1.0)
+
+    def draw(which: NDArray[numpy.intp]) -> Numbers:
+        short = dice.random(len(which)) <= chance[which]
+        return numpy.where(short, dice.gamma(*model.short, len(which)), dice.gamma(*model.long, len(which)))
+
+    logarithms = _redrawn(draw, len(sizes), _LONGEST_RUNTIME)
+    return numpy.exp(logarithms).astype(numpy.int64)
+
+
+def draw_gaps(model: Model, count: int, dice: numpy.random.Generator) -> Numbers:
+    """Points between arrivals: what a half hour of an even day has one of."""
+    shape, scale = model.arrival
+    logarithms = _redrawn(lambda which: dice.gamma(shape * model.rush, scale, len(which)), count, _LONGEST_GAP)
+    return numpy.exp(logarithms) / BUCKET
+
+
+def arrivals(model: Model, points: Numbers) -> NDArray[numpy.int64]:
+    """Whole seconds since midnight at which so many points are spent: each half hour has as many as its weight."""
+    days, rest = numpy.divmod(points, BUCKETS)
+    edges = numpy.concatenate(([0.0], numpy.cumsum(daily_weights(model))))
+    return ((days * BUCKETS + numpy.interp(rest, edges, numpy.arange(BUCKETS + 1))) * BUCKET).astype(numpy.int64)
 
 
 def daily_weights(model: Model) -> list[float]:
@@ -113,32 +137,12 @@ def daily_weights(model: Model) -> list[float]:
 
 def mean_gap(model: Model, samples: int = 400_000) -> float:
     """Seconds between arrivals, in the long run: the mean of e^g over gamma variates up to the longest gap."""
-    shape, scale = model.arrival
-    logarithms = numpy.random.default_rng(0).gamma(shape * model.rush, scale, samples)
-    return float(numpy.exp(logarithms[logarithms <= _LONGEST_GAP]).mean())
+    return float(draw_gaps(model, samples, numpy.random.default_rng(0)).mean() * BUCKET)
 
 
-def _arrivals(model: Model, dice: numpy.random.Generator) -> Iterator[int]:
-    """Points are spent at the rate of the half hour; what is left in one is carried over with its fraction."""
-    weights = daily_weights(model)
-    shape, scale = model.arrival
-    bucket, points, fraction, clock = 0, 0.0, 0.0, 0
-    while True:
-        points += math.exp(_draw_gap(shape * model.rush, scale, dice)) / BUCKET
-        elapsed = 0.0
-        while points > weights[bucket]:
-            points -= weights[bucket]
-            bucket = (bucket + 1) % BUCKETS
-            elapsed += BUCKET
-        spent = points / weights[bucket]
-        elapsed += BUCKET * (spent - fraction)
-        fraction = spent
-        clock = int(clock + elapsed)
-        yield clock
-
-
-def _draw_gap(shape: float, scale: float, dice: numpy.random.Generator) -> float:
-    while True:
-        logarithm = float(dice.gamma(shape, scale))
-        if logarithm <= _LONGEST_GAP:
-            return logarithm
+def _redrawn(draw: Callable[[NDArray[numpy.intp]], Numbers], count: int, most: float) -> Numbers:
+    """So many variates, those above `most` drawn again."""
+    values = draw(numpy.arange(count))
+    while len(over := numpy.flatnonzero(values > most)):
+        values[over] = draw(over)
+    return values
