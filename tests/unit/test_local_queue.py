@@ -1,5 +1,6 @@
 """The local queue as its users have it: real commands, real jobs, through the dialect that the KCM uses."""
 
+import contextlib
 import json
 import os
 import signal
@@ -74,7 +75,8 @@ def run(argv: list[str]) -> Result:
 def queue(tmp_path: Path, pushed: Path, processes: Callable[[bytes], list[int]]) -> Iterator[Queue]:
     yield (made := Queue(tmp_path, [sys.executable, "-I", "-S", str(pushed)], slots=4))
     for pid in processes(f"@{made.shared}/local-queue".encode()):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+            os.kill(pid, signal.SIGKILL)
 
 
 def ended(queue: Queue, batch_id: str, await_that: Await) -> JobStatus:
