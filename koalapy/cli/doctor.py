@@ -1,0 +1,199 @@
+"""`koala doctor`: examines each cluster of a grid end to end."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from koalapy.cli.koalad import read_grid_file
+from koalapy.cli.options import GRID_HELP, Json
+from koalapy.cli.output import FAILED, errors, out, print_json, say, told
+from koalapy.cli.signals import interruptible, uninterrupted
+from koalapy.config import GridFile
+from koalapy.doctor.checks import CHECKS, TITLES
+from koalapy.doctor.doctor import Doctor
+from koalapy.doctor.document import document
+from koalapy.doctor.findings import Failure, Finding, Report, Status
+from koalapy.locations import Locations
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.words import use_known
+from koalapy.model.units import SECOND, parse_duration
+
+app = typer.Typer()
+
+_MARKS = {
+    Status.OK: ("✓", "green"),
+    Status.WARNING: ("!", "yellow"),
+    Status.FAILED: ("✗", "bold red"),
+    Status.NOT_EXAMINED: ("·", "dim"),
+    Status.NOT_APPLICABLE: ("-", "dim"),
+}
+_MOVES = {
+    "you": "Your move",
+    "administrator": "The administrator's move",
+    "nobody": "It may pass by itself",
+    "koalapy": "A mistake of koalapy's, please report it",
+}
+_INTERRUPTED = 130
+
+Clusters = Annotated[list[str] | None, typer.Argument(metavar="[CLUSTER…]", help="Which; all, if none is named.")]
+GridFileOption = Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE", help=GRID_HELP)]
+Patience = Annotated[str, typer.Option(metavar="TIME", help="How long each of its jobs may wait in the queue.")]
+
+
+@app.command()
+def doctor(
+    clusters: Clusters = None, grid: GridFileOption = None, patience: Patience = "2m", json: Json = False
+) -> None:
+    """Examine each cluster end to end, and say of each failure what to change. Exit status 0 if all is well."""
+    with told():
+        described = _grid(grid)
+        names = _chosen(described, clusters or [])
+        patience_s = _seconds(patience)
+        progress = _Quiet() if json else _Live(names) if out.is_terminal else _Lines()
+        examined = Doctor(described, names, patience_s, progress.began, progress.told)
+        complete = _run(examined, progress)
+    if json:
+        print_json(document(described, examined.reports, complete))
+    else:
+        _conclude(examined.reports)
+    if not complete:
+        raise typer.Exit(_INTERRUPTED)
+    if not all(report.well for report in examined.reports):
+        raise typer.Exit(FAILED)
+
+
+def _run(examined: Doctor, progress: "_Quiet") -> bool:
+    """Whether it came to its end; interrupted, it still leaves nothing behind."""
+    with progress.shown():
+        try:
+            with interruptible():
+                examined.run()
+            return True
+        except KeyboardInterrupt:
+            with uninterrupted():
+                say("koala: interrupted; removing what was brought to the clusters…")
+                examined.interrupt()
+            return False
+
+
+def _seconds(patience: str) -> float:
+    try:
+        return parse_duration(patience) / SECOND
+    except ValueError as error:
+        raise RequestError("bad_patience", f"{error}.", "Give --patience such as 2m.") from error
+
+
+def _grid(name: str | None) -> GridFile:
+    locations = Locations.of(name)
+    if locations.grid_file is None:
+        message = f"{locations.grid} is a name, not a grid file."
+        raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
+    return read_grid_file(locations.grid_file)
+
+
+def _chosen(grid: GridFile, wanted: list[str]) -> list[str]:
+    """In the order of the grid file. Raises RequestError for a name that it lacks."""
+    for name in wanted:
+        if name not in grid.clusters:
+            message = f"The grid {grid.grid} has no cluster {name}."
+            raise RequestError("no_such_cluster", message, use_known(name, list(grid.clusters)))
+    return [name for name in grid.clusters if not wanted or name in wanted]
+
+
+# ---- progress
+
+
+class _Quiet:
+    """Says nothing before the end."""
+
+    def began(self, cluster: str, check: str) -> None: ...
+
+    def told(self, cluster: str, finding: Finding) -> None: ...
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        yield
+
+
+class _Lines(_Quiet):
+    """A line for each check that is done, for a pipe or a log."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def told(self, cluster: str, finding: Finding) -> None:
+        status = str(finding.status).replace("_", " ")
+        with self._lock:
+            print(f"{cluster}: {TITLES[finding.check]}: {status}: {finding.message}", flush=True)
+
+
+class _Live(_Quiet):
+    """All clusters side by side, each check as it stands."""
+
+    def __init__(self, clusters: Sequence[str]) -> None:
+        self._findings: dict[str, dict[str, Finding]] = {name: {} for name in clusters}
+        self._running: dict[str, str] = {}
+        self._live = Live(console=out, get_renderable=self._rendered, refresh_per_second=8)
+
+    def began(self, cluster: str, check: str) -> None:
+        self._running[cluster] = check
+
+    def told(self, cluster: str, finding: Finding) -> None:
+        self._findings[cluster][finding.check] = finding
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        with self._live:
+            yield
+
+    def _rendered(self) -> Group:
+        return Group(*(line for name in self._findings for line in self._cluster(name)))
+
+    def _cluster(self, name: str) -> Iterator[Text]:
+        yield Text(name, style="bold")
+        for check in CHECKS:
+            finding = self._findings[name].get(check.id)
+            if finding is not None:
+                yield _line(finding)
+            elif self._running.get(name) == check.id:
+                yield Text(f"  … {check.title}", style="cyan")
+
+
+def _line(finding: Finding) -> Text:
+    mark, style = _MARKS[finding.status]
+    text = Text("  ").append(mark, style=style).append(f" {TITLES[finding.check]}: ")
+    return text.append(finding.message, style="dim" if finding.status is Status.NOT_EXAMINED else "")
+
+
+# ---- the end
+
+
+def _conclude(reports: Sequence[Report]) -> None:
+    for report in reports:
+        for finding in report.findings:
+            if finding.failure is not None:
+                _tell(report.cluster, finding, finding.failure)
+        for left in report.left:
+            errors.print(f"\n{report.cluster}: left behind: {left}.", style="red")
+    ill = [report.cluster for report in reports if not report.well]
+    out.print(f"\n{'All is well.' if not ill else 'Not well: ' + ', '.join(ill) + '.'}")
+
+
+def _tell(cluster: str, finding: Finding, failure: Failure) -> None:
+    out.print(Text(f"\n{cluster}: {TITLES[finding.check]}", style="bold"))
+    out.print(f"  {failure.cause}")
+    if failure.change:
+        out.print(f"  {_MOVES[failure.move]}: {failure.change}")
+    else:
+        out.print(f"  {_MOVES[failure.move]}.")
+    if failure.words:
+        out.print(f"  In its own words: {failure.words}")
+    if failure.command:
+        status = "" if failure.exit_status is None else f" (exit status {failure.exit_status})"
+        out.print(f"  By: {failure.command}{status}")

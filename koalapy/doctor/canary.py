@@ -1,0 +1,111 @@
+"""A job that goes the whole way: submitted, started, at its barrier, released, run, ended."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from koalapy_adapters import messages as wire
+from koalapy_adapters.batch.protocol import ENDED
+
+from koalapy.doctor.jobs import patiently, plain_program, stuck
+from koalapy.doctor.trouble import Trouble
+from koalapy.doctor.visit import Bodies, Visit
+from koalapy.link.translate import reason_of
+from koalapy.model.errors import Reason
+
+_WALLTIME_S = 60.0
+_ENDS_S = 60.0
+_CANARY, _SPAN = 2, 3
+
+
+def fly(visit: Visit, patience_s: float) -> dict[str, float]:
+    """Seconds from each step to the next. Raises Trouble or Undecided."""
+    began = time.monotonic()
+    tag = visit.submit(_CANARY, _batch({"processors": 1}), _program(_CANARY, "sleep", ["1"], 1, "once"))
+    submitted = time.monotonic()
+    ready = _at_barrier(visit, tag, patience_s)
+    at_barrier = time.monotonic()
+    _release(visit, tag, ready)
+    running = _reported(visit, tag, "running", _ENDS_S)
+    started = time.monotonic()
+    ended = _reported(visit, tag, "ended", _ENDS_S) if running.phase != "ended" else running
+    _check(ended)
+    return {
+        "submit_s": submitted - began,
+        "barrier_s": at_barrier - submitted,
+        "release_s": started - at_barrier,
+        "end_s": max(0.0, time.monotonic() - started - 1.0),
+        "whole_s": time.monotonic() - began,
+    }
+
+
+def spread(visit: Visit, wishes: dict[str, Any], patience_s: float) -> list[str]:
+    """The names that a process on each node gave, where the job of these wishes lies on two. Raises as `fly`."""
+    processors = int(wishes["processors"])
+    program = _program(_SPAN, "uname", ["-n"], processors, "per-node")
+    tag = visit.submit(_SPAN, _batch(wishes), program)
+    _release(visit, tag, _at_barrier(visit, tag, patience_s))
+    _check(_reported(visit, tag, "ended", _ENDS_S))
+    return sorted(set(visit.read(tag, "output").decode(errors="replace").split()))
+
+
+def _batch(wishes: dict[str, Any]) -> dict[str, Any]:
+    return {**wishes, "walltime_s": 180}
+
+
+def _program(job: int, executable: str, arguments: list[str], processors: int, launch: str) -> dict[str, Any]:
+    return plain_program(job, executable, arguments, walltime_s=_WALLTIME_S, processors=processors, launch=launch)
+
+
+def _at_barrier(visit: Visit, tag: str, patience_s: float) -> wire.Report:
+    report = patiently(visit, tag, patience_s, lambda wait_s: visit.wait(tag, _phase("at_barrier"), wait_s))
+    _check(report)
+    return report
+
+
+def _release(visit: Visit, tag: str, ready: wire.Report) -> None:
+    hosts = [[0, address, processes] for _, address, processes in ready.nodes]
+    visit.ask(lambda id: wire.Release(id, tag, 0, hosts))
+
+
+def _reported(visit: Visit, tag: str, phase: str, timeout_s: float) -> wire.Report:
+    report = visit.wait(tag, _phase(phase), timeout_s)
+    if report is None:
+        message = f"The job was released, and within {timeout_s:.0f} s not heard of again."
+        raise Trouble(Reason("job_hangs", "site", message, "Ask the site to look at its compute nodes."))
+    return report
+
+
+def _phase(wanted: str) -> Callable[[Bodies], wire.Report | None]:
+    """The report of this phase, or of the end. Raises Trouble where the job is over without one."""
+
+    def found(bodies: Bodies) -> wire.Report | None:
+        stuck(bodies)
+        reports = [body for body in bodies if isinstance(body, wire.Report)]
+        last = next((each for each in reversed(reports) if each.phase in (wanted, "ended")), None)
+        if last is None:
+            _over(bodies)
+        return last
+
+    return found
+
+
+def _over(bodies: Bodies) -> None:
+    """Raises Trouble for a batch job that has ended while its wrapper said nothing of an end."""
+    seen = [body for body in bodies if isinstance(body, wire.BatchSeen)]
+    if seen and seen[-1].state == ENDED:
+        message = "The batch job ended, and its wrapper has said nothing."
+        advice = "Ask the site what ended it; the batch system's words may help."
+        raise Trouble(
+            Reason("wrapper_silent", "site", message, advice, exit_status=seen[-1].exit_status, words=seen[-1].reason)
+        )
+
+
+def _check(report: wire.Report) -> None:
+    """Raises Trouble for an end that is none of success."""
+    if report.phase != "ended" or (report.ending == "exited" and report.exit_status == 0):
+        return
+    if report.error is not None:
+        raise Trouble(reason_of(report.error))
+    message = f"The job ended otherwise than it should: {report.ending}, exit status {report.exit_status}."
+    raise Trouble(Reason("canary_ended", "site", message, "Ask the site what happened to it."))

@@ -1,0 +1,32 @@
+"""What is examined, in which order, and what hangs on what: what depends on a failed check is not examined."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`after`: the checks without which this one could only fail by consequence. `agent`: it asks the head's KCM."""
+
+    id: str
+    title: str
+    after: tuple[str, ...] = ()
+    agent: bool = True
+
+
+CHECKS = (
+    Check("login", "login", agent=False),
+    Check("python", "Python on the head node", ("login",), agent=False),
+    Check("shared", "shared directory", ("python",), agent=False),
+    Check("clock", "clock of the head node", ("python",)),
+    Check("batch", "batch system", ("python",)),
+    Check("queue", "queue", ("batch",)),
+    Check("access", "leave to submit", ("queue",)),
+    Check("drmaa", "DRMAA", ("batch",)),
+    Check("node", "a batch job starts", ("shared", "queue", "access")),
+    Check("node_shared", "shared directory on a compute node", ("node",)),
+    Check("node_relay", "relay reached from a compute node", ("node",)),
+    Check("node_clock", "clock of a compute node", ("node_shared",)),
+    Check("canary", "canary job", ("node_shared", "node_relay")),
+    Check("launch", "processes on two nodes", ("canary",)),
+)
+TITLES = {check.id: check.title for check in CHECKS}

@@ -1,0 +1,83 @@
+"""What the examining jobs have in common: how they are described, and how long one waits for them."""
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from koalapy_adapters import messages as wire
+from koalapy_adapters.batch.protocol import RUNNING
+
+from koalapy.doctor.trouble import Trouble, Undecided
+from koalapy.doctor.visit import Bodies, Visit
+from koalapy.model.errors import Reason
+
+T = TypeVar("T")
+
+BARRIER_S = 60.0
+_RUNS_S = 60.0  # that a job may run without having done what it is for
+
+
+def plain_program(
+    job: int, executable: str, arguments: list[str], *, walltime_s: float, processors: int = 1, launch: str = "once"
+) -> dict[str, Any]:
+    """The fields of messages.Program."""
+    return wire.Program(
+        job=job,
+        component=0,
+        components=1,
+        attempt=1,
+        executable=executable,
+        arguments=arguments,
+        environment=[],
+        setup=[],
+        launch=launch,
+        processors=processors,
+        threads=1,
+        walltime=walltime_s,
+        barrier_timeout=BARRIER_S,
+        grace=2.0,
+    )._asdict()
+
+
+def patiently(visit: Visit, tag: str, patience_s: float, wait: Callable[[float], T | None]) -> T:
+    """What `wait` finds: within `patience_s` while the job is queued, and some time more once it runs.
+
+    Raises Undecided if it does not start in time, Trouble if it runs for too long.
+    """
+    deadline = time.monotonic() + patience_s
+    while (left := deadline - time.monotonic()) > 0:
+        found = wait(min(left, 1.0))
+        if found is not None:
+            return found
+        if visit.wait(tag, _runs, 0.01):
+            return _while_running(wait)
+    why = visit.wait(tag, _why, 0.01)
+    said = f": {why}" if why else ""
+    raise Undecided(f"The job has waited for {patience_s:.0f} s in the queue{said}. Try again with more --patience.")
+
+
+def stuck(bodies: Bodies) -> None:
+    """Raises Trouble for a job that can never start."""
+    seen = [body for body in bodies if isinstance(body, wire.BatchSeen)]
+    if seen and seen[-1].stuck:
+        message = "The batch system took a job of one processor that it can never start."
+        advice = "Its reason says what to change; if it does not, ask the site."
+        raise Trouble(Reason(seen[-1].stuck, "site", message, advice, words=seen[-1].reason))
+
+
+def _while_running(wait: Callable[[float], T | None]) -> T:
+    found = wait(_RUNS_S)
+    if found is not None:
+        return found
+    message = f"The job runs, and has not done its part after {_RUNS_S:.0f} s."
+    raise Trouble(Reason("job_hangs", "site", message, "Ask the site to look at its compute nodes."))
+
+
+def _runs(bodies: Bodies) -> bool | None:
+    seen = [body for body in bodies if isinstance(body, wire.BatchSeen)]
+    return True if seen and seen[-1].state == RUNNING else None
+
+
+def _why(bodies: Bodies) -> str | None:
+    seen = [body.reason for body in bodies if isinstance(body, wire.BatchSeen)]
+    return seen[-1] if seen else None

@@ -1,0 +1,143 @@
+"""The job that only looks from a compute node: see koalapy_adapters.examination.probe."""
+
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from koalapy_adapters import messages as wire
+from koalapy_adapters.batch.protocol import ENDED
+from koalapy_adapters.examination import probe_program as program
+
+from koalapy.doctor.jobs import patiently, plain_program, stuck
+from koalapy.doctor.trouble import Trouble
+from koalapy.doctor.visit import Bodies, Visit
+from koalapy.model.errors import Reason
+
+_JOB = 1
+_WALLTIME_S = 120
+_LOOK_S = 0.5  # between two looks for the answer, which nothing announces
+_LATE_S = 6.0  # that a file may be late on a network file system
+_NOT_FOUND = (126, 127)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a node said. `sent` and `read`: this machine's clock, between which the node read its own."""
+
+    wrong: int
+    answer: dict[str, Any]
+    sent: int
+    read: int
+
+    @property
+    def node(self) -> str:
+        return str(self.answer.get("node") or "a compute node")
+
+    def has(self, mistake: int) -> bool:
+        return bool(self.wrong & mistake)
+
+    def skew_s(self, ahead_s: float) -> float | None:
+        """How far the node's clock is at least ahead of the head's, which is `ahead_s` ahead of ours; 0: within."""
+        if "clock" not in self.answer:
+            return None
+        clock = self.answer["clock"] / 1e6 - ahead_s
+        early, late = self.sent / 1e6, self.read / 1e6
+        return float(clock - late if clock > late else clock - early if clock < early else 0.0)
+
+
+def look(visit: Visit, relay: dict[str, Any], patience_s: float, python: str) -> Seen:
+    """Submit it, and wait for what it says. Raises Trouble where it could not begin, Undecided where it waits still."""
+    sent, nonce = visit.now(), secrets.token_hex(16)
+    order = {"addresses": relay["addresses"] if relay["kind"] == "tcp" else [], "port": relay["port"]}
+    batch = {"processors": 1, "walltime_s": _WALLTIME_S, "probe": order}
+    tag = visit.submit(_JOB, batch, plain_program(_JOB, "true", [nonce], walltime_s=_WALLTIME_S / 2))
+    ended = patiently(visit, tag, patience_s, lambda wait_s: _ended(visit, tag, wait_s))
+    answer = _answer(visit, tag, _LATE_S if _said(ended) is not None else _LATE_S / 2)
+    if answer is not None:
+        return Seen(answer["wrong"], answer, sent, visit.now())
+    wrong = _said(ended)
+    if wrong is None:
+        raise Trouble(_unsaid(ended, python))
+    return Seen(wrong, {}, sent, visit.now())
+
+
+def _ended(visit: Visit, tag: str, wait_s: float) -> wire.BatchSeen | None:
+    """The batch system's view of it, once it has ended, or its answer is there."""
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        seen = visit.wait(tag, _is_over, _LOOK_S)
+        if seen is not None:
+            return seen
+        if _answer(visit, tag, 0):
+            return wire.BatchSeen(tag, "", 0, ENDED)
+    return None
+
+
+def _is_over(bodies: Bodies) -> wire.BatchSeen | None:
+    stuck(bodies)
+    seen = [body for body in bodies if isinstance(body, wire.BatchSeen) and body.state == ENDED]
+    return seen[-1] if seen else None
+
+
+def _answer(visit: Visit, tag: str, patience_s: float) -> dict[str, Any] | None:
+    deadline = time.monotonic() + patience_s
+    while True:
+        if visit.ask(lambda id: wire.Stat(id, tag, [program.ANSWER])).details:
+            document: dict[str, Any] = json.loads(visit.read(tag, "work", program.ANSWER))
+            return document
+        if time.monotonic() >= deadline:
+            return None
+        visit.wait(tag, lambda bodies: None, _LOOK_S)
+
+
+def _said(ended: wire.BatchSeen) -> int | None:
+    """The mistakes in its exit status; None where that says nothing."""
+    status = ended.exit_status
+    if status is None or not program.SAID <= status < program.TOO_OLD:
+        return None
+    return status - program.SAID
+
+
+def _unsaid(ended: wire.BatchSeen, python: str) -> Reason:
+    words = ended.reason
+    if ended.exit_status == program.TOO_OLD:
+        message = f"{python} of the compute nodes is older than 3.6."
+        return Reason("no_python_on_node", "site", message, _PYTHON, exit_status=ended.exit_status, words=words)
+    if ended.exit_status in _NOT_FOUND:
+        message = f"The compute nodes have no {python}."
+        return Reason("no_python_on_node", "site", message, _PYTHON, exit_status=ended.exit_status, words=words)
+    how = "" if ended.exit_status is None else f" with exit status {ended.exit_status}"
+    message = f"The batch job ended{how} before it could say anything."
+    advice = "Ask the site what its nodes do to a job that prints nothing; the batch system's words may help."
+    return Reason("job_silent", "site", message, advice, exit_status=ended.exit_status, words=words)
+
+
+_PYTHON = "Name with `python:` one of version 3.6 or later that is at the same path on head and nodes."
+
+
+def shared_trouble(seen: Seen, path: str) -> Reason | None:
+    """Why the shared directory is none."""
+    if seen.has(program.NOT_SEEN):
+        message = f"{path} on {seen.node} is not the directory of that name on the head node: it lacks what is there."
+        return Reason("shared_not_seen", "site", message, _SHARED)
+    if seen.has(program.OTHER_CONTENT):
+        message = f"{path} has other content on {seen.node} than on the head node."
+        return Reason("shared_not_seen", "site", message, _SHARED)
+    if seen.has(program.NOT_WRITABLE):
+        message = f"{path} cannot be written on {seen.node}."
+        return Reason("shared_not_writable", "site", message, _SHARED)
+    return None
+
+
+_SHARED = "Name with `shared:` a directory that head and nodes have in common, as on the site's scratch file system."
+
+
+def relay_trouble(seen: Seen) -> Reason | None:
+    if not seen.has(program.NO_RELAY):
+        return None
+    said = "; ".join(f"{address}: {words}" for address, words in seen.answer.get("said", {}).items())
+    message = f"The head node cannot be reached from {seen.node}: no connection to the relay."
+    advice = "Ask the site to let its nodes connect to unprivileged ports of the head node, or use files instead."
+    return Reason("relay_blocked", "site", message, advice, words=said)

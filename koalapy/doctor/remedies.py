@@ -1,0 +1,78 @@
+"""Whose move an error is, and which key of the grid file it concerns: a table by its code."""
+
+from typing import NamedTuple
+
+from koalapy.doctor.findings import Failure, Move
+from koalapy.model.errors import Reason, Whose
+
+
+class Remedy(NamedTuple):
+    move: Move
+    key: str | None = None
+
+
+_BY_CODE = {
+    "account_not_permitted": Remedy("you", "account"),
+    "authentication": Remedy("you", "identity"),
+    "bad_native": Remedy("you", "native"),
+    "batch_system_misconfigured": Remedy("administrator"),
+    "batch_system_unreachable": Remedy("administrator"),
+    "command_missing": Remedy("you", "batch"),
+    "directory_full": Remedy("you", "shared"),
+    "directory_not_writable": Remedy("you", "shared"),
+    "no_command": Remedy("you", "connect"),
+    "no_container": Remedy("you", "connect"),
+    "no_control_slaves": Remedy("you", "parallel_environment"),
+    "no_drmaa_library": Remedy("you", "drmaa"),
+    "no_drmaa_session": Remedy("you", "drmaa"),
+    "no_identity": Remedy("you", "identity"),
+    "no_known_hosts": Remedy("you", "known_hosts"),
+    "no_parallel_environment": Remedy("you", "parallel_environment"),
+    "no_python": Remedy("you", "python"),
+    "no_python_on_node": Remedy("you", "python"),
+    "no_such_constraint": Remedy("you", "constraint"),
+    "no_such_parallel_environment": Remedy("you", "parallel_environment"),
+    "no_such_qos": Remedy("you", "qos"),
+    "no_such_queue": Remedy("you", "queue"),
+    "no_such_reservation": Remedy("you", "reservation"),
+    "noisy_login": Remedy("you"),
+    "login_ended": Remedy("you"),
+    "parallel_environment_not_in_queue": Remedy("you", "parallel_environment"),
+    "python_too_old": Remedy("you", "python"),
+    "queue_closed": Remedy("administrator", "queue"),
+    "refused": Remedy("administrator", "connect"),
+    "relay_blocked": Remedy("administrator", "relay"),
+    "shared_full": Remedy("you", "shared"),
+    "shared_gone": Remedy("you", "shared"),
+    "shared_not_seen": Remedy("you", "shared"),
+    "shared_not_writable": Remedy("you", "shared"),
+    "unknown_host": Remedy("you", "connect"),
+    "unknown_host_key": Remedy("you", "known_hosts"),
+    "unreachable": Remedy("administrator", "connect"),
+    "wrong_host_key": Remedy("administrator", "known_hosts"),
+}
+_BY_WHOSE: dict[Whose, Move] = {
+    "transient": "nobody",
+    "site": "administrator",
+    "request": "you",
+    "ours": "koalapy",
+}
+
+
+def failure(cluster: str, reason: Reason, value: str = "") -> Failure:
+    """`value`: what the grid file should say, where it can be known."""
+    remedy = _BY_CODE.get(reason.code) or Remedy(_BY_WHOSE[reason.whose])
+    change = reason.advice
+    if value and remedy.key:
+        change = f"{change} Write `{remedy.key}: {value}` for {cluster} in the grid file.".lstrip()
+    return Failure(
+        code=reason.code,
+        cause=reason.message,
+        change=change,
+        move=remedy.move,
+        key=remedy.key,
+        value=value or None,
+        command=reason.command,
+        exit_status=reason.exit_status,
+        words=reason.words,
+    )

@@ -1,0 +1,210 @@
+"""One visit to a head node: a KCM of a store that lives as long as the visit, spoken with in its own messages."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from koalapy_adapters import messages as wire
+from koalapy_adapters.connections.protocol import Channel
+from koalapy_adapters.errors import BatchError
+
+import koalapy
+from koalapy.link.translate import reason_of
+from koalapy.model.errors import KoalaError, Reason, TransientError
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.exchange import Exchange
+from koalapy.runtime.session import Session
+
+_TICK_S = 5.0
+_ANSWER_S = 60.0
+_GONE_S = 45.0  # from a cancel until nothing of it is left
+_EPOCH = 1
+
+T = TypeVar("T")
+Bodies = Sequence[Any]  # the bodies of the KCM's events, in their order
+
+
+class Interrupted(Exception):
+    """The person does not want to know any more."""
+
+
+class Visit:
+    """Begins with `begin`, and ends with `end`, after which nothing of it is left on the cluster.
+
+    Whatever waits raises Interrupted after `interrupt`, and TransientError if the connection is lost.
+    """
+
+    def __init__(self, channel: Channel, config: dict[str, Any], instance: InstanceId) -> None:
+        """`config`: the fields of messages.ClusterConfig."""
+        self._config, self._instance = config, instance
+        self._session = Session(channel, self._receive, self._tick, _TICK_S)
+        self._clock = SystemClock()
+        self._thread = threading.Thread(target=self._run, name="visit", daemon=True)
+        self._changed = threading.Condition()
+        self._heard: list[Any] = []
+        self._welcome: wire.Welcome | None = None
+        self._exchange: Exchange | None = None
+        self._interrupted = self._over = False
+        self._tags: list[str] = []
+
+    # ---- what is asked
+
+    def begin(self) -> wire.Welcome:
+        """Say hello, and wait for the answer: its `error` says what cannot be used."""
+        self._thread.start()
+        config = wire.ClusterConfig(**self._config)._asdict()
+        version, now = koalapy.__version__, self._clock.now()
+        self._session.send(wire.Hello(wire.PROTOCOL, version, _EPOCH, self._instance, now, dict(config)))
+        self._session.send(wire.Watch(urgent=True))
+        self._wait(lambda: self._welcome is not None, _ANSWER_S)
+        if self._welcome is None:
+            raise TransientError("silent", "The agent on the head node does not answer.", "Is the head overloaded?")
+        return self._welcome
+
+    def ask(self, message: Callable[[int], Any], timeout_s: float = _ANSWER_S) -> Any:
+        """The answer to the message of this number. Raises KoalaError, too, for a no."""
+        with self._session.exchange() as exchange:
+            with self._changed:
+                self._exchange = exchange
+            self._check()
+            self._session.send(message(exchange.id))
+            try:
+                return exchange.answer(timeout_s)
+            except TransientError:
+                self._check()
+                raise
+            except TimeoutError as error:
+                message_ = f"The agent on the head node did not answer within {timeout_s:.0f} s."
+                raise TransientError("silent", message_, "Is the head node overloaded?") from error
+
+    def diagnose(self, check: str) -> dict[str, Any]:
+        """What the head node found; see messages.Diagnose."""
+        details: dict[str, Any] = self.ask(lambda id: wire.Diagnose(id, check), 2 * _ANSWER_S).details
+        return details
+
+    def skew(self) -> float:
+        """Seconds that the head node's clock is ahead of this machine's; its error is half of a round trip."""
+        asked = self._clock.now()
+        pong = self.ask(lambda id: wire.Ping(id, asked))
+        return float((pong.clock - (asked + self._clock.now()) / 2) / 1e6)
+
+    def now(self) -> int:
+        """Microseconds since 1970 by this machine's clock."""
+        return self._clock.now()
+
+    def submit(self, job: int, batch: dict[str, Any], program: dict[str, Any]) -> str:
+        """Put the one attempt of this job into the batch system; its tag. It is ended with the visit at the latest."""
+        tag = tag_of(self._instance, AttemptId(JobId(job), 0, 1))
+        self._tags.append(tag)
+        self.ask(lambda id: wire.Submit(id, tag, batch, program), 2 * _ANSWER_S)
+        return tag
+
+    def read(self, tag: str, where: str, path: str = "") -> bytes:
+        """What the attempt has written; see messages.Fetch."""
+        with self._session.exchange() as exchange:
+            self._session.send(wire.Fetch(exchange.id, tag, where, path))
+            data = b""
+            for chunk in exchange.chunks():
+                data += chunk
+                self._session.grant(exchange.id, 1)
+            exchange.answer(_ANSWER_S)
+            return data
+
+    def wait(self, tag: str, found: Callable[[Bodies], T | None], timeout_s: float) -> T | None:
+        """What `found` makes of the bodies of this attempt's events, once it is something; None after the time."""
+        result: list[T] = []
+
+        def happened() -> bool:
+            bodies = [body for body in self._heard if getattr(body, "tag", "") == tag]
+            seen = found(bodies)
+            if seen is not None:
+                result.append(seen)
+            return seen is not None
+
+        self._wait(happened, timeout_s)
+        return result[0] if result else None
+
+    def interrupt(self) -> None:
+        """Any thread, at any time: what waits now, or will, raises Interrupted, until `end`."""
+        with self._changed:
+            self._interrupted = True
+            if self._exchange is not None:
+                self._exchange.lost(_INTERRUPTED)
+            self._changed.notify_all()
+
+    # ---- the end
+
+    def end(self) -> list[str]:
+        """Remove whatever the visit has brought to the cluster; what could not be removed, in words."""
+        with self._changed:
+            self._interrupted = False
+        left = [words for tag in self._tags if (words := self._remove(tag))]
+        try:
+            if not left and not self._over:
+                self.ask(lambda id: wire.Dissolve(id))
+        except (KoalaError, BatchError) as error:
+            left.append(f"the directory {self._instance} in the shared directory ({error})")
+        finally:
+            self._session.end(None)
+            with contextlib.suppress(RuntimeError):  # it never began
+                self._thread.join()
+        return left
+
+    def _remove(self, tag: str) -> str:
+        """End the attempt, and forget it; else what may be left of it."""
+        try:
+            self.ask(lambda id: wire.Cancel(id, tag, force=True))
+            if self.wait(tag, _gone, _GONE_S) is None:
+                return f"the batch job named {tag}: cancel it"
+            self.ask(lambda id: wire.Forget(id, tag))
+        except (KoalaError, BatchError) as error:
+            return f"the batch job named {tag}, which ends by itself within minutes ({error})"
+        return ""
+
+    # ---- below
+
+    def _check(self) -> None:
+        if self._interrupted:
+            raise Interrupted
+        if self._over:
+            raise TransientError("lost", "The connection to the head node was lost.", "Examine it again.")
+
+    def _wait(self, happened: Callable[[], bool], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not happened() and (left := deadline - time.monotonic()) > 0:
+                self._check()
+                self._changed.wait(left)
+
+    def _run(self) -> None:
+        self._session.run()
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def _receive(self, message: Any) -> None:
+        with self._changed:
+            if isinstance(message, wire.Welcome):
+                self._welcome = message
+            elif isinstance(message, wire.Event):
+                self._session.send(wire.Acknowledge(message.number))
+                self._heard.append(wire.from_json(message.body))
+            self._changed.notify_all()
+
+    def _tick(self) -> None:
+        self._session.send(wire.Ping(0, self._clock.now()))
+
+
+def _gone(bodies: Bodies) -> bool | None:
+    return True if any(isinstance(body, wire.Gone) for body in bodies) else None
+
+
+def refusal(details: dict[str, Any]) -> Reason | None:
+    """The failure that a head node's answer tells of."""
+    return reason_of(details["failure"]) if "failure" in details else None
+
+
+_INTERRUPTED = Reason("interrupted", "request", "It was interrupted.")
