@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,7 +24,7 @@ class ConnectError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Ssh:
-    """koalapy's own SSH. User None: the person's own name; port None: 22."""
+    """koalapy's own SSH. None: what the person's ssh configuration says of the host, else OpenSSH's defaults."""
 
     kind: ClassVar[str] = "ssh"
     host: str
@@ -100,6 +100,16 @@ def _command(text: str) -> Command:
     if not argv or not argv[0]:
         raise ConnectError("names no program", "Write command:PROGRAM ARG…, such as command:ssh -T fs0.")
     return Command(argv)
+
+
+def parse_connects(texts: Sequence[str]) -> tuple[Connection, ...]:
+    """Several ways to one cluster: head nodes that stand in for each other. Raises ConnectError."""
+    found = tuple(parse_connect(text) for text in texts)
+    if len(set(found)) < len(found):
+        raise ConnectError("names one head node twice", "Name each once.")
+    if len(found) > 1 and not all(isinstance(each, Ssh) for each in found):
+        raise ConnectError("lists what is not ssh://", "Only head nodes that are reached by ssh:// make a list.")
+    return found
 
 
 _PARSERS: dict[str, Callable[[str], Connection]] = {

@@ -5,10 +5,11 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from koalapy.config.connect import Command, Connection, Ssh, parse_connect
+from koalapy.config.connect import Command, Connection, Ssh, parse_connects
 from koalapy.config.names import GridName, check_names_differ
 from koalapy.config.values import (
     BatchSystem,
+    ConfigFile,
     Connect,
     Directory,
     Drmaa,
@@ -57,7 +58,7 @@ class Cluster(Section):
     batch: BatchSystem = Field(
         description="its batch system: slurm, sge, pbs, torque, local, or one that was installed"
     )
-    connect: Connect = Field(description="how its head node is reached")
+    connect: Connect = Field(description="how its head node is reached; several, if they stand in for each other")
     queue: Word | None = Field(default=None, description="queue or partition; the batch system's default if not said")
     account: Word | None = Field(default=None, description="account or project that pays")
     qos: Word | None = Field(default=None, description="quality of service")
@@ -80,14 +81,20 @@ class Cluster(Section):
     drmaa: Drmaa = Field(default="off", description="off, auto, or the path of a libdrmaa")
     identity: File | None = Field(default=None, description="private key for ssh://")
     known_hosts: File | None = Field(default=None, description="host keys for ssh://")
+    ssh_config: ConfigFile | None = Field(default=None, description="configuration for ssh://; the person's own")
     slots: Positive | None = Field(default=None, description="processors of batch: local; as many as the machine has")
     shared: Directory | None = Field(default=None, description="directory that head and nodes share; ~/.koala")
     python: Python = Field(default="python3", description="Python of head and nodes, 3.6 or later")
 
     @property
+    def connections(self) -> tuple[Connection, ...]:
+        """`connect`, taken apart: one, or several of ssh://."""
+        return parse_connects(self.connect)
+
+    @property
     def connection(self) -> Connection:
-        """`connect`, taken apart."""
-        return parse_connect(self.connect)
+        """The first of them."""
+        return self.connections[0]
 
     @property
     def oldest(self) -> Duration:
@@ -108,7 +115,7 @@ class Cluster(Section):
         for key, systems in _LACKED.items():
             if getattr(self, key) is not None and self.batch in systems:
                 raise wrong(f"is nothing that {self.batch} has", "Remove it.", at=(key,))
-        for key in ("identity", "known_hosts"):
+        for key in ("identity", "known_hosts", "ssh_config"):
             if getattr(self, key) is not None and not isinstance(self.connection, Ssh):
                 advice = "Give ssh its options there." if isinstance(self.connection, Command) else "Remove it."
                 raise wrong(f"is for ssh:// only, not for {self.connection.kind}:", advice, at=(key,))
@@ -176,8 +183,8 @@ def _check_directories_differ(clusters: Mapping[str, Cluster]) -> None:
     """Two queues of one head node are two clusters: each has an agent of its own, and the agents do not share."""
     seen: dict[tuple[str, str | None], str] = {}
     for name, cluster in clusters.items():
-        other = seen.setdefault((cluster.connect, cluster.shared), name)
-        if other != name:
+        others = {seen.setdefault((each, cluster.shared), name) for each in cluster.connect} - {name}
+        for other in sorted(others):
             what = f"lies where {other} has its shared directory already"
             raise wrong(what, f"Give each a `shared` of its own, such as ~/.koala/{name}.", at=(name,))
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
-from koalapy.config.connect import ConnectError, parse_connect
+from koalapy.config.connect import ConnectError, parse_connects
 from koalapy.model.textfile.fields import Line, as_line, as_list, one_of, wrong
 from koalapy.model.textfile.words import shown, use_known
 
@@ -43,20 +43,33 @@ def _placement(value: object, info: ValidationInfo) -> str:
     return _known_word(value, info.context and info.context.get("placement"), "placement policy")
 
 
-def _connect(value: object) -> str:
-    text = as_line(value)
+def _connect(value: object) -> tuple[str, ...]:
+    """One, or a list of head nodes that stand in for each other."""
+    texts = tuple(as_line(each) for each in value) if isinstance(value, list | tuple) else (as_line(value),)
+    if not texts:
+        raise wrong("names no head node", "Write one, or several in brackets.", "bad_connection")
+    for text in texts:
+        _check_connection((text,), f" ({shown(text, quote='')})")
+    _check_connection(texts, "")
+    return texts
+
+
+def _check_connection(texts: tuple[str, ...], quoted: str) -> None:
     try:
-        parse_connect(text)
+        parse_connects(texts)
     except ConnectError as error:
-        quoted = "" if "password" in error.what else f" ({shown(text, quote='')})"
-        raise wrong(f"{error.what}{quoted}", error.advice, "bad_connection") from error
-    return text
+        what = error.what if "password" in error.what else f"{error.what}{quoted}"
+        raise wrong(what, error.advice, "bad_connection") from error
 
 
 def _path(text: str) -> str:
     if not text.startswith(("/", "~/")) or text.endswith("/"):
         raise wrong(f"is {shown(text)}, no absolute path of a file", "Begin it with / or ~/.")
     return text
+
+
+def _config_file(text: str) -> str:
+    return text if text == "none" else _path(text)
 
 
 def _directory(text: str) -> str:
@@ -101,11 +114,13 @@ StoreUrl = Annotated[Line, AfterValidator(_store)]
 Queueing = Annotated[str, BeforeValidator(_queueing), WithJsonSchema({"type": "string"})]
 Placement = Annotated[str, BeforeValidator(_placement), WithJsonSchema({"type": "string"})]
 BatchSystem = Annotated[str, BeforeValidator(_batch_system), WithJsonSchema({"type": "string"})]
+_ONE_CONNECTION = {"type": "string", "pattern": r"^(ssh://|local:$|docker://|command:)"}
 Connect = Annotated[
-    str,
+    tuple[str, ...],
     BeforeValidator(_connect),
-    WithJsonSchema({"type": "string", "pattern": r"^(ssh://|local:$|docker://|command:)"}),
+    WithJsonSchema({"anyOf": [_ONE_CONNECTION, {"type": "array", "items": _ONE_CONNECTION, "minItems": 1}]}),
 ]
+ConfigFile = Annotated[Line, AfterValidator(_config_file)]
 File = Annotated[Line, AfterValidator(_path)]
 Directory = Annotated[Line, AfterValidator(_directory)]
 Python = Annotated[Line, AfterValidator(_python)]

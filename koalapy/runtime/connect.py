@@ -1,22 +1,37 @@
 """Makes the connection that a grid file names for a cluster."""
 
+from koalapy_adapters.connections.asking import Asker
 from koalapy_adapters.connections.command import CommandConnection
 from koalapy_adapters.connections.docker import DockerConnection
 from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.protocol import Connection
+from koalapy_adapters.connections.several import SeveralConnections
 from koalapy_adapters.connections.ssh import SshConnection
 
 from koalapy.config.connect import Command, Docker, Ssh
 from koalapy.config.schema import Cluster
 
 
-def connection_of(cluster: Cluster) -> Connection:
-    """Nothing is connected yet."""
+def connection_of(cluster: Cluster, asker: Asker | None = None) -> Connection:
+    """Nothing is connected yet. `asker` passes on what a login asks; without one, nobody answers."""
     named = cluster.connection
     if isinstance(named, Ssh):
-        return SshConnection(named.host, named.user, named.port, cluster.identity, cluster.known_hosts)
+        ways = [_ssh(cluster, each, asker) for each in cluster.connections if isinstance(each, Ssh)]
+        return ways[0] if len(ways) == 1 else SeveralConnections(ways)
     if isinstance(named, Docker):
         return DockerConnection(named.container, named.user)
     if isinstance(named, Command):
         return CommandConnection(named.argv)
     return LocalConnection()
+
+
+def _ssh(cluster: Cluster, named: Ssh, asker: Asker | None) -> SshConnection:
+    return SshConnection(
+        named.host,
+        named.user,
+        named.port,
+        identity=cluster.identity,
+        known_hosts=cluster.known_hosts,
+        config=cluster.ssh_config,
+        asker=asker,
+    )

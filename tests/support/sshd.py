@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import paramiko
@@ -17,7 +18,9 @@ PASSPHRASE = "a passphrase"
 class Sshd:
     """Up when it is made. `start` again after `stop` uses the same port and keys."""
 
-    def __init__(self, directory: Path, host_keys: tuple[str, ...] = ("ed25519",)) -> None:
+    def __init__(self, directory: Path, host_keys: tuple[str, ...] = ("ed25519",), options: Sequence[str] = ()) -> None:
+        """`options`: further lines of sshd_config, which go before ours."""
+        self._options = tuple(options)
         self.directory = directory
         self.user = getpass.getuser()
         self.port = free_port()
@@ -58,6 +61,7 @@ class Sshd:
     def _config(self) -> str:
         return "\n".join(
             [
+                *self._options,
                 f"Port {self.port}",
                 f"ListenAddress {HOST}",
                 *(f"HostKey {key}" for key in self.host_keys),
@@ -81,6 +85,13 @@ class Sshd:
             except ConnectionRefusedError:
                 continue
         raise AssertionError((self.directory / "log").read_text())
+
+
+def certify(authority: Path, key: Path, *options: str) -> Path:
+    """A certificate of the key for this user, beside it as KEY-cert.pub."""
+    argv = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-n", getpass.getuser(), *options]
+    subprocess.run([*argv, f"{key}.pub"], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    return Path(f"{key}-cert.pub")
 
 
 def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:

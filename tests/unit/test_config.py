@@ -58,7 +58,7 @@ grid: full
 clusters:
   a:
     batch: sge
-    connect: ssh://me@[fe80::1]:2222
+    connect: ["ssh://me@[fe80::1]:2222", ssh://fs1]
     queue: all.q
     account: 007
     qos: no
@@ -77,6 +77,7 @@ clusters:
     drmaa: /usr/lib/libdrmaa.so.1.0
     identity: ~/.ssh/id_grid
     known_hosts: /etc/koala/known_hosts
+    ssh_config: ~/.ssh/config-of-the-grid
     shared: ~/koala/
     python: python3.9
   b: {batch: local, connect: "local:", slots: 4}
@@ -121,6 +122,8 @@ def test_every_key_of_a_cluster_arrives() -> None:
     assert second.max_age == 60 * SECOND
     cluster = grid.clusters["a"]
     assert cluster.connection == Ssh("fe80::1", "me", 2222)
+    assert cluster.connections == (Ssh("fe80::1", "me", 2222), Ssh("fs1"))
+    assert cluster.ssh_config == "~/.ssh/config-of-the-grid"
     assert (cluster.identity, cluster.known_hosts) == ("~/.ssh/id_grid", "/etc/koala/known_hosts")
     assert cluster_config(grid, "a") == {
         "name": "a",

@@ -166,6 +166,13 @@ BAD_VALUES = [
     pytest.param(in_cluster("parallel_environment: mpi"), "is nothing that local has", "Remove", id="no PE there"),
     pytest.param(in_cluster("connect2: x").replace("local:", "ssh://h"), "connect2 is not", "connect?", id="connect2"),
     pytest.param(
+        SMALL.replace('"local:"', '[ssh://a, "local:"]'), "connect lists what is not ssh://", "make a list", id="mixed"
+    ),
+    pytest.param(
+        SMALL.replace('"local:"', "[ssh://a, ssh://a]"), "connect names one head node twice", "once", id="same heads"
+    ),
+    pytest.param(SMALL.replace('"local:"', "[]"), "connect names no head node", "Write one", id="no heads"),
+    pytest.param(
         SMALL.replace('"local:"', "telnet://x"), "connect is no connection (telnet://x)", "Write ssh://", id="connect"
     ),
     pytest.param(

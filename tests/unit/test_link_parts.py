@@ -10,6 +10,7 @@ from koalapy_adapters.connections.command import CommandConnection
 from koalapy_adapters.connections.docker import DockerConnection
 from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.ssh import SshConnection
+from koalapy_adapters.connections.ssh_route import Given
 from koalapy_adapters.errors import Result
 from koalapy_adapters.errors import SiteError as SiteFault
 
@@ -299,6 +300,7 @@ def test_the_grid_file_names_the_connection(connect: str, kind: type, where: str
 
 
 def test_identity_and_known_hosts_go_to_ssh() -> None:
-    made = connection_of(entry("ssh://fs0", identity="~/key", known_hosts="/etc/known"))
+    said = {"identity": "~/key", "known_hosts": "/etc/known", "ssh_config": "none"}
+    made = connection_of(entry("ssh://me@fs0:2222", **said))
     assert isinstance(made, SshConnection)
-    assert (made._identity, made._known_hosts) == ("~/key", "/etc/known")
+    assert made._given == Given("fs0", "me", 2222, "~/key", "/etc/known", "none")

@@ -1,6 +1,5 @@
 """SSH against a real sshd: host keys, logins, and each way to fail."""
 
-import getpass
 import shutil
 import socket
 import subprocess
@@ -11,7 +10,7 @@ from typing import Any
 
 import connection_ends as ends
 import pytest
-from koalapy_adapters.connections import ssh
+from koalapy_adapters.connections import ssh_route
 from koalapy_adapters.connections.ssh import SshConnection
 from koalapy_adapters.errors import SiteError, TransientError
 
@@ -43,7 +42,7 @@ def test_a_host_that_does_not_exist(tmp_path: Path) -> None:
 
 def test_a_host_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a paused head node does: its kernel still takes the connection."""
-    monkeypatch.setattr(ssh, "_BANNER_S", 0.5)
+    monkeypatch.setattr(ssh_route, "BANNER_S", 0.5)
     with socket.create_server((server.HOST, 0)) as listener:
         error = error_of(SshConnection(server.HOST, port=listener.getsockname()[1]), tmp_path)
     assert (type(error), error.code) == (TransientError, "unreachable")
@@ -103,15 +102,21 @@ def test_a_known_host_without_its_port(sshd: Any, tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("openssh", [True, False], ids=["openssh", "paramiko"])
 def test_the_users_own_known_hosts_and_keys_are_the_default(
-    sshd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sshd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, openssh: bool
 ) -> None:
+    """OpenSSH takes the home of the user data base, which no test may write to."""
     (tmp_path / ".ssh").mkdir(mode=0o700)
     shutil.copy(sshd.known_hosts, tmp_path / ".ssh" / "known_hosts")
     shutil.copy(sshd.identity, tmp_path / ".ssh" / "id_ed25519")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    default = SshConnection(server.HOST, port=sshd.port)
+    if not openssh:
+        monkeypatch.setenv("PATH", "/nowhere")
+    config = tmp_path / "config"
+    config.write_text("UserKnownHostsFile ${HOME}/.ssh/known_hosts\n")
+    default = SshConnection(server.HOST, port=sshd.port, config=str(config) if openssh else None)
     with started(default, tmp_path) as channel:
         assert read_exactly(channel, len(STARTED)) == STARTED
 
@@ -166,7 +171,7 @@ def test_a_locked_key_needs_the_agent(sshd: Any, tmp_path: Path) -> None:
     argv = ["ssh-keygen", "-q", "-p", "-N", server.PASSPHRASE, "-P", "", "-f", str(locked)]
     subprocess.run(argv, check=True, capture_output=True)
     error = error_of(ssh_to(sshd, identity=str(locked)), tmp_path)
-    assert (type(error), error.code) == (SiteError, "authentication")
+    assert (type(error), error.code) == (SiteError, "asks")
     assert "passphrase" in error.message
     assert "ssh-add" in error.advice
     subprocess.run(["ssh-add", "-q", str(sshd.identity)], check=True, capture_output=True)
@@ -193,8 +198,7 @@ def test_a_server_that_starts_no_command(sshd: Any, tmp_path: Path) -> None:
     assert (type(error), error.code) == (TransientError, "no_channel")
 
 
-def test_the_user_is_the_persons_own_by_default(sshd: Any) -> None:
-    assert SshConnection(server.HOST)._user == getpass.getuser()
+def test_a_host_is_called_as_the_grid_file_does() -> None:
     assert (SshConnection("fs0").where, SshConnection("fs0", port=2222).where) == ("fs0", "fs0:2222")
 
 

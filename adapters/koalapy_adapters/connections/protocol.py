@@ -1,7 +1,7 @@
 """What every connection offers: one remote command, with its standard streams."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 MAX_LINE = 8192  # of standard error; what is longer is cut
 
@@ -46,6 +46,20 @@ class Connection(Protocol):
 
         Blocks, for half a minute at most. Raises TransientError or SiteError; then nothing is left open.
         """
+        ...
+
+
+@runtime_checkable
+class Remembering(Connection, Protocol):
+    """A connection that knows something of its last login."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether a person had to answer something for it: it is not given up lightly."""
+        ...
+
+    def reachable(self, timeout_s: float) -> bool | None:
+        """Whether the other side could be reached now, without a login; None if that cannot be told."""
         ...
 
 

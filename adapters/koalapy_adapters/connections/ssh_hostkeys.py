@@ -1,57 +1,118 @@
-"""Verifies a head node's host key against known_hosts. Nothing is trusted on first use."""
+"""Verifies a host's key against known_hosts files, as sshd(8) describes them. Nothing is trusted on first use."""
 
-import contextlib
+import base64
+import binascii
+import fnmatch
+import hashlib
+import hmac
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import paramiko
 
+from koalapy_adapters.connections.ssh_config import DEFAULT_PORT
 from koalapy_adapters.errors import SiteError
 
-DEFAULT_PORT = 22
-_USUAL = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
+_REVOKED = "@revoked"
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")  # how a key that known_hosts calls ssh-rsa is used today
 
 
-def known_keys(host: str, port: int, file: str | None) -> dict[str, paramiko.PKey]:
-    """The host's keys by kind, from the grid file's known_hosts, else from the user's own and the system's.
+class HostKey(NamedTuple):
+    """A line of known_hosts that is about the host."""
 
-    Hashed names are found too. As in OpenSSH, `[host]:port` comes before the host alone. Raises SiteError.
+    kind: str
+    blob: bytes
+    revoked: bool = False
+
+
+def known_keys(names: Iterable[str], files: Iterable[str], required: bool = False) -> list[HostKey]:
+    """What the files say of a host by the first of its names that they have, and of all of them what is revoked.
+
+    Raises SiteError for a file that cannot be read, if it is required.
     """
-    hosts = paramiko.HostKeys()
-    if file is not None:
-        _load_named(hosts, file)
-    else:
-        for name in _USUAL:
-            with contextlib.suppress(OSError, ValueError):
-                hosts.load(os.path.expanduser(name))
-    names = [host] if port == DEFAULT_PORT else [f"[{host}]:{port}", host]
-    return next((dict(found) for name in names if (found := hosts.lookup(name))), {})
+    lines = [line for file in files for line in _lines(file, required)]
+    found: list[HostKey] = []
+    for name in names:
+        of_name = [key for patterns, key in lines if _matches(patterns, name)]
+        found += [key for key in of_name if key.revoked or not any(not each.revoked for each in found)]
+    return found
 
 
-def prefer(transport: paramiko.Transport, kinds: Iterable[str]) -> None:
+def names_of(host: str, port: int) -> list[str]:
+    """How known_hosts calls a host; as in OpenSSH, `[host]:port` comes before the host alone."""
+    host = host.lower()
+    return [host] if port == DEFAULT_PORT else [f"[{host}]:{port}", host]
+
+
+def prefer(transport: paramiko.Transport, known: Iterable[HostKey]) -> None:
     """Ask the server for a host key of a kind that is known, so that another kind is not taken for a wrong key."""
     options = transport.get_security_options()
+    kinds = [key.kind for key in known if not key.revoked]
     wanted = [name for kind in kinds for name in (_RSA if kind == "ssh-rsa" else (kind,))]
-    usable = [name for name in wanted if name in options.key_types]
+    usable = list(dict.fromkeys(name for name in wanted if name in options.key_types))
     if usable:
         options.key_types = usable
 
 
-def verify(where: str, key: paramiko.PKey, known: dict[str, paramiko.PKey]) -> None:
-    """Raises SiteError for a key that is not the known one."""
-    if not known:
+def verify(where: str, key: paramiko.PKey, known: list[HostKey]) -> None:
+    """Raises SiteError for a key that is not a known one."""
+    shown = HostKey(key.get_name(), key.asbytes())
+    if shown._replace(revoked=True) in known:
+        message = f"{where} shows a host key that known_hosts has as revoked ({key.fingerprint})."
+        raise SiteError("wrong_host_key", message, "Do not log in there; ask its administrators.")
+    if not any(not each.revoked for each in known):
         message = f"The host key of {where} is not known; it shows {key.get_name()} {key.fingerprint}."
         advice = "Compare it with what the site publishes, then add it to known_hosts, as by one login with ssh."
         raise SiteError("unknown_host_key", message, advice)
-    if known.get(key.get_name()) != key:
+    if shown not in known:
         message = f"{where} shows another host key ({key.fingerprint}) than known_hosts has: someone may be in between."
         raise SiteError("wrong_host_key", message, "Ask its administrators before you change known_hosts.")
 
 
-def _load_named(hosts: paramiko.HostKeys, file: str) -> None:
+def _lines(file: str, required: bool) -> Iterator[tuple[str, HostKey]]:
+    """Patterns and key of each line; of what paramiko cannot verify, a certificate authority, there is none."""
     try:
-        hosts.load(os.path.expanduser(file))
-    except (OSError, ValueError) as error:
-        message = f"The known_hosts file {file} cannot be read: {error}."
+        with open(os.path.expanduser(file), encoding="utf-8", errors="replace") as opened:
+            text = opened.read()
+    except OSError as error:
+        if not required:
+            return
+        message = f"The known_hosts file {file} cannot be read: {error.strerror}."
         raise SiteError("no_known_hosts", message, "Correct `known_hosts:` in the grid file.") from error
+    for line in text.splitlines():
+        marker, _, rest = line.strip().partition(" ") if line.lstrip().startswith("@") else ("", "", line)
+        fields = rest.split()
+        if len(fields) < 3 or fields[0].startswith("#") or marker not in ("", _REVOKED):
+            continue
+        try:
+            blob = base64.b64decode(fields[2], validate=True)
+        except binascii.Error:
+            continue
+        yield fields[0], HostKey(fields[1], blob, marker == _REVOKED)
+
+
+def _matches(patterns: str, name: str) -> bool:
+    """One hashed name, or patterns with `*` and `?`, of which one with `!` keeps the name out."""
+    if patterns.startswith("|"):
+        return _is_hash_of(patterns, name)
+    said = patterns.lower().split(",")
+    if any(_fits(each[1:], name) for each in said if each.startswith("!")):
+        return False
+    return any(_fits(each, name) for each in said if not each.startswith("!"))
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Brackets are those of `[host]:port`."""
+    return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
+def _is_hash_of(text: str, name: str) -> bool:
+    """|1|SALT|HMAC-SHA1"""
+    try:
+        _, version, salt, digest = text.split("|")
+        wanted = base64.b64decode(digest)
+        made = hmac.new(base64.b64decode(salt), name.encode(), hashlib.sha1).digest()
+    except (ValueError, binascii.Error):
+        return False
+    return version == "1" and hmac.compare_digest(made, wanted)

@@ -1,76 +1,163 @@
-"""Logs in by key: the identity file of the grid file, the agent's keys, the user's own. Never asks for a password."""
+"""Logs in: by key, then by what a person answers, in the order in which the server wants it."""
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import paramiko
-from paramiko.pkey import UnknownKeyType
-from paramiko.ssh_exception import AuthenticationException, SSHException
+from paramiko.ssh_exception import AuthenticationException, BadAuthenticationType, SSHException
 
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.connections.asking import LOGIN, Asker, Prompt, Question
+from koalapy_adapters.connections.ssh_config import Resolved
+from koalapy_adapters.connections.ssh_keys import candidates
+from koalapy_adapters.errors import BatchError, SiteError
 
 OPENSSH = 'Or let your own OpenSSH connect, by `connect: "command:ssh -T HOST"`.'
-_OWN = ("id_ed25519", "id_ecdsa", "id_rsa")
+ANSWER_S = 180.0  # a person's time, and the server's (LoginGraceTime is 120 s where it is not said)
+_METHODS = ("publickey", "keyboard-interactive", "password")
 
 
-def log_in(transport: paramiko.Transport, where: str, user: str, identity: str | None) -> None:
-    """Raises SiteError if no key is let in. The server counts tries: the most likely key comes first."""
-    locked: list[str] = []
-    tried = 0
-    for key in _keys(identity, locked):
-        tried += 1
+def log_in(transport: paramiko.Transport, where: str, resolved: Resolved, identity: str | None, asker: Asker) -> bool:
+    """Whether a person was asked. Raises SiteError if the server does not let us in.
+
+    Its code is `asks` where somebody has to answer and nobody is there, `answer_refused` where an answer was wrong.
+    """
+    return _Login(transport, where, resolved, identity, asker).run()
+
+
+class _Login:
+    def __init__(
+        self, transport: paramiko.Transport, where: str, resolved: Resolved, identity: str | None, asker: Asker
+    ) -> None:
+        self._transport, self._where, self._asker = transport, where, asker
+        self._resolved, self._identity, self._user = resolved, identity, resolved.user
+        self._questions = 0
+        self._tried = 0
+        self._partly = False  # a method was done, and more is wanted
+        self._locked: list[str] = []
+        self._failure: BatchError | None = None  # of whom was asked: raised where paramiko lets it through
+
+    def run(self) -> bool:
+        """One method after another; one that is done in part opens those that the server names next."""
+        allowed, tried = self._allowed(), set[str]()
+        while allowed is not None:
+            wanted = [each for each in self._resolved.methods if each in allowed and each not in tried]
+            if not wanted:
+                raise self._refused(allowed, tried)
+            tried.add(wanted[0])
+            further = _HOW[wanted[0]](self)
+            if further is not None:
+                allowed = further or None  # nothing further: we are in
+                self._partly = True
+        return self._questions > 0
+
+    def _allowed(self) -> Sequence[str] | None:
+        """None if the server lets anybody in."""
         try:
-            if not (further := transport.auth_publickey(user, key)):
-                return
+            self._transport.auth_none(self._user)
+        except BadAuthenticationType as error:
+            return list(error.allowed_types)
         except AuthenticationException:
-            continue
+            return list(_METHODS)
         except (SSHException, EOFError) as error:
-            if not transport.is_active():
-                raise _refused(where, user, f"it ended the login after {tried} keys") from error
-            continue
-        raise _refused(where, user, f"besides the key it wants {' or '.join(further)}")
-    if locked:
-        message = f"{where} does not let {user} in: the key {locked[0]} is locked by a passphrase."
-        raise SiteError("authentication", message, f"Unlock it with `ssh-add {locked[0]}`. {OPENSSH}")
-    raise _refused(where, user, f"none of {tried} keys is accepted" if tried else "there is no key to show")
+            raise self._cut("it ends the login at once") from error
+        return None
+
+    # ---- each method: what the server wants further, [] for nothing; None if it failed
+
+    def _by_key(self) -> Sequence[str] | None:
+        for key in candidates(self._resolved, self._identity, self._unlock):
+            self._tried += 1
+            try:
+                return list(self._transport.auth_publickey(self._user, key))
+            except AuthenticationException:
+                if not self._transport.is_active():
+                    raise self._cut(f"it ended the login after {self._tried} keys") from None
+            except (SSHException, EOFError) as error:
+                if not self._transport.is_active():
+                    raise self._cut(f"it ended the login after {self._tried} keys") from error
+        return None
+
+    def _by_answers(self) -> Sequence[str] | None:
+        self._need_somebody()
+        return self._answered(lambda: self._transport.auth_interactive(self._user, self._pass_on))
+
+    def _by_password(self) -> Sequence[str] | None:
+        self._need_somebody()
+        prompt = Prompt(f"Password of {self._user} on {self._where}:")
+        question = Question("", "", (prompt,))
+        return self._answered(lambda: self._transport.auth_password(self._user, self._ask(question)[0], fallback=False))
+
+    def _answered(self, method: Callable[[], Sequence[str]]) -> Sequence[str] | None:
+        """A server that offers a method and then asks nothing does not have it."""
+        self._transport.auth_timeout = ANSWER_S
+        before = self._questions
+        try:
+            return list(method())
+        except BadAuthenticationType:
+            return None
+        except (SSHException, EOFError, BatchError) as error:
+            if self._failure is not None:
+                raise self._failure from error
+            if self._questions == before and self._transport.is_active():
+                return None
+            message = f"{self._where} does not accept what was answered for {self._user}."
+            advice = "It is not tried again by itself: answer once more with `koala login`."
+            raise SiteError("answer_refused", message, advice) from error
+
+    # ---- asking
+
+    def _pass_on(self, title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
+        """What the server asks, on paramiko's thread. A round without prompts is a notice, or the end."""
+        question = Question(title, instructions, tuple(Prompt(text, bool(echo)) for text, echo in prompts))
+        if not prompts and not title.strip() and not instructions.strip():
+            return []
+        return self._ask(question)
+
+    def _ask(self, question: Question) -> list[str]:
+        self._questions += 1
+        try:
+            answers = list(self._asker.ask(question))
+        except BatchError as error:
+            self._failure = error
+            raise
+        if len(answers) != len(question.prompts):
+            self._failure = SiteError("answer_refused", f"There were {len(answers)} answers.", "Answer each prompt.")
+            raise self._failure
+        return answers
+
+    def _unlock(self, path: str) -> str | None:
+        if not self._asker.present():
+            self._locked.append(path)
+            return None
+        return self._ask(Question("", "", (Prompt(f"Passphrase of the key {path} (empty to leave it out):"),)))[0]
+
+    def _need_somebody(self) -> None:
+        """Before anything is begun that would ask."""
+        if not self._asker.present():
+            keys = f"accepts none of {self._tried} keys and " if self._tried else ""
+            what = "asks for a second factor" if self._partly else f"{keys}asks for a password or the like"
+            raise self._asks(what)
+
+    # ---- in words
+
+    def _refused(self, allowed: Sequence[str], tried: set[str]) -> SiteError:
+        if self._locked:
+            error = self._asks(f"may want the key {self._locked[0]}, which is locked by a passphrase")
+            error.advice = f"Unlock it with `ssh-add {self._locked[0]}`, or with `koala login`. {OPENSSH}"
+            return error
+        if "publickey" not in tried or not set(allowed) <= set(_METHODS) | {"hostbased"}:
+            return self._cut(f"it wants {' or '.join(allowed)}")
+        return self._cut(f"none of {self._tried} keys is accepted" if self._tried else "there is no key to show")
+
+    def _asks(self, what: str) -> SiteError:
+        return SiteError("asks", f"{self._where} {what}, and nobody is there to answer.", LOGIN)
+
+    def _cut(self, why: str) -> SiteError:
+        advice = f"Check `connect:` and `identity:` in the grid file, and the keys of your agent. {OPENSSH}"
+        return SiteError("authentication", f"{self._where} does not let {self._user} in: {why}.", advice)
 
 
-def _keys(identity: str | None, locked: list[str]) -> Iterator[paramiko.PKey]:
-    if identity is not None:
-        yield from _read(Path(identity).expanduser(), locked, required=True)
-    yield from _agent_keys()
-    if identity is None:
-        for name in _OWN:
-            yield from _read(Path.home() / ".ssh" / name, locked, required=False)
-
-
-def _read(path: Path, locked: list[str], required: bool) -> Iterator[paramiko.PKey]:
-    """The key of a file, if it can be used without asking."""
-    try:
-        yield paramiko.PKey.from_path(path)
-    except TypeError:  # what cryptography raises for a passphrase that is needed and not given
-        locked.append(str(path))
-    except (OSError, ValueError, UnknownKeyType) as error:
-        if required:
-            why = error.strerror if isinstance(error, OSError) else "it holds no private key that can be read"
-            message = f"The key {path} cannot be used: {why}."
-            raise SiteError("no_identity", message, "Correct `identity:` in the grid file.") from error
-
-
-def _agent_keys() -> Iterator[paramiko.PKey]:
-    if not os.environ.get("SSH_AUTH_SOCK"):
-        return
-    try:
-        agent = paramiko.Agent()
-    except (SSHException, OSError):  # a socket that its agent has left behind
-        return
-    try:
-        yield from agent.get_keys()
-    finally:
-        agent.close()
-
-
-def _refused(where: str, user: str, why: str) -> SiteError:
-    advice = f"Check `connect:` and `identity:` in the grid file, and the keys of your agent. {OPENSSH}"
-    return SiteError("authentication", f"{where} does not let {user} in: {why}.", advice)
+_HOW: dict[str, Callable[[_Login], Sequence[str] | None]] = {
+    "publickey": _Login._by_key,
+    "keyboard-interactive": _Login._by_answers,
+    "password": _Login._by_password,
+}
