@@ -3,9 +3,19 @@
 Whoever works on a shared directory is handed one of these; DISK is this machine's. Every method raises OSError.
 """
 
+import hashlib
 import os
+import re
 import time
 from typing import List
+
+SMALL = 1 << 16  # bytes; staged files of no more are not flushed when they come, but verified when they are copied
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def is_digest(text: str) -> bool:
+    """Whether it is a sha256 in hex."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 class Files:
@@ -78,11 +88,24 @@ class Files:
         """Changed now; FileNotFoundError where it is not there."""
         os.utime(path)
 
-    def copy(self, source: str, target: str, mode: int) -> None:
-        import shutil  # late: a wrapper starts without it
+    def copy(self, source: str, target: str, mode: int, digest: str) -> None:
+        """A staged file. Raises ValueError if its content is not the digest's, which a crash can leave behind."""
+        with open(source, "rb") as file:
+            data = file.read(SMALL + 1)
+        if len(data) > SMALL:
+            import shutil  # late: a wrapper starts without it
 
-        shutil.copyfile(source, target)
+            shutil.copyfile(source, target)
+        elif hashlib.sha256(data).hexdigest() != digest:
+            raise ValueError("%s is damaged" % source)
+        else:
+            with open(target, "wb") as file:
+                file.write(data)
         os.chmod(target, mode)
+
+    def allow(self, path: str, mode: int) -> None:
+        """Permission bits."""
+        os.chmod(path, mode)
 
     def remove(self, directory: str) -> None:
         """The directory with all that is in it; a link is removed, not followed."""

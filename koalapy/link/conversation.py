@@ -27,7 +27,7 @@ from koalapy.model.units import SECOND, Duration, Instant
 Messages = tuple[Any, ...]  # those of koalapy_adapters.messages
 _Told = tuple[tuple[Event, ...], tuple[int, ...]]  # events, and the outbox numbers that are confirmed with them
 
-_NO_FILE: list[list[Any]] = [["staged", "", 0]]  # a staged file that no KCM can have
+_NO_FILE: list[list[Any]] = [["", "", 0]]  # a list of staged files that no KCM can have
 _PINGS = 10  # remembered; what takes longer says nothing of the clocks
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from koalapy_adapters import claims, layout
-from koalapy_adapters.errors import BatchError, RequestError, SiteError
+from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError
 from koalapy_adapters.kcm.actions import Sight
-from koalapy_adapters.kcm.directories import Component, Directories, is_inside, unusable
+from koalapy_adapters.kcm.directories import Component, Directories, unusable
 from koalapy_adapters.kcm.network import addresses
+from koalapy_adapters.trees import is_inside
 
 TAG = "kabcde000000001"
 
@@ -67,7 +68,7 @@ def test_staged_files_are_copies_with_their_modes(directories: Directories) -> N
 
 
 def test_a_staged_file_that_is_no_longer_there_is_said(directories: Directories) -> None:
-    with pytest.raises(SiteError) as lost:
+    with pytest.raises(TransientError) as lost:
         directories.prepare(component([["x", "0" * 64, 0o600]]))
     assert lost.value.code == "stage_lost"
 
@@ -317,3 +318,42 @@ def test_traces_are_recalled_by_ranges(directories: Directories) -> None:
     assert directories.recall([["kabcde000000006", "kabcde000000008"], ["kabcde000000002", "kabcde000000004"]]) == [
         tags[2]
     ]
+
+
+# ---- staged directories and lists
+
+
+def test_directories_are_made_with_their_modes_though_they_cannot_be_written(directories: Directories) -> None:
+    digest = stage(directories, b"x")
+    directories.prepare(
+        component([["d", "", 0o555], ["d/e", "", 0o700], ["d/e/f", digest, 0o644], ["new\nline", "", 0o711]])
+    )
+    work = Path(directories.attempt(TAG), "work")
+    assert (work / "d" / "e" / "f").read_bytes() == b"x"
+    assert [(work / name).stat().st_mode & 0o777 for name in ("d", "d/e", "new\nline")] == [0o555, 0o700, 0o711]
+    (work / "d").chmod(0o755)
+
+
+def test_a_list_of_files_is_a_file_too(directories: Directories) -> None:
+    digest = stage(directories, b"x")
+    listed = stage(directories, json.dumps([[f"many/{n}", digest, 0o600] for n in range(3000)]).encode())
+    directories.prepare(component([["", listed, 0], ["one", digest, 0o600]]))
+    work = Path(directories.attempt(TAG), "work")
+    assert len(list((work / "many").iterdir())) == 3000
+    assert (work / "one").exists()
+
+
+def test_what_a_crash_has_damaged_in_the_stage_is_dropped_and_sent_again(directories: Directories) -> None:
+    digest = stage(directories, b"content")
+    path = Path(layout.staged_file(directories.shared, "abcde", digest))
+    path.write_bytes(bytes(7))
+    with pytest.raises(TransientError) as damaged:
+        directories.prepare(component([["x", digest, 0o600]]))
+    assert damaged.value.code == "stage_damaged"
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("entry", [["../d", "", 0o700], ["", "", 0], ["", "../token", 0], ["a\0b", "", 0o700]])
+def test_no_directory_or_list_leads_out(entry: list[Any], directories: Directories) -> None:
+    with pytest.raises(RequestError):
+        directories.prepare(component([entry]))

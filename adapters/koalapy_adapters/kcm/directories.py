@@ -13,12 +13,12 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from koalapy_adapters import claims, layout
 from koalapy_adapters.errors import BatchError, RequestError, SiteError
 from koalapy_adapters.files import DISK, Files
+from koalapy_adapters.kcm import placing
 from koalapy_adapters.kcm.actions import Sight
 
 _TAG = re.compile(r"k[0-9a-z]{14}")
 _INSTANCE = re.compile(r"[0-9a-z]{1,32}")
 _OF_INSTANCE = slice(1, 6)  # of a tag: the store's name
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _AFTER_TAGS = "~"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STAGE_KEPT = 14 * 86400  # seconds that a staged file is kept after its last use
@@ -34,7 +34,7 @@ class Stale(SiteError):
 
 
 class Component(NamedTuple):
-    """An attempt's directory to be made: component.json, the batch script, [path, digest, mode] of the staged files."""
+    """An attempt's directory to be made: component.json, the batch script, staged files as messages.Submit has them."""
 
     tag: str
     data: Dict[str, Any]
@@ -163,8 +163,7 @@ class Directories:
                 raise SiteError("claimed", "The attempt %s is claimed already." % component.tag)
             self._write(directory, "token", self.files.unpredictable(32).encode())
             self._write(directory, "component.json", json.dumps(component.data, sort_keys=True).encode())
-            for path, digest, mode in component.staged:
-                self._place(directory, path, digest, mode)
+            placing.place(self.files, self._stage(), layout.inside(directory, "work"), component.staged)
             return self._write(directory, "script", component.script.encode(), 0o700)
         except OSError as error:
             raise unusable(directory, error) from error
@@ -326,24 +325,14 @@ class Directories:
         layout.write_whole(path, data, mode, self.files)
         return path
 
-    def _place(self, directory: str, path: str, digest: str, mode: int) -> None:
-        """A copy, since a program may write to its own."""
-        if not is_digest(digest) or not is_inside(path):
-            raise RequestError("bad_stage_in", "The staged file %r has no place in the attempt's directory." % path)
-        target = os.path.join(directory, "work", path)
-        source = layout.staged_file(self.shared, self.instance, digest)
-        self.files.make(os.path.dirname(target))
-        try:
-            self.files.use(source)
-            self.files.copy(source, target, mode & 0o777)
-        except FileNotFoundError as error:
-            raise SiteError("stage_lost", "The staged file %s is no longer there." % path, "Submit again.") from error
-
     def _drop_old(self, directory: str, before: float) -> None:
         for name in self.files.names(directory):
             path = os.path.join(directory, name)
-            if self.files.modified(path) < before:
-                self.files.unlink(path)
+            try:
+                if self.files.modified(path) < before:
+                    self.files.unlink(path)
+            except FileNotFoundError:
+                continue  # another cluster's KCM, on the same shared directory, has done it
 
     def _stage(self) -> str:
         return os.path.join(self.own, "stage")
@@ -359,16 +348,6 @@ def _is_in(tag: str, ranges: List[Tuple[str, str]]) -> bool:
     """`ranges` are in order, and none overlaps another."""
     place = bisect.bisect_right(ranges, (tag, _AFTER_TAGS)) - 1
     return place >= 0 and ranges[place][0] <= tag <= ranges[place][1]
-
-
-def is_digest(text: str) -> bool:
-    return _DIGEST.fullmatch(text) is not None
-
-
-def is_inside(path: str) -> bool:
-    """Whether a relative path stays below the directory that it starts from."""
-    parts = path.split("/")
-    return bool(path) and "\0" not in path and not any(part in ("", ".", "..") for part in parts)
 
 
 def unusable(path: str, error: Exception) -> BatchError:

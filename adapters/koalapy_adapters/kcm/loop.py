@@ -12,17 +12,8 @@ from koalapy_adapters.kcm.footing import refusal
 from koalapy_adapters.kcm.ground import Ground
 from koalapy_adapters.kcm.machine import Machine
 from koalapy_adapters.kcm.pipes import Reader, Streams, Writer, log
-from koalapy_adapters.messages import (
-    Fetch,
-    Hello,
-    MessageError,
-    Ping,
-    Pong,
-    Refused,
-    Stat,
-    Store,
-    from_json,
-)
+from koalapy_adapters.kcm.staging import SERVED
+from koalapy_adapters.messages import Hello, MessageError, Ping, Pong, Refused, from_json
 
 SILENCE = 60.0  # seconds without a frame, after which koalad is taken for gone
 _LOOK = 5.0
@@ -92,7 +83,7 @@ class Kcm:
             self._writer.send(Pong(message.id, now(), cost))
         elif self._machine is None or self._ground is None:
             self._early.append(message)
-        elif isinstance(message, (Store, Fetch, Stat)):
+        elif isinstance(message, SERVED):
             self._ground.staging.request(message)
         else:
             self._happened(message)

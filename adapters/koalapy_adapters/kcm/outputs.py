@@ -1,12 +1,10 @@
-"""What an attempt writes, read as one stream: the output of all its processes, or a file of its working directory."""
+"""What an attempt's processes write, read as one stream: standard output or standard error of all of them."""
 
 import os
-import stat
 from typing import Dict, Iterator, List, Optional
 
 from koalapy_adapters import layout
 from koalapy_adapters.errors import RequestError
-from koalapy_adapters.kcm.directories import is_inside
 
 _KINDS = {"output": ".out", "errors": ".err"}
 
@@ -17,28 +15,28 @@ class Outputs:
     `offset` bytes of the files as they are now, in order, are passed over.
     """
 
-    def __init__(self, attempt: str, where: str, path: str, offset: int) -> None:
-        if where not in _KINDS and (where != "work" or not is_inside(path)):
-            raise RequestError("bad_fetch", "There is nothing to fetch from %r, %r." % (where, path))
-        self._attempt, self._where, self._path = attempt, where, path
+    mode = 0
+    digest = ""
+
+    def __init__(self, attempt: str, where: str, offset: int) -> None:
+        if where not in _KINDS:
+            raise RequestError("bad_fetch", "There is nothing to fetch from %r." % where)
+        self._attempt, self._where = attempt, where
         self._skip = offset
         self._read: Dict[str, int] = {}  # bytes read of each file
         self._pass: Optional[Iterator[bytes]] = None
         self.sent = 0
-        self.mode = 0
 
     def open(self) -> None:
-        """Raises RequestError if there is no such file or attempt, OSError if that cannot be known now."""
-        if self._where == "work":
-            self.mode = _plain_mode(self._attempt, self._work(), self._path)
-        elif not os.path.isdir(self._attempt):
+        """Raises RequestError if there is no such attempt, OSError if that cannot be known now."""
+        if not os.path.isdir(self._attempt):
             must_be_in_reach(self._attempt)
             raise RequestError("no_such_attempt", "The attempt's directory is not there.")
 
     def read(self, size: int, last: bool) -> bytes:
         """The next bytes, empty where there are none now. `last`: nothing more is written, half lines count."""
         if self._pass is None:
-            self._pass = self._pass_through(size, whole_lines=not last and self._where != "work")
+            self._pass = self._pass_through(size, whole_lines=not last)
         data = next(self._pass, b"")
         if not data:
             self._pass, self._skip = None, 0
@@ -62,8 +60,6 @@ class Outputs:
                 self._read[path] = position
 
     def _paths(self) -> List[str]:
-        if self._where == "work":
-            return [self._work()]
         directory, suffix = os.path.dirname(layout.output_file(self._attempt, 0)), _KINDS[self._where]
         try:
             names = [name[: -len(suffix)] for name in os.listdir(directory) if name.endswith(suffix)]
@@ -72,22 +68,7 @@ class Outputs:
         ranks = sorted(int(name) for name in names if name.isdigit())
         return [os.path.join(directory, "%d%s" % (rank, suffix)) for rank in ranks]
 
-    def _work(self) -> str:
-        return os.path.join(self._attempt, "work", self._path)
-
 
 def must_be_in_reach(attempt: str) -> None:
     """Raises OSError where the shared directory is not there: then nothing can be said of what an attempt has left."""
     os.stat(os.path.dirname(attempt))
-
-
-def _plain_mode(attempt: str, path: str, name: str) -> int:
-    """The permission bits. Raises RequestError for what is no plain file: opening a FIFO would block for ever."""
-    try:
-        status = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        must_be_in_reach(attempt)
-        raise RequestError("no_such_file", "The attempt left no file %s." % name) from error
-    if not stat.S_ISREG(status.st_mode):
-        raise RequestError("no_plain_file", "%s is no plain file." % name)
-    return stat.S_IMODE(status.st_mode)

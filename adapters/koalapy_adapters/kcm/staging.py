@@ -1,22 +1,34 @@
-"""Files in and out in chunks with credit: Store into the stage, Fetch from an attempt, Stat in its directory."""
+"""Files in and out in chunks with credit: into the staging cache, and from what an attempt has written."""
 
 import asyncio
-import hashlib
 import os
-import stat
+import time
 from typing import Any, Callable, Dict, Optional
 
-from koalapy_adapters import layout
-from koalapy_adapters.errors import BatchError, RequestError, SiteError
+from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import INITIAL_CREDIT, MAX_CHUNK, Chunk
 from koalapy_adapters.kcm.commands import failure_of
-from koalapy_adapters.kcm.directories import Directories, is_digest, is_inside, unusable
-from koalapy_adapters.kcm.outputs import Outputs, must_be_in_reach
+from koalapy_adapters.kcm.directories import Directories, unusable
+from koalapy_adapters.kcm.gathering import FileList, ManyFiles, OneFile, size_of
+from koalapy_adapters.kcm.outputs import Outputs
 from koalapy_adapters.kcm.pipes import Writer
+from koalapy_adapters.kcm.stage import Stage
 from koalapy_adapters.kcm.threads import in_thread
-from koalapy_adapters.messages import Done, Fetch, Fetched, Refused, Stat, Store
+from koalapy_adapters.messages import (
+    Done,
+    Fetch,
+    Fetched,
+    FetchMany,
+    ListFiles,
+    Refused,
+    Stat,
+    Store,
+    StoreMany,
+    Want,
+)
 
 FOLLOW = 0.2  # seconds between two looks at files that may grow
+CLEAN = 3600.0  # seconds between two looks for what nobody uses any more
 
 
 class Staging:
@@ -24,21 +36,20 @@ class Staging:
 
     def __init__(self, directories: Directories, writer: Writer, is_over: Callable[[str], bool]) -> None:
         self._directories, self._writer, self._is_over = directories, writer, is_over
+        self._stage = Stage(os.path.join(directories.own, "stage"), directories.cluster)
+        self._cleaned_at: Optional[float] = None
         self._incoming: Dict[int, "asyncio.Queue[Chunk]"] = {}
         self._credit: Dict[int, asyncio.Semaphore] = {}
+        self._arriving: Dict[str, asyncio.Lock] = {}
         self._tasks: Dict[int, Any] = {}
 
     def request(self, message: Any) -> None:
-        """Store, Fetch or Stat: answered when it is done."""
-        if isinstance(message, Store):
+        """Any of those below: answered when it is done."""
+        if isinstance(message, (Store, StoreMany)):
             self._incoming[message.id] = asyncio.Queue()
-            serving: Any = self._store(message)
-        elif isinstance(message, Fetch):
+        elif isinstance(message, (Fetch, FetchMany, ListFiles)):
             self._credit[message.id] = asyncio.Semaphore(INITIAL_CREDIT)
-            serving = self._fetch(message)
-        else:
-            serving = self._stat(message)
-        task = asyncio.ensure_future(self._answer(message.id, serving))
+        task = asyncio.ensure_future(self._answer(message.id, _SERVED[type(message)](self, message)))
         self._tasks[message.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(message.id, None))
 
@@ -68,43 +79,91 @@ class Staging:
             self._credit.pop(number, None)
         self._writer.after_chunks(answer)
 
+    # ---- in
+
+    async def _want(self, message: Want) -> Done:
+        now = time.monotonic()
+        if self._cleaned_at is None or now - self._cleaned_at > CLEAN:
+            self._cleaned_at = now
+            await in_thread(self._stage.clean)
+        return Done(message.id, details=await in_thread(lambda: self._stage.wanted(message.files)))
+
     async def _store(self, message: Store) -> Done:
-        if not is_digest(message.digest):
-            raise RequestError("bad_digest", "%r is no sha256 in hex." % message.digest)
-        path = layout.staged_file(self._directories.shared, self._directories.instance, message.digest)
-        if await in_thread(lambda: _has(path, message.size)):
-            return Done(message.id, have=True)
-        arrival = _Arrival(path, message)
+        """Two of the same are done one after the other; then it is there."""
+        lock = self._arriving.setdefault(message.digest, asyncio.Lock())
         try:
+            async with lock:
+                return await self._store_one(message)
+        finally:
+            if not lock.locked():
+                self._arriving.pop(message.digest, None)
+
+    async def _store_one(self, message: Store) -> Done:
+        if await in_thread(lambda: self._stage.has(message.digest, message.size)):
+            return Done(message.id, have=True)
+        arrival = self._stage.arrival(message.digest, message.size, message.offset)
+        try:
+            await in_thread(arrival.open)
             await self._receive(message.id, arrival)
             await in_thread(arrival.finish)
         finally:
-            await in_thread(arrival.discard)
+            await in_thread(arrival.close)
         return Done(message.id)
 
-    async def _receive(self, stream: int, arrival: "_Arrival") -> None:
-        while True:
-            chunk = await self._incoming[stream].get()
-            if not chunk.data:
-                return
-            await in_thread(lambda data=chunk.data: arrival.write(data))  # type: ignore[misc]
-            self._writer.credit(stream, 1)
+    async def _store_many(self, message: StoreMany) -> Done:
+        batch = self._stage.batch(message.files, "%s.%d" % (self._directories.files.process(), message.id))
+        await self._receive(message.id, batch)
+        await in_thread(batch.finish)
+        return Done(message.id)
+
+    async def _receive(self, stream: int, into: Any) -> None:
+        """All that has come is written at one time."""
+        queue = self._incoming[stream]
+        ended = False
+        while not ended:
+            pieces = [await queue.get()]
+            while pieces[-1].data and not queue.empty():
+                pieces.append(queue.get_nowait())
+            ended = not pieces[-1].data
+            data = b"".join(piece.data for piece in pieces)
+            if data:
+                await in_thread(lambda data=data: into.write(data))  # type: ignore[misc]
+                self._writer.credit(stream, len(pieces) - ended)
+
+    # ---- out
 
     async def _fetch(self, message: Fetch) -> Fetched:
-        outputs = Outputs(self._directories.attempt(message.tag), message.where, message.path, message.offset)
-        await in_thread(outputs.open)
+        attempt = self._directories.attempt(message.tag)
+        if message.where == "work":
+            file = OneFile(attempt, message.path, message.offset)
+            try:
+                return await self._pass_on(message.id, file)
+            finally:
+                await in_thread(file.close)
+        still = (lambda: not self._is_over(message.tag)) if message.follow else None
+        return await self._pass_on(message.id, Outputs(attempt, message.where, message.offset), still)
+
+    async def _fetch_many(self, message: FetchMany) -> Fetched:
+        return await self._pass_on(message.id, ManyFiles(self._directories.attempt(message.tag), message.paths))
+
+    async def _list(self, message: ListFiles) -> Fetched:
+        return await self._pass_on(message.id, FileList(self._directories.attempt(message.tag), message.patterns))
+
+    async def _pass_on(self, stream: int, source: Any, still: Optional[Callable[[], bool]] = None) -> Fetched:
+        """What the source reads, as chunks; again and again while it may `still` grow."""
+        await in_thread(source.open)
         number, last = 0, False
         while not last:
-            last = not message.follow or self._is_over(message.tag)
-            number = await self._send_all(message.id, outputs, number, last)
+            last = still is None or not still()
+            number = await self._send_all(stream, source, number, last)
             await asyncio.sleep(0 if last else FOLLOW)
-        await self._send(Chunk(message.id, number, b""))
-        return Fetched(message.id, outputs.sent, outputs.mode)
+        await self._send(Chunk(stream, number, b""))
+        return Fetched(stream, source.sent, source.mode, source.digest)
 
-    async def _send_all(self, stream: int, outputs: Outputs, number: int, last: bool) -> int:
-        """All that the files hold by now; the number of the next chunk."""
+    async def _send_all(self, stream: int, source: Any, number: int, last: bool) -> int:
+        """All that it holds by now; the number of the next chunk."""
         while True:
-            data = await in_thread(lambda: outputs.read(MAX_CHUNK, last))
+            data = await in_thread(lambda: source.read(MAX_CHUNK, last))
             if not data:
                 return number
             await self._send(Chunk(stream, number, data))
@@ -116,66 +175,17 @@ class Staging:
 
     async def _stat(self, message: Stat) -> Done:
         attempt = self._directories.attempt(message.tag)
-        sizes = await in_thread(lambda: {path: _size(attempt, path) for path in message.paths})
+        sizes = await in_thread(lambda: {path: size_of(attempt, path) for path in message.paths})
         return Done(message.id, details={path: size for path, size in sizes.items() if size is not None})
 
 
-class _Arrival:
-    """A file on its way into the stage: under another name until it is whole. Methods block."""
-
-    def __init__(self, path: str, message: Store) -> None:
-        self._path, self._size, self._digest = path, message.size, message.digest
-        self._temporary = "%s.%s.%d.%d" % (path, os.uname().nodename, os.getpid(), message.id)
-        self._file: Optional[Any] = None
-        self._hash, self._written = hashlib.sha256(), 0
-
-    def write(self, data: bytes) -> None:
-        if self._file is None:
-            self._file = os.fdopen(os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
-        self._written += len(data)
-        if self._written > self._size:
-            raise RequestError("bad_size", "More than the %d bytes that were announced." % self._size)
-        self._hash.update(data)
-        self._file.write(data)
-
-    def finish(self) -> None:
-        """Raises SiteError for a file that is not what was announced."""
-        self.write(b"")
-        assert self._file is not None
-        if self._hash.hexdigest() != self._digest or self._written != self._size:
-            raise SiteError("stage_damaged", "The file %s arrived damaged." % self._digest, "Send it again.")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        os.rename(self._temporary, self._path)
-
-    def discard(self) -> None:
-        """Close it, and remove what did not become the file."""
-        if self._file is not None:
-            self._file.close()
-        try:
-            os.unlink(self._temporary)
-        except OSError:
-            pass
-
-
-def _has(path: str, size: int) -> bool:
-    """Whether the stage has it; it counts as used today."""
-    try:
-        if os.stat(path).st_size != size:
-            return False
-        os.utime(path)
-        return True
-    except FileNotFoundError:
-        return False
-
-
-def _size(attempt: str, path: str) -> Optional[int]:
-    """None for what is no file in its working directory. Raises OSError if that cannot be known now."""
-    if not is_inside(path):
-        return None
-    try:
-        status = os.stat(os.path.join(layout.inside(attempt, "work"), path))
-    except (FileNotFoundError, NotADirectoryError):
-        must_be_in_reach(attempt)
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
+_SERVED: Dict[type, Callable[[Staging, Any], Any]] = {
+    Want: Staging._want,
+    Store: Staging._store,
+    StoreMany: Staging._store_many,
+    Fetch: Staging._fetch,
+    FetchMany: Staging._fetch_many,
+    ListFiles: Staging._list,
+    Stat: Staging._stat,
+}
+SERVED = tuple(_SERVED)  # the requests that come here

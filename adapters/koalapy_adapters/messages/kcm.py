@@ -62,11 +62,15 @@ class Done(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The end of the stream `id`; `size` bytes were sent, `mode` are the file's permission bits."""
+    """The end of the stream `id`; `size` bytes were sent, `mode` are the file's permission bits.
+
+    `digest`: of a file of the working directory the sha256, in hex, of all of it, those bytes too that were passed by.
+    """
 
     id: int
     size: int
     mode: int = 0
+    digest: str = ""
 
 
 class Pong(NamedTuple):

@@ -73,7 +73,9 @@ class Submit(NamedTuple):
 
     Answered by Submitted or Refused. `batch` holds BatchJob's wishes: processors, walltime_s, queue, ...
     With `probe` among them the job only looks, and does not start the wrapper (see examination.probe).
-    `staged`: [path relative to the attempt's working directory, content hash, mode] of files already stored.
+    `staged`: [path relative to the attempt's working directory, content hash, mode] of files already stored, and of
+    directories, which have no hash. Where the path is empty the stored file is itself such a list, as JSON: there may
+    be more files than a message has room for.
     """
 
     id: int
@@ -131,15 +133,35 @@ class Ping(NamedTuple):
     clock: int
 
 
+class Want(NamedTuple):
+    """Which of these files, [content hash, size] each, the staging cache lacks; those it has count as used now.
+
+    Answered by Done, with details `missing`, [index, bytes that are there of it] each, and, where the file system
+    tells, its `free` and `total` bytes.
+    """
+
+    id: int
+    files: List[List[Any]]
+
+
 class Store(NamedTuple):
     """Begin to store a file by its content hash (sha256, hex) in the staging cache; chunks follow on stream `id`.
 
-    Answered by Done(have=True) at once if it is there already, else by Done after the last chunk was verified.
+    They begin at `offset`: so much of it was there. Answered by Done(have=True) at once if the file is there already,
+    else by Done after the last chunk was verified. What has come of it stays if the connection is cut.
     """
 
     id: int
     digest: str
     size: int
+    offset: int = 0
+
+
+class StoreMany(NamedTuple):
+    """The same for small files, [content hash, size] each: their contents follow on stream `id` one after the other."""
+
+    id: int
+    files: List[List[Any]]
 
 
 class Fetch(NamedTuple):
@@ -154,6 +176,29 @@ class Fetch(NamedTuple):
     path: str = ""
     offset: int = 0
     follow: bool = False
+
+
+class FetchMany(NamedTuple):
+    """Read small files of the attempt's working directory: of each, on stream `id`, a line of JSON and its bytes.
+
+    The line is [size, mode, mtime_ns], or null for what is no plain file there. Then Fetched, whose digest is the
+    whole stream's.
+    """
+
+    id: int
+    tag: str
+    paths: List[str]
+
+
+class ListFiles(NamedTuple):
+    """What these patterns (see trees) name in the attempt's working directory.
+
+    Lines of JSON, trees.Found each, come on stream `id`; then Fetched.
+    """
+
+    id: int
+    tag: str
+    patterns: List[str]
 
 
 class Stat(NamedTuple):
@@ -224,8 +269,12 @@ MESSAGES: Tuple[Type[Any], ...] = (
     Watch,
     Acknowledge,
     Ping,
+    Want,
     Store,
+    StoreMany,
     Fetch,
+    FetchMany,
+    ListFiles,
     Stat,
     Tags,
     Examine,

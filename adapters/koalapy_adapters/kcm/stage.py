@@ -1,0 +1,196 @@
+"""The staging cache: files by content hash, kept from their last use on; and those on their way into it. Blocks."""
+
+import hashlib
+import os
+import time
+from typing import Any, Dict, List, Optional
+
+from koalapy_adapters.errors import RequestError, SiteError, TransientError
+from koalapy_adapters.files import is_digest
+
+KEPT = 14 * 86400  # seconds that a file is kept after its last use
+PARTIAL_KEPT = 86400  # seconds that a part of a file is kept after its last byte came
+_PARTIAL = ".part"
+_READ = 1 << 20
+
+
+class Stage:
+    """One store's on one cluster. Clusters of one store may share the directory; every name is one writer's only."""
+
+    def __init__(self, directory: str, cluster: str) -> None:
+        self._directory, self._cluster = directory, cluster
+
+    def wanted(self, files: List[List[Any]]) -> Dict[str, Any]:
+        """The answer to messages.Want."""
+        missing = []
+        for index, (digest, size) in enumerate(files):
+            if not self.has(digest, size):
+                missing.append([index, _size(self._partial(digest)) or 0])
+        return dict(_room(self._directory), missing=missing)
+
+    def has(self, digest: str, size: int) -> bool:
+        """Whether it is there; it counts as used now."""
+        path = self.path(digest)
+        if _size(path) != size:
+            return False
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def arrival(self, digest: str, size: int, offset: int) -> "Arrival":
+        """A file that comes in pieces, of which `offset` bytes are there."""
+        return Arrival(self.path(digest), self._partial(digest), digest, size, offset)
+
+    def batch(self, files: List[List[Any]], unique: str) -> "Batch":
+        """Small files that come one after the other. `unique`: a name that no other batch has."""
+        return Batch([(self.path(digest), digest, size) for digest, size in files], unique)
+
+    def path(self, digest: str) -> str:
+        if not is_digest(digest):
+            raise RequestError("bad_digest", "%r is no sha256 in hex." % digest)
+        return os.path.join(self._directory, digest)
+
+    def clean(self, now: Optional[float] = None) -> None:
+        """Drop what nobody has used for long, and parts whose rest does not come. Anybody may do so at any time.
+
+        A file is marked as used before an attempt counts on it, and copied for it: none that is needed is old.
+        """
+        now = time.time() if now is None else now
+        for name in os.listdir(self._directory):
+            path = os.path.join(self._directory, name)
+            kept = KEPT if is_digest(name) else PARTIAL_KEPT
+            try:
+                if os.lstat(path).st_mtime < now - kept:
+                    os.unlink(path)
+            except FileNotFoundError:
+                continue
+
+    def _partial(self, digest: str) -> str:
+        """Named for its cluster: another one's KCM may be writing the same file, and keeps a part of its own."""
+        return "%s.%s%s" % (self.path(digest), self._cluster, _PARTIAL)
+
+
+class Arrival:
+    """A file on its way, which outlives its connection and its KCM: the next one goes on where it ends.
+
+    A KCM that was replaced may still write to it for a moment: it writes the same bytes to the same places.
+    """
+
+    def __init__(self, path: str, partial: str, digest: str, size: int, offset: int) -> None:
+        self._path, self._partial, self._digest, self._size, self._offset = path, partial, digest, size, offset
+        self._hash, self._written = hashlib.sha256(), 0
+        self._file: Optional[Any] = None
+
+    def open(self) -> None:
+        """Read what is there. Raises TransientError if that is less than was said."""
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        self._file = os.fdopen(os.open(self._partial, flags, 0o600), "r+b")
+        while self._written < self._offset:
+            data = self._file.read(min(_READ, self._offset - self._written))
+            if not data:
+                raise TransientError("stage_moved", "Less of the file %s is there than there was." % self._digest)
+            self._count(data)
+
+    def write(self, data: bytes) -> None:
+        assert self._file is not None
+        if self._written + len(data) > self._size:
+            raise RequestError("bad_size", "More than the %d bytes that were announced." % self._size)
+        try:
+            self._file.write(data)
+        except OSError:
+            self.drop()  # no room, most likely: the part would only take it from others
+            raise
+        self._count(data)
+
+    def finish(self) -> None:
+        """Make it one of the stage. Raises TransientError if it is short, SiteError if it is damaged."""
+        assert self._file is not None
+        if self._written < self._size:
+            raise TransientError("stage_short", "The file %s did not come to its end." % self._digest)
+        self._file.truncate()
+        if self._hash.hexdigest() != self._digest:
+            self.drop()
+            raise SiteError("stage_damaged", "The file %s arrived damaged." % self._digest, "Send it again.")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        os.rename(self._partial, self._path)
+
+    def close(self) -> None:
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError:  # what could not be written is not counted on
+                self.drop()
+
+    def drop(self) -> None:
+        _unlink(self._partial)
+
+    def _count(self, data: bytes) -> None:
+        self._hash.update(data)
+        self._written += len(data)
+
+
+class Batch:
+    """Small files out of one stream. None is flushed: whoever copies one looks at its hash (see files.Files.copy)."""
+
+    def __init__(self, files: List[Any], unique: str) -> None:
+        self._left, self._unique = list(reversed(files)), unique
+        self._data = bytearray()
+        self._damaged = []  # type: List[str]
+
+    def write(self, data: bytes) -> None:
+        self._data += data
+        while self._left and len(self._data) >= self._left[-1][2]:
+            path, digest, size = self._left.pop()
+            content = bytes(self._data[:size])
+            del self._data[:size]
+            self._put(path, digest, content)
+
+    def finish(self) -> None:
+        """Raises TransientError if files are missing at its end, SiteError for those that are damaged."""
+        self.write(b"")
+        if self._left or self._data:
+            raise TransientError("stage_short", "The files did not come to their end.")
+        if self._damaged:
+            raise SiteError("stage_damaged", "Files arrived damaged: %s." % ", ".join(self._damaged[:5]))
+
+    def _put(self, path: str, digest: str, content: bytes) -> None:
+        if hashlib.sha256(content).hexdigest() != digest:
+            self._damaged.append(digest)
+            return
+        temporary = "%s.%s" % (path, self._unique)
+        try:
+            with open(temporary, "wb") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(content)
+            os.rename(temporary, path)
+        except OSError:
+            _unlink(temporary)
+            raise
+
+
+def _room(directory: str) -> Dict[str, int]:
+    """Bytes that are free for us and that there are, where the file system tells; quotas are only met by writing."""
+    try:
+        status = os.statvfs(directory)
+    except OSError:
+        return {}
+    if not status.f_blocks:
+        return {}
+    return {"free": status.f_bavail * status.f_frsize, "total": status.f_blocks * status.f_frsize}
+
+
+def _size(path: str) -> Optional[int]:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
