@@ -77,14 +77,22 @@ class Directories:
         except OSError as error:
             raise unusable(self.shared, error) from error
 
-    def publish_relay(self, addresses: List[str], port: int) -> None:
-        """Say where the relay listens. Raises SiteError `stale` if a newer KCM has said so already."""
+    def publish_relay(self, addresses: List[str], port: int, post: str = "") -> None:
+        """Say where the relay listens, or its office is. Raises SiteError `stale` if a newer KCM has said so."""
         self.check_epoch()
         try:
-            data = {"addresses": addresses, "port": port, "epoch": self.epoch}
+            data = {"addresses": addresses, "port": port, "epoch": self.epoch, "post": post}
             layout.write_json(layout.relay_file(self.shared, self.instance, self.cluster), data, self.files)
         except OSError as error:
             raise unusable(self.own, error) from error
+
+    def show_life(self) -> None:
+        """Touch what says where the relay listens: a wrapper that cannot connect to it sees that its KCM lives."""
+        try:
+            if self.newest_epoch() == self.epoch:
+                self.files.use(layout.relay_file(self.shared, self.instance, self.cluster))
+        except (OSError, SiteError):
+            pass  # then the wrapper has other worries
 
     def newest_epoch(self) -> int:
         """Of the KCM that listens, or 0."""

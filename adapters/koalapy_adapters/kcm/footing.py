@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from koalapy_adapters.batch.protocol import Description
 from koalapy_adapters.errors import BatchError, RequestError, SiteError
+from koalapy_adapters.kcm import office
 from koalapy_adapters.kcm.commands import failure_of, guarded
 from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories, Stale
@@ -29,13 +30,15 @@ class Footing:
         push: Callable[[], str],
         describe: Callable[[], Description],
         recall: Sequence[List[str]] = (),
+        open_office: Callable[[], str] = lambda: "",
     ) -> None:
-        """`recall`: see Hello."""
+        """`recall`: see Hello. `open_office`: for `relay: files`; the office's name."""
         self._deeds, self._directories = deeds, directories
         self._push, self._describe = push, describe
         self.description: Optional[Description] = None
         self.memory: Optional[Memory] = None
         self._recall = list(recall)
+        self._open_office = open_office
 
     @property
     def settled(self) -> bool:
@@ -59,7 +62,10 @@ class Footing:
     def _establish(self, addresses: List[str], port: int) -> None:
         if self._deeds.pushed is None:
             self._directories.create()
-            self._directories.publish_relay(addresses, port)
+            self._directories.publish_relay(addresses, port, self._open_office())
+            office.clear(
+                self._directories.own, self._directories.cluster, self._directories.epoch, self._directories.files
+            )
             self.memory = Memory(self._directories.newest_number(), self._directories.recall(self._recall))
             self._deeds.pushed = self._push()
 

@@ -2,22 +2,25 @@
 
 import asyncio
 import os
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Union
 
 from koalapy_adapters.batch.protocol import Description
 from koalapy_adapters.errors import BatchError, SiteError
-from koalapy_adapters.kcm import footing, network, recipes
+from koalapy_adapters.kcm import footing, network, office, recipes
 from koalapy_adapters.kcm.commands import BatchSystem, load, now
 from koalapy_adapters.kcm.deeds import Deeds
-from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.directories import Directories, unusable
 from koalapy_adapters.kcm.drmaa import Drmaa, find_library
 from koalapy_adapters.kcm.hands import Hands
+from koalapy_adapters.kcm.office import Office
 from koalapy_adapters.kcm.pipes import Writer
+from koalapy_adapters.kcm.post import Post
 from koalapy_adapters.kcm.relay import Relay
 from koalapy_adapters.kcm.staging import Staging
 from koalapy_adapters.kcm.threads import in_thread
 from koalapy_adapters.messages import ClusterConfig, Hello, Welcome
 
+FILES = "files"  # a value of `relay`
 LOCAL = "local"  # the batch system whose compute node is the head node
 
 
@@ -42,9 +45,12 @@ class Ground:
         self.batch = BatchSystem(dialect, site, self._drmaa)
         deeds = Deeds(self.config, self.batch, self._directories, now)
         self.hands = Hands(deeds)
-        self.relay = Relay(self._directories.token, tell)
+        self._office = self._make_office() if self.config.relay == FILES else None
+        self.relay: Union[Relay, Post] = self._relay(tell)
         self.staging = Staging(self._directories, writer, is_over)
-        self._footing = footing.Footing(deeds, self._directories, self._push, self._describe, hello.recall)
+        self._footing = footing.Footing(
+            deeds, self._directories, self._push, self._describe, hello.recall, self._open_office
+        )
 
     @property
     def settled(self) -> bool:
@@ -58,12 +64,43 @@ class Ground:
         features = ["drmaa"] if self._drmaa is not None and self._drmaa.usable else []
         return footing.welcome(self._version, now(), description, features, error, self._footing.memory)
 
+    async def work(self) -> str:
+        """Serve the wrappers, until that is not possible any more: why."""
+        why = await self.relay.work()
+        try:
+            await in_thread(self._directories.check_epoch)
+        except BatchError as error:
+            return error.message
+        return why
+
     def close(self) -> None:
         """Before the KCM exits."""
         self.hands.end_submits()
         self.relay.close()
         if self._drmaa is not None:
             self._drmaa.close()
+
+    def _make_office(self) -> Office:
+        name = office.name(self.config.name, self._directories.epoch, os.urandom(8).hex())
+        place = office.Place(
+            os.path.join(self._directories.own, name), self._directories.attempt, self._directories.token
+        )
+        return Office(place)
+
+    def _relay(self, tell: Callable[[Any], None]) -> Union[Relay, Post]:
+        if self._office is not None:
+            return Post(self._office, tell)
+        return Relay(self._directories.token, tell, self._directories.show_life)
+
+    def _open_office(self) -> str:
+        """Its name. Raises SiteError where the shared directory cannot be used."""
+        if self._office is None:
+            return ""
+        try:
+            self._office.open()
+        except OSError as error:
+            raise unusable(self._directories.own, error) from error
+        return os.path.basename(self._office.path)
 
     async def _listen(self) -> Optional[BatchError]:
         if self.relay.port:

@@ -101,6 +101,7 @@ class Kcm:
         self._machine = Machine(now(), hello, self._ground.config)
         self._writer.send(welcome)
         self._spawn(self._settle(self._ground))
+        self._spawn(self._relay(self._ground))
         self._perform(self._machine.start(now()))
         early, self._early = self._early, []
         for message in early:
@@ -116,6 +117,9 @@ class Kcm:
                     self._writer.send(welcome)
         except BatchError as error:
             self._quit(error.message)
+
+    async def _relay(self, ground: Ground) -> None:
+        self._quit(await ground.work())
 
     def _happened(self, event: Any) -> None:
         if self._machine is not None and not self._done.done():

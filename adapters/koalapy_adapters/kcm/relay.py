@@ -1,18 +1,18 @@
 """The relay: compute nodes reach their head node only, so their wrappers speak with koalad through this TCP server."""
 
 import asyncio
-import hmac
 from typing import Any, Callable, Dict, List, Optional
 
 from koalapy_adapters.frames import Control, Decoder, FrameError, encode
 from koalapy_adapters.kcm import network
-from koalapy_adapters.kcm.actions import WrapperEntered, WrapperLeft, WrapperPut, WrapperSaid
+from koalapy_adapters.kcm.actions import WrapperEntered, WrapperLeft
+from koalapy_adapters.kcm.door import admits, is_knock, outcome
 from koalapy_adapters.kcm.pipes import log
 from koalapy_adapters.kcm.threads import in_thread
-from koalapy_adapters.messages import PROTOCOL, Beat, Knock, MessageError, PutKey, Say, from_json, to_json
+from koalapy_adapters.messages import Beat, Knock, MessageError, from_json, to_json
 
-PROTOCOLS = (PROTOCOL,)  # those that a wrapper may speak
 BEAT, SILENCE, KNOCK = 10.0, 30.0, 10.0  # seconds
+SHOW_LIFE = 5.0
 MAX_STRANGERS = 256  # connections that have not knocked yet
 MAX_BACKLOG = 8 << 20  # bytes that a wrapper has not read
 
@@ -20,8 +20,13 @@ MAX_BACKLOG = 8 << 20  # bytes that a wrapper has not read
 class Relay:
     """Lets wrappers in by their attempt's token, and tells the machine what they say."""
 
-    def __init__(self, token_of: Callable[[str], Optional[bytes]], tell: Callable[[Any], None]) -> None:
-        self._token_of, self._tell_machine = token_of, tell
+    def __init__(
+        self,
+        token_of: Callable[[str], Optional[bytes]],
+        tell: Callable[[Any], None],
+        show_life: Callable[[], None],
+    ) -> None:
+        self._token_of, self._tell_machine, self._show_life = token_of, tell, show_life
         self._guests: Dict[str, asyncio.StreamWriter] = {}
         self._strangers = 0
         self._server: Any = None
@@ -42,6 +47,12 @@ class Relay:
             writer.transport.abort()
             return
         writer.write(encode(Control(to_json(message))))
+
+    async def work(self) -> str:
+        """Show that this KCM lives, for as long as it does: a wrapper that cannot connect is to know why."""
+        while True:
+            await asyncio.sleep(SHOW_LIFE)
+            await in_thread(self._show_life)
 
     def close(self) -> None:
         if self._server is not None:
@@ -87,7 +98,9 @@ class Relay:
         closed = False
         try:
             while True:
-                self._pass_on(tag, await asyncio.wait_for(messages.next(), SILENCE))
+                said = outcome(tag, await asyncio.wait_for(messages.next(), SILENCE))
+                if said is not None:
+                    self._tell_machine(said)
         except (EOFError, ConnectionResetError):
             closed = True
             raise
@@ -96,25 +109,6 @@ class Relay:
             if self._guests.get(tag) is writer:
                 del self._guests[tag]
                 self._tell_machine(WrapperLeft(tag, closed))
-
-    def _pass_on(self, tag: str, message: Any) -> None:
-        """A wrapper speaks for its own attempt only, whatever it says."""
-        if isinstance(message, Say) and isinstance(message.report, dict):
-            self._tell_machine(WrapperSaid(tag, message.report))
-        elif isinstance(message, PutKey):
-            self._tell_machine(WrapperPut(tag, str(message.key), str(message.value)))
-        elif not isinstance(message, Beat):
-            raise MessageError("a wrapper does not say %s" % type(message).__name__)
-
-
-def is_knock(message: Any) -> bool:
-    """Whether it is one, in a protocol that is spoken here."""
-    return isinstance(message, Knock) and message.protocol in PROTOCOLS and isinstance(message.clock, int)
-
-
-def admits(expected: Optional[bytes], knock: Knock) -> bool:
-    """Whether this is the attempt's token; one that has none lets nobody in."""
-    return bool(expected) and hmac.compare_digest(expected or b"", str(knock.token).encode())
 
 
 class _Messages:

@@ -22,6 +22,13 @@ async def in_thread(call: Callable[[], Any]) -> Any:
     return await future
 
 
+def in_a_moment(call: Callable[[], None], moment: float = 1.0) -> None:
+    """Call it, and wait for its end no longer than so many seconds. It must raise nothing."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(moment)
+
+
 def _tell(
     loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", tell: Callable[[Any], None], value: Any
 ) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 from koalapy_adapters import messages
 from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.relay import BEAT, KNOCK, SILENCE, admits, is_knock
+from koalapy_adapters.kcm.door import admits, is_knock
+from koalapy_adapters.kcm.relay import BEAT, KNOCK, SILENCE
 
 from koalapy.model.units import SECOND, Duration
 from koalapy.simulation.cluster.surroundings import Surroundings
