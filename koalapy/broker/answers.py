@@ -16,7 +16,7 @@ class Answers:
         self._policy = policy
         self._room: Room | None = None
         self._refused: dict[tuple[Shape, frozenset[str]], None] = {}
-        self._sizes: dict[str, int] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
         self._noticed: object = None  # the sizes of the room that was last noticed
         self._empty: Room | None = None  # that room, if nobody were there
         self._fits: dict[Shape, bool] = {}
@@ -54,8 +54,8 @@ class Answers:
         """The room, if nobody were there. A cluster of another size makes other answers."""
         if self._empty is None or room.sizes is not self._noticed:
             self._noticed, self._empty = room.sizes, room.emptied()
-            sizes = {name: view.total for name, view in room.usable.items()}
-            if len(self._fits) > _MANY or any(self._sizes.get(name) != total for name, total in sizes.items()):
+            sizes = {name: (view.total, view.largest) for name, view in room.usable.items()}
+            if len(self._fits) > _MANY or any(self._sizes.get(name) != size for name, size in sizes.items()):
                 self._fits = {}
             self._sizes |= sizes
         return self._empty

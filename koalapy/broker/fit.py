@@ -20,8 +20,8 @@ class Lack:
 
 def demand(component: ComponentRequest, views: Iterable[View]) -> dict[str, int]:
     """The processors it takes on each cluster, of those without trouble, that could take it at all."""
-    taken = {view.name: (processors_taken(component, view.settings), view.total) for view in views}
-    return {name: needed for name, (needed, total) in taken.items() if needed <= total}
+    taken = {view.name: (processors_taken(component, view.settings), view.largest) for view in views}
+    return {name: needed for name, (needed, largest) in taken.items() if needed <= largest}
 
 
 def lack(component: ComponentRequest, view: View, *, now: bool = True) -> Reason | None:
@@ -35,9 +35,12 @@ def lack(component: ComponentRequest, view: View, *, now: bool = True) -> Reason
         return Reason(
             "too_large", "request", f"has {view.total} processors in all, {needed} are asked.", "Ask for fewer."
         )
+    if needed > view.largest:
+        message = f"gives one component {view.largest} of its {view.total} processors at most, {needed} are asked."
+        return Reason("too_large", "request", message, "Ask for fewer, in more components.")
     if now and needed > view.idle:
         return Reason("busy", "transient", _busy(view, needed), "It waits until they are idle.")
-    return _shape(component, view) if now else None
+    return _shape(component, view, needed) if now else None
 
 
 def _busy(view: View, needed: int) -> str:
@@ -45,8 +48,11 @@ def _busy(view: View, needed: int) -> str:
     return f"{view.idle} of {view.total} processors are idle{promised}, {needed} are asked."
 
 
-def _shape(component: ComponentRequest, view: View) -> Reason | None:
+def _shape(component: ComponentRequest, view: View, needed: int) -> Reason | None:
     """So many processors a node need nodes with so many free."""
+    most = view.state.largest_idle if view.state is not None else None
+    if most is not None and needed > most:
+        return Reason("busy", "transient", f"{most} processors are idle for one component, {needed} are asked.")
     per_node = component.processors_per_node
     if per_node is None or view.state is None or not view.state.free_nodes:
         return None

@@ -15,7 +15,7 @@ class Room:
     """What can be used of it: clusters without trouble. It never changes; `after` gives the room that is left.
 
     `most_backlog`: the largest component that any batch queue would still take. `sizes`: every cluster's processors,
-    None where they cannot be used now.
+    and how many of them one component could get; None where they cannot be used now.
     """
 
     def __init__(self, views: Iterable[View], like: "Room | None" = None) -> None:
@@ -26,10 +26,11 @@ class Room:
         self.idle = {name: view.idle for name, view in self.usable.items()}
         self.most_idle = max(self.idle.values(), default=0)
         self.most_backlog = max(map(backlog_left, self.usable.values()), default=0)
-        self.sizes = tuple((view.name, view.total if view.trouble is None else None) for view in self.views)
+        self.sizes = tuple((view.name, _size(view) if view.trouble is None else None) for view in self.views)
         self._demands: dict[tuple[int, int | None, bool], Mapping[str, int]] = {}
         if like is not None and like.sizes == self.sizes:
             self.sizes, self._demands = like.sizes, like._demands
+        self._most = {name: most for name, view in self.usable.items() if (most := _largest_idle(view)) is not None}
         self._offers: tuple[Offer, ...] = ()
         self._slots: dict[int, int] = {}
         self._networks: list[Room] | None = None
@@ -49,11 +50,13 @@ class Room:
         return all(self._slots_of(size) >= count for size, count in need.free)
 
     def demand(self, component: ComponentRequest) -> Mapping[str, int]:
-        """What a component that names no cluster takes on each cluster that is large enough for it."""
+        """What a component that names no cluster takes on each cluster that is large enough for it, and may be now."""
         key = component.processors, component.processors_per_node, component.exclusive
         found = self._demands.get(key)
         if found is None:
             found = self._demands[key] = demand(component, self.usable.values())
+        if self._most:
+            return {name: needed for name, needed in found.items() if needed <= self._most.get(name, needed)}
         return found
 
     def networks(self, request: Request) -> list["Room"]:
@@ -116,4 +119,13 @@ def _less(view: View, taken: int) -> View:
 
 
 def _empty(view: View) -> View:
-    return replace(view, idle=view.total, state=replace(view.state, free_nodes=()) if view.state else None)
+    state = replace(view.state, free_nodes=(), largest_idle=None) if view.state else None
+    return replace(view, idle=view.total, state=state)
+
+
+def _size(view: View) -> tuple[int, int]:
+    return view.total, view.largest
+
+
+def _largest_idle(view: View) -> int | None:
+    return view.state.largest_idle if view.state else None

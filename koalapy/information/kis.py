@@ -41,6 +41,11 @@ class View:
     trouble: Reason | None
     state: ClusterState | None
 
+    @property
+    def largest(self) -> int:
+        """The most that one component could get if nobody were there."""
+        return largest(self.state) if self.state else self.total
+
 
 class Information:
     """The clusters of the grid, by name, in the order of the grid file.
@@ -83,7 +88,7 @@ class Information:
         return [
             name
             for name, known in self.clusters.items()
-            if known.connected and known.state and processors_taken(component, known.settings) <= known.state.total
+            if known.connected and known.state and processors_taken(component, known.settings) <= largest(known.state)
         ]
 
     def views(self, now: Instant) -> list[View]:
@@ -108,6 +113,11 @@ class Information:
         self.clusters[name] = known
         self.promises.shown(name, known.state)
         self.reachable = frozenset(name for name, each in self.clusters.items() if each.connected)
+
+
+def largest(state: ClusterState) -> int:
+    """The most that one component could get if nobody were there."""
+    return state.total if state.largest is None else min(state.total, state.largest)
 
 
 def _view(now: Instant, known: Known, promised: int, backlog: int) -> View:
@@ -143,7 +153,7 @@ def _good_until(now: Instant, known: Known, view: View) -> Instant:
 def _room(view: View) -> tuple[object, ...]:
     """All that placing depends on."""
     state = view.state
-    shape = (state.free_nodes, state.waiting_local) if state else None
+    shape = (state.free_nodes, state.waiting_local, state.largest, state.largest_idle) if state else None
     return view.idle, view.total, view.backlog, view.trouble is None, shape
 
 

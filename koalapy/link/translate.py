@@ -121,6 +121,8 @@ def measured(instance: InstanceId, cluster: str, message: wire.Measured, mapped:
         pending=_own_tags(instance, message.pending),
         free_nodes=tuple((free, nodes) for free, nodes in message.free_nodes),
         unit=message.unit,
+        largest=message.largest,
+        largest_idle=message.largest_idle,
     )
     return ClusterMeasured(cluster=cluster, state=state)
 

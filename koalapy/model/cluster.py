@@ -29,7 +29,8 @@ class ClusterState:
     `total` counts every processor of the configured queue, down ones too; `idle` is what this user could start now.
     `waiting_local` counts others' jobs that wait for resources. `allocated` and `pending` are the tags of ours that the
     batch system showed when it was asked. `free_nodes` says how many nodes have how many free processors, for
-    requests of so many processors a node: ((free processors, nodes), ...).
+    requests of so many processors a node: ((free processors, nodes), ...). `largest` and `largest_idle` are what one
+    component could get there ever and now, where the batch system gives no job all that there is.
     """
 
     measured_at: Instant
@@ -43,6 +44,8 @@ class ClusterState:
     pending: tuple[Tag, ...] = ()
     free_nodes: tuple[tuple[int, int], ...] = ()
     unit: str = "core"
+    largest: int | None = None
+    largest_idle: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

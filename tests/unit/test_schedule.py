@@ -85,7 +85,11 @@ def never_fits(job: Job, views: list[View], placement: PlacementPolicy) -> bool:
     asked = [view for view in views if None in named or view.name in named]
     if any(view.trouble for view in asked):
         return False
-    empty = [replace(view, idle=view.total, state=replace(view.state, free_nodes=())) for view in asked if view.state]
+    empty = [
+        replace(view, idle=view.total, state=replace(view.state, free_nodes=(), largest_idle=None))
+        for view in asked
+        if view.state
+    ]
     return place(job.request, empty, placement) is None
 
 
@@ -123,9 +127,10 @@ def view(draw: st.DrawFn, limits: ClusterSettings) -> View:
     total, trouble = draw(st.sampled_from((4, 8, 16))), draw(st.sampled_from((None, None, None, None, DOWN)))
     idle = draw(st.integers(0, total)) if trouble is None else 0
     free_nodes = draw(st.sampled_from(((), ((2, 1), (4, 2)))))
+    largest = draw(st.sampled_from((None, None, None, 4)))
     state = ClusterState(
         measured_at=NOW, total=total, idle=idle, ours=0, others=0, waiting_local=draw(st.integers(0, 2)),
-        free_nodes=free_nodes,
+        free_nodes=free_nodes, largest=largest, largest_idle=largest and draw(st.integers(0, largest)),
     )  # fmt: skip
     backlog = draw(st.integers(0, 6))
     return View(

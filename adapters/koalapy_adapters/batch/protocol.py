@@ -101,6 +101,8 @@ class Capacity(NamedTuple):
     free_nodes: List[List[int]]  # [free processors, how many such nodes]
     statuses: Dict[str, JobStatus]  # of every job of this user that bears a tag, by batch id
     unit: str = "core"
+    largest: Optional[int] = None  # what one job could ever get, and could get now; None: all of it
+    largest_idle: Optional[int] = None
 
 
 class Host(NamedTuple):
@@ -120,7 +122,9 @@ class Launch(NamedTuple):
 class Dialect:
     """The protocol, for type checkers: a dialect is a module with these functions (never a subclass).
 
-    Every `parse_*` raises a BatchError when the command failed or its answer cannot be read.
+    Every `parse_*` raises a BatchError when the command failed or its answer cannot be read. A dialect whose lists say
+    that a job is stuck, but not why, may also have `explain_argv(batch_ids)` and `parse_explain(result)`, which gives
+    the words by batch id.
     """
 
     NAME: str

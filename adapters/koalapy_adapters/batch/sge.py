@@ -3,7 +3,7 @@
 import re
 from typing import Dict, List, Optional, Sequence
 
-from koalapy_adapters.batch import sge_capacity, sge_jobs, sge_launch
+from koalapy_adapters.batch import sge_accounting, sge_capacity, sge_jobs, sge_launch
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, is_tag, native_lines, one_line, rounded_up
@@ -77,20 +77,32 @@ def find_argv(site: Site, tag: str) -> Argv:
 
 def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
     """XML has the names whole; the text format cuts them to ten characters."""
-    return sge_jobs.newest([status for status in parse_status(result).values() if status.name == tag])
+    return sge_accounting.newest([status for status in parse_status(result).values() if status.name == tag])
+
+
+def explain_argv(batch_ids: Sequence[str]) -> Argv:
+    """Why jobs are in the error state, which a list of jobs does not say."""
+    return ["qstat", "-j", ",".join(batch_ids), "-xml"]
+
+
+def parse_explain(result: Result) -> Dict[str, str]:
+    """The reason, by batch id, of those that have one."""
+    check(result, UNREACHABLE)
+    return sge_jobs.explanations(sge_jobs.document(result))
 
 
 def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
     """By name, because ids begin again at 1 after 9999999 and tags do not."""
-    return ["qacct", "-o", site.user, "-j", tag]
+    return sge_accounting.qacct(site.user, tag)
 
 
 def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
     """None while the job runs, and for ever if it was deleted before it ran."""
+    result = sge_accounting.asked(result)
     if result.exit_status != 0 and re.search(r"job (name|id) \S+ not found", result.stderr + result.stdout):
         return None
     check(result, UNREACHABLE)
-    return sge_jobs.newest([status for status in sge_jobs.accounted_jobs(result) if status.name == tag])
+    return sge_accounting.newest([status for status in sge_accounting.records(result) if status.name == tag])
 
 
 def cancel_argv(batch_ids: Sequence[str]) -> Argv:

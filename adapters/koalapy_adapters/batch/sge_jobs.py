@@ -1,22 +1,10 @@
-"""Grid Engine's jobs as qstat lists them and qacct remembers them, read into statuses."""
+"""Grid Engine's jobs as qstat lists them, read into statuses; the manual: qstat(1), sge_status(5)."""
 
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Set
+from typing import Dict, Iterator, Mapping, NamedTuple, Set
 from xml.etree import ElementTree
 
-from koalapy_adapters.batch.protocol import (
-    ENDED,
-    EXITED,
-    HELD,
-    KILLED,
-    LOST,
-    MEMORY,
-    QUEUED,
-    RUNNING,
-    SUSPENDED,
-    WALLTIME,
-    JobStatus,
-)
+from koalapy_adapters.batch.protocol import ENDED, HELD, QUEUED, RUNNING, SUSPENDED, JobStatus
 from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import Result
 
@@ -27,9 +15,14 @@ _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 # queue), t(ransferring), T(hreshold reached), w(aiting), q(ueued), P(reempted), N(ot yet resumed), z(ombie).
 _LETTERS = frozenset("dEhrRsStTwqPNz")
 
-# accounting(5), "failed": 37 is a limit that the qmaster enforced; 100 a job that died of a signal; all others are
-# failures of the system before or around the job.
-_LIMIT, _SIGNALLED = 37, 100
+# What stops a job that has begun: its time goes on, and it holds its slots.
+_STOPPED: Mapping[str, str] = {
+    "s": "suspended by its owner or the site",
+    "S": "suspended with its queue, by another queue or the site",
+    "T": "suspended since its host is overloaded",
+    "P": "preempted",
+    "N": "not resumed yet",
+}
 
 
 class Job(NamedTuple):
@@ -75,7 +68,25 @@ def status(job: Job, result: Result) -> JobStatus:
     found = JobStatus(job.batch_id, job.name, _state(letters), restarts=int("R" in letters))
     if "E" in letters:
         return found._replace(stuck="error_state", reason="%s: `qstat -j %s` says why" % (job.state, job.batch_id))
-    return found._replace(reason=job.state if found.state in (HELD, SUSPENDED) else "")
+    return found._replace(reason=_reason(job.state, found.state))
+
+
+def explanations(root: ElementTree.Element) -> Dict[str, str]:
+    """By batch id, why jobs are in the error state: what `qstat -j IDS -xml` adds to them, without its time stamps.
+
+    Jobs that are gone by now it puts into an answer of another kind, with nothing about the others.
+    """
+    found: Dict[str, str] = {}
+    for job in root.iter("element"):
+        messages = [text for text in (each.text or "" for each in job.iter("QIM_message")) if text]
+        if messages and job.findtext("JB_job_number"):
+            found[job.findtext("JB_job_number", "")] = "; ".join(_plain(message) for message in messages)
+    return found
+
+
+def _plain(message: str) -> str:
+    """`11/21/2026 02:42:36 [2000:1498]: error: can't chdir …` from the word error on."""
+    return re.sub(r"^[\d/]+ [\d:]+ (\[\d+:\d+\]: )?(error: )?", "", message.strip()).rstrip(".")
 
 
 def holds_slots(job: Job) -> bool:
@@ -83,67 +94,15 @@ def holds_slots(job: Job) -> bool:
     return not set("qw") & set(job.state) and "z" not in job.state
 
 
+def _reason(word: str, state: str) -> str:
+    if state == SUSPENDED:
+        return "%s: %s" % (word, next(_STOPPED[letter] for letter in word if letter in _STOPPED))
+    return word if state == HELD else ""
+
+
 def _state(letters: Set[str]) -> str:
     if "z" in letters:
         return ENDED
     if letters & set("qw"):
         return HELD if "h" in letters else QUEUED
-    return SUSPENDED if letters & set("sSTPN") else RUNNING
-
-
-def accounted_jobs(result: Result) -> Iterator[JobStatus]:
-    """The records of `qacct -j`, in the order in which they were written."""
-    for record in re.split(r"^=+$", result.stdout, flags=re.MULTILINE):
-        fields = dict(re.findall(r"^(\w+) +(.*?) *$", record, re.MULTILINE))
-        if fields:
-            yield _accounted(fields, result)
-
-
-def _accounted(fields: Dict[str, str], result: Result) -> JobStatus:
-    try:
-        failed = int(fields["failed"].split()[0])
-        exit_status = int(fields["exit_status"].split()[0])
-        found = JobStatus(fields["jobnumber"], fields["jobname"], ENDED, fields["failed"].partition(":")[2].strip())
-    except (KeyError, ValueError, IndexError) as error:
-        raise unreadable(result, "printed a record without failed, exit_status, jobnumber or jobname") from error
-    if failed == 0:
-        return found._replace(ending=EXITED, exit_status=exit_status)
-    if failed in (_LIMIT, _SIGNALLED):
-        return found._replace(
-            ending=_limit(fields) or (WALLTIME if failed == _LIMIT else KILLED), exit_status=exit_status
-        )
-    return found._replace(ending=LOST)
-
-
-def _limit(fields: Dict[str, str]) -> str:
-    """Which of the limits that the job asked for it went over. Memory is per slot."""
-    asked = dict(re.findall(r"\b(h_rt|h_vmem)=([\w.:]+)", fields.get("category", "")))
-    slots = int(fields.get("slots", "1"))
-    if "h_vmem" in asked and _bytes(fields.get("maxvmem", "0")) >= _bytes(asked["h_vmem"]) * slots:
-        return MEMORY
-    if asked.get("h_rt", "").isdigit() and _seconds(fields.get("ru_wallclock", "0")) >= int(asked["h_rt"]):
-        return WALLTIME
-    return ""
-
-
-def _bytes(text: str) -> float:
-    """sge_types(1), memory_specifier, as qacct prints it too: 100M, 1.387MB, 512."""
-    match = re.match(r"([\d.]+)([kKmMgGtT]?)", text)
-    if not match:
-        return 0
-    letter = match.group(2)
-    base = 1000 if letter.islower() else 1024
-    return float(match.group(1)) * float(base ** " KMGT".index(letter.upper() or " "))
-
-
-def _seconds(text: str) -> float:
-    match = re.match(r"[\d.]+", text)
-    return float(match.group(0)) if match else 0.0
-
-
-def newest(statuses: List[JobStatus]) -> Optional[JobStatus]:
-    """Of several jobs of one tag, the one that still lives, else the latest; of several records of it, the last, which
-    is the job's own: those of its tasks on other hosts, where the site keeps them, are written before.
-    """
-    ordered = sorted(statuses, key=lambda status: (status.state != ENDED, int(status.batch_id)))
-    return ordered[-1] if ordered else None
+    return SUSPENDED if letters & set(_STOPPED) else RUNNING

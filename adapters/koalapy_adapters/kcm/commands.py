@@ -50,6 +50,7 @@ class BatchSystem:
         self._lock = threading.Lock()
         self._spent = 0
         self.measured = 0  # of it, by capacity calls
+        self._reasons: Dict[str, str] = {}  # of stuck jobs, by batch id
 
     @property
     def spent(self) -> float:
@@ -121,7 +122,24 @@ class BatchSystem:
 
     def capacity(self) -> Capacity:
         results = [self._run(argv, measured=True) for argv in self._dialect.capacity_argvs(self.site)]
-        return self._dialect.parse_capacity(self.site, results)  # type: ignore[no-any-return]
+        capacity: Capacity = self._dialect.parse_capacity(self.site, results)
+        stuck = [status.batch_id for status in capacity.statuses.values() if status.stuck]
+        return capacity._replace(statuses=self._explained(capacity.statuses, stuck)) if stuck else capacity
+
+    def _explained(self, statuses: Dict[str, JobStatus], stuck: List[str]) -> Dict[str, JobStatus]:
+        """With the reasons of those that are stuck, where they take another command, which is asked once for each."""
+        if not hasattr(self._dialect, "explain_argv"):
+            return statuses
+        self._reasons = {batch_id: self._reasons[batch_id] for batch_id in stuck if batch_id in self._reasons}
+        unknown = [batch_id for batch_id in stuck if batch_id not in self._reasons]
+        if unknown:
+            try:
+                found = self._dialect.parse_explain(self._run(self._dialect.explain_argv(unknown), measured=True))
+            except BatchError:
+                return statuses  # what is listed says enough to act on
+            self._reasons.update({batch_id: found.get(batch_id, "") for batch_id in unknown})
+        told = {batch_id: statuses[batch_id]._replace(reason=why) for batch_id, why in self._reasons.items() if why}
+        return dict(statuses, **told)
 
     def _run(
         self, argv: List[str], handle: Optional[Handle] = None, judged: bool = True, measured: bool = False

@@ -1,0 +1,125 @@
+"""Grid Engine's records of jobs that ended, as qacct prints them, read into statuses; the manual: accounting(5)."""
+
+import re
+from typing import Dict, Iterator, List, Mapping, Optional
+
+from koalapy_adapters.batch.protocol import (
+    ENDED,
+    EXITED,
+    KILLED,
+    LOST,
+    MEMORY,
+    WALLTIME,
+    JobStatus,
+)
+from koalapy_adapters.batch.verdicts import unreadable
+from koalapy_adapters.errors import Result
+
+# sge_status(5), '"Failed" states': those after which the job has run. It was killed (17), it went over a limit that the
+# qmaster watches (37), it died of a signal or with its host (100), or only what the site does after a job failed (12 to
+# 16). After every other code nothing ran, or nobody knows what did.
+ENDINGS: Mapping[int, str] = {
+    **dict.fromkeys((0, 12, 13, 14, 15, 16), EXITED),
+    17: KILLED,
+    37: WALLTIME,
+    100: KILLED,
+}
+_RERUN = (24, 25)  # migrating, rescheduling: this run has ended, and the job has not
+_SIGNALLED = 128
+
+# A log that was turned over is the newest of accounting.0, accounting.1.gz, accounting-20261121, as the site has it.
+_QACCT = """\
+qacct "$@"
+status=$?
+if [ $status -ne 0 ]; then
+    log=${SGE_ROOT-}/${SGE_CELL:-default}/common/accounting
+    old=$(ls -t "$log"[.-]* 2>/dev/null | sed 1q)
+    if [ -n "$old" ] && [ -n "$(find "$old" -mtime -8 2>/dev/null)" ]; then
+        gzip -cdf "$old" | qacct -f /dev/stdin "$@" 2>/dev/null && exit
+    fi
+fi
+exit $status
+"""
+
+
+def qacct(user: str, tag: str) -> List[str]:
+    """A search in the accounting, and if it is not there, in the log before it, of the last week: a job may have ended
+    right before that was turned over.
+    """
+    return ["sh", "-c", _QACCT, "qacct", "-o", user, "-j", tag]
+
+
+def asked(result: Result) -> Result:
+    """As if qacct itself had been called, so that errors name it and not the shell."""
+    return result._replace(argv=result.argv[3:]) if result.argv[:2] == ["sh", "-c"] else result
+
+
+def records(result: Result) -> Iterator[JobStatus]:
+    """The records of `qacct -j`, in the order in which they were written."""
+    for record in re.split(r"^=+$", result.stdout, flags=re.MULTILINE):
+        fields = dict(re.findall(r"^(\w+) +(.*?) *$", record, re.MULTILINE))
+        if "jobname" in fields or "failed" in fields:
+            yield _status(fields, result)
+
+
+def newest(statuses: List[JobStatus]) -> Optional[JobStatus]:
+    """Of several jobs of one tag, the one that still lives, else the latest; of several records of it, the last, which
+    is the job's own: those of its tasks on other hosts, where the site keeps them, are written before.
+    """
+    ordered = sorted(statuses, key=lambda status: (status.state != ENDED, int(status.batch_id)))
+    return ordered[-1] if ordered else None
+
+
+def _status(fields: Dict[str, str], result: Result) -> JobStatus:
+    try:
+        failed, exit_status = int(fields["failed"].split()[0]), int(fields["exit_status"].split()[0])
+        found = JobStatus(fields["jobnumber"], fields["jobname"], ENDED)
+        int(found.batch_id)
+    except (KeyError, ValueError, IndexError) as error:
+        raise unreadable(result, "printed a record without failed, exit_status, jobnumber or jobname") from error
+    ending = _ending(failed, exit_status, fields)
+    return found._replace(
+        ending=ending,
+        exit_status=exit_status if ending != LOST else None,
+        reason=_reason(failed, fields),
+        restarts=int(failed in _RERUN),
+    )
+
+
+def _ending(failed: int, exit_status: int, fields: Dict[str, str]) -> str:
+    ending = ENDINGS.get(failed, LOST)
+    if failed == 100 and exit_status < _SIGNALLED:
+        return LOST  # its shepherd or its host died: nobody saw it end
+    return _limit(fields) or ending if failed in (37, 100) else ending
+
+
+def _reason(failed: int, fields: Dict[str, str]) -> str:
+    """The manual's words of it, under its number."""
+    words = fields["failed"].partition(":")[2].strip()
+    return "failed %d: %s" % (failed, words or "without a word") if failed else ""
+
+
+def _limit(fields: Dict[str, str]) -> str:
+    """Which of the limits that the job asked for it went over. Memory is per slot."""
+    asked_for = dict(re.findall(r"\b(h_rt|h_vmem)=([\w.:]+)", fields.get("category", "")))
+    slots = int(fields.get("slots", "1"))
+    if "h_vmem" in asked_for and _bytes(fields.get("maxvmem", "0")) >= _bytes(asked_for["h_vmem"]) * slots:
+        return MEMORY
+    if asked_for.get("h_rt", "").isdigit() and _seconds(fields.get("ru_wallclock", "0")) >= int(asked_for["h_rt"]):
+        return WALLTIME
+    return ""
+
+
+def _bytes(text: str) -> float:
+    """sge_types(1), memory_specifier, as qacct prints it too: 100M, 1.387MB, 512."""
+    match = re.match(r"([\d.]+)([kKmMgGtT]?)", text)
+    if not match:
+        return 0
+    letter = match.group(2)
+    base = 1000 if letter.islower() else 1024
+    return float(match.group(1)) * float(base ** " KMGT".index(letter.upper() or " "))
+
+
+def _seconds(text: str) -> float:
+    match = re.match(r"[\d.]+", text)
+    return float(match.group(0)) if match else 0.0
