@@ -101,6 +101,8 @@ class Measured(NamedTuple):
     pending: List[str]
     free_nodes: List[List[int]]
     unit: str = "core"
+    largest: Optional[int] = None
+    largest_idle: Optional[int] = None
 
 
 class MeasureFailed(NamedTuple):
