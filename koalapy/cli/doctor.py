@@ -61,7 +61,7 @@ def doctor(
     if json:
         print_json(document(described, examined.reports, complete))
     else:
-        _conclude(examined.reports)
+        _conclude(examined.reports, complete)
     if not complete:
         raise typer.Exit(_INTERRUPTED)
     if not all(report.well for report in examined.reports):
@@ -174,7 +174,7 @@ def _line(finding: Finding) -> Text:
 # ---- the end
 
 
-def _conclude(reports: Sequence[Report]) -> None:
+def _conclude(reports: Sequence[Report], complete: bool) -> None:
     for report in reports:
         for finding in report.findings:
             if finding.failure is not None:
@@ -182,6 +182,8 @@ def _conclude(reports: Sequence[Report]) -> None:
         for left in report.left:
             errors.print(f"\n{report.cluster}: left behind: {left}.", style="red")
     ill = [report.cluster for report in reports if not report.well]
+    if not ill and not complete:
+        return
     out.print(f"\n{'All is well.' if not ill else 'Not well: ' + ', '.join(ill) + '.'}")
 
 

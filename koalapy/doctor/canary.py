@@ -16,6 +16,8 @@ from koalapy.model.errors import Reason
 _WALLTIME_S = 60.0
 _ENDS_S = 60.0
 _CANARY, _SPAN = 2, 3
+_OF_AGENTS = ("agents_late", "agent_not_started", "agent_lost")
+_WORDS = 1000
 
 
 def fly(visit: Visit, patience_s: float) -> dict[str, float]:
@@ -44,9 +46,24 @@ def spread(visit: Visit, wishes: dict[str, Any], patience_s: float) -> list[str]
     processors = int(wishes["processors"])
     program = _program(_SPAN, "uname", ["-n"], processors, "per-node")
     tag = visit.submit(_SPAN, _batch(wishes), program)
-    _release(visit, tag, _at_barrier(visit, tag, patience_s))
-    _check(_reported(visit, tag, "ended", _ENDS_S))
+    try:
+        _release(visit, tag, _at_barrier(visit, tag, patience_s))
+        _check(_reported(visit, tag, "ended", _ENDS_S))
+    except Trouble as trouble:
+        raise _explained(trouble, visit.read(tag, "batch")) from trouble
     return sorted(set(visit.read(tag, "output").decode(errors="replace").split()))
+
+
+def _explained(trouble: Trouble, said: bytes) -> Trouble:
+    """With what the batch system's launcher said, where the agents of other nodes are what is missing."""
+    if trouble.reason.code not in _OF_AGENTS:
+        return trouble
+    words = "; ".join(said.decode(errors="replace").split("\n"))[:_WORDS].strip("; ")
+    advice = (
+        "Ask the site why a job cannot start processes on its other nodes: are the batch system's daemons up on all of"
+        " them, have they the same keys, and may nodes connect to each other?"
+    )
+    return Trouble(Reason("agents_not_started", "site", trouble.reason.message, advice, words=words))
 
 
 def _batch(wishes: dict[str, Any]) -> dict[str, Any]:

@@ -29,4 +29,5 @@ CHECKS = (
     Check("canary", "canary job", ("node_shared", "node_relay")),
     Check("launch", "processes on two nodes", ("canary",)),
 )
+BY_ID = {check.id: check for check in CHECKS}
 TITLES = {check.id: check.title for check in CHECKS}

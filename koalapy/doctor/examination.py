@@ -3,6 +3,7 @@
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.errors import BatchError
 
 from koalapy.doctor import canary, probing
-from koalapy.doctor.checks import CHECKS, TITLES, Check
+from koalapy.doctor.checks import BY_ID, CHECKS, TITLES, Check
 from koalapy.doctor.findings import FINE, Finding, Report, Status
 from koalapy.doctor.pythons import suggested
 from koalapy.doctor.remedies import failure
@@ -53,6 +54,7 @@ class Examination:
         self._stop = threading.Event()
         self._visit: Visit | None = None
         self._refused: Reason | None = None  # why no agent could be started on the head node
+        self._said: deque[str] = deque(maxlen=20)  # by the head node, on its standard error
         self._python = ""
         self._ahead_s = 0.0
         self._shared = patient.config["shared"] or "~/.koala"
@@ -106,14 +108,25 @@ class Examination:
             return Status.FAILED, trouble.reason.message, {}, trouble.reason, trouble.value
         except KoalaError as error:
             return Status.FAILED, error.reason.message, {}, error.reason, ""
+        except Interrupted:
+            raise
+        except Exception as error:  # the other checks, and the cleaning up, are not to suffer
+            reason = _broken(error)
+            return Status.FAILED, reason.message, {}, reason, ""
 
     def _hindrance(self, check: Check) -> str | None:
-        """Why it cannot be examined."""
+        """Why it cannot be examined: what it depends on, from the beginning."""
+        if (before := self._first_hindrance(check)) is not None:
+            return f"It depends on “{TITLES[before]}”."
+        if check.agent and self._visit is None:
+            return "No agent could be started on the head node."
+        return None
+
+    def _first_hindrance(self, check: Check) -> str | None:
+        """The check at the root of it; None where all that it depends on is fine."""
         for before in check.after:
             if self._findings[before].status not in FINE:
-                return f"Not examined: it depends on “{TITLES[before]}”."
-        if check.agent and self._visit is None:
-            return "Not examined: no agent could be started on the head node."
+                return self._first_hindrance(BY_ID[before]) or before
         return None
 
     @property
@@ -136,13 +149,14 @@ class Examination:
         connection, config = self._patient.connection, self._patient.config
         try:
             target = bootstrap.Target(config["shared"], config["python"])
-            channel = bootstrap.start(connection, packed(), target, lambda line: None)
+            channel = bootstrap.start(connection, packed(), target, self._said.append)
         except BatchError as error:
             self._refused = reason_of_error(error)
             if error.code in _OF_PYTHON | _OF_SHARED:
                 return f"{connection.where} lets us in.", {"host": connection.where}
             raise Trouble(self._refused) from error
-        self._visit = Visit(channel, dict(config), instance_id(secrets.token_bytes(5)))
+        self._said.clear()  # what the login said: from now on it is the agent
+        self._visit = Visit(channel, dict(config), instance_id(secrets.token_bytes(5)), self._said)
         welcome = self._visit.begin()
         self._python = welcome.python
         return f"{welcome.host} lets us in.", {"host": welcome.host}
@@ -265,6 +279,11 @@ _FUNCTIONS: dict[str, Callable[[Examination], Found]] = {
     "canary": Examination._canary,
     "launch": Examination._launch,
 }
+
+
+def _broken(error: Exception) -> Reason:
+    message = f"The examination itself broke: {type(error).__name__}: {error}."
+    return Reason("doctor_broken", "ours", message, "Report it to koalapy's authors.")
 
 
 def _judged(whose: str, skew_s: float, than: str, bound: bool = False) -> Found:

@@ -37,9 +37,9 @@ class Visit:
     Whatever waits raises Interrupted after `interrupt`, and TransientError if the connection is lost.
     """
 
-    def __init__(self, channel: Channel, config: dict[str, Any], instance: InstanceId) -> None:
-        """`config`: the fields of messages.ClusterConfig."""
-        self._config, self._instance = config, instance
+    def __init__(self, channel: Channel, config: dict[str, Any], instance: InstanceId, said: Sequence[str]) -> None:
+        """`config`: the fields of messages.ClusterConfig; `said`: where the lines of its standard error come in."""
+        self._config, self._instance, self._said = config, instance, said
         self._session = Session(channel, self._receive, self._tick, _TICK_S)
         self._clock = SystemClock()
         self._thread = threading.Thread(target=self._run, name="visit", daemon=True)
@@ -47,7 +47,7 @@ class Visit:
         self._heard: list[Any] = []
         self._welcome: wire.Welcome | None = None
         self._exchange: Exchange | None = None
-        self._interrupted = self._over = False
+        self._interrupted = self._ending = self._over = False
         self._tags: list[str] = []
 
     # ---- what is asked
@@ -130,8 +130,8 @@ class Visit:
     def interrupt(self) -> None:
         """Any thread, at any time: what waits now, or will, raises Interrupted, until `end`."""
         with self._changed:
-            self._interrupted = True
-            if self._exchange is not None:
+            self._interrupted = not self._ending
+            if self._interrupted and self._exchange is not None:
                 self._exchange.lost(_INTERRUPTED)
             self._changed.notify_all()
 
@@ -140,7 +140,7 @@ class Visit:
     def end(self) -> list[str]:
         """Remove whatever the visit has brought to the cluster; what could not be removed, in words."""
         with self._changed:
-            self._interrupted = False
+            self._interrupted, self._ending = False, True
         left = [words for tag in self._tags if (words := self._remove(tag))]
         try:
             if not left and not self._over:
@@ -170,7 +170,8 @@ class Visit:
         if self._interrupted:
             raise Interrupted
         if self._over:
-            raise TransientError("lost", "The connection to the head node was lost.", "Examine it again.")
+            words = f": {self._said[-1].rstrip('.')}." if self._said else "."
+            raise TransientError("lost", f"The connection to the head node was lost{words}", "Examine it again.")
 
     def _wait(self, happened: Callable[[], bool], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

@@ -1,14 +1,13 @@
 """Examines the cluster from its head node, one check at a time: what koalad asks by messages.Diagnose."""
 
-import difflib
 import os
 import shutil
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters import layout
-from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError
-from koalapy_adapters.examination.protocol import Queue, chosen, examiner
+from koalapy_adapters.errors import BatchError, RequestError, Result
+from koalapy_adapters.examination.protocol import Misnamed, Queue, chosen, examiner, nearest
 from koalapy_adapters.kcm.commands import BatchSystem, failure_of, load
 from koalapy_adapters.kcm.directories import Directories, unusable
 from koalapy_adapters.kcm.drmaa import TUNABLES, find_library
@@ -18,15 +17,8 @@ from koalapy_adapters.messages import ClusterConfig
 Json = Dict[str, Any]
 
 TIMEOUT = 30.0  # seconds for one command
+_NOBODYS = "k" + 14 * "0"  # a tag that no job has
 _SAMPLE = b"koala" * 13107  # 64 KiB, so that a file system with room for names only is found out
-
-
-class Misnamed(SiteError):
-    """The grid file names what is not there; `value` is what it may have meant, "" where nobody can tell."""
-
-    def __init__(self, code: str, message: str, advice: str, value: str) -> None:
-        super().__init__(code, message, advice)
-        self.value = value
 
 
 class Head(NamedTuple):
@@ -78,8 +70,11 @@ def _try_file(path: str) -> None:
 
 
 def _batch(head: Head) -> Json:
+    """Its version, and whether its server answers: some tell their version without it."""
     description = head.batch.describe()
-    command = load(head.config.batch).describe_argv(head.batch.site)[0]
+    dialect, site = load(head.config.batch), head.batch.site
+    dialect.parse_find(_run(dialect.find_argv(site, _NOBODYS)), _NOBODYS)
+    command = dialect.describe_argv(site)[0]
     return {"version": description.version, "features": description.features, "command": shutil.which(command)}
 
 
@@ -102,8 +97,7 @@ def _queue(head: Head) -> Json:
 def _no_queue(name: Optional[str], known: List[Queue]) -> Misnamed:
     names = [queue.name for queue in known]
     message = "There is no queue named %s." % name if name else "The batch system has no default queue."
-    near = difflib.get_close_matches(name or "", names, 1, 0.5) or [queue.name for queue in known if queue.default]
-    value = near[0] if near else names[0] if len(names) == 1 else ""
+    value = nearest(name, names, [queue.name for queue in known if queue.default])
     return Misnamed("no_such_queue", message, "There %s." % _listed(names), value)
 
 

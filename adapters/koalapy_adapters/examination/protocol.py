@@ -1,14 +1,23 @@
 """What a batch system's module may tell beyond its dialect: its queues, and whether it would take a job of ours."""
 
+import difflib
 import importlib
 from types import ModuleType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import Argv, Site
-from koalapy_adapters.errors import Result
+from koalapy_adapters.errors import Result, SiteError
 
 Json = Dict[str, Any]
 Run = Callable[[Argv], Result]  # raises BatchError for a command that is not there
+
+
+class Misnamed(SiteError):
+    """The grid file names what is not there; `value` is what it may have meant, "" where nobody can tell."""
+
+    def __init__(self, code: str, message: str, advice: str, value: str) -> None:
+        super().__init__(code, message, advice)
+        self.value = value
 
 
 class Queue(NamedTuple):
@@ -52,6 +61,14 @@ def examiner(batch: str) -> Optional[ModuleType]:
         return importlib.import_module("koalapy_adapters.examination." + batch)
     except ImportError:
         return None
+
+
+def nearest(name: Optional[str], known: List[str], usual: List[str]) -> str:
+    """Of the known names the one that was probably meant, else the only one of the usual ones; "" if there is none."""
+    near = difflib.get_close_matches(name or "", known, 1, 0.5)
+    if near:
+        return near[0]
+    return usual[0] if len(usual) == 1 else ""
 
 
 def chosen(queues: List[Queue], site: Site) -> List[Queue]:

@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional
 from koalapy_adapters.batch.protocol import Argv, Site
 from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.verdicts import check, unreadable
-from koalapy_adapters.errors import Result, SiteError
-from koalapy_adapters.examination.protocol import Environment, Queue, Run, chosen
+from koalapy_adapters.errors import Result
+from koalapy_adapters.examination.protocol import Environment, Misnamed, Queue, Run, chosen, nearest
 
 COMMANDS = ["qconf"]
 
@@ -82,20 +82,21 @@ def access_argv(site: Site) -> Argv:
 
 
 def check_environment(site: Site, known: List[Environment], queues: List[Queue]) -> None:
-    """Raises SiteError for one that is not there, lets no processes be started, or that the queue does not offer."""
+    """Raises Misnamed for one that is not there, lets no processes be started, or that the queue does not offer."""
     found = [each for each in known if each.name == site.parallel_environment]
     usable = [each.name for each in known if each.controls and _is_offered(each.name, queues)]
+    value = nearest(site.parallel_environment, usable, usable)
     others = "; with control_slaves there %s %s" % ("is" if len(usable) == 1 else "are", ", ".join(usable))
     advice = "Correct `parallel_environment`%s." % (others if usable else "; ask the site for one with control_slaves")
     if not found:
         message = "Grid Engine has no parallel environment named %s." % site.parallel_environment
-        raise SiteError("no_such_parallel_environment", message, advice)
+        raise Misnamed("no_such_parallel_environment", message, advice, value)
     if not found[0].controls:
         message = "The parallel environment %s has no control_slaves: no process can be started on other nodes."
-        raise SiteError("no_control_slaves", message % found[0].name, advice)
+        raise Misnamed("no_control_slaves", message % found[0].name, advice, value)
     if not _is_offered(found[0].name, queues):
         message = "The queue %s does not offer the parallel environment %s." % (site.queue, found[0].name)
-        raise SiteError("parallel_environment_not_in_queue", message, advice)
+        raise Misnamed("parallel_environment_not_in_queue", message, advice, value)
 
 
 def span(run: Run, site: Site) -> Optional[Dict[str, Any]]:

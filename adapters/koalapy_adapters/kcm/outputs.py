@@ -6,6 +6,7 @@ from typing import Dict, Iterator, List, Optional
 from koalapy_adapters import layout
 from koalapy_adapters.errors import RequestError
 
+BATCH = "batch"  # what the wrapper itself and the batch system's launcher say
 _KINDS = {"output": ".out", "errors": ".err"}
 
 
@@ -19,7 +20,7 @@ class Outputs:
     digest = ""
 
     def __init__(self, attempt: str, where: str, offset: int) -> None:
-        if where not in _KINDS:
+        if where != BATCH and where not in _KINDS:
             raise RequestError("bad_fetch", "There is nothing to fetch from %r." % where)
         self._attempt, self._where = attempt, where
         self._skip = offset
@@ -60,6 +61,9 @@ class Outputs:
                 self._read[path] = position
 
     def _paths(self) -> List[str]:
+        if self._where == BATCH:
+            path = layout.inside(self._attempt, "batch.out")
+            return [path] if os.path.exists(path) else []
         directory, suffix = os.path.dirname(layout.output_file(self._attempt, 0)), _KINDS[self._where]
         try:
             names = [name[: -len(suffix)] for name in os.listdir(directory) if name.endswith(suffix)]

@@ -165,7 +165,8 @@ class StoreMany(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Read a file of the attempt from `offset`: `where` is output (stdout of all processes), errors or work (`path`).
+    """Read a file of the attempt from `offset`: `where` is output (stdout of all processes), errors, work (`path`), or
+    batch (what the wrapper itself says).
 
     Chunks come on stream `id`; then Fetched. With `follow` it goes on until the attempt has ended.
     """
