@@ -1,6 +1,7 @@
 """A whole simulated grid from one seed: its clusters of mixed kinds, koalad, and the agenda by which all happens."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from koalapy.model.cluster import ClusterSettings
@@ -23,6 +24,7 @@ from koalapy.store.memory import MemoryStore
 
 INSTANCE = InstanceId("s1m00")
 NAMES = ("alpha", "beta", "gamma", "delta")
+FILES = 0.15  # of the clusters have `relay: files`
 _KINDS = ("slurm", "slurm", "sge", "sge", "pbs", "local")
 _PLACEMENTS: dict[str, PlacementPolicy] = {
     "worst-fit": worst_fit,
@@ -98,7 +100,8 @@ class World:
                 self.koalad.tell(ReleaseRequested(job.id))
 
     def _cluster(self, dice: Random, settings: ClusterSettings) -> SimCluster:
-        plan = draw_plan(dice, self.settings, settings)
+        by_files = stream(self.seed, f"{settings.name}/relay").random() < FILES  # of its own: it came later
+        plan = replace(draw_plan(dice, self.settings, settings), relay="files" if by_files else "tcp")
         return SimCluster(self.agenda, self.seed, plan, settings.name, self.ledger)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from koalapy_adapters import layout
+from koalapy_adapters.kcm.relay import SHOW_LIFE
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import SiteError, TransientError
@@ -25,6 +26,8 @@ from koalapy.simulation.dice import stream
 from koalapy.simulation.ledger import Ledger
 from koalapy.simulation.network import End
 
+_SHOW_LIFE = Duration(round(SHOW_LIFE * SECOND))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -35,6 +38,7 @@ class Plan:
     processors_per_node: int = 4
     load: float = 0.0
     reruns_lost: float = 0.0
+    relay: str = "tcp"
     poll_s: float = 10.0
     orphan_timeout_s: float = 120.0
     barrier_timeout_s: float = 60.0
@@ -82,6 +86,7 @@ class SimCluster:
             "processors_per_node": settings.processors_per_node,
             "exclusive": settings.exclusive,
             "shared": SHARED,
+            "relay": plan.relay,
             "poll": plan.poll_s,
             "orphan_timeout": plan.orphan_timeout_s,
             "barrier_timeout": plan.barrier_timeout_s,
@@ -160,6 +165,13 @@ class SimCluster:
         for wrapper in self.wrappers:
             if wrapper.guest is not None:
                 wrapper.guest.stall(duration)
+        self._agenda.after(_SHOW_LIFE, self._show_life)
+
+    def _show_life(self) -> None:
+        for kcm in self.kcms:
+            kcm.show_life()
+        if not self.around.reaches_relay:
+            self._agenda.after(_SHOW_LIFE, self._show_life)
 
     def hang_next_agent(self) -> None:
         """The next node agent that is to prepare its program does not come back from it."""

@@ -48,7 +48,7 @@ class Guest:
         self._process: Process = wrapper
         self._dice = around.dice(f"guest/{self._host.name}")
         self._contact = contact.Contact(self._knock, self._dice.random, shut_out_after)
-        self._post = Post(box, self._host.perform, self._listener(), self._host.clock)
+        self._post = Post(box, self._perform, self._listener(), self._host.clock)
         self._by_files = False
         self._end: End | None = None
         self._pipe: Pipe | None = None
@@ -120,6 +120,13 @@ class Guest:
             lambda data: self._do(self._contact.heard(clock(), messages.from_json(data))),
             lambda: self._do(self._contact.broken(clock())),
         )
+
+    def _perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        def done(result: Any) -> None:
+            then(result)
+            self._set_timer()
+
+        self._host.perform(act, done)
 
     def _visit(self, office: str) -> None:
         self._by_files = True

@@ -9,7 +9,7 @@ from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import footing
 from koalapy_adapters.kcm.commands import BatchSystem
 from koalapy_adapters.kcm.deeds import Deeds
-from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.directories import Directories, unusable
 from koalapy_adapters.kcm.loop import SILENCE
 from koalapy_adapters.kcm.machine import Machine
 
@@ -18,6 +18,7 @@ from koalapy.simulation.agenda import Entry
 from koalapy.simulation.cluster import dialect
 from koalapy.simulation.cluster.files import SHARED, Mount
 from koalapy.simulation.cluster.hands import SimHands
+from koalapy.simulation.cluster.post import SimPost, office_of
 from koalapy.simulation.cluster.relay import SimRelay
 from koalapy.simulation.cluster.shell import Shell
 from koalapy.simulation.cluster.stage import Stage
@@ -53,15 +54,18 @@ class SimKcm(Process):
     def clock(self) -> int:
         return self.agenda.now + self._skew
 
-    @property
-    def relay(self) -> SimRelay | None:
-        return None if self._ground is None else self._ground.relay
+    def show_life(self) -> None:
+        """As the real one does all the time, which only matters to wrappers that cannot connect."""
+        if self._ground is not None and self.alive:
+            self.run(self._ground.show_life)
 
     def quit(self, why: str) -> None:
         """Its own end: none of its submits may reach the batch system after it."""
         self.said = why
-        if self._ground is not None:
+        if self._ground is not None and self.alive:
             self._ground.hands.end_submits()
+            if isinstance(self._ground.relay, SimPost):
+                self._ground.relay.leave()
         self.kill()
 
     # ---- from koalad
@@ -201,10 +205,27 @@ class _Ground:
         deeds = Deeds(self.config, self._batch, directories, kcm.clock)
         dice = around.dice(f"hands/{kcm.number}")
         self.hands = SimHands(kcm, around, dice, deeds, shell, kcm.happened)
-        self.relay = SimRelay(kcm, around, directories.token, kcm.happened)
+        self._directories, self.relay = directories, self._relay(kcm, around, directories)
         self.stage = Stage(kcm, around, dice, directories, kcm._say)
         pushed = f"{SHARED}/bin/koala.pyz"
-        self.footing = footing.Footing(deeds, directories, lambda: pushed, self._batch.describe, hello.recall)
+        self.footing = footing.Footing(
+            deeds, directories, lambda: pushed, self._batch.describe, hello.recall, self._open_office
+        )
+
+    def _relay(self, kcm: SimKcm, around: Surroundings, directories: Directories) -> SimRelay | SimPost:
+        if self.config.relay != "files":
+            return SimRelay(kcm, around, directories.token, kcm.happened)
+        dice = around.dice(f"post/{kcm.number}")
+        return SimPost(kcm, around, dice, office_of(directories, kcm.number), kcm.happened, kcm.quit)
+
+    def _open_office(self) -> str:
+        try:
+            return self.relay.open() if isinstance(self.relay, SimPost) else ""
+        except OSError as error:
+            raise unusable(self._directories.own, error) from error
+
+    def show_life(self) -> None:
+        self._directories.show_life()
 
     def welcome(self) -> messages.Welcome:
         """Raises SiteError `stale` for a KCM that was replaced."""
