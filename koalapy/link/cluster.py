@@ -11,13 +11,15 @@ from koalapy.model.units import Duration
 @dataclass(frozen=True, slots=True)
 class Timing:
     """In seconds. A session whose other side says nothing for `silence` is given up; `welcome` is what its start may
-    take. `retry_first` and `retry_max` bound the wait before the next try to connect, of which a site's fault (a wrong
-    key, no Python) gets `retry_site`. A session that lasted `settled` is followed by a quick try."""
+    take. `retry_first` and `retry_max` bound the wait before the next try to connect, which does not pass `retry_soon`
+    while it has been out of reach for seconds only; a site's fault (a wrong key, no Python) gets `retry_site`. A session
+    that lasted `settled` is followed by a quick try."""
 
     ping: float = 5.0
     silence: float = 15.0
     welcome: float = 60.0
     retry_first: float = 0.3
+    retry_soon: float = 1.5
     retry_max: float = 30.0
     retry_site: float = 120.0
     settled: float = 10.0

@@ -25,6 +25,11 @@ def connection_of(cluster: Cluster, asker: Asker | None = None) -> Connection:
     return LocalConnection()
 
 
+def may_ask(cluster: Cluster) -> bool:
+    """Whether a login there can ask a person something that koalad passes on."""
+    return isinstance(cluster.connection, Ssh)
+
+
 def _ssh(cluster: Cluster, named: Ssh, asker: Asker | None) -> SshConnection:
     return SshConnection(
         named.host,

@@ -54,6 +54,10 @@ class Kcm:
         """CPU seconds that its batch commands have taken."""
         return self._conversation.cost
 
+    def silent(self) -> float:
+        """Seconds since it was last heard."""
+        return self._session.silent_s
+
     def run(self, known: Sequence[tuple[AttemptId, str]], doubtful: Sequence[JobId] = ()) -> Reason | None:
         """Talk until the session is over; why, None if the other side ended it."""
         try:

@@ -13,7 +13,9 @@ from koalapy.model.change import Change
 from koalapy.model.errors import RequestError
 from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.connect import may_ask
 from koalapy.runtime.links import ClusterLinks
+from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.recovery import Line, Recovery
 from koalapy.runtime.registry import policies
@@ -39,7 +41,10 @@ class Koalad:
         self._store = open_store(grid.store, state_directory)
         snapshot = self._store.load()
         last_number = self._store.next_number - 1
-        self._links = ClusterLinks(grid, snapshot.instance, self._store.epoch, self._clock, last_number=last_number)
+        logins = Logins((name, may_ask(cluster)) for name, cluster in grid.clusters.items())
+        self._links = ClusterLinks(
+            grid, snapshot.instance, self._store.epoch, self._clock, last_number=last_number, logins=logins
+        )
         driver = Driver(
             Engine(settings, chosen, snapshot),
             self._store,
@@ -54,7 +59,7 @@ class Koalad:
         jobs = lambda ids: self._store.jobs(ids=ids)  # noqa: E731
         unknown = UnknownTags(snapshot.instance, list(grid.clusters), self._links.ask, jobs, self._clock.now)
         self.service = Service(
-            self._store, self._loop, self._clock, self._links.read, chosen.placement, recovery, unknown
+            self._store, self._loop, self._clock, self._links.read, chosen.placement, recovery, unknown, logins
         )
 
     def start(self) -> None:

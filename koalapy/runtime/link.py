@@ -5,14 +5,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import structlog
 import tenacity
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import Packed
-from koalapy_adapters.connections.protocol import Channel, Connection
+from koalapy_adapters.connections.protocol import Channel, Connection, Remembering
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.messages import Done, Welcome
 
@@ -25,11 +25,13 @@ from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import Instant
-from koalapy.runtime.backoff import Backoff
+from koalapy.runtime.backoff import FOR_A_PERSON, Lost, Patience
 from koalapy.runtime.kcm import Kcm, Listener
+from koalapy.runtime.outage import OutageWatch
 
 _LOG = structlog.get_logger()
 _JOIN_S = 20.0
+_SILENCE_OF_ASKED_S = 55.0  # of a session that costs a person an answer; after 60 s the KCM ends by itself
 
 State = Literal["connected", "connecting", "unreachable"]
 Known = Callable[[], Sequence[tuple[AttemptId, str]]]
@@ -51,7 +53,7 @@ class LinkStatus:
 class Around:
     """What a link asks of koalad. `next_epoch`, `known` and `doubtful` may block and are called at each connect; the
     rest returns at once. `put` hears of a key that a component's program has put; `vet` says what a Welcome of the
-    session of this epoch is worth."""
+    session of this epoch is worth; `told` hears how the try of this number came out (see Link.retry), and of losses."""
 
     now: Callable[[], Instant]
     deliver: Callable[[Delivery], None]
@@ -61,6 +63,7 @@ class Around:
     connected: Callable[[], None] = lambda: None
     doubtful: Callable[[], Sequence[JobId]] = tuple
     vet: Callable[[int, Welcome], Verdict] = trusting
+    told: Callable[[LinkStatus, int], None] = lambda status, number: None
 
 
 class Link:
@@ -77,6 +80,9 @@ class Link:
         self._talking: Kcm | None = None
         self._urgent = False
         self._said: deque[str] = deque(maxlen=20)
+        self._patience = Patience(cluster.timing)
+        self._wanted = self._number = 0
+        self._woken = threading.Event()
         self._closing = threading.Event()
         self._replaced = threading.Event()
         self._lock = threading.Lock()
@@ -89,6 +95,7 @@ class Link:
         """Begin to end the connection; jobs run on. Returns at once."""
         with self._lock:
             self._closing.set()
+            self._woken.set()
             talking = self._talking
         if talking is not None:
             talking.end()
@@ -98,6 +105,14 @@ class Link:
         self.end()
         if self._thread.is_alive():
             self._thread.join(_JOIN_S)
+
+    def retry(self) -> int:
+        """Try to connect at once if it is not connected, even where that was given up; the number of that try."""
+        with self._lock:
+            self._wanted += 1
+            self._patience.renew()
+            self._woken.set()
+            return self._wanted
 
     # ---- for the driver; no call blocks
 
@@ -164,13 +179,12 @@ class Link:
     # ---- the link's thread
 
     def _run(self) -> None:
-        timing = self.cluster.timing
         while not self._closing.is_set() and not self._replaced.is_set():
             tries = tenacity.Retrying(
-                wait=Backoff(timing.retry_first, self._longest_wait),
+                wait=self._patience,
                 stop=tenacity.stop_when_event_set(self._closing),
-                sleep=tenacity.sleep_using_event(self._closing),
-                retry=tenacity.retry_if_exception_type(_Lost),
+                sleep=lambda seconds: self._woken.wait(None if seconds == FOR_A_PERSON else seconds),
+                retry=tenacity.retry_if_exception_type(Lost),
             )
             try:
                 tries(self._live)
@@ -178,15 +192,15 @@ class Link:
                 return
             except Exception:
                 _LOG.exception("link_failed", cluster=self.cluster.name)
-                self._closing.wait(timing.retry_max)
-
-    def _longest_wait(self, error: BaseException | None) -> float:
-        """Longer where nothing but a person can mend it."""
-        blamed = isinstance(error, _Lost) and error.reason.whose == "site"
-        return self.cluster.timing.retry_site if blamed else self.cluster.timing.retry_max
+                self._closing.wait(self.cluster.timing.retry_max)
 
     def _live(self) -> None:
-        """One connection from its beginning to its end. Raises _Lost for one that did not last."""
+        """One connection from its beginning to its end. Raises Lost for one that did not last."""
+        with self._lock:
+            self._woken.clear()
+            self._number = self._wanted
+            if self._closing.is_set():
+                return
         try:
             channel = bootstrap.start(self._connection, self._packed, self._target(), self._hear)
         except BatchError as error:
@@ -194,7 +208,7 @@ class Link:
         self._said.clear()  # what the login said: from now on it is the KCM
         try:
             epoch = self._around.next_epoch()
-            kcm = Kcm(self.cluster, channel, epoch, self._listener(epoch))
+            kcm = Kcm(self._as_patient(), channel, epoch, self._listener(epoch))
             known, doubtful = self._around.known(), self._around.doubtful()
         except KoalaError as error:
             channel.close()
@@ -205,7 +219,7 @@ class Link:
             assert self._status.reason is not None
             if self._replaced.is_set():
                 return
-            raise _Lost(self._status.reason)
+            raise Lost(self._status.reason)
 
     def _talk(
         self, kcm: Kcm, known: Sequence[tuple[AttemptId, str]], doubtful: Sequence[JobId], channel: Channel
@@ -215,10 +229,18 @@ class Link:
                 channel.close()
                 return
             self._talking = kcm
-        why = kcm.run(known, doubtful)
+        with OutageWatch(self._connection, kcm.silent, kcm.end):
+            why = kcm.run(known, doubtful)
         self._kcm = self._talking = None
         if not self._closing.is_set():
             self._lost(why or self._cut())
+
+    def _as_patient(self) -> Cluster:
+        """The cluster, with the patience that its login is worth."""
+        if not isinstance(self._connection, Remembering) or not self._connection.asked:
+            return self.cluster
+        timing = self.cluster.timing
+        return replace(self.cluster, timing=replace(timing, silence=max(timing.silence, _SILENCE_OF_ASKED_S)))
 
     def _target(self) -> bootstrap.Target:
         config, timing = self.cluster.config, self.cluster.timing
@@ -236,6 +258,8 @@ class Link:
             return False
         self._status = LinkStatus(self.cluster.name, "connected", None, welcome.host, welcome.batch_version)
         self._kcm = self._talking
+        self._patience.renew()
+        self._around.told(self._status, self._number)
         _LOG.info("cluster_connected", cluster=self.cluster.name, host=welcome.host, batch=welcome.batch_version)
         if self._urgent and self._kcm is not None:
             self._kcm.watch(True)
@@ -249,13 +273,15 @@ class Link:
         if (talking := self._talking) is not None:
             talking.end(REPLACED if verdict is Verdict.REPLACED else _RESTORED)
 
-    def _lost(self, reason: Reason) -> "_Lost":
+    def _lost(self, reason: Reason) -> Lost:
         """Tell the driver, but for the same reason once only."""
+        reason = self._patience.told(reason)
         before, self._status = self._status, LinkStatus(self.cluster.name, "unreachable", reason)
         if before.state != "unreachable" or before.reason != reason:
             _LOG.warning("cluster_lost", cluster=self.cluster.name, code=reason.code, reason=str(reason))
             self._around.deliver(Delivery(events=(ClusterLost(cluster=self.cluster.name, reason=reason),)))
-        return _Lost(reason)
+        self._around.told(self._status, self._number)
+        return Lost(reason)
 
     def _cut(self) -> Reason:
         """The other side ended the connection; its last words say why, if it had any."""
@@ -283,9 +309,3 @@ _RESTORED = Reason(
     "The cluster knows more of this store than the store itself: it was restored from a backup.",
     "koalad connects again by itself, and looks for what ran since.",
 )
-
-
-class _Lost(Exception):
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(str(reason))
-        self.reason = reason

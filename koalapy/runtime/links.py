@@ -25,6 +25,7 @@ from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collect import Collector
 from koalapy.runtime.connect import connection_of
 from koalapy.runtime.link import Around, Link, LinkStatus
+from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.rendezvous import RendezvousHub
 
@@ -45,13 +46,15 @@ class ClusterLinks:
         clock: SystemClock,
         timing: Timing | None = None,
         last_number: int = 0,
+        logins: Logins | None = None,
     ) -> None:
-        """`epoch` and `last_number`: the store's, as it was opened."""
+        """`epoch` and `last_number`: the store's, as it was opened. `logins` ask what connections want to know."""
         self._grid, self._instance, self._clock = grid, instance, clock
         self._timing = timing or Timing()
         self._epochs = itertools.count(epoch * CONNECTS + 1)
         self._vetting, self._vetted = Vetting(epoch, last_number), threading.Lock()
         self._packed = packed()
+        self._logins = logins or Logins((name, False) for name in grid.clusters)
         self._links: dict[str, Link] = {}
 
     def start(self, loop: DriverLoop, connected: Callable[[str], None] = lambda cluster: None) -> None:
@@ -119,6 +122,7 @@ class ClusterLinks:
     # ---- what links and hub ask
 
     def _link(self, name: str) -> Link:
+        login = self._logins.of(name)
         around = Around(
             now=self._clock.now,
             deliver=self._loop.deliver,
@@ -128,14 +132,17 @@ class ClusterLinks:
             vet=functools.partial(self._vet, name),
             put=self._hub.put,
             connected=functools.partial(self._welcomed, name),
+            told=lambda status, number: login.told(status.state, status.reason, number),
         )
         settings = self._grid.clusters[name]
-        connection = connection_of(settings)
+        connection = connection_of(settings, login)
         config = cluster_config(self._grid, name)
         if "python" not in settings.model_fields_set:
             config["python"] = connection.python
         cluster = Cluster(name=name, instance=self._instance, config=config, timing=self._timing)
-        return Link(cluster, connection, self._packed, around)
+        link = Link(cluster, connection, self._packed, around)
+        login.serve(link.retry)
+        return link
 
     def _welcomed(self, cluster: str) -> None:
         self._hub.connected(cluster)

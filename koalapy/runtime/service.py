@@ -22,6 +22,7 @@ from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.explanation import Explanation, explain
+from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.recovery import Line, Recovered, Recovery
 from koalapy.runtime.unknown import UnknownTags
@@ -48,7 +49,7 @@ Reader = Callable[[str, AttemptId, str, bool], Iterator[bytes]]
 class Service:
     """One koalad. `read(cluster, attempt, stream, follow)` reads a component's output over its link.
 
-    `unknown`: tags on the clusters that its store does not know.
+    `unknown`: tags on the clusters that its store does not know. `logins`: what they ask, and who answers.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Service:
         placement: PlacementPolicy,
         recovery: Recovery,
         unknown: UnknownTags,
+        logins: Logins,
     ) -> None:
         self._store = store
         self._loop = loop
@@ -67,6 +69,7 @@ class Service:
         self._read = read
         self._placement = placement
         self.unknown = unknown
+        self.logins = logins
         self._recovery = recovery
         self._waiters = Waiters()
 
@@ -199,6 +202,7 @@ class Service:
 
     def close(self) -> None:
         """Nobody waits any longer."""
+        self.logins.close()
         self._waiters.close()
 
     def _changed_by(self, job: JobId, event: Event) -> Job:

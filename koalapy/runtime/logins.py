@@ -1,0 +1,173 @@
+"""Questions that logins ask, passed on to the person who answers them, and how each cluster's login stands.
+
+Answers go from the API to the connection that asked, and nowhere else: they are not kept, logged or shown.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from koalapy_adapters.connections.asking import LOGIN, Question
+from koalapy_adapters.errors import SiteError as Unanswered
+
+from koalapy.model.errors import Reason, RequestError
+
+ANSWER_S = 150.0  # for a person; sshd itself waits for 120 s (LoginGraceTime)
+_NOBODY = Unanswered("asks", "A login asked something, and nobody has answered.", LOGIN)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginState:
+    """`state` is connected, connecting, asks (a person has to answer) or unreachable; `reason` says why it is not up.
+
+    `number` is that of the `question` which waits for its answers; `version` grows with every change. `trying`: what
+    a person has begun has not come to its end yet. `may_ask`: a login of this kind can.
+    """
+
+    cluster: str
+    state: str = "connecting"
+    reason: Reason | None = None
+    question: Question | None = None
+    number: int = 0
+    version: int = 0
+    trying: bool = False
+    notices: tuple[str, ...] = ()
+    may_ask: bool = False
+
+
+class Login:
+    """One cluster's: the Asker of its connection. `retry` makes the link try at once; it is given by `serve`."""
+
+    def __init__(self, cluster: str, may_ask: bool, changed: threading.Condition) -> None:
+        self.cluster, self._may_ask = cluster, may_ask
+        self._changed = changed
+        self._state, self._reason = "connecting", None  # type: tuple[str, Reason | None]
+        self._question: Question | None = None
+        self._answers: list[str] | None = None
+        self._number = self._version = 0
+        self._notices: list[str] = []
+        self._there_until = 0.0
+        self._begun: int | None = None  # the link's try that a person waits for
+        self._retry: Callable[[], int] = lambda: 0
+
+    def serve(self, retry: Callable[[], int]) -> None:
+        """`retry` returns the number of the try that it causes."""
+        self._retry = retry
+
+    # ---- for the link and its connection
+
+    def told(self, state: str, reason: Reason | None, number: int) -> None:
+        """How the link's try of this number has come out, or that its connection was lost."""
+        with self._changed:
+            waits = reason is not None and reason.code in ("asks", "answer_refused")
+            self._state, self._reason = "asks" if waits else state, reason
+            if self._begun is not None and number >= self._begun:
+                self._begun, self._there_until = None, 0.0
+            self._tell()
+
+    def present(self) -> bool:
+        return time.monotonic() < self._there_until
+
+    def ask(self, question: Question) -> Sequence[str]:
+        """The person's answers. Raises SiteError of koalapy_adapters if there are none in time."""
+        with self._changed:
+            if not question.prompts:
+                self._notices.append(" ".join(f"{question.title} {question.instructions}".split()))
+                self._tell()
+                return []
+            self._number += 1
+            self._question, self._answers = question, None
+            self._tell()
+            self._changed.wait_for(lambda: self._answers is not None or not self.present(), ANSWER_S)
+            answers, self._question, self._answers = self._answers, None, None
+            self._tell()
+        if answers is None:
+            raise _NOBODY
+        return answers
+
+    # ---- for the API
+
+    def begin(self, present: bool) -> None:
+        """Try at once, if it is not connected; `present`: a person is there to be asked."""
+        with self._changed:
+            if self._state == "connected":
+                return
+            if present:
+                self._there_until = time.monotonic() + ANSWER_S
+            self._notices.clear()
+            self._begun = self._retry()
+            self._tell()
+
+    def answer(self, number: int, answers: Sequence[str]) -> None:
+        """Raises RequestError if this question does not wait any more, or has another number of prompts."""
+        with self._changed:
+            if self._question is None or number != self._number or self._answers is not None:
+                message = f"{self.cluster} does not wait for that answer any more."
+                raise RequestError("not_asked", message, "Begin again with `koala login`.")
+            if len(answers) != len(self._question.prompts):
+                wanted = len(self._question.prompts)
+                message = f"{self.cluster} asks {wanted} things, and there are {len(answers)} answers."
+                raise RequestError("wrong_answers", message, "Answer each prompt.")
+            self._answers = list(answers)
+            self._there_until = time.monotonic() + ANSWER_S
+            self._changed.notify_all()
+
+    def leave(self) -> None:
+        """The person has gone; a question that waits is given up."""
+        with self._changed:
+            self._there_until = 0.0
+            self._changed.notify_all()
+
+    def view(self) -> LoginState:
+        with self._changed:
+            waiting = self._question if self._answers is None else None
+            return LoginState(
+                self.cluster, "asks" if waiting else self._state, self._reason, waiting, self._number, self._version,
+                self._begun is not None, tuple(self._notices), self._may_ask,
+            )  # fmt: skip
+
+    def _tell(self) -> None:
+        self._version += 1
+        self._changed.notify_all()
+
+
+class Logins:
+    """All clusters', in the order of the grid file."""
+
+    def __init__(self, clusters: Iterable[tuple[str, bool]]) -> None:
+        """Names, and whether a login there may ask something."""
+        self._changed = threading.Condition()
+        self._closed = False
+        self._logins = {name: Login(name, may_ask, self._changed) for name, may_ask in clusters}
+
+    def of(self, cluster: str) -> Login:
+        """Raises RequestError for a cluster that is not in the grid file."""
+        found = self._logins.get(cluster)
+        if found is None:
+            message = f"The cluster {cluster} is not in the grid file."
+            raise RequestError("no_such_cluster", message, "Name one of `koala clusters`.")
+        return found
+
+    def views(self) -> list[LoginState]:
+        return [login.view() for login in self._logins.values()]
+
+    def begin_all(self) -> None:
+        """Try those again that have been given up, without anybody to ask."""
+        for login in self._logins.values():
+            login.begin(present=False)
+
+    def wait(self, cluster: str, version: int, timeout_s: float) -> LoginState:
+        """How it stands once that is another than at `version`, or after the time."""
+        login = self.of(cluster)
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or login.view().version != version, timeout_s)
+        return login.view()
+
+    def close(self) -> None:
+        """Nobody waits any longer, and nobody is asked."""
+        with self._changed:
+            self._closed = True
+            for login in self._logins.values():
+                login._there_until = 0.0
+            self._changed.notify_all()
