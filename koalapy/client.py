@@ -3,7 +3,8 @@
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -202,6 +203,55 @@ class Grid:
         return self._call(
             "POST", f"/v1/unknown/{quote(tag, safe='')}/clean", params=parameters, json=body, timeout=patience
         )
+
+    def logins(self, *, retry: bool = False) -> list[Document]:
+        """How the login on each cluster stands; with `retry`, those that koalad has given up are tried again."""
+        return list(self._call("POST" if retry else "GET", "/v1/logins")["logins"])
+
+    def login(self, cluster: str, answer: Callable[[Document], Sequence[str]]) -> Document:
+        """Log in on a cluster that is not connected; how its login stands in the end: connected, or why not.
+
+        `answer` is given each question, and each notice as one without prompts, and returns an answer for each prompt.
+        """
+        path = f"/v1/clusters/{quote(cluster, safe='')}/login"
+        found = dict(self._call("POST", path)["login"])
+        try:
+            return self._answer(path, found, answer)
+        except BaseException:
+            with suppress(KoalaError):
+                self._call("DELETE", path)
+            raise
+
+    def _answer(self, path: str, found: Document, answer: Callable[[Document], Sequence[str]]) -> Document:
+        answered, noticed = 0, 0
+        while found["trying"] and found["state"] != "connected":
+            for notice in found["notices"][noticed:]:
+                answer({"title": "", "instructions": notice, "prompts": []})
+            noticed = len(found["notices"])
+            question = found["question"]
+            if question is not None and question["number"] != answered:
+                answered = question["number"]
+                body = {"number": answered, "answers": list(answer(question))}
+                self._call("POST", f"{path}/answers", json=body)
+            found = self._look(path, found["version"])
+        return found
+
+    def _look(self, path: str, version: int) -> Document:
+        """How it stands once that is another than at this version, or after a while."""
+        patience = httpx.Timeout(self._timeout_s, read=_LONGEST_WAIT_S + self._timeout_s)
+        parameters = {"version": version, "timeout": _LONGEST_WAIT_S}
+        return dict(self._call("GET", path, params=parameters, timeout=patience)["login"])
+
+    def settled(self, timeout_s: float) -> list[Document]:
+        """The logins once each that may ask something has come to a first end, or after the time."""
+        deadline = time.monotonic() + timeout_s
+        found = self.logins()
+        for each in found:
+            while each["may_ask"] and each["state"] == "connecting" and (left := deadline - time.monotonic()) > 0:
+                path = f"/v1/clusters/{quote(each['cluster'], safe='')}/login"
+                parameters = {"version": each["version"], "timeout": left}
+                each = dict(self._call("GET", path, params=parameters)["login"])
+        return self.logins()
 
     def shutdown(self, *, cancel: bool = False) -> None:
         """Tell koalad to end, and return at once. Jobs run on, unless `cancel`."""

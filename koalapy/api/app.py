@@ -16,6 +16,7 @@ from koalapy import __version__
 from koalapy.api import documents, schemas
 from koalapy.api.documents import Document
 from koalapy.api.limits import BodyLimit
+from koalapy.api.logins import add_logins
 from koalapy.api.refusals import add_refusals
 from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.identity import JobId
@@ -83,6 +84,7 @@ def create_app(service: Service, read: Reader, facts: Facts, shutdown: Callable[
     _add_answers(app, service)
     _add_output(app, service)
     _add_unknown(app, service)
+    add_logins(app, service.logins)
     _add_koalad(app, service, facts, shutdown)
     return app
 

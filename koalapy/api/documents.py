@@ -19,6 +19,7 @@ from koalapy.runtime.unknown import Survey, UnknownTag
 Document = dict[str, Any]
 _ALIVE_S = 60.0  # since a wrapper's last sign of life: it gives one every 10 s, which NFS may show late
 _FIRST_TAGS = 5
+_NOT_UP = {"connecting": "connecting", "asks": "asks", "answer_refused": "asks"}
 
 
 def job(job: Job) -> Document:
@@ -87,7 +88,7 @@ def clusters(reports: Iterable[ClusterReport]) -> Document:
 
 
 def cluster(report: ClusterReport) -> Document:
-    """`connection` is up, down or connecting; `reason` says in one sentence why nothing is placed there."""
+    """`connection` is up, down, connecting or asks; `reason` says in one sentence why nothing is placed there."""
     known, view, state = report.known, report.view, report.view.state
     numbers = {name: _number(state, name) for name in ("total", "ours", "scavenged", "others", "waiting_local")}
     return {
@@ -108,7 +109,7 @@ def _connection(report: ClusterReport) -> str:
     if report.known.connected:
         return "up"
     trouble = report.known.trouble
-    return "connecting" if trouble and trouble.code == "connecting" else "down"
+    return _NOT_UP.get(trouble.code, "down") if trouble else "down"
 
 
 def _number(state: ClusterState | None, name: str) -> int | None:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from koalapy.api import documents
 from koalapy.model.errors import KoalaError, Reason, RequestError
 
-_OF_CODE = {"no_such_job": 404, "wrong_state": 409}
+_OF_CODE = {"no_such_job": 404, "wrong_state": 409, "not_asked": 409}
 _OF_WHOSE = {"transient": 503, "site": 502, "request": 422, "ours": 500}
 _API = "GET /openapi.json describes what there is."
 _LONGEST = 100  # characters of what somebody sent, said back
@@ -84,5 +84,6 @@ def _lowered(sentence: str) -> str:
 
 
 def _said(error: Any) -> str:
-    value = error.get("input")
+    """What was sent is said back, but for what answers a login: that may be a password."""
+    value = None if "answers" in error["loc"] else error.get("input")
     return f", not {value[:_LONGEST]!r}" if isinstance(value, str) else ""

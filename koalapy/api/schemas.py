@@ -109,7 +109,7 @@ class Cluster(Answer):
     name: str
     batch: str
     version: str | None
-    connection: Literal["up", "down", "connecting"]
+    connection: Literal["up", "down", "connecting", "asks"] = Field(description="asks: a person has to log in")
     total: int | None
     ours: int | None
     scavenged: int | None
@@ -242,6 +242,43 @@ class ExplainAnswer(Answer):
     lacks: list[Lack]
 
 
+class Prompt(Answer):
+    text: str
+    echo: bool = Field(description="what is typed may be seen")
+
+
+class Question(Answer):
+    """What a login asks, as its server words it."""
+
+    number: int
+    title: str
+    instructions: str
+    prompts: list[Prompt]
+
+
+class Login(Answer):
+    """How the login on a cluster stands."""
+
+    cluster: str
+    state: Literal["connected", "connecting", "asks", "unreachable"]
+    trying: bool = Field(description="what a person has begun has not come to its end yet")
+    version: int = Field(description="grows with every change")
+    reason: Reason | None = Field(description="why it is not connected")
+    notices: list[str] = Field(description="what the login said that wants no answer")
+    question: Question | None = Field(description="what waits for an answer")
+    may_ask: bool = Field(description="a login of this kind can ask something")
+
+
+class LoginAnswer(Answer):
+    schema_: Literal["koala.login/1"] = Field(alias="schema")
+    login: Login
+
+
+class LoginsAnswer(Answer):
+    schema_: Literal["koala.logins/1"] = Field(alias="schema")
+    logins: list[Login]
+
+
 class DownAnswer(Answer):
     schema_: Literal["koala.down/1"] = Field(alias="schema")
     grid: str
@@ -252,7 +289,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     model.model_fields["schema_"].annotation.__args__[0]: model  # type: ignore[union-attr]
     for model in (
         ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, UnknownAnswer, CleanAnswer,
-        ExplainAnswer, DownAnswer,
+        ExplainAnswer, DownAnswer, LoginAnswer, LoginsAnswer,
     )
 }  # fmt: skip
 

@@ -5,12 +5,14 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.cli import options
+from koalapy.cli.login import log_in_where_asked
 from koalapy.cli.output import ago, out, print_json, table, told
 from koalapy.cli.unknown import show_unknown, tell_unknown
 from koalapy.client import Document, Grid
 from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
 
+_FIRST_LOGINS_S = 5.0  # that `koala up` waits for, to say who asks something
 _RECOVERY_LINES = 10  # that a person is shown unasked
 
 app = typer.Typer()
@@ -24,12 +26,16 @@ def up(grid: options.Grid = None, json: options.Json = False) -> None:
     with told(), Grid(grid) as koalad:
         started = koalad.up()
         document = koalad.status()
-    if json:
-        return print_json(document)
-    what = "is up" if started else "was up already"
-    if document["state"] == "standing_by":
-        what = "stands by for another"
-    out.print(f"koalad of grid {document['grid']} {what} (pid {document['pid']})")
+        if not started and document["state"] == "ready":
+            koalad.logins(retry=True)
+        if json:
+            return print_json(document)
+        what = "is up" if started else "was up already"
+        if document["state"] == "standing_by":
+            what = "stands by for another"
+        out.print(f"koalad of grid {document['grid']} {what} (pid {document['pid']})")
+        if document["state"] == "ready":
+            log_in_where_asked(koalad, _FIRST_LOGINS_S)
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from koalapy import __version__
-from koalapy.cli import demo, doctor, grid, jobs, run, sim, testgrid, unknown
+from koalapy.cli import demo, doctor, grid, jobs, login, run, sim, testgrid, unknown
 
 app = typer.Typer(
     help="Run one job across all the clusters you have accounts on.",
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.add_typer(grid.app)
 app.add_typer(doctor.app)
+app.add_typer(login.app)
 app.add_typer(unknown.app)
 app.add_typer(run.app)
 app.add_typer(jobs.app)

@@ -78,7 +78,7 @@ class Patience(tenacity.wait.wait_base):
         if reason.code in _ANSWERS or self._refusals >= _MOST_REFUSALS:
             return FOR_A_PERSON
         if reason.code == _REFUSAL:
-            return timing.retry_site * _LONGER ** (self._refusals - 1)
+            return timing.retry_site * float(_LONGER ** (self._refusals - 1))
         if reason.whose == "site":
             return timing.retry_site
         return min(timing.retry_max, max(timing.retry_soon, failing_s / _SHARE))

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import structlog
@@ -14,6 +14,7 @@ from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import Packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Remembering
 from koalapy_adapters.errors import BatchError
+from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import Done, Welcome
 
 from koalapy.driver import Delivery
@@ -27,6 +28,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import Instant
 from koalapy.runtime.backoff import FOR_A_PERSON, Lost, Patience
 from koalapy.runtime.kcm import Kcm, Listener
+from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.outage import OutageWatch
 
 _LOG = structlog.get_logger()
@@ -63,6 +65,7 @@ class Around:
     connected: Callable[[], None] = lambda: None
     doubtful: Callable[[], Sequence[JobId]] = tuple
     vet: Callable[[int, Welcome], Verdict] = trusting
+    intake: Intake = field(default_factory=Intake)
     told: Callable[[LinkStatus, int], None] = lambda status, number: None
 
 
@@ -161,13 +164,25 @@ class Link:
         path: str = "",
         offset: int = 0,
         follow: bool = False,
-        mode: Callable[[int], None] = lambda mode: None,
+        ended: Callable[[wire.Fetched], None] = lambda end: None,
     ) -> Iterator[bytes]:
         """What the attempt has written: `where` is output, errors or work (then `path`). Until its end, with `follow`.
 
-        `mode` hears the permission bits at the end. Raises KoalaError where there is no such file, too.
+        `ended` hears how it ended. Raises KoalaError where there is no such file, too.
         """
-        yield from self._connected().fetch(attempt, where, path, offset, follow, mode)
+        request = lambda id, tag: wire.Fetch(id, tag, where, path, offset, follow)  # noqa: E731
+        yield from self._connected().stream(attempt, request, ended)
+
+    def fetch_many(
+        self, attempt: AttemptId, paths: Sequence[str], ended: Callable[[wire.Fetched], None]
+    ) -> Iterator[bytes]:
+        """See messages.FetchMany."""
+        yield from self._connected().stream(attempt, lambda id, tag: wire.FetchMany(id, tag, list(paths)), ended)
+
+    def list_files(self, attempt: AttemptId, patterns: Sequence[str]) -> Iterator[bytes]:
+        """See messages.ListFiles."""
+        request = lambda id, tag: wire.ListFiles(id, tag, list(patterns))  # noqa: E731
+        yield from self._connected().stream(attempt, request, lambda end: None)
 
     def _connected(self) -> Kcm:
         if (kcm := self._kcm) is not None:
@@ -183,7 +198,7 @@ class Link:
             tries = tenacity.Retrying(
                 wait=self._patience,
                 stop=tenacity.stop_when_event_set(self._closing),
-                sleep=lambda seconds: self._woken.wait(None if seconds == FOR_A_PERSON else seconds),
+                sleep=self._pause,
                 retry=tenacity.retry_if_exception_type(Lost),
             )
             try:
@@ -193,6 +208,9 @@ class Link:
             except Exception:
                 _LOG.exception("link_failed", cluster=self.cluster.name)
                 self._closing.wait(self.cluster.timing.retry_max)
+
+    def _pause(self, seconds: float) -> None:
+        self._woken.wait(None if seconds == FOR_A_PERSON else seconds)
 
     def _live(self) -> None:
         """One connection from its beginning to its end. Raises Lost for one that did not last."""
@@ -248,7 +266,8 @@ class Link:
 
     def _listener(self, epoch: int) -> Listener:
         welcomed = functools.partial(self._welcomed, epoch)
-        return Listener(self._around.now, self._around.deliver, welcomed, self._around.put)
+        around = self._around
+        return Listener(around.now, around.deliver, welcomed, around.put, around.intake)
 
     def _welcomed(self, epoch: int, welcome: Welcome) -> bool:
         """From now on the driver's commands go through; False for a KCM with which there is nothing to be done."""

@@ -1,0 +1,88 @@
+"""`koala login`: answers what the login on a cluster asks, such as a second factor; `koala up` asks at once, too."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from koalapy.cli import options
+from koalapy.cli.output import FAILED, errors, out, print_json, say, told
+from koalapy.client import Document, Grid
+from koalapy.model.errors import RequestError
+
+app = typer.Typer()
+
+_ASKS = "asks"
+
+
+@app.command()
+def login(
+    clusters: Annotated[list[str] | None, typer.Argument(metavar="CLUSTER…", help="All that ask, if not said.")] = None,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Log in where a person has to answer: a second factor, a password, the passphrase of a key.
+
+    The connection is then kept open. Where standard input is no terminal, each of its lines is an answer.
+    """
+    with told(), Grid(grid) as koalad:
+        wanted = clusters or [each["cluster"] for each in koalad.logins() if each["state"] != "connected"]
+        found = [koalad.login(each, answers) for each in wanted]
+    if json:
+        print_json({"schema": "koala.logins/1", "logins": found})
+    elif not found:
+        out.print("all clusters are connected")
+    failed = [each for each in found if each["state"] != "connected"]
+    if not json:
+        for each in found:
+            tell(each)
+    raise typer.Exit(FAILED if failed else 0)
+
+
+def log_in_where_asked(koalad: Grid, timeout_s: float) -> None:
+    """On a terminal ask; else say how to answer. What cannot be reached within the time is left alone."""
+    asking = [each for each in koalad.settled(timeout_s) if each["state"] == _ASKS]
+    for each in asking:
+        if sys.stdin.isatty() and errors.is_terminal:
+            tell(koalad.login(each["cluster"], answers))
+        else:
+            reason = each["reason"]
+            say(f"{each['cluster']} waits for a person: {reason['message'] if reason else ''}".rstrip())
+            say(f"Answer with `koala login {each['cluster']}`.")
+
+
+def tell(found: Document) -> None:
+    """How it stands."""
+    if found["state"] == "connected":
+        out.print(f"{found['cluster']} is connected")
+    elif found["reason"]:
+        say(f"koala: {found['cluster']}: {found['reason']['message']}")
+        say(found["reason"]["advice"])
+
+
+def answers(question: Document) -> Sequence[str]:
+    """One for each prompt, from the terminal; from standard input's lines, if that is none."""
+    for text in (question["title"], question["instructions"]):
+        if text.strip():
+            errors.print(plain(text.rstrip()))
+    return [_ask(prompt) if sys.stdin.isatty() else _read_line(prompt) for prompt in question["prompts"]]
+
+
+def _ask(prompt: Document) -> str:
+    """What is typed is shown only where the server allows it."""
+    text = plain(prompt["text"]).rstrip()
+    return errors.input(f"{text} ", markup=False, emoji=False, password=not prompt["echo"])
+
+
+def _read_line(prompt: Document) -> str:
+    line = sys.stdin.readline()
+    if not line:
+        message = f"There is no answer to '{plain(prompt['text']).strip()}': standard input has ended."
+        raise RequestError("no_answer", message, "Run `koala login` on a terminal, or give an answer a line.")
+    return line.rstrip("\r\n")
+
+
+def plain(text: str) -> str:
+    """A server's words without what would move the cursor."""
+    return "".join(character for character in text if character.isprintable() or character == "\n")
