@@ -4,6 +4,7 @@ SHARED/                         `shared` of the grid file, else ~/.koala
   bin/HASH.pyz                  what was pushed
   INSTANCE/                     one store's
     relay.CLUSTER.json          where the cluster's newest KCM listens
+    post.CLUSTER.EPOCH.UNIQUE/  a KCM's office, for `relay: files`; see letters
     heard.CLUSTER.json          the highest number of a Submit that the cluster has heard
     ended/TAG.json              the record of an attempt whose directory has gone, for some days
     stage/DIGEST                staged files by content
@@ -14,6 +15,7 @@ SHARED/                         `shared` of the grid file, else ~/.koala
       claim                     who won the attempt: its wrapper, or a revocation
       heartbeat                 touched while the wrapper lives
       record.json               how it ended
+      post/                     the KCM's letters to the wrapper, for `relay: files`
       hosts, rendezvous         KOALA_HOSTS, KOALA_RENDEZVOUS
       output/RANK.out, RANK.err
       work/                     the program's working directory, with the staged files

@@ -4,80 +4,24 @@ import os
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
+import real_grid
 
-from koalapy import Grid
 from koalapy.data import data_path
 
 POISSON = data_path("configs") / "examples" / "poisson" / "poisson.py"
-KOALA = [sys.executable, "-m", "koalapy.cli.main"]
-CLUSTERS = ("alpha", "beta", "gamma")
-SIZES = {"alpha": 32, "beta": 16, "gamma": 16}
-SLURM = ("alpha", "beta")
-Document = dict[str, Any]
-
-
-class Koalad:
-    """A koalad of its own over the test grid."""
-
-    def __init__(self, testgrid: Any, directory: Path, **settings: Any) -> None:
-        self.testgrid = testgrid
-        self.directory = directory
-        grid = yaml.safe_load(Path(testgrid.grid_file).read_text())
-        self.grid_file = directory / "grid.yaml"
-        self.grid_file.write_text(yaml.safe_dump(grid | {"grid": "live"} | settings))
-        subprocess.run([*KOALA, "up", "--grid", str(self.grid_file)], check=True, timeout=60)
-        self.grid = Grid(self.grid_file)
-
-    def submit(self, *components: Document, **fields: Any) -> int:
-        return self.grid.submit({"name": "test", "components": list(components), **fields}, directory=self.directory)
-
-    def end(self, job: int, patience_s: float = 120) -> Document:
-        return self.grid.wait([job], patience_s)[0]
-
-    def until(self, found: Callable[[], Any], patience_s: float = 60) -> Any:
-        """The first true answer. Fails with what koalad knows after `patience_s`."""
-        deadline = time.monotonic() + patience_s
-        while not (answer := found()):
-            assert time.monotonic() < deadline, (self.grid.jobs(), self.grid.clusters(), self.grid.status())
-            time.sleep(0.05)
-        return answer
-
-    def job(self, job: int) -> Document:
-        return self.grid.jobs(ids=[job])[0]
-
-    def idle(self) -> None:
-        """Wait until every cluster is known and all of it is idle."""
-        self.until(lambda: all(each["idle"] == each["total"] == SIZES[each["name"]] for each in self.grid.clusters()))
-
-    def batch_jobs(self) -> list[str]:
-        """What the batch systems still list of the user koala."""
-        return [line for cluster in CLUSTERS for line in batch_jobs(self.testgrid, cluster)]
-
-    def stop(self) -> None:
-        pid = self.grid.status()["pid"]
-        self.grid.shutdown(cancel=True)
-        self.until(lambda: not Path(f"/proc/{pid}").exists(), 90)
-        self.grid.close()
-
-
-def batch_jobs(testgrid: Any, cluster: str) -> list[str]:
-    command = ["squeue", "-h", "-u", "koala"] if cluster in SLURM else ["bash", "-lc", "qstat -u koala"]
-    status, output = testgrid.exec(cluster, command, user="koala")
-    assert status == 0, output
-    return [line for line in output.splitlines() if line.strip()]
+CLUSTERS, KOALA, SIZES = real_grid.CLUSTERS, real_grid.KOALA, real_grid.SIZES
+Document, Koalad, batch_jobs, sh = real_grid.Document, real_grid.Koalad, real_grid.batch_jobs, real_grid.sh
 
 
 @pytest.fixture
-def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Koalad]:
+def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     running = Koalad(testgrid, tmp_path, claim={"timeout": "20s"}, barrier={"timeout": "20s"})
@@ -86,23 +30,13 @@ def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     running.stop()
 
 
-def sh(processors: int, script: str, **fields: Any) -> Document:
-    return {
-        "processors": processors,
-        "executable": "/bin/bash",
-        "arguments": ["-c", script],
-        "walltime": "5m",
-        **fields,
-    }
-
-
 def poisson(processors: int, **fields: Any) -> Document:
     arguments = ["--grid", "96", "--tolerance", "1e-6"]
     return {"processors": processors, "executable": "./poisson.py", "arguments": arguments, "walltime": "5m", **fields}
 
 
 @pytest.mark.timeout(240)
-def test_the_poisson_job_over_three_clusters_is_the_single_process_solution(koalad: Koalad, tmp_path: Path) -> None:
+def test_the_poisson_job_over_three_clusters_is_the_single_process_solution(koalad: Any, tmp_path: Path) -> None:
     staged = {"stage_in": [str(POISSON)], "stage_out": ["result.npy"]}
     job = koalad.end(koalad.submit(poisson(4), poisson(4), poisson(4), **staged), 180)
     assert job["state"] == "done", job["reason"]
@@ -116,7 +50,7 @@ def test_the_poisson_job_over_three_clusters_is_the_single_process_solution(koal
 
 
 @pytest.mark.timeout(240)
-def test_no_process_starts_before_the_last_wrapper_is_at_its_barrier(koalad: Koalad) -> None:
+def test_no_process_starts_before_the_last_wrapper_is_at_its_barrier(koalad: Any) -> None:
     spreads = []
     for _ in range(3):
         job = koalad.end(koalad.submit(*[sh(4, "echo $EPOCHREALTIME")] * 3))
@@ -132,7 +66,7 @@ def test_no_process_starts_before_the_last_wrapper_is_at_its_barrier(koalad: Koa
 
 
 @pytest.mark.parametrize("cluster", ["alpha", "beta", "gamma"])
-def test_a_component_over_two_nodes_has_a_rank_for_every_processor(koalad: Koalad, cluster: str) -> None:
+def test_a_component_over_two_nodes_has_a_rank_for_every_processor(koalad: Any, cluster: str) -> None:
     script = "echo $KOALA_RANK $KOALA_SIZE $(hostname) $KOALA_LOCAL_RANK $(wc -l < $KOALA_HOSTS)"
     job = koalad.end(koalad.submit(sh(8, script, cluster=cluster)))
     assert job["state"] == "done", job["reason"]
@@ -144,7 +78,7 @@ def test_a_component_over_two_nodes_has_a_rank_for_every_processor(koalad: Koala
 
 
 @pytest.mark.parametrize("cluster", ["alpha", "beta", "gamma"])
-def test_what_a_program_forked_does_not_survive_a_cancel(koalad: Koalad, cluster: str) -> None:
+def test_what_a_program_forked_does_not_survive_a_cancel(koalad: Any, cluster: str) -> None:
     script = "(setsid sleep 98765 & ) ; (setsid bash -c 'sleep 98765 & sleep 98765' &) ; echo ready; sleep 98765"
     job = koalad.submit(sh(8, script, cluster=cluster))
     koalad.until(lambda: b"".join(koalad.grid.output(job)).count(b"ready") == 8)
@@ -159,7 +93,7 @@ def test_what_a_program_forked_does_not_survive_a_cancel(koalad: Koalad, cluster
 
 
 @pytest.mark.timeout(300)
-def test_a_head_paused_while_it_claims_holds_nobody_up_and_loses_nothing(koalad: Koalad) -> None:
+def test_a_head_paused_while_it_claims_holds_nobody_up_and_loses_nothing(koalad: Any) -> None:
     koalad.testgrid.pause("gamma")
     try:
         job = koalad.submit(*[sh(4, "true", cluster=cluster) for cluster in CLUSTERS])
@@ -177,7 +111,7 @@ def test_a_head_paused_while_it_claims_holds_nobody_up_and_loses_nothing(koalad:
     assert not koalad.batch_jobs()
 
 
-def both_orders(koalad: Koalad) -> None:
+def both_orders(koalad: Any) -> None:
     a = [sh(SIZES["alpha"], "true", cluster="alpha"), sh(SIZES["beta"], "true", cluster="beta")]
     jobs = [koalad.submit(*components) for components in (a, a[::-1])]
     for job in koalad.grid.wait(jobs, 120):
@@ -186,19 +120,19 @@ def both_orders(koalad: Koalad) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_two_jobs_that_want_the_same_in_opposite_orders_both_end(koalad: Koalad) -> None:
+def test_two_jobs_that_want_the_same_in_opposite_orders_both_end(koalad: Any) -> None:
     for _ in range(4):
         both_orders(koalad)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_two_jobs_that_want_the_same_in_opposite_orders_both_end_twenty_times(koalad: Koalad) -> None:
+def test_two_jobs_that_want_the_same_in_opposite_orders_both_end_twenty_times(koalad: Any) -> None:
     for _ in range(20):
         both_orders(koalad)
 
 
-def test_koalad_listens_on_no_address_of_the_clusters_network(koalad: Koalad) -> None:
+def test_koalad_listens_on_no_address_of_the_clusters_network(koalad: Any) -> None:
     pid = koalad.grid.status()["pid"]
     inodes = {
         os.readlink(f"/proc/{pid}/fd/{name}")
@@ -214,7 +148,7 @@ def test_koalad_listens_on_no_address_of_the_clusters_network(koalad: Koalad) ->
     assert listening == []
 
 
-def test_an_administrator_who_kills_a_component_costs_a_retry(koalad: Koalad) -> None:
+def test_an_administrator_who_kills_a_component_costs_a_retry(koalad: Any) -> None:
     job = koalad.submit(sh(4, "sleep 20", cluster="alpha"), sh(4, "sleep 20", cluster="gamma"))
     koalad.until(lambda: koalad.job(job)["state"] == "running" and koalad.job(job)["started_at"])
     batch_id = koalad.job(job)["components"][0]["batch_id"]
@@ -225,19 +159,19 @@ def test_an_administrator_who_kills_a_component_costs_a_retry(koalad: Koalad) ->
     assert not koalad.batch_jobs()
 
 
-def test_a_missing_executable_fails_at_once_with_what_to_change(koalad: Koalad) -> None:
+def test_a_missing_executable_fails_at_once_with_what_to_change(koalad: Any) -> None:
     job = koalad.end(koalad.submit({"processors": 4, "executable": "./missing"}, sh(4, "true")))
     assert (job["state"], job["reason_code"]) == ("failed", "no_executable")
     assert job["submission_failures"] == job["completion_failures"] == 0
 
 
-def test_a_queue_that_does_not_exist_is_said_in_the_batch_systems_words(koalad: Koalad) -> None:
+def test_a_queue_that_does_not_exist_is_said_in_the_batch_systems_words(koalad: Any) -> None:
     job = koalad.end(koalad.submit(sh(4, "true", cluster="alpha", queue="nowhere")))
     assert job["state"] == "failed"
     assert "nowhere" in job["reason"] or "partition" in job["reason"]
 
 
-def test_a_running_job_does_not_notice_a_restart_of_koalad(koalad: Koalad) -> None:
+def test_a_running_job_does_not_notice_a_restart_of_koalad(koalad: Any) -> None:
     job = koalad.submit(sh(4, "sleep 8; echo over", cluster="alpha"), sh(4, "sleep 8; echo over", cluster="gamma"))
     koalad.until(lambda: koalad.job(job)["started_at"])
     pid = koalad.grid.status()["pid"]

@@ -1,0 +1,144 @@
+"""`relay: files` on a real cluster whose nodes cannot connect to their head; and what is said where it is not set."""
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import real_grid
+
+sh = real_grid.sh
+CUT = ["-p", "tcp", "--syn", "--dport", "32768:60999", "-j", "DROP"]  # where a KCM listens, and nothing of Slurm does
+FILES = {"relay": "files"}
+RENDEZVOUS = """
+if [ "$KOALA_RANK" = 0 ]; then $KOALA_RENDEZVOUS put address "$(hostname):4711"; fi
+$KOALA_RENDEZVOUS get address
+$KOALA_RENDEZVOUS barrier all "$KOALA_SIZE"
+echo through
+"""
+
+
+@pytest.fixture
+def cut_off(testgrid: Any) -> Iterator[Any]:
+    """beta's nodes cannot connect to beta's head."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_cut(testgrid, "beta"))
+        yield testgrid
+
+
+@contextlib.contextmanager
+def _cut(testgrid: Any, host: str) -> Iterator[None]:
+    """By this machine's iptables in the container's network, so that the container needs none."""
+    pid = str(testgrid.containers.all()[host].attrs["State"]["Pid"])
+    iptables = ["nsenter", "-t", pid, "-n", "iptables"]
+    subprocess.run([*iptables, "-I", "INPUT", *CUT], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*iptables, "-D", "INPUT", *CUT], check=True)
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Starts a koalad over some clusters."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with contextlib.ExitStack() as stack:
+
+        def begin(testgrid: Any, **clusters: Any) -> Any:
+            times = {"claim": {"timeout": "60s"}, "barrier": {"timeout": "40s"}}
+            koalad = real_grid.Koalad(testgrid, tmp_path, clusters, **times)
+            stack.callback(koalad.stop)
+            return koalad
+
+        yield begin
+
+
+def output(koalad: Any, job: int, **which: Any) -> list[str]:
+    return b"".join(koalad.grid.output(job, **which)).decode().splitlines()
+
+
+def kill_kcm(testgrid: Any, host: str) -> None:
+    testgrid.containers.check(host, ["pkill", "-KILL", "-u", "koala", "-f", "pyz kcm"])
+
+
+def test_a_job_over_two_clusters_of_which_one_speaks_by_files(cut_off: Any, start: Callable[..., Any]) -> None:
+    koalad = start(cut_off, alpha={}, beta=FILES)
+    koalad.idle()
+    job = koalad.end(koalad.submit(sh(4, RENDEZVOUS, cluster="alpha"), sh(4, RENDEZVOUS, cluster="beta")))
+    assert job["state"] == "done", job["reason"]
+    lines = output(koalad, job["id"])
+    assert lines.count("through") == 8
+    [address] = set(lines) - {"through"}
+    assert address.endswith(":4711")
+    assert job["completion_failures"] == job["submission_failures"] == 0
+    [released, started] = [[each[name] for each in job["components"]] for name in ("released_at", "started_at")]
+    print("released", released, "started", started)
+
+
+def test_koalad_and_kcm_are_killed_in_the_midst(cut_off: Any, start: Callable[..., Any]) -> None:
+    """At its barrier, while it runs, and while its output is followed."""
+    koalad = start(cut_off, alpha={}, beta=FILES)
+    koalad.idle()
+    script = "until [ -e go ]; do sleep 0.1; done; $KOALA_RENDEZVOUS barrier b 8; echo over"
+    job = koalad.submit(sh(4, script, cluster="alpha"), sh(4, script, cluster="beta"))
+    koalad.until(lambda: koalad.job(job)["components"][1]["batch_id"])
+    kill_kcm(cut_off, "beta")
+    koalad.until(lambda: koalad.job(job)["started_at"])
+    koalad.kill()
+    koalad.start()
+    koalad.until(lambda: all(each["state"] == "running" for each in koalad.job(job)["components"]))
+    following = koalad.grid.output(job, follow=True)
+    kill_kcm(cut_off, "beta")
+    for host in ("alpha", "beta"):
+        shared = "/shared/koala" if host == "beta" else "/home/koala/.koala"
+        cut_off.containers.check(host, ["bash", "-c", f"for each in {shared}/*/k*/work; do touch $each/go; done"])
+    found = koalad.end(job)
+    assert found["state"] == "done", found["reason"]
+    assert [each["attempt"] for each in found["components"]] == [1, 1]
+    assert output(koalad, job) == ["over"] * 8
+    with contextlib.suppress(Exception):
+        list(following)  # it may have been cut
+
+
+def test_a_cancel_is_seen_soon_and_leaves_nothing(cut_off: Any, start: Callable[..., Any]) -> None:
+    koalad = start(cut_off, beta=FILES)
+    koalad.idle()
+    job = koalad.submit(sh(8, "trap 'echo told; exit' TERM; echo ready; sleep 600 & wait"))
+    koalad.until(lambda: output(koalad, job).count("ready") == 8)
+    began = time.monotonic()
+    koalad.grid.cancel(job)
+    assert koalad.end(job)["state"] == "cancelled"
+    print(f"cancelled after {time.monotonic() - began:.1f} s")
+    assert not koalad.batch_jobs()
+
+
+def test_an_attempts_letters_go_with_its_directory(cut_off: Any, start: Callable[..., Any]) -> None:
+    koalad = start(cut_off, beta=FILES)
+    koalad.idle()
+    assert koalad.end(koalad.submit(sh(1, "true")))["state"] == "done"
+    look = ["bash", "-c", "cd /shared/koala/*/; ls -d k* post.*/* 2>/dev/null; true"]
+    koalad.until(lambda: cut_off.containers.check("beta", look).split() and _only_alive(cut_off, look))
+
+
+def _only_alive(testgrid: Any, look: list[str]) -> bool:
+    names = testgrid.containers.check("beta", look).split()
+    return len(names) == 1 and names[0].endswith("/alive")
+
+
+@pytest.mark.timeout(300)
+def test_nodes_that_cannot_connect_are_told_of_in_a_sentence_that_says_what_to_set(
+    cut_off: Any, start: Callable[..., Any]
+) -> None:
+    koalad = start(cut_off, beta={})
+    koalad.idle()
+    began = time.monotonic()
+    job = koalad.end(koalad.submit(sh(1, "true")), 200)
+    print(f"said after {time.monotonic() - began:.1f} s")
+    assert (job["state"], job["reason_code"]) == ("failed", "shut_out")
+    told = koalad.grid.explain(job["id"])
+    assert "cannot connect to its head node" in job["reason"], told
+    assert "relay: files" in str(told)

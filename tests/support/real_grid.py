@@ -1,0 +1,100 @@
+"""A koalad of a test's own over the test grid: real batch systems, over real SSH."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from koalapy import Grid
+
+KOALA = [sys.executable, "-m", "koalapy.cli.main"]
+CLUSTERS = ("alpha", "beta", "gamma")
+SIZES = {"alpha": 32, "beta": 16, "gamma": 16}
+SLURM = ("alpha", "beta")
+Document = dict[str, Any]
+
+
+class Koalad:
+    """A koalad of its own over the test grid, or over some `clusters` of it, whose keys are changed by these."""
+
+    def __init__(
+        self,
+        testgrid: Any,
+        directory: Path,
+        clusters: Mapping[str, Document] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.testgrid = testgrid
+        self.directory = directory
+        grid = yaml.safe_load(Path(testgrid.grid_file).read_text())
+        self.clusters = tuple(CLUSTERS if clusters is None else clusters)
+        changed = {name: grid["clusters"][name] | dict((clusters or {}).get(name, {})) for name in self.clusters}
+        grid["clusters"] = {
+            name: {key: value for key, value in fields.items() if value is not None} for name, fields in changed.items()
+        }
+        self.grid_file = directory / "grid.yaml"
+        self.grid_file.write_text(yaml.safe_dump(grid | {"grid": "live"} | settings))
+        self.start()
+        self.grid = Grid(self.grid_file)
+
+    def start(self) -> None:
+        subprocess.run([*KOALA, "up", "--grid", str(self.grid_file)], check=True, timeout=60)
+
+    def kill(self) -> None:
+        """As if its machine had lost power; its KCMs see the end of their connections."""
+        pid = self.grid.status()["pid"]
+        os.kill(pid, 9)
+        self.until(lambda: not Path(f"/proc/{pid}").exists())
+
+    def submit(self, *components: Document, **fields: Any) -> int:
+        return self.grid.submit({"name": "test", "components": list(components), **fields}, directory=self.directory)
+
+    def end(self, job: int, patience_s: float = 120) -> Document:
+        return self.grid.wait([job], patience_s)[0]
+
+    def until(self, found: Callable[[], Any], patience_s: float = 60) -> Any:
+        """The first true answer. Fails with what koalad knows after `patience_s`."""
+        deadline = time.monotonic() + patience_s
+        while not (answer := found()):
+            assert time.monotonic() < deadline, (self.grid.jobs(), self.grid.clusters(), self.grid.status())
+            time.sleep(0.05)
+        return answer
+
+    def job(self, job: int) -> Document:
+        return self.grid.jobs(ids=[job])[0]
+
+    def idle(self) -> None:
+        """Wait until every cluster is known and all of it is idle."""
+        self.until(lambda: all(each["idle"] == each["total"] == SIZES[each["name"]] for each in self.grid.clusters()))
+
+    def batch_jobs(self) -> list[str]:
+        """What the batch systems still list of the user koala."""
+        return [line for cluster in self.clusters for line in batch_jobs(self.testgrid, cluster)]
+
+    def stop(self) -> None:
+        pid = self.grid.status()["pid"]
+        self.grid.shutdown(cancel=True)
+        self.until(lambda: not Path(f"/proc/{pid}").exists(), 90)
+        self.grid.close()
+
+
+def batch_jobs(testgrid: Any, cluster: str) -> list[str]:
+    command = ["squeue", "-h", "-u", "koala"] if cluster in SLURM else ["bash", "-lc", "qstat -u koala"]
+    status, output = testgrid.exec(cluster, command, user="koala")
+    assert status == 0, output
+    return [line for line in output.splitlines() if line.strip()]
+
+
+def sh(processors: int, script: str, **fields: Any) -> Document:
+    return {
+        "processors": processors,
+        "executable": "/bin/bash",
+        "arguments": ["-c", script],
+        "walltime": "5m",
+        **fields,
+    }
