@@ -1,33 +1,47 @@
 """The DRMAA helper: libdrmaa in a process that may crash alone. JSON lines on stdin ask, JSON lines on stdout answer.
 
-    {"do": "submit", "script": PATH, "options": [...]}   -> {"batch_id": ID} or {"refused": WORDS}
-    {"do": "cancel", "batch_id": ID}                     -> {} or {"refused": WORDS}
+    {"do": "submit", "script": PATH, "options": [...]}        -> {"batch_id": ID} or {"refused": WORDS}
+    {"do": "control", "batch_id": ID, "action": "terminate"}  -> {} or {"refused": WORDS}
+    {"do": "ping"}                                            -> {"rss": BYTES, "waiting": SECONDS}
 
-It begins with {"contact": SESSION}, and says {"ended": ID} whenever a job of this session has ended. The environment
-names the library in DRMAA_LIBRARY_PATH. At the end of its input it exits; jobs do not notice.
+Other actions are hold, release, suspend and resume. It begins with {"contact": SESSION, "drms": WHAT} or
+{"refused": WORDS}, and says {"ended": ID} whenever a job of this session has ended, with no id where the library does
+not tell which. The environment names the library in DRMAA_LIBRARY_PATH. At the end of its input it exits; jobs do not
+notice.
 """
 
 import json
 import os
+import resource
 import shlex
 import sys
 import threading
 import time
 from typing import IO, Any, Dict, List
 
+ADDRESS_SPACE = 4 << 30  # bytes that the library may map; far above what threads and allocators reserve and never use
 _NO_USAGE = "code 24:"
 _WAIT = 60  # seconds that one wait for the end of a job lasts
 
 
 def main(argv: List[str]) -> int:
     """Serve one session: that of the contact in `argv`, if it is named and still known, else a new one."""
+    _bound_memory()
     out = _guarded_stdout()
     import drmaa
 
     session = drmaa.Session()
-    _initialize(drmaa, session, argv[0] if argv else "")
     helper = _Helper(drmaa, session, out)
-    helper.say({"contact": session.contact})
+    try:
+        resumed = _initialize(drmaa, session, argv[0] if argv else "")
+    except Exception as error:  # the binding raises its own kinds, and for some codes a plain Exception
+        helper.say({"refused": str(error)})
+        sys.stderr.write("%s\n" % error)
+        return 1
+    helper.say({"contact": session.contact, "drms": str(session.drmsInfo)})
+    if resumed:
+        helper.say({"ended": ""})  # while nobody waited, the ends of its jobs went by
+        helper.expect()
     threading.Thread(target=helper.wait_for_jobs, daemon=True).start()
     for line in sys.stdin:
         helper.say(helper.answer(json.loads(line)))
@@ -35,70 +49,101 @@ def main(argv: List[str]) -> int:
     os._exit(0)
 
 
-def _initialize(drmaa: Any, session: Any, contact: str) -> None:
+def _initialize(drmaa: Any, session: Any, contact: str) -> bool:
+    """Whether the session of that contact goes on."""
     if contact:
         try:
             session.initialize(contact)
-            return
+            return True
         except drmaa.errors.DrmaaException as error:
             sys.stderr.write("The DRMAA session %s is lost: %s\n" % (contact, error))
     session.initialize()
+    return False
 
 
 class _Helper:
     def __init__(self, drmaa: Any, session: Any, out: IO[str]) -> None:
         self._drmaa, self._session, self._out = drmaa, session, out
         self._writing = threading.Lock()
-        self._submitted = threading.Event()
+        self._expected = threading.Event()
+        self._waiting_since = 0.0  # since when the library has been waiting; 0 while it does not
 
     def say(self, answer: Dict[str, Any]) -> None:
         with self._writing:
             self._out.write(json.dumps(answer) + "\n")
             self._out.flush()
 
+    def expect(self) -> None:
+        """There may be jobs whose end can be waited for."""
+        self._expected.set()
+
     def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         try:
             if request["do"] == "submit":
                 return {"batch_id": self._submit(request["script"], request["options"])}
-            self._session.control(request["batch_id"], self._drmaa.JobControlAction.TERMINATE)
+            if request["do"] == "ping":
+                return {"rss": _resident(), "waiting": self._waited()}
+            action = getattr(self._drmaa.JobControlAction, request["action"].upper())
+            self._session.control(request["batch_id"], action)
             return {}
-        except Exception as error:  # the binding raises its own kinds, and for some codes a plain Exception
+        except Exception as error:  # see main
             return {"refused": str(error)}
 
     def _submit(self, script: str, options: List[str]) -> str:
         template = self._session.createJobTemplate()
         try:
             template.remoteCommand = script
-            template.nativeSpecification = " ".join(shlex.quote(word) for word in ["-b", "n", *options])
+            template.nativeSpecification = " ".join(shlex.quote(word) for word in options)
             batch_id = str(self._session.runJob(template))
         finally:
             self._session.deleteJobTemplate(template)
-        self._submitted.set()
+        self.expect()
         return batch_id
 
     def wait_for_jobs(self) -> None:
         """Tell of each job of this session as it ends."""
         while True:
-            self._submitted.wait()
-            self._submitted.clear()  # before the wait: a job that is submitted meanwhile sets it again
+            self._expected.wait()
+            self._expected.clear()  # before the wait: a job that is submitted meanwhile sets it again
+            self._waiting_since = time.monotonic()
             try:
                 info = self._session.wait(self._drmaa.Session.JOB_IDS_SESSION_ANY, _WAIT)
-                self._submitted.set()
+                self.expect()
                 self.say({"ended": str(info.jobId)})
             except self._drmaa.errors.InvalidJobException:
                 continue  # none is left that could be waited for
             except self._drmaa.errors.ExitTimeoutException:
-                self._submitted.set()
+                self.expect()
             except Exception as error:
                 self._failed(error)
+            finally:
+                self._waiting_since = 0.0
 
     def _failed(self, error: Exception) -> None:
         """Of a job that was deleted before it ran the library says only that it cannot tell: that is an end too."""
         if not str(error).startswith(_NO_USAGE):
             sys.stderr.write("wait: %s\n" % error)
             time.sleep(1)
-        self._submitted.set()
+        self.expect()
         self.say({"ended": ""})
+
+    def _waited(self) -> float:
+        """Seconds; more than a wait lasts means that the library hangs."""
+        since = self._waiting_since
+        return max(0.0, time.monotonic() - since - _WAIT) if since else 0.0
+
+
+def _bound_memory() -> None:
+    """A leak ends in this process, before the head node feels it; the KCM replaces one that grows long before that."""
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    except (OSError, ValueError):
+        pass  # the site's own limit is lower
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
 
 
 def _guarded_stdout() -> IO[str]:

@@ -1,51 +1,68 @@
-"""The client of the DRMAA helper, whose helper may crash, hang or refuse: real processes that do."""
+"""The client of the DRMAA helper, whose helper may crash, hang, leak or refuse: real processes that do."""
 
+import json
+import os
+import queue
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.batch import sge
+from koalapy_adapters.batch import pbs, sge, slurm
 from koalapy_adapters.batch.protocol import BatchJob, Site
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm import drmaa
 from koalapy_adapters.kcm.actions import Woken
 from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt
-from koalapy_adapters.kcm.drmaa import MAX_CRASHES, Drmaa, DrmaaLost, DrmaaRefused, find_library
+from koalapy_adapters.kcm.drmaa import MAX_CRASHES, Drmaa
+from koalapy_adapters.kcm.drmaa_library import Library, find_library
+from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.running import Handle
 
 # Speaks as koalapy_adapters.drmaa_helper does, for a library that does as the script's name says.
 HELPER = """
 import json, os, sys, time
 with open("%(log)s", "a") as runs:
-    runs.write(json.dumps([sys.argv[1:], os.environ["DRMAA_LIBRARY_PATH"]]) + "\\n")
+    runs.write(json.dumps([sys.argv[1:], os.environ["DRMAA_LIBRARY_PATH"], os.getpid()]) + "\\n")
 def say(**what): print(json.dumps(what), flush=True)
-say(contact="session-1")
+if "%(family)s" == "down": say(refused="code 2: unable to send message to qmaster"); sys.exit(1)
+say(contact="session-1", drms="%(family)s")
+rss, waiting = 1 << 20, 0
 for line in sys.stdin:
     request = json.loads(line)
     script = request.get("script", "")
     if script == "crash": os.abort()
     if script == "hang": time.sleep(600)
-    if script == "refuse": say(refused="code 17: job rejected: unknown queue nosuch")
-    elif request["do"] == "cancel": say(**({} if request["batch_id"] == "7" else {"refused": "no such job"}))
+    if script == "grow": rss = 1 << 40
+    if script == "deaf": waiting = 1e6
+    if request["do"] == "ping": say(rss=rss, waiting=waiting)
+    elif script == "refuse": say(refused="code 17: job rejected: unknown queue nosuch")
+    elif request["do"] == "control":
+        say(**({} if request["batch_id"] == "7" and request["action"] != "resume" else {"refused": "no such job"}))
     else:
+        assert request["options"][:2] == ["-b", "n"] and "-terse" not in request["options"], request
         say(batch_id=7)
         print("a library that prints what it likes", flush=True)
         say(ended="7")
     if script == "exit": os._exit(0)
 """
 JOB = BatchJob("kabcde000000001", "/tmp/a", ["true"], 1, 60)
+LIBRARY = Library("/lib/libdrmaa.so", sge.drmaa.FAMILY, sge.drmaa.OPTIONS, sge.drmaa.OF_COMMANDS)
+Client = Callable[..., Drmaa]
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Callable[..., Drmaa]]:
+def client(tmp_path: Path) -> Iterator[Client]:
     opened: list[Drmaa] = []
 
-    def open_one(tell: Callable[[Any], None] = lambda event: None) -> Drmaa:
+    def open_one(
+        tell: Callable[[Any], None] = lambda event: None, family: str = "SGE 8.1.9", library: Library = LIBRARY
+    ) -> Drmaa:
         script = tmp_path / "helper.py"
-        script.write_text(HELPER % {"log": tmp_path / "runs"})
-        opened.append(Drmaa([sys.executable, str(script)], "/lib/libdrmaa.so", tell))
+        script.write_text(HELPER % {"log": tmp_path / "runs", "family": family})
+        opened.append(Drmaa([sys.executable, str(script)], library, tell))
         return opened[-1]
 
     yield open_one
@@ -53,7 +70,12 @@ def client(tmp_path: Path) -> Iterator[Callable[..., Drmaa]]:
         one.close()
 
 
-def test_submits_and_tells_of_the_end(client: Callable[..., Drmaa]) -> None:
+def runs(tmp_path: Path) -> list[list[Any]]:
+    """Of each helper so far: the contact that it was given, its library, its process id."""
+    return [json.loads(line) for line in (tmp_path / "runs").read_text().splitlines()]
+
+
+def test_submits_and_tells_of_the_end(client: Client) -> None:
     told: list[Any] = []
     session = client(told.append)
     assert session.submit("job", ["-terse", "job"]) == "7"
@@ -61,35 +83,91 @@ def test_submits_and_tells_of_the_end(client: Callable[..., Drmaa]) -> None:
     assert told == [Woken()]
 
 
-def test_a_refusal_is_no_crash(client: Callable[..., Drmaa]) -> None:
+def test_a_job_is_held_released_suspended_and_ended(client: Client) -> None:
+    session = client()
+    assert [session.control("7", action) for action in ("hold", "release", "suspend", "terminate")] == [True] * 4
+    assert not session.control("7", "resume"), "it refused, so a command has to"
+
+
+def test_a_refusal_is_no_crash(client: Client, tmp_path: Path) -> None:
     session = client()
     with pytest.raises(DrmaaRefused, match="unknown queue"):
         session.submit("refuse", [])
     assert not session.cancel("8")
     assert session.submit("job", []) == "7"
+    assert len(runs(tmp_path)) == 1
 
 
-def test_a_crash_hurts_its_operation_only_and_the_session_is_resumed(
-    client: Callable[..., Drmaa], tmp_path: Path
-) -> None:
+def test_a_crash_hurts_its_operation_only_and_the_session_is_resumed(client: Client, tmp_path: Path) -> None:
     session = client()
     with pytest.raises(DrmaaLost):
         session.submit("crash", [])
     assert session.submit("job", []) == "7"
-    runs = (tmp_path / "runs").read_text().splitlines()
-    assert runs == ['[[""], "/lib/libdrmaa.so"]', '[["session-1"], "/lib/libdrmaa.so"]']
+    assert [run[:2] for run in runs(tmp_path)] == [[[""], LIBRARY.path], [["session-1"], LIBRARY.path]]
 
 
-def test_one_that_died_while_nobody_asked_is_replaced_first(client: Callable[..., Drmaa], tmp_path: Path) -> None:
+class Awaited:
+    """Replacements by the session's own watcher, which nobody asks: each is waited for, not slept for."""
+
+    def __init__(self, session: Drmaa, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._replaced: queue.Queue[None] = queue.Queue()
+        begin = session._begin
+
+        def noted(helper: Any) -> None:
+            begin(helper)
+            self._replaced.put(None)
+
+        monkeypatch.setattr(session, "_begin", noted)
+
+    def one(self) -> None:
+        self._replaced.get(timeout=30)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM])
+def test_a_helper_that_dies_unasked_is_replaced_at_once_with_its_session(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signum: signal.Signals
+) -> None:
+    """So that it goes on hearing of ends, though nobody submits."""
     session = client()
-    assert session.submit("exit", []) == "7"
-    while len((tmp_path / "runs").read_text().splitlines()) < 2:  # until the end of its output has been heard
-        assert session.start()
+    replaced = Awaited(session, monkeypatch)
+    assert session.start()
+    replaced.one()
+    os.kill(runs(tmp_path)[0][2], signum)
+    replaced.one()
+    assert [run[0] for run in runs(tmp_path)] == [[""], ["session-1"]]
+    assert session.usable
+
+
+def test_a_helper_that_is_stopped_is_noticed_though_nobody_asks_it(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drmaa, "PING", 0.1)
+    session = client()
+    replaced = Awaited(session, monkeypatch)
+    assert session.start()
+    replaced.one()
+    monkeypatch.setattr(drmaa, "TIMEOUT", 2.0)
+    os.kill(runs(tmp_path)[0][2], signal.SIGSTOP)
+    replaced.one()
+    assert [run[0] for run in runs(tmp_path)] == [[""], ["session-1"]]
+    with pytest.raises(ProcessLookupError):
+        os.kill(runs(tmp_path)[0][2], 0)
+
+
+@pytest.mark.parametrize(("script", "crashes"), [("grow", 0), ("deaf", 1)])
+def test_a_helper_that_grows_or_hears_no_ends_is_replaced(
+    client: Client, tmp_path: Path, script: str, crashes: int
+) -> None:
+    session = client()
+    assert session.submit(script, []) == "7"
+    session.look_after()
+    session.look_after()
+    assert [run[0] for run in runs(tmp_path)] == [[""], ["session-1"]]
+    assert len(session._crashes) == crashes
     assert session.submit("job", []) == "7"
 
 
-def test_a_helper_that_hangs_is_ended(client: Callable[..., Drmaa], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drmaa, "TIMEOUT", 2.0)
+def test_a_helper_that_hangs_is_ended(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     session = client()
     assert session.start()
     monkeypatch.setattr(drmaa, "TIMEOUT", 0.1)
@@ -97,7 +175,7 @@ def test_a_helper_that_hangs_is_ended(client: Callable[..., Drmaa], monkeypatch:
         session.submit("hang", [])
 
 
-def test_after_repeated_crashes_it_is_no_longer_used(client: Callable[..., Drmaa]) -> None:
+def test_after_repeated_crashes_commands_are_used_for_a_while(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     session = client()
     for _ in range(MAX_CRASHES):
         with pytest.raises(DrmaaLost):
@@ -106,16 +184,41 @@ def test_after_repeated_crashes_it_is_no_longer_used(client: Callable[..., Drmaa
     assert not session.start()
     with pytest.raises(DrmaaRefused):
         session.submit("job", [])
+    session._resting_until = 0.0
+    assert session.submit("job", []) == "7"
 
 
 def test_a_helper_that_cannot_start_is_not_used(capsys: pytest.CaptureFixture[str]) -> None:
-    session = Drmaa([sys.executable, "-c", "raise SystemExit('no library')"], "/lib/libdrmaa.so", lambda event: None)
+    session = Drmaa([sys.executable, "-c", "raise SystemExit('no library')"], LIBRARY, lambda event: None)
     assert not session.start()
     assert not session.usable
     assert "commands are used" in capsys.readouterr().err
 
 
-def test_a_submit_lost_in_the_helper_is_a_doubt_and_a_refusal_is_none(client: Callable[..., Drmaa]) -> None:
+def test_a_batch_system_that_is_down_is_asked_again_later(
+    client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drmaa, "REST", 0.0)
+    session = client(family="down")
+    assert not session.start()
+    assert "unable to send message to qmaster" in capsys.readouterr().err
+    assert client().start()
+    assert session.start(), "the batch system is up again"
+
+
+@pytest.mark.parametrize("family", ["slurm-drmaa 1.1.4", "PBS Pro", ""])
+def test_auto_uses_no_library_of_another_batch_system(
+    client: Client, capsys: pytest.CaptureFixture[str], family: str
+) -> None:
+    assert not client(family=family).start()
+    assert "is the library of" in capsys.readouterr().err
+
+
+def test_a_library_that_is_named_is_used_whatever_it_is(client: Client) -> None:
+    assert client(family="slurm-drmaa 1.1.4", library=LIBRARY._replace(family="")).start()
+
+
+def test_a_submit_lost_in_the_helper_is_a_doubt_and_a_refusal_is_none(client: Client) -> None:
     batch = BatchSystem(sge, Site("me"), client())
     assert batch.submit(JOB, "job", Handle()) == "7"
     with pytest.raises(SubmitDoubt):
@@ -125,7 +228,7 @@ def test_a_submit_lost_in_the_helper_is_a_doubt_and_a_refusal_is_none(client: Ca
     assert refused.value.code == "no_such_queue"
 
 
-def test_a_submit_that_was_ended_first_is_not_sent(client: Callable[..., Drmaa]) -> None:
+def test_a_submit_that_was_ended_first_is_not_sent(client: Client) -> None:
     handle = Handle()
     handle.end()
     with pytest.raises(BatchError) as ended:
@@ -140,6 +243,10 @@ def test_the_library_is_found_where_the_grid_file_or_grid_engine_has_it(
     library.parent.mkdir(parents=True)
     library.touch()
     monkeypatch.setenv("SGE_ROOT", str(tmp_path))
-    assert find_library("auto") == str(library)
-    assert find_library("off") is None
-    assert find_library("/opt/libdrmaa.so") == "/opt/libdrmaa.so"
+    found = find_library("auto", sge)
+    assert found is not None
+    assert (found.path, found.family) == (str(library), sge.drmaa.FAMILY)
+    assert find_library("off", sge) is None
+    assert find_library("auto", slurm) is None
+    assert find_library("auto", pbs) is None
+    assert find_library("/opt/libdrmaa.so", slurm) == Library("/opt/libdrmaa.so")

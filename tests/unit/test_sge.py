@@ -1,11 +1,14 @@
 """Grid Engine's dialect (8.1.9) on output captured from real clusters."""
 
+import gzip
+import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import sge
-from koalapy_adapters.batch.protocol import BatchJob, Host, JobStatus
+from koalapy_adapters.batch.protocol import BatchJob, Host, JobStatus, Site
 from koalapy_adapters.errors import (
     BatchError,
     RequestError,
@@ -14,6 +17,8 @@ from koalapy_adapters.errors import (
     TransientError,
     UnreadableError,
 )
+from koalapy_adapters.kcm.commands import BatchSystem
+from koalapy_adapters.kcm.running import Ran, run
 
 SAMPLES = Path(__file__).parent / "samples" / "sge"
 
@@ -190,6 +195,46 @@ def test_an_unknown_state_is_named(word: str) -> None:
         sge.parse_status(listing(word))
 
 
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("S", "S: suspended with its queue, by another queue or the site"),
+        ("s", "s: suspended by its owner or the site"),
+        ("T", "T: suspended since its host is overloaded"),
+        ("hqw", "hqw"),
+        ("r", ""),
+    ],
+)
+def test_reasons(word: str, reason: str) -> None:
+    assert sge.parse_status(listing(word))["0"].reason == reason
+
+
+def test_why_a_job_is_in_error() -> None:
+    why = sge.parse_explain(said("qstat_j_error_wd_xml"))
+    assert why == {"13": "can't chdir to /no/such/wd: No such file or directory"}
+    assert sge.parse_explain(said("qstat_j_unknown_xml")) == {}
+    with pytest.raises(TransientError):
+        sge.parse_explain(failed("qmaster_down_qstat__xml"))
+
+
+def test_the_reason_is_asked_for_once_and_only_of_those_that_are_stuck() -> None:
+    asked: list[list[str]] = []
+    answers = {"qstat -f": listing("Eqw", "r", "Eqw"), "qselect": printed("all.q@n\n"), "sh": printed("")}
+
+    def runner(argv: list[str], timeout: float, handle: object) -> Ran:
+        asked.append(argv)
+        if argv[1] == "-j":
+            return Ran(printed(said("qstat_j_error_wd_xml").stdout.replace(">13<", ">0<")), 0)
+        return Ran(next(answer for words, answer in answers.items() if " ".join(argv).startswith(words)), 0)
+
+    batch = BatchSystem(sge, Site(user=""), runner=runner)
+    for _ in range(2):
+        seen = batch.capacity().statuses
+        assert seen["0"].reason == "can't chdir to /no/such/wd: No such file or directory"
+        assert seen["2"].reason == "Eqw: `qstat -j 2` says why"
+    assert [argv for argv in asked if argv[1] == "-j"] == [["qstat", "-j", "0,2", "-xml"]]
+
+
 def test_find_reads_whole_names() -> None:
     found = sge.parse_find(said("find-qstat"), tag(11))
     assert found is not None
@@ -285,13 +330,77 @@ def changed(sample: str, **fields: str) -> JobStatus | None:
         ({"category": "-l h_rt=60,h_vmem=50M", "ru_wallclock": "61s", "maxvmem": "1.387MB"}, "walltime", 137),
         ({"failed": "26  : opening input/output file"}, "lost", None),
         ({"failed": "1   : assumedly before job"}, "lost", None),
+        ({"failed": "15  : in epilog", "exit_status": "7"}, "exited", 7),
+        ({"failed": "17  : through signal"}, "killed", 137),
+        ({"failed": "100 : assumedly after job", "exit_status": "0"}, "lost", None),
+        ({"failed": "25  : rescheduling", "exit_status": "99"}, "lost", None),
+        ({"failed": "77  : of which no manual speaks"}, "lost", None),
     ],
-    ids=["memory", "memory is per slot", "walltime", "no output file", "never started"],
+    ids=[
+        "memory",
+        "memory is per slot",
+        "walltime",
+        "no output file",
+        "never started",
+        "epilog",
+        "signal",
+        "its host died",
+        "to be started again",
+        "unknown",
+    ],
 )
 def test_causes(fields: dict[str, str], ending: str, exit_status: int | None) -> None:
     status = changed("qacct_kill9", **fields)
     assert status is not None
     assert (status.ending, status.exit_status) == (ending, exit_status)
+
+
+def test_the_manuals_words_of_a_failure_are_kept() -> None:
+    status = changed("qacct_kill9", failed="28  : changing into working directory")
+    assert status is not None
+    assert (status.reason, status.restarts) == ("failed 28: changing into working directory", 0)
+    status = changed("qacct_kill9", failed="25  : rescheduling")
+    assert status is not None
+    assert status.restarts == 1
+
+
+@pytest.fixture
+def accounting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cell whose accounting was turned over, and a qacct that knows what stands in a file, and nothing else."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    (commands / "qacct").write_text(
+        "#!/bin/sh\nfile=$SGE_ROOT/default/common/accounting\n"
+        '[ "$1" = -f ] && file=$2 && shift 2\n'
+        'grep -qx "$4" "$file" && echo "found $4" && exit 0\n'
+        'echo "error: job name $4 not found" >&2; exit 1\n'
+    )
+    (commands / "qacct").chmod(0o755)
+    common = tmp_path / "default" / "common"
+    common.mkdir(parents=True)
+    (common / "accounting").write_text("new\n")
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.setenv("SGE_ROOT", str(tmp_path))
+    monkeypatch.delenv("SGE_CELL", raising=False)
+    return common / "accounting"
+
+
+@pytest.mark.parametrize("name", ["accounting.0", "accounting.1.gz", "accounting-20261121"])
+def test_a_job_that_ended_before_the_accounting_was_turned_over(accounting: Path, name: str) -> None:
+    data = b"old\n"
+    accounting.with_name(name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    assert history("new").stdout == "found new\n"
+    assert history("old").stdout == "found old\n"
+    assert sge.parse_history(history("nowhere"), tag(1)) is None
+    month = time.time() - 30 * 86400
+    os.utime(accounting.with_name(name), (month, month))
+    assert sge.parse_history(history("old"), tag(1)) is None
+
+
+def history(name: str) -> Result:
+    argv = sge.history_argv(Site(user="koala"), name, "")
+    assert argv is not None
+    return run(argv, 30).result
 
 
 def test_a_job_the_accounting_does_not_know() -> None:

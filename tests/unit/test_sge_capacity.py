@@ -10,6 +10,7 @@ from koalapy_adapters.errors import Result, SiteError
 
 SAMPLES = Path(__file__).parent / "samples" / "sge"
 SITE = Site(user="koala", queue="all.q", parallel_environment="mpi")
+ENVIRONMENT = (SAMPLES / "qconf_sp_mpi.out").read_text()
 
 
 def tag(number: int) -> str:
@@ -25,8 +26,18 @@ def printed(text: str) -> Result:
     return Result(["a command"], 0, text, "")
 
 
-def captured(state: str, site: Site = SITE, selected: str = "") -> Capacity:
-    return sge.parse_capacity(site, [said(f"{state}-qstat"), said(selected or f"{state}-qselect")])
+def captured(state: str, site: Site = SITE, selected: str = "", **rules: str) -> Capacity:
+    return capacity(said(f"{state}-qstat"), said(selected or f"{state}-qselect"), site, **rules)
+
+
+def capacity(
+    listed: Result, selected: Result, site: Site = SITE, environment: str = "$fill_up", quotas: str = ""
+) -> Capacity:
+    """`environment`: its allocation rule."""
+    results = [listed, selected, printed(quotas)]
+    if site.parallel_environment:
+        results.append(printed(ENVIRONMENT.replace("$fill_up", environment)))
+    return sge.parse_capacity(site, results)
 
 
 def test_a_busy_cluster() -> None:
@@ -51,7 +62,7 @@ def test_local_jobs_that_wait_are_those_that_want_slots_now() -> None:
 
 def test_without_priorities_every_waiting_job_counts() -> None:
     ungraded = re.sub(r"(<JAT_prio>)[\d.]+", r"\g<1>0.00000", said("busy-qstat").stdout)
-    assert sge.parse_capacity(SITE, [printed(ungraded), said("busy-qselect")]).waiting_local == 2
+    assert capacity(printed(ungraded), said("busy-qselect")).waiting_local == 2
 
 
 def test_processors_in_several_queues_count_once() -> None:
@@ -61,7 +72,7 @@ def test_processors_in_several_queues_count_once() -> None:
 
 def test_without_a_limit_of_the_host_its_largest_queue_is_its_size() -> None:
     unlimited = re.sub(r' *<resource name="slots" type="hc">.*\n', "", said("busy-qstat").stdout)
-    seen = sge.parse_capacity(Site(user="koala"), [printed(unlimited), said("busy-any-qselect")])
+    seen = capacity(printed(unlimited), said("busy-any-qselect"), Site(user="koala"))
     assert (seen.total, seen.idle, seen.free_nodes) == (12, 2, [[2, 1]])
 
 
@@ -73,17 +84,17 @@ def test_hosts_that_do_not_answer_and_disabled_queues_are_out() -> None:
 @pytest.mark.parametrize("state", ["a", "A", "u", "au", "d", "D", "s", "S", "C", "E", "c", "o", "P"])
 def test_any_state_of_a_queue_means_that_nothing_starts_there(state: str) -> None:
     stopped = said("busy-qstat").stdout.replace("</Queue-List>", f"<state>{state}</state></Queue-List>")
-    assert sge.parse_capacity(SITE, [printed(stopped), said("busy-qselect")]).idle == 0
+    assert capacity(printed(stopped), said("busy-qselect")).idle == 0
 
 
 def test_slots_of_an_advance_reservation_are_out() -> None:
     reserved = said("busy-qstat").stdout.replace("<slots_resv>0", "<slots_resv>2")
-    assert sge.parse_capacity(SITE, [printed(reserved), said("busy-qselect")]).idle == 1
+    assert capacity(printed(reserved), said("busy-qselect")).idle == 1
 
 
 def test_interactive_queues_run_no_batch_jobs() -> None:
     interactive = said("busy-qstat").stdout.replace("BIP", "I")
-    assert sge.parse_capacity(SITE, [printed(interactive), said("busy-qselect")]).idle == 0
+    assert capacity(printed(interactive), said("busy-qselect")).idle == 0
 
 
 def test_whole_hosts_only_where_allocation_is_exclusive() -> None:
@@ -92,18 +103,18 @@ def test_whole_hosts_only_where_allocation_is_exclusive() -> None:
 
 
 def test_hosts_of_other_queues_do_not_count() -> None:
-    seen = sge.parse_capacity(SITE, [said("busy-qstat"), printed("all.q@nu-c3\n")])
+    seen = capacity(said("busy-qstat"), printed("all.q@nu-c3\n"))
     assert (seen.total, seen.idle, seen.ours, seen.others) == (4, 2, 1, 1)
 
 
 @pytest.mark.parametrize("words", ["", "error: no such parallel environment\n"])
 def test_a_queue_that_is_not_there(words: str) -> None:
     with pytest.raises(SiteError) as caught:
-        sge.parse_capacity(SITE, [said("busy-qstat"), Result(["qselect"], 1, "", words)])
+        capacity(said("busy-qstat"), Result(["qselect"], 1, "", words))
     assert caught.value.code == "no_such_queue"
 
 
 def test_the_sample_of_another_cluster() -> None:
     """Eight slots, seven in use by untagged jobs; a job that is starting again, arrays, and five that wait in vain."""
-    seen = sge.parse_capacity(Site(user="koala"), [said("qstat_f_xml"), printed("all.q@gamma\nshort.q@gamma\n")])
+    seen = capacity(said("qstat_f_xml"), printed("all.q@gamma\nshort.q@gamma\n"), Site(user="koala"))
     assert (seen.total, seen.idle, seen.ours, seen.others, seen.waiting_local) == (8, 1, 0, 7, 1)

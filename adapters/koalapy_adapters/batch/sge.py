@@ -3,7 +3,7 @@
 import re
 from typing import Dict, List, Optional, Sequence
 
-from koalapy_adapters.batch import sge_accounting, sge_capacity, sge_jobs, sge_launch
+from koalapy_adapters.batch import sge_accounting, sge_capacity, sge_drmaa, sge_jobs, sge_launch
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, is_tag, native_lines, one_line, rounded_up
@@ -18,6 +18,7 @@ batch_id = sge_launch.batch_id
 restarts = sge_launch.restarts
 hosts = sge_launch.hosts
 launch = sge_launch.launch
+drmaa = sge_drmaa
 
 _MIB = 1024 * 1024
 

@@ -1,12 +1,14 @@
-"""What of a Grid Engine queue this user could start now, from one qstat and one qselect."""
+"""What of a Grid Engine queue this user could start now: its slots, what a parallel environment and quotas leave."""
 
 from collections import Counter
 from typing import Dict, List, NamedTuple, Optional, Set
 from xml.etree import ElementTree
 
-from koalapy_adapters.batch import sge_jobs
+from koalapy_adapters.batch import sge_environments, sge_jobs, sge_quotas
 from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, JobStatus, Site
+from koalapy_adapters.batch.sge_environments import Environment, fewer
 from koalapy_adapters.batch.sge_jobs import Job
+from koalapy_adapters.batch.sge_quotas import Room
 from koalapy_adapters.batch.sge_refusals import UNREACHABLE
 from koalapy_adapters.batch.text import is_tag
 from koalapy_adapters.batch.verdicts import Verdict, check
@@ -45,13 +47,15 @@ def capacity_argvs(site: Site) -> List[Argv]:
         select += ["-q", site.queue]
     if site.parallel_environment:
         select += ["-pe", site.parallel_environment]
-    return [["qstat", "-f", "-F", "slots", "-u", "*", "-xml"], select]
+    listing = ["qstat", "-f", "-F", "slots", "-u", "*", "-xml"]
+    return [listing, select, sge_quotas.quotas_argv(site), *sge_environments.environment_argvs(site)]
 
 
 def parse_capacity(site: Site, results: List[Result]) -> Capacity:
-    """Resource quota sets are not applied."""
+    """Of two queues on one host, the host's processors count once."""
     check(results[0], UNREACHABLE)
     check(results[1], UNREACHABLE + _NONE_SELECTED)
+    environment = sge_environments.environment(site, results[3:])
     root = sge_jobs.document(results[0])
     every = [_instance(element) for element in root.iter("Queue-List")]
     selected = set(results[1].stdout.split())
@@ -61,9 +65,12 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     statuses = {job.batch_id: sge_jobs.status(job, results[0]) for job in jobs if _is_ours(site, job)}
     mine = sum(_slots_of_ours(site, element) for element in root.iter("Queue-List") if _host(element) in near)
     busy = _busy(every, near)
-    free = _free(site, ours, busy)
+    sizes = [_size(host, ours, busy) for host in sorted(near)]
+    quotas = sge_quotas.room(site, results[2])
+    free = list(_permitted(_free(site, ours, busy), environment, quotas, mine).values())
+    shaped = environment.per_host is not None
     return Capacity(
-        total=sum(_size(host, ours, busy) for host in near),
+        total=sum(sizes),
         idle=sum(free),
         ours=mine,
         others=max(0, sum(busy.values()) - mine),
@@ -73,7 +80,18 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
         statuses=statuses,
         unit="slot",
+        largest=environment.most(sizes) if shaped else None,
+        largest_idle=environment.most(free) if shaped else None,
     )
+
+
+def _permitted(free: Dict[str, int], environment: Environment, quotas: Room, mine: int) -> Dict[str, int]:
+    """What quotas and the environment's own number of slots leave, and of that what a job can get of each host. Which
+    of the others' jobs are in the environment, nobody says.
+    """
+    limited = {host: min(slots, quotas.of_hosts.get(host, slots)) for host, slots in free.items()}
+    most = min(environment.slots - mine, sum(limited.values()) if quotas.slots is None else quotas.slots)
+    return {host: environment.usable(slots) for host, slots in fewer(limited, most).items()}
 
 
 def _instance(element: ElementTree.Element) -> Instance:
@@ -113,16 +131,18 @@ def _size(host: str, ours: List[Instance], busy: Dict[str, int]) -> int:
     return min(sum(each.total for each in here), *limits) if limits else max(each.total for each in here)
 
 
-def _free(site: Site, ours: List[Instance], busy: Dict[str, int]) -> List[int]:
-    """The free processors of each host, through whichever queue offers most of them."""
+def _free(site: Site, ours: List[Instance], busy: Dict[str, int]) -> Dict[str, int]:
+    """The free processors of each host. Where the host says how many it has left, its queues may give them together,
+    else no more than the queue that offers most: they are the same processors.
+    """
     free: Dict[str, int] = {}
-    for each in ours:
-        left = each.left if each.left is not None else _size(each.host, ours, busy) - busy[each.host]
-        offered = min(each.total - each.used - each.reserved, left)
-        if not each.usable or not each.batch or (site.exclusive and busy[each.host]):
-            offered = 0
-        free[each.host] = max(free.get(each.host, 0), offered)
-    return list(free.values())
+    for host in sorted({each.host for each in ours}):
+        here = [each for each in ours if each.host == host]
+        offers = [each.total - each.used - each.reserved for each in here if each.usable and each.batch]
+        limits = [each.left for each in here if each.left is not None]
+        most = min(sum(offers), *limits) if limits else min(max(offers or [0]), _size(host, ours, busy) - busy[host])
+        free[host] = 0 if site.exclusive and busy[host] else max(0, most)
+    return free
 
 
 def _is_ours(site: Site, job: Job) -> bool:

@@ -10,7 +10,8 @@ from koalapy_adapters.errors import BatchError, RequestError, Result
 from koalapy_adapters.examination.protocol import Misnamed, Queue, chosen, examiner, nearest
 from koalapy_adapters.kcm.commands import BatchSystem, failure_of, load
 from koalapy_adapters.kcm.directories import Directories, unusable
-from koalapy_adapters.kcm.drmaa import TUNABLES, find_library
+from koalapy_adapters.kcm.drmaa_library import find_library
+from koalapy_adapters.kcm.drmaa_process import TUNABLES
 from koalapy_adapters.kcm.running import run
 from koalapy_adapters.messages import ClusterConfig
 
@@ -126,13 +127,17 @@ def _span(head: Head) -> Json:
 
 def _drmaa(head: Head) -> Json:
     """A session of its own, opened and left, in a helper that may crash."""
-    library = find_library(head.config.drmaa)
-    if library is None:
+    dialect = load(head.config.batch)
+    wanted = find_library(head.config.drmaa, dialect)
+    if wanted is None:
         return {"library": None}
+    library = wanted.path
     if not os.path.exists(library):
         message = "There is no library %s on the head node." % library
-        found = find_library("auto") or ""
-        raise Misnamed("no_drmaa_library", message, "Name the site's own libdrmaa, or none.", found or "off")
+        found = find_library("auto", dialect)
+        raise Misnamed(
+            "no_drmaa_library", message, "Name the site's own libdrmaa, or none.", found.path if found else "off"
+        )
     helper = [*head.batch.site.command, "drmaa-helper"]
     result = _run(["env", "GLIBC_TUNABLES=" + TUNABLES, "DRMAA_LIBRARY_PATH=" + library, *helper])
     if result.exit_status != 0 or '"contact"' not in result.stdout:

@@ -8,7 +8,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import BatchJob, Capacity, Description, JobStatus, Site
 from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
-from koalapy_adapters.kcm.drmaa import Drmaa, DrmaaLost, DrmaaRefused
+from koalapy_adapters.kcm.drmaa import Drmaa
+from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.running import Handle, Ran, run
 from koalapy_adapters.messages import Failure
 

@@ -1,200 +1,163 @@
-"""Client of the DRMAA helper: a process of its own, since libdrmaa may crash or hang, and comes back if it does."""
+"""The DRMAA session of a cluster: in a helper process, since libdrmaa may crash, hang or leak, and is then replaced."""
 
-import glob
-import json
-import os
-import subprocess
+import re
 import threading
 import time
-from typing import IO, Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from koalapy_adapters.kcm.actions import Woken
+from koalapy_adapters.kcm.drmaa_library import Library
+from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused, HelperProcess
 from koalapy_adapters.kcm.pipes import log
 
 TIMEOUT = 10.0  # seconds for one operation
-MAX_CRASHES, CRASH_WINDOW = 3, 600.0  # so many within so many seconds: the dialect's commands do better
-_LIBRARIES = (
-    "/usr/lib/gridengine-drmaa/lib/libdrmaa.so.1.0",
-    "/usr/lib64/gridengine-drmaa/lib/libdrmaa.so.1.0",
-    "/usr/lib/*/libdrmaa.so.1.0",
-)
-# Grid Engine's library brings a malloc that wants more room for thread-local data than a running process has left.
-_OF_COMMANDS = ("-terse",)  # options of qsub that mean nothing to the library
-TUNABLES = "glibc.rtld.optional_static_tls=4096"
-
-
-class DrmaaRefused(Exception):
-    """The batch system said no, in these words; nothing was done."""
-
-
-class DrmaaLost(Exception):
-    """The helper died, or did not answer: what it was asked may have been done."""
-
-
-def find_library(wish: str) -> Optional[str]:
-    """The library's path by the grid file's `drmaa`: off, auto or a path. None: use commands."""
-    if wish == "off":
-        return None
-    if wish != "auto":
-        return wish
-    root = os.environ.get("SGE_ROOT")
-    patterns = [os.path.join(root, "lib", "*", "libdrmaa.so*")] if root else []
-    found = [path for pattern in patterns + list(_LIBRARIES) for path in sorted(glob.glob(pattern))]
-    return found[0] if found else None
+PING = 15.0  # seconds between two looks at a helper that nobody asks anything
+OVERDUE = 30.0  # seconds that a wait for the end of a job may last beyond its own time
+MEMORY = 256 << 20  # bytes of a helper that is replaced before the head node feels it
+MAX_CRASHES, CRASH_WINDOW = 3, 600.0  # so many within so many seconds: for as long the dialect's commands do better
+REST = 60.0  # seconds until a session that could not be begun is tried again
 
 
 class Drmaa:
-    """One DRMAA session, in a helper that is started when it is needed. Methods block and may run in any thread."""
+    """One session, in a helper that is started when it is needed, and replaced at once when it dies, hangs or grows.
 
-    def __init__(self, command: List[str], library: str, tell: Callable[[Any], None]) -> None:
+    Methods block and may run in any thread. The session's contact outlives the helper: Grid Engine keeps a session's
+    jobs, so that the next helper hears of their ends too. Of ends in between, `tell` hears that there may be some.
+    """
+
+    def __init__(self, command: List[str], library: Library, tell: Callable[[Any], None]) -> None:
         self._command, self._library, self._tell = command, library, tell
         self._lock = threading.Lock()  # one operation at a time: the library has one session
-        self._helper: Optional[_Helper] = None
+        self._helper: Optional[HelperProcess] = None
         self._contact = ""
         self._crashes: List[float] = []
-        self.usable = True
+        self._resting_until = 0.0
+        self._closed = False
+        self._look = threading.Event()
+        self._watcher: Optional[threading.Thread] = None
+
+    @property
+    def usable(self) -> bool:
+        """Not while the batch system's commands do better."""
+        return not self._closed and time.monotonic() >= self._resting_until
 
     def start(self) -> bool:
         """Whether there is a session; a helper that died is started again."""
         with self._lock:
-            if not self.usable:
-                return False
             try:
                 self._running()
                 return True
-            except DrmaaLost:
-                self._crashed()
+            except (DrmaaLost, DrmaaRefused):
                 return False
 
     def submit(self, script: str, words: List[str]) -> str:
         """The batch id of this script, with the options that the submit command would have had."""
-        options = [word for word in words if word not in (script, *_OF_COMMANDS)]
-        return str(self._ask({"do": "submit", "script": script, "options": options})["batch_id"])
+        meant = [word for word in words if word not in (script, *self._library.of_commands)]
+        request = {"do": "submit", "script": script, "options": [*self._library.options, *meant]}
+        return str(self._ask(request)["batch_id"])
 
-    def cancel(self, batch_id: str) -> bool:
-        """Whether the library did it; if not, the dialect's command has to."""
+    def control(self, batch_id: str, action: str) -> bool:
+        """hold, release, suspend, resume or terminate. Whether the library did it; if not, a command has to."""
         try:
-            self._ask({"do": "cancel", "batch_id": batch_id})
+            self._ask({"do": "control", "batch_id": batch_id, "action": action})
             return True
         except (DrmaaRefused, DrmaaLost):
-            return False  # a session knows its own jobs only
+            return False
+
+    def cancel(self, batch_id: str) -> bool:
+        return self.control(batch_id, "terminate")
 
     def close(self) -> None:
-        helper, self._helper, self.usable = self._helper, None, False
+        self._closed = True
+        self._look.set()
+        helper, self._helper = self._helper, None
         if helper is not None:
             helper.end()
 
+    def look_after(self) -> None:
+        """See to it that there is a helper, and that it is well; replace one that died, hangs or grew."""
+        with self._lock:
+            try:
+                health = self._asked({"do": "ping"})
+            except (DrmaaLost, DrmaaRefused):
+                health = {}
+            if health.get("waiting", 0.0) > OVERDUE:
+                self._crashed()
+            elif health.get("rss", 0) > MEMORY:
+                log("The DRMAA helper has grown to %d MB and is replaced" % (health["rss"] >> 20))
+                self._end()
+            self._replace()
+
     def _ask(self, request: Dict[str, Any]) -> Dict[str, Any]:
         with self._lock:
-            if not self.usable:
-                raise DrmaaRefused("There is no DRMAA session any more.")
-            try:
-                return self._running().ask(request)
-            except DrmaaLost:
-                self._crashed()
-                raise
+            return self._asked(request)
 
-    def _running(self) -> "_Helper":
+    def _asked(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        helper = self._running()
+        try:
+            return helper.ask(request, TIMEOUT)
+        except DrmaaLost:
+            self._crashed()
+            self._look.set()
+            raise
+
+    def _running(self) -> HelperProcess:
         """One that died while nobody asked it anything is replaced before it is asked."""
         if self._helper is not None and self._helper.gone:
             self._crashed()
-        if self._helper is None and not self.usable:
-            raise DrmaaLost("The DRMAA helper dies again and again.")
+        if not self.usable:
+            raise DrmaaRefused("There is no DRMAA session now.")
         if self._helper is None:
-            helper = _Helper([*self._command, self._contact], self._library, self._ended)
-            self._helper = helper
-            self._contact = helper.ready() or self._contact
+            command = [*self._command, self._contact]
+            self._helper = HelperProcess(command, self._library.path, self._ended, self._look.set)
+            self._begin(self._helper)
         return self._helper
+
+    def _begin(self, helper: HelperProcess) -> None:
+        try:
+            said = helper.answer(TIMEOUT)
+            family = str(said.get("drms", ""))
+            if self._library.family and not re.search(self._library.family, family):
+                raise DrmaaRefused("%s is the library of %s" % (self._library.path, family or "no batch system"))
+        except (DrmaaLost, DrmaaRefused) as error:
+            self._end()
+            self._rest(REST, str(error))
+            raise
+        self._contact = str(said["contact"])
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, daemon=True)
+            self._watcher.start()
+
+    def _watch(self) -> None:
+        while not self._closed:
+            self._look.wait(PING)
+            self._look.clear()
+            if self.usable:
+                self.look_after()
+
+    def _replace(self) -> None:
+        """So that ends are heard of again."""
+        try:
+            self._running()
+        except (DrmaaLost, DrmaaRefused):
+            pass
 
     def _ended(self, batch_id: str) -> None:
         self._tell(Woken())
 
-    def _crashed(self) -> None:
+    def _end(self) -> None:
         if self._helper is not None:
             self._helper.end()
             self._helper = None
+
+    def _crashed(self) -> None:
+        self._end()
         now = time.monotonic()
         self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW] + [now]
-        if not self._contact or len(self._crashes) >= MAX_CRASHES:
-            self.usable = False
-            log("The DRMAA library %s fails; the batch system's commands are used" % self._library)
+        if len(self._crashes) >= MAX_CRASHES:
+            self._crashes = []
+            self._rest(CRASH_WINDOW, "it has failed %d times" % MAX_CRASHES)
 
-
-class _Helper:
-    """One run of the helper process: JSON lines to its stdin, answers and endings of jobs from its stdout."""
-
-    def __init__(self, command: List[str], library: str, ended: Callable[[str], None]) -> None:
-        environment = dict(os.environ, LC_ALL="C", GLIBC_TUNABLES=TUNABLES, DRMAA_LIBRARY_PATH=library)
-        self._ended = ended
-        self._changed = threading.Condition()
-        self._answers: List[Dict[str, Any]] = []
-        self.gone = False
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/", start_new_session=True
-            )
-        except OSError as error:
-            raise DrmaaLost("The DRMAA helper cannot be started: %s." % error) from error
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def ready(self) -> str:
-        """The session's contact."""
-        return str(self._answer()["contact"])
-
-    def ask(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        try:
-            stdin = _pipe(self._process.stdin)
-            stdin.write(json.dumps(request).encode() + b"\n")
-            stdin.flush()
-        except OSError as error:
-            raise DrmaaLost("The DRMAA helper is gone: %s." % error) from error
-        answer = self._answer()
-        if "refused" in answer:
-            raise DrmaaRefused(str(answer["refused"]))
-        return answer
-
-    def end(self) -> None:
-        """Whatever it does; a library that hangs heeds no plea."""
-        try:
-            self._process.kill()
-        except OSError:
-            pass
-        self._process.wait()
-        try:
-            _pipe(self._process.stdin).close()
-        except OSError:
-            pass
-
-    def _answer(self) -> Dict[str, Any]:
-        deadline = time.monotonic() + TIMEOUT
-        with self._changed:
-            while not self._answers and not self.gone and time.monotonic() < deadline:
-                self._changed.wait(max(0.0, deadline - time.monotonic()))
-            if self._answers:
-                return self._answers.pop(0)
-        raise DrmaaLost("The DRMAA helper died." if self.gone else "The DRMAA helper did not answer in time.")
-
-    def _listen(self) -> None:
-        with _pipe(self._process.stdout) as stdout:
-            for line in stdout:
-                try:
-                    said = json.loads(line.decode())
-                except ValueError:
-                    continue
-                if "ended" in said:
-                    self._ended(str(said["ended"]))
-                else:
-                    self._put(said)
-        with self._changed:
-            self.gone = True
-            self._changed.notify()
-
-    def _put(self, answer: Dict[str, Any]) -> None:
-        with self._changed:
-            self._answers.append(answer)
-            self._changed.notify()
-
-
-def _pipe(pipe: Optional[IO[bytes]]) -> IO[bytes]:
-    assert pipe is not None
-    return pipe
+    def _rest(self, seconds: float, why: str) -> None:
+        self._resting_until = time.monotonic() + seconds
+        log("For %d s commands are used, not %s: %s" % (seconds, self._library.path, why.rstrip(".")))

@@ -10,7 +10,8 @@ from koalapy_adapters.kcm import footing, network, office, recipes
 from koalapy_adapters.kcm.commands import BatchSystem, load, now
 from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories, unusable
-from koalapy_adapters.kcm.drmaa import Drmaa, find_library
+from koalapy_adapters.kcm.drmaa import Drmaa
+from koalapy_adapters.kcm.drmaa_library import find_library
 from koalapy_adapters.kcm.hands import Hands
 from koalapy_adapters.kcm.office import Office
 from koalapy_adapters.kcm.pipes import Writer
@@ -41,7 +42,7 @@ class Ground:
         self._directories = Directories(shared, hello.instance, self.config.name, hello.epoch)
         dialect = load(self.config.batch)
         site = recipes.site(self.config, shared, self._pushed)
-        self._drmaa = _drmaa(self.config, site.command, tell)
+        self._drmaa = _drmaa(self.config, dialect, site.command, tell)
         self.batch = BatchSystem(dialect, site, self._drmaa)
         deeds = Deeds(self.config, self.batch, self._directories, now)
         self.hands = Hands(deeds)
@@ -125,9 +126,9 @@ class Ground:
         return self.batch.describe()
 
 
-def _drmaa(config: ClusterConfig, command: List[str], tell: Callable[[Any], None]) -> Optional[Drmaa]:
+def _drmaa(config: ClusterConfig, dialect: Any, command: List[str], tell: Callable[[Any], None]) -> Optional[Drmaa]:
     """Its news come from a thread of its own."""
-    library = find_library(config.drmaa)
+    library = find_library(config.drmaa, dialect)
     if library is None:
         return None
     loop = asyncio.get_event_loop()

@@ -1,0 +1,24 @@
+"""What of DRMAA is Grid Engine's own: where its library lies, how it calls itself, and which options it wants."""
+
+from typing import Mapping, Sequence
+
+# A pattern each. Sites install below $SGE_ROOT, Debian and Fedora where these say.
+_PACKAGED = (
+    "/usr/lib/gridengine-drmaa/lib/libdrmaa.so.1.0",
+    "/usr/lib64/gridengine-drmaa/lib/libdrmaa.so.1.0",
+    "/usr/lib/*/libdrmaa.so.1.0",
+    "/usr/lib64/libdrmaa.so.1.0",
+)
+
+# drmaa_get_DRM_system(3) says such as `SGE 8.1.9`; libraries of other batch systems lie in the same places.
+FAMILY = r"\b([A-Z]*GE|[A-Z]*GE/[\w.]+|Grid Engine)\b"
+
+# qsub(1): without -b n the library takes what it submits for a program, and reads no options in it.
+OPTIONS: Sequence[str] = ("-b", "n")
+OF_COMMANDS: Sequence[str] = ("-terse",)  # options of qsub that mean nothing to the library
+
+
+def libraries(environment: Mapping[str, str]) -> Sequence[str]:
+    """Patterns of paths, the likeliest first."""
+    root = environment.get("SGE_ROOT")
+    return [*([root + "/lib/*/libdrmaa.so*"] if root else []), *_PACKAGED]

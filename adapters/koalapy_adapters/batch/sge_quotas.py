@@ -1,0 +1,121 @@
+"""Resource quota sets, as far as they limit this user's slots in the configured queue; sge_resource_quota(5).
+
+`qquota` tells what is used of a limit only while something is, and `qconf -srqs` what the limits are, but not what is
+used: so the first is asked where the second has a rule. A limit that only users of a list of the site have (@physics)
+is taken off once qquota shows it to be this user's.
+"""
+
+import re
+from fnmatch import fnmatchcase
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from xml.etree import ElementTree
+
+from koalapy_adapters.batch import sge_jobs
+from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.sge_refusals import UNREACHABLE
+from koalapy_adapters.batch.verdicts import Verdict, check
+from koalapy_adapters.errors import Result, SiteError
+
+_ASK = 'qconf -srqs 2>/dev/null && exec qquota -u "$1" -l slots -xml || exit 0'
+_HOST = re.compile(r"[\w.-]+\Z")
+_FILTERS = ("users", "projects", "pes", "queues", "hosts")
+
+
+class Rule(NamedTuple):
+    """`filters`: the members of each filter as they are written, `{` before them where each has the limit alone."""
+
+    name: str  # as qquota prints it: `set/rule`, or `set/number`
+    filters: Dict[str, str]
+    slots: int
+
+
+class Room(NamedTuple):
+    """What the quotas leave to this user: in all, and on each host that has one of its own."""
+
+    slots: Optional[int]
+    of_hosts: Dict[str, int]
+
+
+def quotas_argv(site: Site) -> Argv:
+    return ["sh", "-c", _ASK, "qquota", site.user]
+
+
+def room(site: Site, result: Result) -> Room:
+    """`result`: of quotas_argv. No answer is no limit: some Grid Engines have no quotas."""
+    text, _, xml = result.stdout.partition("<?xml")
+    if result.exit_status is None or "commlib error" in result.stderr:
+        check(result._replace(exit_status=result.exit_status or 1), UNREACHABLE + _NOT_ANSWERED)
+    used = list(_used(result._replace(stdout="<?xml" + xml))) if xml else []
+    left: List[int] = []
+    of_hosts: Dict[str, int] = {}
+    shown = set()
+    for name, filters, slots, taken in used:
+        if _applies(filters, site):
+            shown.add(name)
+            host = filters.get("hosts") or "*"
+            if host == "*":
+                left.append(slots - taken)
+            elif _HOST.match(host):
+                of_hosts[host] = min(of_hosts.get(host, slots), slots - taken)
+    for rule in _first_of_each_set(site, text):
+        if rule.name not in shown and "hosts" not in rule.filters:
+            left.append(rule.slots)
+    return Room(max(0, min(left)) if left else None, {host: max(0, slots) for host, slots in of_hosts.items()})
+
+
+_NOT_ANSWERED = (Verdict("", SiteError, "no_quotas", "qquota failed.", "See what `qquota` says on the head node."),)
+
+
+def _used(result: Result) -> Iterator[Tuple[str, Dict[str, str], int, int]]:
+    """(rule, filters, limit, used) as qquota lists them: a rule in braces once for each of its members in use."""
+    for rule in sge_jobs.document(result).iter():
+        if rule.tag.endswith("qquota_rule"):
+            filters = {_plain(each): each.text or "" for each in rule if _plain(each) in _FILTERS}
+            for limit in rule:
+                amounts = limit.get("limit", ""), limit.get("value", "0")
+                if limit.get("resource") == "slots" and amounts[0].isdigit() and amounts[1].isdigit():
+                    yield rule.get("name", ""), filters, int(amounts[0]), int(amounts[1])
+
+
+def _plain(element: ElementTree.Element) -> str:
+    return str(element.tag).rpartition("}")[2]
+
+
+def _first_of_each_set(site: Site, text: str) -> Iterator[Rule]:
+    """Of each set that is enabled, the rule that a request of this user meets first, if it limits slots."""
+    for body in re.findall(r"^\{\n(.*?)^\}", text.replace("\\\n", " "), re.MULTILINE | re.DOTALL):
+        if re.search(r"^ *enabled +TRUE", body, re.MULTILINE | re.IGNORECASE):
+            for rule in _rules(body):
+                if _applies(rule.filters, site):
+                    if rule.slots >= 0:
+                        yield rule
+                    break
+
+
+def _rules(body: str) -> Iterator[Rule]:
+    found = re.search(r"^ *name +(\S+)", body, re.MULTILINE)
+    for number, line in enumerate(re.findall(r"^ *limit +(.*)$", body, re.MULTILINE), 1):
+        words = dict(re.findall(r"\b(name|users|projects|pes|queues|hosts|to) +(\{[^}]*\}|\S+)", line))
+        slots = re.search(r"(?:^|,)slots=(\d+)(?:,|$)", words.pop("to", ""))
+        name = "%s/%s" % (found.group(1) if found else "", words.pop("name", number))
+        yield Rule(name, words, int(slots.group(1)) if slots else -1)
+
+
+def _applies(filters: Dict[str, str], site: Site) -> bool:
+    """Whether it is about a job of this user in the configured queue. Members of lists (@…) are not known."""
+    own = {
+        "users": site.user,
+        "projects": site.account or "",
+        "pes": site.parallel_environment or "",
+        "queues": (site.queue or "*").partition("@")[0],
+    }
+    return all(_among(own[name], filters[name]) for name in own if name in filters)
+
+
+def _among(own: str, members: str) -> bool:
+    """`*,!bob`: a name with an exclamation mark is left out; `*` asks for any name at all, and `!*` for none."""
+    names = re.split(r"[,\s]+", members.strip("{} "))
+    if own and any(fnmatchcase(own, name[1:]) for name in names if name.startswith("!")):
+        return False
+    wanted = [name for name in names if not name.startswith("!")]
+    return not wanted or (bool(own) and any(fnmatchcase(own, name) for name in wanted))
