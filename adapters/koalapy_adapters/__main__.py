@@ -10,6 +10,7 @@ _PARTS = {
     "local-queue": "koalapy_adapters.localqueue",
     "drmaa-helper": "koalapy_adapters.drmaa_helper",
     "pbs-bridge": "koalapy_adapters.batch.pbs_bridge",
+    "survey": "koalapy_adapters.examination.survey",
 }
 _USAGE = 2
 

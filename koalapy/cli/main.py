@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from koalapy import __version__
-from koalapy.cli import demo, doctor, grid, jobs, login, run, sim, testgrid, unknown
+from koalapy.cli import demo, doctor, grid, init, jobs, login, run, sim, testgrid, unknown
 
 app = typer.Typer(
     help="Run one job across all the clusters you have accounts on.",
@@ -17,6 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(grid.app)
+app.add_typer(init.app)
 app.add_typer(doctor.app)
 app.add_typer(login.app)
 app.add_typer(unknown.app)

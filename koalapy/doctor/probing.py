@@ -76,9 +76,15 @@ def _ended(visit: Visit, tag: str, wait_s: float) -> wire.BatchSeen | None:
 
 
 def _is_over(bodies: Bodies) -> wire.BatchSeen | None:
+    """As the batch system has it, or as the KCM reports of a wrapper that never began, which a probe has none of."""
     stuck(bodies)
-    seen = [body for body in bodies if isinstance(body, wire.BatchSeen) and body.state == ENDED]
-    return seen[-1] if seen else None
+    for body in reversed(bodies):
+        if isinstance(body, wire.BatchSeen) and body.state == ENDED:
+            return body
+        if isinstance(body, wire.Report) and body.phase == "ended":
+            words = str((body.error or {}).get("words", ""))
+            return wire.BatchSeen(body.tag, body.batch_id, 0, ENDED, words, exit_status=body.exit_status)
+    return None
 
 
 def _answer(visit: Visit, tag: str, patience_s: float) -> dict[str, Any] | None:

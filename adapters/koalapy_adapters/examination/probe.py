@@ -14,11 +14,16 @@ _UNPACK = "import sys;del sys.path[0];import zlib,base64;exec(zlib.decompress(ba
 
 
 class Probe(BatchJob):
-    """It begins, and writes what the batch system would, where every node has it."""
+    """Where the batch system writes what it says is on every node, and so is where it begins: see `as_scripted`."""
 
     @property
     def output(self) -> str:
         return "/dev/null"
+
+
+def as_scripted(job: BatchJob) -> BatchJob:
+    """The job as its batch script has it: a probe begins in a directory that is on every node."""
+    return job._replace(directory="/") if isinstance(job, Probe) else job
 
 
 def command(python: str, directory: str, order: Json, nonce: str) -> List[str]:

@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from koalapy_adapters.batch.protocol import ENDED, BatchJob
 from koalapy_adapters.errors import BatchError, SiteError
-from koalapy_adapters.examination import head
+from koalapy_adapters.examination import head, probe
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import recipes
 from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt, failure_of, guarded
@@ -51,7 +51,7 @@ class Deeds:
         self._directories.hear(action.number)
         recipe = recipes.Recipe(self._config, self._directories, pushed)
         job = recipes.batch_job(recipe, action)
-        component = recipes.component(recipe, action, job, self._batch.script(job))
+        component = recipes.component(recipe, action, job, self._batch.script(probe.as_scripted(job)))
         self._jobs[action.tag] = (job, self._directories.prepare(component))
 
     def _look(self, action: do.Look) -> do.Looked:

@@ -57,7 +57,7 @@ def batch_job(recipe: Recipe, action: do.Prepare) -> BatchJob:
     fields.update(tag=action.tag, directory=directory, command=command)
     if wishes.get("probe"):
         looking = probe.command(config.python, directory, wishes["probe"], *action.program["arguments"])
-        fields.update(directory="/", command=looking)
+        fields.update(command=looking)
     try:
         return probe.Probe(**fields) if wishes.get("probe") else BatchJob(**fields)
     except TypeError as error:

@@ -1,0 +1,111 @@
+"""Looks around on a head node of which nothing is known yet, and prints one JSON document: for `koala init`."""
+
+import json
+import os
+import platform
+import pwd
+import shutil
+import sys
+from types import ModuleType
+from typing import Any, Dict, List, Optional, Tuple
+
+from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.errors import BatchError, Result
+from koalapy_adapters.examination import pbs, sge, slurm
+from koalapy_adapters.kcm.commands import load
+from koalapy_adapters.kcm.drmaa_library import find_library
+from koalapy_adapters.kcm.running import run
+
+Json = Dict[str, Any]
+
+TIMEOUT = 20.0  # seconds for one command
+_REMOTE = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cephfs", "ceph", "glusterfs", "afs", "panfs", "pvfs2")
+
+
+def main(argv: List[str]) -> int:
+    """`survey`. Exits with 0 whatever it finds."""
+    sys.stdout.write(json.dumps(survey(pwd.getpwuid(os.getuid()).pw_name)) + "\n")
+    return 0
+
+
+def survey(user: str) -> Json:
+    """`systems`: what was found of each batch system whose commands are there, the likeliest first."""
+    home = os.path.expanduser("~")
+    kind = file_system(home, _mounts())
+    return {
+        "host": platform.node(),
+        "user": user,
+        "python": sys.executable,
+        "python_version": platform.python_version(),
+        "processors": os.cpu_count() or 1,
+        "home": home,
+        "home_kind": kind,
+        "home_remote": kind in _REMOTE or kind.startswith("fuse."),
+        "systems": [_system(name, module, user) for name, module in _present()],
+    }
+
+
+def _present() -> List[Tuple[str, ModuleType]]:
+    """Slurm brings qstat and pbsnodes for those who are used to them; Grid Engine a qstat of its own."""
+    if all(map(shutil.which, slurm.COMMANDS)):
+        return [("slurm", slurm)]
+    if all(map(shutil.which, sge.COMMANDS)):
+        return [("sge", sge)]
+    if all(map(shutil.which, pbs.COMMANDS)):
+        return [("pbs", pbs)]
+    return []
+
+
+def _system(name: str, module: ModuleType, user: str) -> Json:
+    """What of it can be told; `error` says what it answers instead."""
+    site = Site(user=user)
+    found: Json = {"batch": name, "version": "", "queues": [], "accounts": [], "environments": [], "drmaa": None}
+    try:
+        found["batch"], found["version"] = _version(name, site)
+        found["queues"] = [queue._asdict() for queue in module.queues(_run, site)]
+        found["accounts"] = module.accounts(_run, site)
+        if name == "sge":
+            found["environments"] = [each._asdict() for each in sge.environments(_run)]
+            library = find_library("auto", load(name))
+            found["drmaa"] = library.path if library is not None else None
+    except BatchError as error:
+        found["error"] = error.message
+    return found
+
+
+def _version(name: str, site: Site) -> Tuple[str, str]:
+    """OpenPBS and Torque have the same commands: whichever dialect understands its answer."""
+    names = ["pbs", "torque"] if name == "pbs" else [name]
+    said: Optional[BatchError] = None
+    for each in names:
+        dialect = load(each)
+        try:
+            return each, dialect.parse_describe(_run(dialect.describe_argv(site))).version
+        except BatchError as error:
+            said = said or error
+    assert said is not None
+    raise said
+
+
+def file_system(path: str, mounts: str) -> str:
+    """The kind of the file system that a path lies on, by the text of /proc/mounts; "" if it does not say."""
+    kinds = {}
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) > 2:
+            kinds[fields[1]] = fields[2]
+    while path not in kinds and path != "/":
+        path = os.path.dirname(path)
+    return kinds.get(path, "")
+
+
+def _mounts() -> str:
+    try:
+        with open("/proc/mounts") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _run(argv: List[str]) -> Result:
+    return run(argv, TIMEOUT).result

@@ -1,0 +1,214 @@
+"""`koala init`: writes a grid file by asking, and by looking at what is there."""
+
+import json
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from koalapy.cli.options import Json
+from koalapy.cli.output import FAILED, errors, print_json, say, told
+from koalapy.config import GridFile, read_grid
+from koalapy.config.connect import ConnectError, parse_connect
+from koalapy.config.schema import Cluster
+from koalapy.init.choosing import Entry, entry, proposed_name
+from koalapy.init.looking import Look, look
+from koalapy.init.ssh_hosts import ssh_hosts
+from koalapy.init.writing import text, write
+from koalapy.locations import default_grid_file
+from koalapy.model.errors import RequestError
+from koalapy.runtime.connect import connection_of
+from koalapy.runtime.registry import registered
+
+app = typer.Typer()
+
+_HERE = "local:"
+_AT_A_TIME = 16
+
+GridFileOption = Annotated[Path | None, typer.Option("--grid", "-g", metavar="FILE", help="The file to write.")]
+Clusters = Annotated[
+    list[str] | None,
+    typer.Option("--cluster", metavar="NAME=CONNECT", help="A cluster, such as vu=ssh://fs0. May be repeated."),
+]
+GridName = Annotated[str, typer.Option("--name", help="The grid's name.")]
+Identity = Annotated[str | None, typer.Option(metavar="FILE", help="Private key for all ssh:// clusters.")]
+KnownHosts = Annotated[str | None, typer.Option(metavar="FILE", help="Host keys of all ssh:// clusters.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; without --cluster, this machine alone.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A cluster that the person named. `given`: keys for the grid file."""
+
+    name: str
+    connect: str
+    given: dict[str, str]
+
+
+@app.command()
+def init(
+    grid: GridFileOption = None,
+    cluster: Clusters = None,
+    name: GridName = "mine",
+    identity: Identity = None,
+    known_hosts: KnownHosts = None,
+    yes: Yes = False,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Write a grid file by asking, and by looking which batch systems and queues the head nodes have."""
+    with told():
+        path = grid or default_grid_file()
+        _check_askable(yes, json, path, force)
+        given = {key: value for key, value in (("identity", identity), ("known_hosts", known_hosts)) if value}
+        wishes = _wishes(cluster or [], given) if cluster or yes else _asked(given)
+        looks = _look(wishes)
+        content = _content(name, wishes, looks)
+        written = content is not None and (yes or _confirmed(path, content, force))
+        if written and content is not None:
+            write(path, content)
+    if json:
+        print_json(_document(path, written, content, wishes, looks))
+    else:
+        _conclude(path, written, content)
+    if content is None or any(seen.reason for seen in looks):
+        raise typer.Exit(FAILED)
+
+
+# ---- what is wanted
+
+
+def _check_askable(yes: bool, as_json: bool, path: Path, force: bool) -> None:
+    if not yes and (as_json or not sys.stdin.isatty()):
+        message = "There is nobody to ask."
+        raise RequestError("not_a_terminal", message, "Give --yes, and each cluster as --cluster NAME=CONNECT.")
+    if yes and path.exists() and not force:
+        raise RequestError("file_exists", f"There is a file {path} already.", "Give --force to write over it.")
+
+
+def _wishes(clusters: Sequence[str], given: dict[str, str]) -> list[Wish]:
+    """Raises RequestError for one that names no connection."""
+    wishes: list[Wish] = []
+    for named in clusters or [f"here={_HERE}"]:
+        name, separator, connect = named.partition("=")
+        if not separator:
+            name, connect = proposed_name(named, [wish.name for wish in wishes]), named
+        wishes.append(_wish(name, connect, given))
+    return wishes
+
+
+def _wish(name: str, connect: str, given: dict[str, str]) -> Wish:
+    try:
+        kind = parse_connect(connect).kind
+    except ConnectError as error:
+        raise RequestError("bad_connect", f"{connect!r} {error.what}.", error.advice) from error
+    return Wish(name, connect, given if kind == "ssh" else {})
+
+
+def _asked(given: dict[str, str]) -> list[Wish]:
+    """Hosts of the ssh configuration by number, or whatever connection is typed."""
+    hosts = ssh_hosts()
+    for number, host in enumerate(hosts, 1):
+        say(f"  {number:3} {host}")
+    if hosts:
+        say("These are the hosts of your ssh configuration.")
+    say("Name the head nodes of your clusters by number, as a host, or as ssh://…, command:… or local: (this machine).")
+    said = typer.prompt("Head nodes", default=_HERE, err=True)
+    wishes: list[Wish] = []
+    for word in said.replace(",", " ").split() if not said.startswith("command:") else [said]:
+        connect = _connect(word, hosts)
+        name = proposed_name(connect, [wish.name for wish in wishes])
+        wishes.append(_wish(typer.prompt(f"A name for {connect}", default=name, err=True), connect, given))
+    return wishes
+
+
+def _connect(word: str, hosts: Sequence[str]) -> str:
+    if word.isdigit() and 1 <= int(word) <= len(hosts):
+        return f"ssh://{hosts[int(word) - 1]}"
+    return word if ":" in word else f"ssh://{word}"
+
+
+# ---- looking
+
+
+def _look(wishes: Sequence[Wish]) -> list[Look]:
+    """Side by side."""
+    with ThreadPoolExecutor(_AT_A_TIME) as threads:
+        return list(threads.map(_look_at, wishes))
+
+
+def _look_at(wish: Wish) -> Look:
+    say(f"Looking at {wish.name} ({wish.connect})…")
+    seen = look(connection_of(_cluster(wish)))
+    if seen.reason is not None:
+        say(f"{wish.name}: {seen.reason}")
+    return seen
+
+
+def _cluster(wish: Wish) -> Cluster:
+    """As far as a login needs it."""
+    described = {"grid": "looking", "clusters": {wish.name: {"batch": "local", "connect": wish.connect, **wish.given}}}
+    return _read(json.dumps(described)).clusters[wish.name]
+
+
+def _content(grid: str, wishes: Sequence[Wish], looks: Sequence[Look]) -> str | None:
+    """The file's text, which koalad is sure to read; None where no cluster could be looked at."""
+    pairs = list(zip(wishes, looks, strict=True))
+    entries: list[Entry] = [
+        entry(wish.name, wish.connect, wish.given, seen) for wish, seen in pairs if seen.reason is None
+    ]
+    if not entries:
+        return None
+    missing = [(wish.name, str(seen.reason)) for wish, seen in pairs if seen.reason is not None]
+    content = text(grid, entries, missing)
+    _read(content)
+    return content
+
+
+def _read(content: str) -> GridFile:
+    """Raises RequestError for names that are none, and the like."""
+    return read_grid(content, "the new grid file", list(registered("koalapy.batch_systems")))
+
+
+# ---- the end
+
+
+def _confirmed(path: Path, content: str, force: bool) -> bool:
+    errors.print(f"\n{content}")
+    if path.exists() and not force:
+        return typer.confirm(f"Write it over {path}, which is there already?", default=False, err=True)
+    return typer.confirm(f"Write it to {path}?", default=True, err=True)
+
+
+def _conclude(path: Path, written: bool, content: str | None) -> None:
+    if written:
+        say(f"{path} is written. Now see whether all works: koala doctor --grid {path}")
+    elif content is None:
+        say("Nothing is written: no cluster could be looked at.")
+    else:
+        say("Nothing is written.")
+
+
+def _document(
+    path: Path, written: bool, content: str | None, wishes: Sequence[Wish], looks: Sequence[Look]
+) -> dict[str, Any]:
+    return {
+        "schema": "koala.init/1",
+        "grid_file": str(path),
+        "written": written,
+        "text": content,
+        "clusters": [
+            {
+                "cluster": wish.name,
+                "connect": wish.connect,
+                "found": seen.survey or None,
+                "error": asdict(seen.reason) if seen.reason is not None else None,
+            }
+            for wish, seen in zip(wishes, looks, strict=True)
+        ],
+    }

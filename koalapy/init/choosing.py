@@ -1,0 +1,120 @@
+"""From what was seen of a head node to its entry in the grid file, and what is worth saying of it there."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from koalapy.config.names import LONGEST_NAME
+from koalapy.init.looking import Look
+from koalapy.model.units import SECOND, Duration, format_duration
+
+_NAMES = {"slurm": "Slurm", "sge": "Grid Engine", "pbs": "PBS", "torque": "Torque"}
+_SHOWN = 12  # of a list, beyond which a comment is none any more
+_ONE_NODE = "$pe_slots"  # the allocation rule by which a job never lies on two
+
+Found = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`settings`: the cluster's keys in the grid file, in their order; `comments`: lines above it."""
+
+    name: str
+    settings: dict[str, str | int]
+    comments: tuple[str, ...]
+
+
+def entry(name: str, connect: str, given: dict[str, str], seen: Look) -> Entry:
+    """`given`: further keys that the person named, such as identity."""
+    survey = seen.survey
+    systems: list[Found] = survey["systems"]
+    settings: dict[str, str | int] = {"batch": "local", "connect": connect, **given}
+    if seen.python is not None:
+        settings["python"] = seen.python
+    comments = [f"{survey['host']}, as {survey['user']}, with Python {survey['python_version']}"]
+    if systems:
+        settings = _of_system(systems[0], settings)
+        comments += [*_about(systems[0]), _about_home(survey)]
+    else:
+        settings["slots"] = int(survey["processors"])
+        comments.append("no batch system was found: koalapy's own queue shares this machine's processors")
+    return Entry(name, settings, tuple(comments))
+
+
+def _of_system(system: Found, settings: dict[str, str | int]) -> dict[str, str | int]:
+    chosen: dict[str, str | int] = {**settings, "batch": str(system["batch"])}
+    queue = chosen_queue(system["queues"])
+    if queue is not None:
+        chosen["queue"] = str(queue["name"])
+    environment = chosen_environment(system["environments"], queue)
+    if environment is not None:
+        chosen["parallel_environment"] = str(environment["name"])
+    if system["drmaa"]:
+        chosen["drmaa"] = "auto"
+    return chosen
+
+
+def chosen_queue(queues: list[Found]) -> Found | None:
+    """The default one, of several the largest; an open one before one that is closed. The first of equals."""
+    if not queues:
+        return None
+    return max(queues, key=lambda queue: (queue["default"], not queue["closed"], queue["processors"] or 0))
+
+
+def chosen_environment(environments: list[Found], queue: Found | None) -> Found | None:
+    """One with control_slaves that the queue offers; one whose jobs may lie on several nodes before others."""
+    offered = queue["environments"] if queue is not None else [each["name"] for each in environments]
+    usable = [each for each in environments if each["controls"] and each["name"] in offered]
+    return max(usable, key=lambda each: each["rule"] != _ONE_NODE, default=None)
+
+
+def _about(system: Found) -> Iterable[str]:
+    yield f"{_NAMES.get(system['batch'], system['batch'])} {system['version']}".rstrip()
+    if "error" in system:
+        yield f"but it did not tell all: {system['error']}"
+    if system["queues"]:
+        yield "queues: " + _listed(_queue(queue) for queue in system["queues"])
+    if system["accounts"]:
+        yield "accounts, for `account`: " + _listed(system["accounts"])
+    if system["environments"]:
+        yield "parallel environments: " + _listed(_environment(each) for each in system["environments"])
+    if system["drmaa"]:
+        yield f"DRMAA: {system['drmaa']}"
+
+
+def _about_home(survey: Found) -> str:
+    kind = survey["home_kind"] or "a file system of unknown kind"
+    if survey["home_remote"]:
+        return f"{survey['home']} is on {kind}, so the nodes should see it too"
+    return f"{survey['home']} is on {kind}: if the nodes do not see it, name with `shared` a directory that they see"
+
+
+def _queue(queue: Found) -> str:
+    facts = [
+        "default" if queue["default"] else "",
+        f"{queue['processors']} processors" if queue["processors"] else "",
+        f"up to {format_duration(Duration(queue['walltime_s'] * SECOND))}" if queue["walltime_s"] else "",
+        f"closed: {queue['closed']}" if queue["closed"] else "",
+    ]
+    said = ", ".join(fact for fact in facts if fact)
+    return f"{queue['name']} ({said})" if said else str(queue["name"])
+
+
+def _environment(each: Found) -> str:
+    return f"{each['name']} ({each['rule']}{'' if each['controls'] else ', without control_slaves'})"
+
+
+def _listed(words: Iterable[str]) -> str:
+    all_ = list(words)
+    return ", ".join(all_[:_SHOWN]) + (", …" if len(all_) > _SHOWN else "")
+
+
+def proposed_name(connect: str, taken: Iterable[str]) -> str:
+    """For a cluster: its host's first name, as a name may be; numbered if it is taken."""
+    host = re.split(r"[@ ]", connect.rpartition("//")[2].removesuffix(":"))[-1]
+    first = host if re.fullmatch(r"[\d.]+", host) else host.split(".")[0].split(":")[0]
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-_")[: LONGEST_NAME - 3] or "cluster"
+    used = {name.casefold() for name in taken}
+    tries = [plain, *(f"{plain}-{number}" for number in range(2, len(used) + 3))]
+    return next(name for name in tries if name.casefold() not in used)

@@ -1,0 +1,49 @@
+"""The hosts that a person's ssh configuration names: aliases that can be logged in to, so none with wildcards."""
+
+import glob
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+_DEPTH = 8  # of files that include each other; OpenSSH has 16
+_WORDS = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*)")
+
+
+def ssh_hosts(config: Path | None = None) -> list[str]:
+    """In the order of the files, each once; none where there is no file."""
+    return list(dict.fromkeys(_hosts(config or Path.home() / ".ssh" / "config", 0)))
+
+
+def _hosts(path: Path, depth: int) -> Iterator[str]:
+    if depth > _DEPTH:
+        return
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return
+    for line in text.splitlines():
+        match = _WORDS.match(line)
+        if match is None:
+            continue
+        word, values = match[1].lower(), _values(match[2])
+        if word == "host":
+            yield from (name for name in values if not set(name) & set("*?!"))
+        elif word == "include":
+            for value in values:
+                yield from _included(path, value, depth)
+
+
+def _included(path: Path, pattern: str, depth: int) -> Iterator[str]:
+    """A relative one lies beside the file."""
+    whole = os.path.join(path.parent, os.path.expanduser(pattern))
+    for name in sorted(glob.glob(whole)):
+        yield from _hosts(Path(name), depth + 1)
+
+
+def _values(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:
+        return []
