@@ -18,11 +18,12 @@ Say = Callable[[str], None]
 
 
 def build(environment: Mapping[str, str], say: Say) -> None:
-    """Makes the base image, if it is missing, and then ours."""
-    say("Looking for the base image…")
-    _run(["bash", str(layout.directory() / "base" / "make-base")], {}, BUILD_TIMEOUT_S, "base_failed")
+    """Makes the base images, if they are missing, and then ours."""
+    say("Looking for the base images…")
+    for release in layout.DEBIANS:
+        _run(["bash", str(layout.directory() / "base" / "make-base"), release], {}, BUILD_TIMEOUT_S, "base_failed")
     say("Building the images…")
-    _compose(["build", *layout.IMAGES.values()], environment, BUILD_TIMEOUT_S, "build_failed")
+    _compose(["build", *layout.images().values()], environment, BUILD_TIMEOUT_S, "build_failed")
 
 
 def up(environment: Mapping[str, str]) -> None:
@@ -42,12 +43,14 @@ def environment(tag: str, prefixes: Mapping[str, str]) -> dict[str, str]:
         "KOALA_TESTGRID_TAG": tag,
         "KOALA_TESTGRID_CLUSTER": prefixes["cluster"],
         "KOALA_TESTGRID_ACCESS": prefixes["access"],
+        "KOALA_TESTGRID_PBS_IMAGE": layout.PBS_IMAGE,
+        "COMPOSE_PROFILES": ",".join(layout.PROFILES),
     }
 
 
 def tag(directory: Path) -> str:
     """A name for the content of the build context: other content, another image."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(layout.PBS_IMAGE.encode())
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(directory)}\0{len(content)}\0".encode())

@@ -1,7 +1,8 @@
 """What the compose file defines: the clusters, their hosts and the hosts' addresses.
 
 The clusters' settings are said here, as koalapy's grid file wants them; hosts and the last numbers of
-their addresses are read from the compose file, so that they stand in one place.
+their addresses are read from the compose file, so that they stand in one place. What the compose file puts
+into a profile is there only where the environment switches that on.
 """
 
 import os
@@ -19,8 +20,18 @@ NAME = os.environ.get("KOALA_TESTGRID") or "testgrid"  # several may stand side 
 PROJECT = f"koala-{NAME}"
 USER = "koala"
 NETWORKS: tuple["Network", ...] = ("cluster", "access")
+PBS_IMAGE = os.environ.get(
+    "KOALA_TESTGRID_PBS_IMAGE", ""
+)  # an image with OpenPBS; without one there is no such cluster
+PROFILES = ("pbs",) if PBS_IMAGE else ()
+DEBIANS = ("bookworm", "trixie")  # the releases that the images are built from
 # Each image with one of the services that are built from it; building it for all would repeat it.
-IMAGES = {"koala-testgrid-slurm": "alpha", "koala-testgrid-sge": "gamma"}
+IMAGES = {
+    "koala-testgrid-slurm": "alpha",
+    "koala-testgrid-slurm-trixie": "delta",
+    "koala-testgrid-sge": "gamma",
+    "koala-testgrid-pbs": "epsilon",
+}
 
 Network = Literal["cluster", "access"]
 
@@ -42,7 +53,12 @@ CLUSTERS = (
     Cluster("alpha", "slurm", {"queue": "batch"}),
     Cluster("beta", "slurm", {"queue": "batch", "shared": f"/shared/{USER}"}),
     Cluster("gamma", "sge", {"queue": "all.q", "parallel_environment": "mpi", "drmaa": "auto"}),
+    Cluster("delta", "slurm", {"queue": "batch"}),
+    *([Cluster("epsilon", "pbs", {"queue": "workq"})] if PBS_IMAGE else []),
 )
+MAIN = ("alpha", "beta", "gamma")  # those of the main job, of its tests and benches
+# What makes beta a cluster of Torque's commands in a grid file: Slurm plays Torque there too.
+TORQUE: dict[str, str | int] = {"batch": "torque", "shared": f"/shared/{USER}/torque", "processors_per_node": 4}
 HEADS = tuple(cluster.name for cluster in CLUSTERS)
 
 
@@ -71,7 +87,12 @@ def networks_of(host: str) -> dict[Network, int]:
     return {name: int(attached[name]["ipv4_address"].rpartition(".")[2]) for name in NETWORKS if name in attached}
 
 
+def images() -> dict[str, str]:
+    """Those of IMAGES that are needed here."""
+    return {image: service for image, service in IMAGES.items() if service in hosts()}
+
+
 @cache
 def _services() -> dict[str, Any]:
-    composed = yaml.safe_load((directory() / "compose.yml").read_text())
-    return dict(composed["services"])
+    services = yaml.safe_load((directory() / "compose.yml").read_text())["services"]
+    return {name: each for name, each in services.items() if set(each.get("profiles", PROFILES)) <= set(PROFILES)}

@@ -116,7 +116,7 @@ def _image(container: Container) -> str:
 
 def _has_images(containers: Containers, tag: str) -> bool:
     try:
-        for name in layout.IMAGES:
+        for name in layout.images():
             containers.client.images.get(f"{name}:{tag}")
     except ImageNotFound:
         return False

@@ -4,6 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from koalapy.testgrid import layout, repair
 from koalapy.testgrid.containers import Containers, Executed
@@ -18,6 +21,12 @@ class Running:
     grid_file: Path
     clusters: tuple[str, ...]
     containers: Containers
+
+    def grid(self, *clusters: str) -> dict[str, Any]:
+        """The content of a grid file of these clusters alone; of all, where none is named."""
+        found: dict[str, Any] = yaml.safe_load(self.grid_file.read_text())
+        found["clusters"] = {name: found["clusters"][name] for name in clusters or found["clusters"]}
+        return found
 
     def exec(self, host: str, argv: Sequence[str], user: str = layout.USER) -> Executed:
         """Runs a command on a host in the user's login environment, in the user's home."""

@@ -16,15 +16,16 @@ from typing import Any
 import yaml
 
 from koalapy import Grid, testgrid
+from koalapy.testgrid import layout
 
 KOALA = [sys.executable, "-m", "koalapy.cli.main"]
 
 
 @contextmanager
 def koalad_on_test_grid(**scheduling: Any) -> Iterator[tuple[Grid, Path]]:
-    """A koalad over the test grid, which is brought up if it is not; its state is in a temporary directory."""
+    """A koalad over the main job's clusters, on the test grid, brought up; its state is in a temporary place."""
     with testgrid.reserved(), tempfile.TemporaryDirectory(prefix="koala-bench-") as name:
-        grid = yaml.safe_load(testgrid.up().grid_file.read_text())
+        grid = testgrid.up().grid(*layout.MAIN)
         testgrid.reset()
         directory = Path(name)
         grid["grid"] = "bench"

@@ -4,18 +4,17 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import paramiko
 import pytest
-import yaml
 
 from koalapy.testgrid import ContainersError, Running, layout, ready
 from koalapy.testgrid.layout import CLUSTERS
 
-NODES = {"alpha": 8, "beta": 4, "gamma": 4}
+NODES = {"alpha": 8, "beta": 4, "gamma": 4, "delta": 2}
+WITHOUT_ACCOUNTING = ["alpha", "beta"]
 SLURM = [cluster.name for cluster in CLUSTERS if cluster.batch == "slurm"]
-SHARED = {"alpha": "/home/koala", "beta": "/shared/koala", "gamma": "/home/koala"}
+SHARED = {"alpha": "/home/koala", "beta": "/shared/koala", "gamma": "/home/koala", "delta": "/home/koala"}
 QRSH_HOSTNAMES = """cut -d' ' -f1 "$PE_HOSTFILE" | while read -r host; do
     qrsh -inherit "$host" hostname </dev/null
 done
@@ -92,7 +91,7 @@ def test_grid_engine_s_real_commands_come_first_in_the_login_environment(standin
     assert standing_testgrid.check("gamma", ["which", "qsub"]).strip() == "/usr/lib/gridengine/qsub"
 
 
-@pytest.mark.parametrize("cluster", SLURM)
+@pytest.mark.parametrize("cluster", WITHOUT_ACCOUNTING)
 def test_a_user_can_read_the_history_of_jobs_without_accounting(testgrid: Running, cluster: str) -> None:
     submit = ["sbatch", "--parsable", "--wait", "--output=/dev/null", "--wrap", "exit 3"]
     status, output = testgrid.exec(cluster, submit)
@@ -103,6 +102,58 @@ def test_a_user_can_read_the_history_of_jobs_without_accounting(testgrid: Runnin
     assert "disabled" in words
     history = testgrid.check(cluster, ["sacct", "-c", "-n", "-P", "-j", job, "-o", "JobID,State"])
     assert history.strip() == f"{job}|FAILED"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "version", "python"),
+    [("alpha", "slurm-wlm 22.05", "Python 3.11"), ("delta", "slurm-wlm 24.11", "Python 3.13")],
+)
+def test_there_are_two_versions_of_slurm_and_of_python(
+    standing_testgrid: Running, cluster: str, version: str, python: str
+) -> None:
+    assert standing_testgrid.check(cluster, ["sinfo", "--version"]).startswith(version)
+    assert standing_testgrid.check(cluster, ["python3", "--version"]).startswith(python)
+
+
+def test_delta_keeps_the_history_of_jobs_in_a_database(testgrid: Running) -> None:
+    submit = ["sbatch", "--parsable", "--wait", "--output=/dev/null", "--wrap", "exit 3"]
+    status, output = testgrid.exec("delta", submit)
+    assert status == 3
+    show = ["sacct", "-X", "-n", "-P", "-j", output.strip(), "-o", "State,Account,AllocCPUS"]
+    testgrid.eventually(lambda: testgrid.check("delta", show).strip() == "FAILED|grid|2", "the database knows the job")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--account=nobody"], "Invalid account"),
+        (["--account=physics"], "Invalid account"),
+        (["--qos=nowhere"], "Invalid qos"),
+        (["--partition=physics"], "account"),
+    ],
+    ids=" ".join,
+)
+def test_delta_holds_people_to_their_accounts(testgrid: Running, options: list[str], words: str) -> None:
+    status, said = testgrid.exec("delta", ["sbatch", *options, "--wrap", "true"])
+    assert status == 1
+    assert words in said
+
+
+def test_a_core_of_delta_is_two_threads_and_one_job_s(testgrid: Running) -> None:
+    script = "for i in 1 2 3 4 5; do sbatch --quiet --output=/dev/null --ntasks=1 --wrap 'sleep 300'; done"
+    testgrid.shell("delta", script)
+    counts = ["sinfo", "-h", "-p", "batch", "-o", "%C"]
+    testgrid.eventually(lambda: testgrid.check("delta", counts).startswith("8/0/0/8"), "four jobs fill eight threads")
+    assert len(testgrid.check("delta", ["squeue", "-h", "-t", "pending"]).splitlines()) == 1
+
+
+def test_torque_s_commands_run_a_job_on_beta_with_its_variables(testgrid: Running) -> None:
+    script = "cd /shared/koala; printf '#!/bin/sh\necho $PBS_JOBID $PBS_O_WORKDIR\n' >job; qsub -q short job"
+    job = testgrid.shell("beta", script).strip()
+    output = f"/shared/koala/job.o{job}"
+    testgrid.eventually(lambda: testgrid.exec("beta", ["test", "-s", output])[0] == 0, "the job has written")
+    assert testgrid.check("beta", ["cat", output]).split() == [job, "/shared/koala"]
+    assert job in testgrid.check("beta", ["qstat"])
 
 
 def test_homes_are_shared_with_the_nodes_but_on_beta(testgrid: Running) -> None:
@@ -139,7 +190,7 @@ def test_the_cluster_network_does_not_lead_out(standing_testgrid: Running) -> No
         assert standing_testgrid.exec(node, ["bash", "-c", ": </dev/tcp/alpha/22"])[0] == 0
 
 
-@pytest.mark.parametrize("host", ["alpha", "beta", "gamma", "alpha-c1", "beta-c1", "gamma-c1"])
+@pytest.mark.parametrize("host", [host for each in CLUSTERS for host in (each.name, each.nodes[0])])
 def test_heads_and_nodes_have_a_full_python_with_numpy(standing_testgrid: Running, host: str) -> None:
     program = "import json, shlex, shutil, tarfile, ssl, numpy; print(numpy.arange(4).sum())"
     assert standing_testgrid.check(host, ["python3", "-c", program]).strip() == "6"
@@ -147,7 +198,7 @@ def test_heads_and_nodes_have_a_full_python_with_numpy(standing_testgrid: Runnin
 
 @pytest.mark.parametrize("user", ["koala", "wombat"])
 def test_the_grid_file_alone_suffices_to_log_in(standing_testgrid: Running, user: str) -> None:
-    for name, entry in read_grid(standing_testgrid)["clusters"].items():
+    for name, entry in standing_testgrid.grid()["clusters"].items():
         with paramiko.SSHClient() as client:
             client.load_host_keys(entry["known_hosts"])
             client.set_missing_host_key_policy(paramiko.RejectPolicy())
@@ -160,8 +211,8 @@ def test_the_grid_file_alone_suffices_to_log_in(standing_testgrid: Running, user
 
 
 def test_the_grid_file_names_absolute_files_that_exist(standing_testgrid: Running) -> None:
-    entries = read_grid(standing_testgrid)["clusters"]
-    assert list(entries) == ["alpha", "beta", "gamma"]
+    entries = standing_testgrid.grid()["clusters"]
+    assert list(entries) == ["alpha", "beta", "gamma", "delta"]
     for entry in entries.values():
         for key in ("identity", "known_hosts"):
             assert Path(entry[key]).is_absolute()
@@ -222,7 +273,7 @@ def test_a_host_that_was_unplugged_knows_the_others_by_name_again(testgrid: Runn
 
 def test_a_paused_head_answers_nobody_and_a_command_on_it_is_refused(testgrid: Running) -> None:
     testgrid.pause("beta")
-    address = read_grid(testgrid)["clusters"]["beta"]["connect"].removeprefix("ssh://koala@")
+    address = testgrid.grid()["clusters"]["beta"]["connect"].removeprefix("ssh://koala@")
     silent = ["timeout", "2", "bash", "-c", f"head -c 1 </dev/tcp/{address}/22"]
     assert subprocess.run(silent, check=False).returncode == 124
     with pytest.raises(ContainersError, match="beta is paused"):
@@ -253,8 +304,3 @@ def layout_of(name: str) -> layout.Cluster:
 def states(testgrid: Running) -> list[str]:
     lines = testgrid.check("gamma", ["qstat", "-u", "*"]).splitlines()[2:]
     return sorted(line.split()[4] for line in lines)
-
-
-def read_grid(testgrid: Running) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(testgrid.grid_file.read_text())
-    return loaded

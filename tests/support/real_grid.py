@@ -11,9 +11,10 @@ from typing import Any
 import yaml
 
 from koalapy import Grid
+from koalapy.testgrid import layout
 
 KOALA = [sys.executable, "-m", "koalapy.cli.main"]
-CLUSTERS = ("alpha", "beta", "gamma")
+CLUSTERS = layout.MAIN
 SIZES = {"alpha": 32, "beta": 16, "gamma": 16}
 SLURM = ("alpha", "beta")
 Document = dict[str, Any]
@@ -31,8 +32,8 @@ class Koalad:
     ) -> None:
         self.testgrid = testgrid
         self.directory = directory
-        grid = yaml.safe_load(Path(testgrid.grid_file).read_text())
         self.clusters = tuple(CLUSTERS if clusters is None else clusters)
+        grid = testgrid.grid(*self.clusters)
         changed = {name: grid["clusters"][name] | dict((clusters or {}).get(name, {})) for name in self.clusters}
         grid["clusters"] = {
             name: {key: value for key, value in fields.items() if value is not None} for name, fields in changed.items()

@@ -11,14 +11,16 @@ from ipaddress import IPv4Network
 from itertools import islice
 from pathlib import Path
 
+import docker
 import paramiko
 import pytest
 import yaml
 
 from koalapy.data import data_path
 from koalapy.model.errors import OurError
-from koalapy.testgrid import ContainersError, compose, layout, networks, state
+from koalapy.testgrid import Containers, ContainersError, Running, compose, layout, networks, state
 
+ADDRESSES = {"alpha": "10.0.0.1", "beta": "10.0.0.2", "gamma": "10.0.0.3", "delta": "10.0.0.4"}
 ROUTES = """\
 Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
 eth0	00000000	0101A8C0	0003	0	0	0	00000000	0	0	0
@@ -49,8 +51,8 @@ def script(path: Path, text: str) -> None:
 
 def test_the_compose_file_has_the_promised_hosts() -> None:
     counts = {cluster.name: len(cluster.nodes) for cluster in layout.CLUSTERS}
-    assert counts == {"alpha": 8, "beta": 4, "gamma": 4}
-    assert len(layout.hosts()) == 19
+    assert counts == {"alpha": 8, "beta": 4, "gamma": 4, "delta": 2}
+    assert len(layout.hosts()) == 22
     assert all("access" in layout.networks_of(head) for head in layout.HEADS)
     assert all(set(layout.networks_of(node)) == {"cluster"} for each in layout.CLUSTERS for node in each.nodes)
 
@@ -67,6 +69,7 @@ def test_the_hosts_file_says_the_addresses_that_the_network_gives() -> None:
     composed = yaml.safe_load((layout.directory() / "compose.yml").read_text())
     lines = composed["x-container"]["extra_hosts"]
     said = {name: int(address.rpartition(".")[2]) for name, _, address in (line.partition(":") for line in lines)}
+    assert said.pop("epsilon"), "a host that is not there does no harm"
     assert said == {host: layout.networks_of(host)["cluster"] for host in layout.hosts()}
 
 
@@ -78,6 +81,21 @@ def test_heads_and_nodes_agree_on_the_number_of_nodes() -> None:
             assert environment["CLUSTER"] == cluster.name
             assert environment["NODES"] == str(len(cluster.nodes))
             assert environment["ROLE"] == ("head" if host == cluster.name else "node")
+
+
+def test_a_cluster_of_openpbs_is_there_for_who_names_an_image_that_has_it() -> None:
+    program = (
+        "from koalapy.testgrid import compose, layout\n"
+        "print(*layout.HEADS, layout.hosts()[-1], *layout.images())\n"
+        "print(compose.tag(layout.directory()))\n"
+    )
+    images = ("", "site/openpbs:23")
+    said = [run_python(program, KOALA_TESTGRID_PBS_IMAGE=image).splitlines() for image in images]
+    assert [line.split()[3:] for line, _ in said] == [
+        ["delta", "delta-c2", "koala-testgrid-slurm", "koala-testgrid-slurm-trixie", "koala-testgrid-sge"],
+        ["delta", "epsilon", "epsilon", *list(layout.IMAGES)],
+    ]
+    assert said[0][1] != said[1][1]
 
 
 def test_the_cluster_network_is_internal_and_the_other_is_not() -> None:
@@ -154,6 +172,11 @@ def test_the_base_image_is_left_alone_where_it_is(commands: Path) -> None:
     assert make_base(commands, "exit 0").stdout == "debian:bookworm-slim is there.\n"
 
 
+def test_the_base_image_of_another_release_is_made_by_its_name(commands: Path) -> None:
+    done = make_base(commands, '[ "$*" = "image inspect debian:trixie-slim" ]', "trixie")
+    assert done.stdout == "debian:trixie-slim is there.\n"
+
+
 def test_the_base_image_is_pulled_where_a_registry_answers(commands: Path) -> None:
     done = make_base(commands, '[ "$1" = pull ]')
     assert done.stdout == "debian:bookworm-slim was pulled from the registry.\n"
@@ -178,9 +201,9 @@ def test_the_key_pair_is_made_once_for_its_owner_alone() -> None:
 
 
 def test_the_grid_file_stands_alone() -> None:
-    path = state.write_grid_file({"alpha": "10.0.0.1", "beta": "10.0.0.2", "gamma": "10.0.0.3"})
+    path = state.write_grid_file(ADDRESSES)
     grid = yaml.safe_load(path.read_text())
-    assert grid["grid"] == "testgrid"
+    assert grid["grid"] == layout.NAME
     assert grid["clusters"]["beta"] == {
         "batch": "slurm",
         "connect": "ssh://koala@10.0.0.2",
@@ -193,10 +216,19 @@ def test_the_grid_file_stands_alone() -> None:
     assert Path(grid["clusters"]["alpha"]["identity"]).is_absolute()
 
 
+def test_a_grid_of_some_of_the_clusters_is_taken_out_of_the_grid_file() -> None:
+    path = state.write_grid_file(ADDRESSES)
+    running = Running(path, layout.HEADS, Containers(docker.DockerClient("unix:///nowhere", version="1.41")))
+    assert list(running.grid()["clusters"]) == ["alpha", "beta", "gamma", "delta"]
+    some = running.grid("delta", "beta")
+    assert list(some["clusters"]) == ["delta", "beta"]
+    assert some["clusters"]["beta"] == yaml.safe_load(path.read_text())["clusters"]["beta"]
+
+
 def test_a_relative_state_home_still_gives_absolute_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", "here")
-    assert state.grid_file() == tmp_path / "here" / "koala" / "testgrid" / "grid.yaml"
+    assert state.grid_file() == tmp_path / "here" / "koala" / layout.NAME / "grid.yaml"
 
 
 def test_known_hosts_are_what_ssh_reads() -> None:
@@ -243,29 +275,30 @@ def test_data_that_is_not_there_is_named() -> None:
         data_path("conigs")
 
 
-def test_data_is_found_inside_the_package_where_a_wheel_put_it(tmp_path: Path) -> None:
+def test_data_is_found_inside_the_package_where_a_wheel_put_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import koalapy
 
     package = tmp_path / "koalapy"
     shutil.copytree(Path(koalapy.__file__).parent, package, ignore=shutil.ignore_patterns("_data", "__pycache__"))
     shutil.copytree(data_path("containers"), package / "_data" / "containers")
     program = "from koalapy.testgrid import layout; print(layout.directory()); print(len(layout.hosts()))"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        stdout=-1,
-        check=True,
-    )
-    assert done.stdout.decode().split() == [str(package / "_data" / "containers"), "19"]
+    monkeypatch.chdir(tmp_path)
+    said = run_python(program, PYTHONPATH=str(tmp_path))
+    assert said.split() == [str(package / "_data" / "containers"), str(len(layout.hosts()))]
 
 
-def make_base(commands: Path, docker: str) -> "subprocess.CompletedProcess[str]":
+def run_python(program: str, **environment: str) -> str:
+    """What the program prints, run by itself with these variables."""
+    argv = [sys.executable, "-c", program]
+    return subprocess.run(argv, env=os.environ | environment, capture_output=True, text=True, check=True).stdout
+
+
+def make_base(commands: Path, docker: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """base/make-base with an engine of the test's own, and no other command than a shell's few."""
     for name in ("timeout", "mktemp"):
         (commands / name).symlink_to(shutil.which(name, path="/usr/bin:/bin") or name)
     if not (commands / "id").exists():
         (commands / "id").symlink_to("/usr/bin/id")
     script(commands / "docker", docker)
-    argv = ["/bin/bash", str(layout.directory() / "base" / "make-base")]
+    argv = ["/bin/bash", str(layout.directory() / "base" / "make-base"), *arguments]
     return subprocess.run(argv, env={"PATH": str(commands)}, capture_output=True, text=True, check=False)

@@ -103,14 +103,14 @@ class Koalad:
 
 
 def _grid(testgrid: Running) -> Document:
-    grid = yaml.safe_load(testgrid.grid_file.read_text())
-    clusters = {name: cluster | {"poll": POLL} for name, cluster in grid["clusters"].items()}
+    found = testgrid.grid(*layout.MAIN)["clusters"]
+    clusters = {name: cluster | {"poll": POLL} for name, cluster in found.items()}
     return {"grid": "faults", "clusters": clusters, **SETTINGS}
 
 
 def batch_jobs(testgrid: Running) -> list[str]:
     """What the batch systems still list of the grid's user."""
-    return [line for cluster in layout.CLUSTERS for line in _listed(testgrid, cluster)]
+    return [line for cluster in layout.CLUSTERS if cluster.name in layout.MAIN for line in _listed(testgrid, cluster)]
 
 
 def _listed(testgrid: Running, cluster: layout.Cluster) -> list[str]:

@@ -35,7 +35,7 @@ class Result:
 
 
 @contextmanager
-def koalad_over(testgrid: Running, idle: Sequence[str] = layout.HEADS) -> Iterator[Koalad]:
+def koalad_over(testgrid: Running, idle: Sequence[str] = layout.MAIN) -> Iterator[Koalad]:
     """A koalad of its own, up, that knows these clusters, idle as they must be."""
     with tempfile.TemporaryDirectory(prefix="koala-faults-") as name:
         koalad = Koalad(testgrid, Path(name))

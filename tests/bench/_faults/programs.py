@@ -73,7 +73,7 @@ def _written(testgrid: Running, node: str) -> str:
 
 
 def _nodes() -> list[str]:
-    return [node for cluster in layout.CLUSTERS for node in cluster.nodes]
+    return [node for cluster in layout.CLUSTERS if cluster.name in layout.MAIN for node in cluster.nodes]
 
 
 def _processes(lines: Iterable[Sequence[str]]) -> list[Process]:
