@@ -49,7 +49,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     with contextlib.ExitStack() as stack:
 
         def begin(testgrid: Any, **clusters: Any) -> Any:
-            times = {"claim": {"timeout": "60s"}, "barrier": {"timeout": "40s"}}
+            times = {"claim": {"timeout": "60s"}, "barrier": {"timeout": "40s"}, "retries": {"submission": 1}}
             koalad = real_grid.Koalad(testgrid, tmp_path, clusters, **times)
             stack.callback(koalad.stop)
             return koalad
@@ -120,13 +120,12 @@ def test_an_attempts_letters_go_with_its_directory(cut_off: Any, start: Callable
     koalad = start(cut_off, beta=FILES)
     koalad.idle()
     assert koalad.end(koalad.submit(sh(1, "true")))["state"] == "done"
-    look = ["bash", "-c", "cd /shared/koala/*/; ls -d k* post.*/* 2>/dev/null; true"]
-    koalad.until(lambda: cut_off.containers.check("beta", look).split() and _only_alive(cut_off, look))
+    look = ["bash", "-c", "cd /shared/koala; ls -d */k* */post.*/* 2>/dev/null; true"]
 
+    def left() -> list[str]:
+        return [name for name in cut_off.containers.check("beta", look).split() if not name.endswith("/alive")]
 
-def _only_alive(testgrid: Any, look: list[str]) -> bool:
-    names = testgrid.containers.check("beta", look).split()
-    return len(names) == 1 and names[0].endswith("/alive")
+    koalad.until(lambda: left() == [])
 
 
 @pytest.mark.timeout(300)

@@ -98,7 +98,7 @@ def test_a_claimed_attempt_is_not_prepared_again(directories: Directories) -> No
 def test_revoking_what_does_not_exist_makes_it(directories: Directories) -> None:
     assert directories.revoke(TAG)
     assert directories.revoke(TAG)
-    assert directories.inspect([TAG]) == {TAG: Sight(claim="revoked")}
+    assert directories.inspect([TAG]) == {TAG: Sight(claim="revoked", directory=directories.attempt(TAG))}
 
 
 def test_a_sight_is_of_claim_record_and_heartbeat(directories: Directories) -> None:
@@ -107,7 +107,7 @@ def test_a_sight_is_of_claim_record_and_heartbeat(directories: Directories) -> N
     (attempt / "record.json").write_text(json.dumps({"phase": "ended"}))
     (attempt / "heartbeat").touch()
     os.utime(attempt / "heartbeat", ns=(0, 5_000_000_000))
-    assert directories.inspect([TAG]) == {TAG: Sight("", {"phase": "ended"}, 5_000_000)}
+    assert directories.inspect([TAG]) == {TAG: Sight("", {"phase": "ended"}, 5_000_000, directories.attempt(TAG))}
 
 
 def test_what_a_newer_kcm_may_have_removed_is_not_made_anew_to_be_revoked(directories: Directories) -> None:
@@ -210,7 +210,7 @@ def test_a_tag_of_another_store_can_be_looked_at_and_cleaned_up_but_not_used(dir
     assert other.token(tag)
     with pytest.raises(RequestError):
         directories.prepare(Component(tag, {}, "", []))
-    assert directories.inspect([tag]) == {tag: Sight()}
+    assert directories.inspect([tag]) == {tag: Sight(directory=directories.attempt(tag))}
     assert directories.revoke(tag)
     assert not os.path.exists(os.path.join(directories.own, tag))
     directories.remove(tag)

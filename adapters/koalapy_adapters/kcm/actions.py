@@ -181,11 +181,17 @@ class JobsChecked(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """An attempt's directory: who holds the claim ("" nobody), the record, the heartbeat's time of change."""
+    """An attempt's directory: who holds the claim ("" nobody), the record, the heartbeat's time of change.
+
+    `directory`: its path, if it exists. `output`: where nobody holds the claim, what the batch job said; None if that
+    left no file.
+    """
 
     claim: str = ""
     record: Optional[Json] = None
     heartbeat: int = 0
+    directory: str = ""
+    output: Optional[str] = None
 
 
 class Inspected(NamedTuple):

@@ -21,6 +21,7 @@ _INSTANCE = re.compile(r"[0-9a-z]{1,32}")
 _OF_INSTANCE = slice(1, 6)  # of a tag: the store's name
 _AFTER_TAGS = "~"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_LAST_WORDS = 2000  # bytes of a batch job's output
 _STAGE_KEPT = 14 * 86400  # seconds that a staged file is kept after its last use
 _ENDED_KEPT = 7 * 86400  # seconds that a record is kept after its attempt was forgotten: for stores that were restored
 
@@ -294,13 +295,15 @@ class Directories:
             claim = claims.held_by(directory, self.files) if "claim" in names else None
             record = self._record(directory) if "record.json" in names else None
             beat = self.files.modified(layout.inside(directory, "heartbeat")) if "heartbeat" in names else 0
+            output = self._output(directory) if claim is None and "batch.out" in names else None
         except FileNotFoundError:
             return self._former(tag)
         except OSError as error:
             raise unusable(directory, error) from error
         except (ValueError, KeyError):
             return Sight(claim="unreadable")
-        return Sight(claim.kind if claim else "", record if isinstance(record, dict) else None, int(beat * 1e6))
+        record = record if isinstance(record, dict) else None
+        return Sight(claim.kind if claim else "", record, int(beat * 1e6), directory, output)
 
     def _former(self, tag: str) -> Optional[Sight]:
         """What is kept of an attempt that was forgotten."""
@@ -324,6 +327,9 @@ class Directories:
         except OSError as error:
             if error.errno not in _FULL:  # to remove the directory is what makes room
                 raise
+
+    def _output(self, directory: str) -> str:
+        return self.files.read(layout.inside(directory, "batch.out"))[-_LAST_WORDS:].decode("utf-8", "replace")
 
     def _record(self, directory: str) -> Any:
         return layout.read_json(layout.inside(directory, "record.json"), self.files)

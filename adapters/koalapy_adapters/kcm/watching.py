@@ -8,10 +8,10 @@ lost is missing too, if it was claimed: its node may be cut off, and its program
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, QUEUED, Capacity, JobStatus
-from koalapy_adapters.kcm import wrappers
+from koalapy_adapters.kcm import unbegun, wrappers
 from koalapy_adapters.kcm.actions import SECOND, CancelJob, CapacityMeasured, Inspect, Look, Looked, Sight
 from koalapy_adapters.kcm.attempts import MISSING, UNANSWERED, Attempt, Core, Stage
-from koalapy_adapters.messages import BatchSeen, Measured, MeasureFailed
+from koalapy_adapters.messages import BatchSeen, Measured, MeasureFailed, Report
 
 SETTLE = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file system
 
@@ -138,14 +138,36 @@ def _settle(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
     if status.state == MISSING:
         attempt.unsettled = None
         return [] if attempt.over or attempt.look_at is not None else _look(attempt)
-    if not attempt.over and sight.claim == "claimed" and attempt.settle_tries < len(SETTLE):
+    began = sight.claim == "claimed" or unbegun.never_began(attempt, status, sight)  # perhaps; either may show late
+    if not attempt.over and began and attempt.settle_tries < len(SETTLE):
         attempt.settle_at = now + SETTLE[attempt.settle_tries]
         attempt.settle_tries += 1
         return []
     if status.ending == LOST and sight.claim == "claimed" and not attempt.over:
         attempt.look_at = attempt.look_backoff.after(now)
         return see(core, now, attempt, status._replace(state=MISSING))
+    if unbegun.never_began(attempt, status, sight):
+        return _tell_why(core, now, attempt, status, sight)
     return see(core, now, attempt, status)
+
+
+def _tell_why(core: Core, now: int, attempt: Attempt, status: JobStatus, sight: Sight) -> List[Any]:
+    """Its wrapper never began; that is no more than the batch system's word, and one may come late all the same."""
+    attempt.note(status)
+    attempt.unsettled = attempt.settle_at = None
+    attempt.seen = status
+    error = unbegun.why(sight.directory, status, sight.output)
+    ended = Report(
+        attempt.tag,
+        attempt.batch_id,
+        "ended",
+        [],
+        ended_at=now,
+        exit_status=status.exit_status,
+        ending="failed",
+        error=error,
+    )
+    return core.outbox.put(now, ended)
 
 
 def _look(attempt: Attempt) -> List[Any]:
