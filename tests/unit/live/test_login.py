@@ -1,0 +1,145 @@
+"""`koala login`: a cluster behind a second factor, from the first question to a job that outlives a cut connection."""
+
+import os
+import pty
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asking_server
+import live
+import pytest
+
+from koalapy.api import schemas
+
+CODE = ("One-time password", [("Verification code:", False)], ["123 456"])
+SECRET = "123 456"
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Iterator[Any]:
+    running = asking_server.AskingServer(tmp_path / "server", [CODE], key_first=True)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def grid(tmp_path: Path, asking: Any) -> Iterator[Any]:
+    """A cluster of one machine, whose login asks."""
+    cluster = {
+        "batch": "local",
+        "connect": f"ssh://{asking.user}@127.0.0.1:{asking.port}",
+        "identity": str(asking.identity),
+        "known_hosts": str(asking.known_hosts),
+        "ssh_config": "none",
+        "slots": 2,
+        "poll": "500ms",
+        "max_age": "1m",
+        "shared": str(tmp_path / "shared"),
+        "python": sys.executable,
+    }
+    made = live.Koala(tmp_path / "grid", {"here": cluster})
+    yield made
+    made.stop()
+
+
+def with_lines(grid: Any, lines: str, *arguments: str) -> live.Answer:
+    done = subprocess.run(
+        [*live.COMMAND, *arguments], cwd=grid.work, env=grid.environment, input=lines.encode(), capture_output=True,
+        timeout=120,
+    )  # fmt: skip
+    return live.Answer(done)
+
+
+def here(grid: Any) -> Any:
+    return grid("clusters", "--json").document["clusters"][0]
+
+
+def test_a_second_factor_from_the_first_question_to_the_last(grid: Any, asking: Any) -> None:
+    up = grid("up")
+    assert up.status == 0, up
+    assert "Answer with `koala login here`." in up.err
+    assert here(grid)["connection"] == "asks"
+    assert "second factor" in here(grid)["reason"]
+    assert "second factor" in grid("status").out
+    assert asking.begun == 0, "nobody was there to be asked"
+
+    wrong = with_lines(grid, "000\n", "login", "here")
+    assert wrong.status == 1, wrong
+    assert "does not accept" in wrong.err
+    assert "koala login" in wrong.err
+    assert here(grid)["connection"] == "asks"
+    assert asking.begun == 1, "a wrong answer is not tried again"
+
+    right = with_lines(grid, f"{SECRET}\n", "login", "--json")
+    assert right.status == 0, right
+    schemas.check(right.document)
+    assert right.document["logins"][0]["state"] == "connected"
+    grid.until(lambda: here(grid)["connection"] == "up" and here(grid)["idle"] == 2)
+    assert with_lines(grid, "", "login").out == "all clusters are connected\n"
+
+    flag = grid.work / "flag"
+    job = grid.submit(live.sh(f"while [ ! -e {flag} ]; do sleep 0.1; done; echo outlived"))
+    grid.until(lambda: grid.job(job)["state"] == "running")
+    asking.cut()
+    grid.until(lambda: here(grid)["connection"] == "asks")
+    flag.touch()
+    assert with_lines(grid, f"{SECRET}\n", "login", "here").status == 0
+    end = grid.end(job)
+    assert (end["state"], end["components"][0]["attempt"]) == ("done", 1)
+    assert (asking.begun, asking.logins) == (3, 2)
+    for path in Path(grid.root).rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+
+
+def test_on_a_terminal_it_is_asked_at_once_and_not_shown(grid: Any, asking: Any) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*live.COMMAND, "up"], env=grid.environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    said = read_until(ours, b"Verification code:")
+    assert b"One-time password" in said
+    grid.until(lambda: not termios.tcgetattr(ours)[3] & termios.ECHO)  # what was typed before is thrown away
+    os.write(ours, SECRET.encode() + b"\n")
+    rest = read_until(ours, b"here is connected")
+    assert SECRET.encode() not in rest
+    assert process.wait(60) == 0
+    os.close(ours)
+
+
+def read_until(end: int, words: bytes) -> bytes:
+    said = b""
+    while words not in said:
+        said += os.read(end, 1024)
+    return said
+
+
+def test_answers_that_nobody_wants(grid: Any) -> None:
+    grid("up")
+    with grid.client() as client:
+        refuse: Callable[..., Any] = client._call
+        for body, code in (
+            ({"number": 1, "answers": ["not wanted"]}, "not_asked"),
+            ({"number": "x", "answers": ["not wanted"]}, "bad_request"),
+            ({"number": 1, "answers": "not wanted"}, "bad_request"),
+        ):
+            with pytest.raises(Exception, match=r".") as caught:
+                refuse("POST", "/v1/clusters/here/login/answers", json=body)
+            assert caught.value.reason.code == code  # type: ignore[attr-defined]
+            assert "not wanted" not in str(caught.value)
+        with pytest.raises(Exception, match="is not in the grid file"):
+            client.login("nowhere", lambda question: [])
+    grid("login", "nowhere").refused(2, "nowhere")
+
+
+def test_input_that_ends_before_the_answer(grid: Any, asking: Any) -> None:
+    grid("up")
+    answer = with_lines(grid, "", "login", "here")
+    assert (answer.status, answer.out) == (2, ""), answer
+    assert "no answer to 'Verification code:': standard input has ended" in answer.err
+    grid.until(lambda: here(grid)["connection"] == "asks")
+    assert asking.begun == 1
