@@ -68,7 +68,7 @@ def status_argv(batch_ids: Sequence[str]) -> Argv:
 def parse_status(result: Result) -> Dict[str, JobStatus]:
     """Of every job that bears a tag, asked for or not."""
     check(result, UNREACHABLE)
-    jobs = sge_jobs.jobs(sge_jobs.document(result))
+    jobs = sge_jobs.jobs(sge_jobs.listing(result))
     return {job.batch_id: sge_jobs.status(job, result) for job in jobs if is_tag(job.name)}
 
 

@@ -56,7 +56,7 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     check(results[0], UNREACHABLE)
     check(results[1], UNREACHABLE + _NONE_SELECTED)
     environment = sge_environments.environment(site, results[3:])
-    root = sge_jobs.document(results[0])
+    root = sge_jobs.listing(results[0])
     every = [_instance(element) for element in root.iter("Queue-List")]
     selected = set(results[1].stdout.split())
     ours = [each for each in every if "%s@%s" % (each.queue, each.host) in selected]

@@ -47,6 +47,14 @@ def document(result: Result) -> ElementTree.Element:
         raise unreadable(result, "printed XML that cannot be read (%s)" % error) from error
 
 
+def listing(result: Result) -> ElementTree.Element:
+    """The XML of a `qstat` that lists jobs. Another document is no list of no jobs."""
+    root = document(result)
+    if root.tag != "job_info" or root.find("queue_info") is None:
+        raise unreadable(result, "printed no list of jobs")
+    return root
+
+
 def jobs(parent: ElementTree.Element) -> Iterator[Job]:
     """All job_list entries below this element; a job in several queue instances comes several times."""
     for entry in parent.iter("job_list"):
