@@ -145,6 +145,24 @@ class Grid:
     def cancel(self, job: int, *, force: bool = False) -> Document:
         return dict(self._call("POST", f"/v1/jobs/{job}/cancel", json={"force": force})["job"])
 
+    def fetch(
+        self,
+        job: int,
+        paths: Sequence[str] = (),
+        *,
+        directory: str | Path | None = None,
+        timeout_s: float = _LONGEST_WAIT_S,
+    ) -> Document:
+        """Bring what the job's last attempts left, or these paths of it, to the job's directory, or to this one.
+
+        Schema koala.fetch/1; its state is `fetching` if that takes longer than `timeout_s`: ask again to wait.
+        """
+        body: Document = {"paths": list(paths)}
+        if directory is not None:
+            body["directory"] = str(Path(directory).absolute())
+        patience = httpx.Timeout(self._timeout_s, read=timeout_s + self._timeout_s)
+        return self._call("POST", f"/v1/jobs/{job}/fetch", json=body, params={"timeout": timeout_s}, timeout=patience)
+
     def hold(self, job: int) -> Document:
         return dict(self._call("POST", f"/v1/jobs/{job}/hold")["job"])
 

@@ -26,6 +26,8 @@ from koalapy.model.events import (
     ComponentSeen,
     ComponentSubmitted,
     Event,
+    FilesMoved,
+    FilesStaged,
     HoldRequested,
     JobSubmitted,
     MeasurementFailed,
@@ -221,6 +223,10 @@ class Engine:
         self._information.measurement_failed(event.cluster, event.reason)
         return False
 
+    def _on_files(self, now: Instant, event: FilesMoved | FilesStaged) -> bool:
+        claim.files_moved(self._records, now, event)
+        return False
+
     def _on_component_submitted(self, now: Instant, event: ComponentSubmitted) -> bool:
         claim.submitted(self._records, now, event)
         return False
@@ -255,6 +261,8 @@ class Engine:
         ClusterLost: _on_lost,
         ClusterMeasured: _on_measured,
         MeasurementFailed: _on_measurement_failed,
+        FilesMoved: _on_files,
+        FilesStaged: _on_files,
         ComponentSubmitted: _on_component_submitted,
         SubmissionFailed: _on_submission_failed,
         ComponentSeen: _on_seen,

@@ -18,7 +18,7 @@ from koalapy.api.documents import Document
 from koalapy.api.limits import BodyLimit
 from koalapy.api.logins import add_logins
 from koalapy.api.refusals import add_refusals
-from koalapy.model.errors import KoalaError, Reason, TransientError
+from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.identity import JobId
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
@@ -50,6 +50,15 @@ class CancelBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     force: bool = Field(default=False, description="do not wait for clusters out of reach")
+
+
+class FetchBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    paths: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(
+        default_factory=list, max_length=1000, description="patterns; what the job stages out, if there are none"
+    )
+    directory: str | None = Field(default=None, max_length=5000, description="absolute; the job's own if not said")
 
 
 class CleanBody(BaseModel):
@@ -107,6 +116,14 @@ def _add_jobs(app: FastAPI, service: Service, read: Reader, facts: Facts, owner:
         """End a job: what runs is stopped, what waits is taken out of the queue."""
         return documents.job_with_events(service.cancel(job, body is not None and body.force), ())
 
+    @app.post("/v1/jobs/{job}/fetch", **_answer(schemas.FetchAnswer))
+    def fetch(job: JobId, body: FetchBody | None = None, timeout: Timeout = _LONGEST_WAIT_S) -> Document:
+        """Bring files that the job's last attempts left, once more. The same again waits for the same."""
+        wanted = body or FetchBody()
+        directory = wanted.directory or service.job(job).request.directory
+        must_be_absolute(directory)
+        return documents.fetched(job, service.fetch(job, wanted.paths, directory, min(timeout, _LONGEST_WAIT_S)))
+
     @app.post("/v1/jobs/{job}/hold", **_answer(schemas.JobAnswer))
     def hold(job: JobId) -> Document:
         """Keep a job that has not started from being started."""
@@ -124,19 +141,21 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         state: Annotated[list[JobState] | None, Query()] = None, id: Annotated[list[int] | None, Query()] = None
     ) -> Document:
         """All jobs by id, finished ones too; of these states and ids only, where they are given."""
-        return documents.jobs(service.jobs(state, None if id is None else [JobId(each) for each in id]))
+        found = service.jobs(state, None if id is None else [JobId(each) for each in id])
+        return documents.jobs(found, service.transfers([each.id for each in found]))
 
     @app.get("/v1/wait", **_answer(schemas.JobsAnswer))
     async def wait(id: Annotated[list[int], Query()], timeout: Timeout = _LONGEST_WAIT_S) -> Document:
         """The jobs once all of them are over, or as they are after `timeout` seconds."""
         ids = [JobId(each) for each in id]
         await _until_over(service, ids, min(timeout, _LONGEST_WAIT_S))
-        return await run_in_threadpool(lambda: documents.jobs(service.over(ids)))
+        return await run_in_threadpool(lambda: documents.jobs(service.over(ids), service.transfers(ids)))
 
     @app.get("/v1/jobs/{job}", **_answer(schemas.JobAnswer))
     def show(job: JobId) -> Document:
         """All of one job, and what has happened to it."""
-        return documents.job_with_events(service.job(job), service.history(job))
+        transfers = service.transfers([job]).get(job, [])
+        return documents.job_with_events(service.job(job), service.history(job), transfers)
 
     @app.get("/v1/jobs/{job}/explain", **_answer(schemas.ExplainAnswer))
     def explain(job: JobId) -> Document:
@@ -147,6 +166,13 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     def clusters() -> Document:
         """What is known of each cluster, in processors."""
         return documents.clusters(service.clusters())
+
+
+def must_be_absolute(directory: str) -> None:
+    """Raises RequestError for a directory that would be relative to koalad's own."""
+    if not directory.startswith("/"):
+        message = f"The directory {directory!r} is not absolute."
+        raise RequestError("bad_directory", message, "Name the one that the paths are relative to.")
 
 
 async def _until_over(service: Service, jobs: list[JobId], timeout_s: float) -> None:

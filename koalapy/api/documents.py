@@ -1,6 +1,6 @@
 """The JSON documents: versioned schemas, stable field names, instants as RFC 3339 with microseconds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from koalapy import __version__
@@ -8,12 +8,15 @@ from koalapy.api.explaining import summary
 from koalapy.api.story import sentence
 from koalapy.model.cluster import ClusterState
 from koalapy.model.errors import Reason
+from koalapy.model.identity import JobId
 from koalapy.model.job import Component, Debt, History, Job
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Instant, format_instant
+from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.explanation import Explanation
 from koalapy.runtime.recovery import Line, Recovered
 from koalapy.runtime.service import ClusterReport
+from koalapy.runtime.staging.transfers import Progress
 from koalapy.runtime.unknown import Survey, UnknownTag
 
 Document = dict[str, Any]
@@ -22,7 +25,8 @@ _FIRST_TAGS = 5
 _NOT_UP = {"connecting": "connecting", "asks": "asks", "answer_refused": "asks"}
 
 
-def job(job: Job) -> Document:
+def job(job: Job, transfers: Iterable[Progress] = ()) -> Document:
+    """`transfers`: files of it that are on their way."""
     return {
         "id": job.id,
         "name": job.request.name,
@@ -39,7 +43,27 @@ def job(job: Job) -> Document:
         "reason": str(job.reason) if job.reason else None,
         "reason_code": job.reason.code if job.reason else None,
         "components": [component(each) for each in job.components],
+        "transfers": [transfer(each) for each in transfers],
     }
+
+
+def transfer(progress: Progress) -> Document:
+    return {
+        "direction": progress.direction,
+        "component": progress.component,
+        "cluster": progress.cluster,
+        "phase": progress.phase,
+        "files": progress.files,
+        "bytes": progress.size,
+        "bytes_moved": progress.moved,
+        "bytes_per_second": round(progress.rate),
+        "file": shown(progress.file) or None,
+    }
+
+
+def shown(name: str) -> str:
+    """A file's name as JSON and terminals have it: bytes that are no UTF-8 are replaced."""
+    return name.encode("utf-8", "replace").decode()
 
 
 def component(component: Component) -> Document:
@@ -61,12 +85,26 @@ def component(component: Component) -> Document:
     }
 
 
-def jobs(found: Iterable[Job]) -> Document:
-    return {"schema": "koala.jobs/1", "jobs": [job(each) for each in found]}
+def jobs(found: Iterable[Job], transfers: Mapping[JobId, list[Progress]] | None = None) -> Document:
+    moving = transfers or {}
+    return {"schema": "koala.jobs/1", "jobs": [job(each, moving.get(each.id, ())) for each in found]}
 
 
-def job_with_events(found: Job, history: Iterable[History]) -> Document:
-    return {"schema": "koala.job/1", "job": job(found), "events": [event(each) for each in history]}
+def job_with_events(found: Job, history: Iterable[History], transfers: Iterable[Progress] = ()) -> Document:
+    return {"schema": "koala.job/1", "job": job(found, transfers), "events": [event(each) for each in history]}
+
+
+def fetched(job_id: int, home: Home | None) -> Document:
+    """`home`: what was brought, once it is."""
+    return {
+        "schema": "koala.fetch/1",
+        "id": job_id,
+        "state": "fetching" if home is None else "fetched",
+        "files": home.files if home else None,
+        "bytes": home.size if home else None,
+        "missing": [shown(each) for each in home.missing] if home else [],
+        "notes": [shown(each) for each in home.notes] if home else [],
+    }
 
 
 def event(line: History) -> Document:

@@ -59,6 +59,20 @@ class Component(Answer):
     reason: str | None
 
 
+class Transfer(Answer):
+    """Files on their way to a cluster, or back."""
+
+    direction: Literal["in", "out"]
+    component: int | None = Field(description="null: of all components")
+    cluster: str
+    phase: Literal["waiting", "reading", "sending", "receiving"]
+    files: int
+    bytes: int = Field(description="of all of them")
+    bytes_moved: int = Field(description="those too that needed no sending")
+    bytes_per_second: int = Field(description="over the last ten seconds")
+    file: str | None = Field(description="the one on its way")
+
+
 class Job(Answer):
     id: int
     name: str
@@ -75,6 +89,7 @@ class Job(Answer):
     reason: str | None
     reason_code: str | None
     components: list[Component]
+    transfers: list[Transfer]
 
 
 class Event(BaseModel):
@@ -101,6 +116,18 @@ class JobsAnswer(Answer):
 class SubmitAnswer(Answer):
     schema_: Literal["koala.submit/1"] = Field(alias="schema")
     id: int
+
+
+class FetchAnswer(Answer):
+    """Files that were brought once more, or are being brought: ask again to wait."""
+
+    schema_: Literal["koala.fetch/1"] = Field(alias="schema")
+    id: int
+    state: Literal["fetched", "fetching"]
+    files: int | None
+    bytes: int | None
+    missing: list[str] = Field(description="names that no component has left")
+    notes: list[str] = Field(description="sentences on what was left out")
 
 
 class Cluster(Answer):
@@ -289,7 +316,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     model.model_fields["schema_"].annotation.__args__[0]: model  # type: ignore[union-attr]
     for model in (
         ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, UnknownAnswer, CleanAnswer,
-        ExplainAnswer, DownAnswer, LoginAnswer, LoginsAnswer,
+        ExplainAnswer, DownAnswer, FetchAnswer, LoginAnswer, LoginsAnswer,
     )
 }  # fmt: skip
 

@@ -64,9 +64,15 @@ def _requeued(line: History) -> str:
 
 
 def _collected(line: History) -> str:
+    notes = " ".join(str(note) for note in line.details.get("notes") or ())
     if line.details.get("message"):
-        return _because("Its output could not all be brought", line)
-    return "Its output was brought to its directory."
+        return f"{_because('Its output could not all be brought', line)} {notes}"
+    count = (
+        f" ({_many(line.details['files'], 'file')}, {line.details.get('size')} bytes)"
+        if "files" in line.details
+        else ""
+    )
+    return f"Its output was brought to its directory{count}. {notes}"
 
 
 # ---- of an attempt
@@ -79,6 +85,11 @@ def _put_in(line: History) -> str:
 
 def _not_put_in(line: History) -> str:
     return _because(f"{_attempt(line)} could not be submitted", line)
+
+
+def _staged(line: History) -> str:
+    size, version = line.details.get("size"), str(line.details.get("version"))[:12]
+    return f"{_attempt(line)} has its {_many(line.details.get('files'), 'file')} ({size} bytes, version {version})."
 
 
 def _found(line: History) -> str:
@@ -152,6 +163,7 @@ TELLERS: dict[str, Callable[[History], str]] = {
     "output_collected": _collected,
     "component_submitted": _put_in,
     "submission_failed": _not_put_in,
+    "files_staged": _staged,
     "component_found": _found,
     "attempt_recalled": _of_attempt(
         "was made after the backup that the store was restored from; the job goes on with it"

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from koalapy.cli import options
+from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
 from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, exit_status, out, print_json, say, table, tell, told
 from koalapy.client import Grid, NotReachable
 from koalapy.model.errors import KoalaError
@@ -32,7 +33,7 @@ def submit(
         if not json:
             out.print(f"job {job} accepted")
         if wait:
-            found = koalad.wait([job])[0]
+            found = wait_telling(koalad, job)
             document["state"] = found["state"]
         if json:
             print_json(document)
@@ -57,7 +58,7 @@ def jobs(
         [
             (
                 job["id"], job["name"], job["state"], job["type"], _clusters(job), ago(job["submitted_at"]),
-                job["reason"],
+                job["reason"] or moving(job),
             )
             for job in found
         ],
@@ -72,7 +73,7 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
     if json:
         return print_json(document)
     found = document["job"]
-    hidden = ("components", "reason_code")
+    hidden = ("components", "reason_code", "transfers")
     for name, value in found.items():
         if name not in hidden and value not in (None, ""):
             out.print(f"{name.replace('_', ' '):24}{value}")
@@ -87,6 +88,8 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
             for each in found["components"]
         ],
     )  # fmt: skip
+    for transfer in found["transfers"]:
+        out.print(f"\n{told_of(transfer)}")
     out.print()
     for event in document["events"]:
         out.print(f"{event['at']}  {event['text']}")
@@ -107,6 +110,29 @@ def logs(
         for piece in koalad.output(job, stream=stream, component=component, follow=follow):
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
+
+
+@app.command()
+def fetch(
+    job: options.JobId,
+    paths: Annotated[
+        list[str] | None, typer.Argument(help="Files, directories, patterns; what the job stages out if none.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Into this directory, not the job's.")] = None,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Bring files that a job left on its clusters, once more or for the first time."""
+    with told(), Grid(grid) as koalad, TransferLines() as lines:
+        while (found := koalad.fetch(job, paths or (), directory=to, timeout_s=LOOK_S))["state"] == "fetching":
+            lines.tell(koalad.jobs(ids=[job])[0])
+    if json:
+        print_json(found)
+    else:
+        out.print(f"job {job}: {found['files']} files, {found['bytes']} bytes")
+        for each in (*found["notes"], *(f"No component left {name}." for name in found["missing"])):
+            say(each)
+    raise typer.Exit(FAILED if found["missing"] else DONE)
 
 
 @app.command()

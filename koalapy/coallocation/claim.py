@@ -7,7 +7,7 @@ from koalapy.coallocation.stopping import end, stop
 from koalapy.information.kis import Information
 from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import Reason
-from koalapy.model.events import ComponentSubmitted, SubmissionFailed
+from koalapy.model.events import ComponentSubmitted, FilesMoved, FilesStaged, SubmissionFailed
 from koalapy.model.identity import MAX_ATTEMPTS
 from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.records import Records
@@ -73,7 +73,22 @@ def _submission(job: Job, component: Component, settings: Settings) -> SubmitCom
         barrier_timeout=Duration(settings.barrier_timeout + BARRIER_MARGIN),
         stage_in=job.request.stage_in,
         directory=job.request.directory,
+        files=job.request.files,
     )
+
+
+def files_moved(records: Records, now: Instant, event: FilesMoved | FilesStaged) -> None:
+    """The claim's time counts from here: a large file that comes on is no cluster that does not answer."""
+    found = records.component(event.attempt)
+    if found is None or found[0].state is not JobState.CLAIMING:
+        return
+    job, component = found
+    if component.state is not ComponentState.SUBMITTING:
+        return
+    records.put(replace(job, claimed_at=now))
+    if isinstance(event, FilesStaged):
+        told = {"files": event.files, "size": event.size, "version": event.version}
+        records.note_component(now, job, component, "files_staged", **told)
 
 
 def submitted(records: Records, now: Instant, event: ComponentSubmitted) -> None:

@@ -312,8 +312,11 @@ def finish_if_over(records: Records, now: Instant, job: Job) -> None:
         return stop(records, now, job, Outcome.DONE)
     job = records.put(replace(job, collecting=True))
     sources = tuple((each.cluster, job.attempt_of(each)) for each in present if each.cluster is not None)
+    request = job.request
     records.command(
-        CollectOutput(job=job.id, sources=sources, paths=job.request.stage_out, directory=job.request.directory)
+        CollectOutput(
+            job=job.id, sources=sources, paths=request.stage_out, directory=request.directory, to=request.stage_out_to
+        )
     )
     return None
 
@@ -322,5 +325,7 @@ def collected(records: Records, now: Instant, event: OutputCollected) -> None:
     job = records.jobs.get(event.job)
     if job is None or not job.collecting or job.state is not JobState.RUNNING:
         return
-    records.note(now, job.id, "output_collected", **({"message": str(event.reason)} if event.reason else {}))
+    told = {"files": event.files, "size": event.size, "notes": list(event.notes)} if event.files or event.notes else {}
+    message = {"message": str(event.reason)} if event.reason else {}
+    records.note(now, job.id, "output_collected", **message, **told)
     stop(records, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
-from koalapy.languages.paths import as_executable, as_staged_in, as_staged_out, twice
+from koalapy.languages.paths import as_executable, as_place, as_staged_in, as_staged_out, twice
 from koalapy.model.identity import MAX_COMPONENTS
 from koalapy.model.request import (
     DEFAULT_PRIORITY,
@@ -102,6 +102,7 @@ Cluster = Annotated[str, BeforeValidator(_cluster), WithJsonSchema({"type": "str
 Executable = Annotated[str, BeforeValidator(as_executable), WithJsonSchema({"type": "string", "minLength": 1})]
 StagedIn = Annotated[str, BeforeValidator(as_staged_in), WithJsonSchema({"type": "string", "minLength": 1})]
 StagedOut = Annotated[str, BeforeValidator(as_staged_out), WithJsonSchema({"type": "string", "minLength": 1})]
+Place = Annotated[str, BeforeValidator(as_place), WithJsonSchema({"type": "string", "minLength": 1})]
 Listed = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
 Files = BeforeValidator(lambda value: _no_more_files(as_list(value)))
 
@@ -159,6 +160,25 @@ class ComponentFile(Section):
         return ComponentRequest(**{**fields, "environment": tuple(self.environment.items())})
 
 
+class StageOut(Section):
+    """What is fetched when the job is done, and where it goes."""
+
+    path: StagedOut = Field(description="a file, a directory or a pattern in the attempt's directory")
+    to: Place | None = Field(default=None, description="where it goes; beside the job file if not said")
+
+
+def _stage_out(value: object) -> object:
+    """A path alone goes beside the job file."""
+    return value if isinstance(value, dict | StageOut) else {"path": value}
+
+
+StagesOut = Annotated[
+    StageOut,
+    BeforeValidator(_stage_out),
+    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, StageOut.model_json_schema()]}),
+]
+
+
 class JobFile(Section):
     """A job of one or more components that start together."""
 
@@ -182,10 +202,10 @@ class JobFile(Section):
         default=Communication.ALL, description="none: components may lie in different networks"
     )
     stage_in: Annotated[tuple[StagedIn, ...], Field(strict=False), Files] = Field(
-        default=(), description="files that every component gets"
+        default=(), description="files, directories and patterns: what every component gets"
     )
-    stage_out: Annotated[tuple[StagedOut, ...], Field(strict=False), Files] = Field(
-        default=(), description="files that are fetched when the job is done"
+    stage_out: Annotated[tuple[StagesOut, ...], Field(strict=False), Files] = Field(
+        default=(), description="files, directories and patterns: what is fetched when the job is done"
     )
 
     @model_validator(mode="after")
@@ -197,8 +217,7 @@ class JobFile(Section):
 
     @model_validator(mode="after")
     def _check_files(self) -> Self:
-        for key in ("stage_in", "stage_out"):
-            paths = getattr(self, key)
+        for key, paths in (("stage_in", self.stage_in), ("stage_out", [each.path for each in self.stage_out])):
             if found := twice(paths):
                 what = f"names {shown(paths[found[0]])}, where another file lies already ({shown(found[1])})"
                 raise wrong(what, "Rename one of them.", at=(key,))

@@ -58,7 +58,8 @@ def _request(
         retry_on=tuple(dict.fromkeys(job.retry_on)),
         communication=job.communication is Communication.ALL,
         stage_in=job.stage_in,
-        stage_out=job.stage_out,
+        stage_out=tuple(each.path for each in job.stage_out),
+        stage_out_to=tuple((each.path, each.to) for each in job.stage_out if each.to is not None),
         directory=directory,
     )
 

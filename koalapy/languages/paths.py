@@ -1,5 +1,10 @@
-"""Paths in a job: what is staged in and out, where it lies in the attempt's directory, and which program is run."""
+"""Paths in a job: what is staged in and out, where it lies in the attempt's directory, and which program is run.
 
+What is staged may be a pattern (`*`, `?`, `[...]`, `**`) or a directory. Whether a name with such a character in it is
+a pattern is seen when it is looked for: a file of that very name comes first.
+"""
+
+import re
 from collections.abc import Iterable
 from itertools import accumulate
 
@@ -7,6 +12,7 @@ from koalapy.model.textfile.fields import as_text, wrong
 from koalapy.model.textfile.words import shown
 
 _LONGEST_PATH = 4_096
+_PLACEHOLDERS = ("{job}", "{component}", "{cluster}")
 
 
 def landing(path: str) -> str:
@@ -17,22 +23,38 @@ def landing(path: str) -> str:
 
 
 def as_staged_in(value: object) -> str:
-    """The path of a plain file, absolute or relative to the job file. Whether it exists is seen when it is read."""
-    return _plain(value)
+    """A path or pattern, absolute or relative to the job file. Whether it exists is seen when the job is submitted."""
+    path = _path(value)
+    if ".." in path[_wild(path) :].split("/"):
+        raise wrong(f"is {shown(path)}, with `..` after a pattern", "Name the directory without it.")
+    return path
 
 
 def as_staged_out(value: object) -> str:
-    """The path of a plain file in the attempt's directory, and in the job file's."""
-    path = _plain(value)
+    """A path or pattern in the attempt's directory, and in the job file's."""
+    path = _path(value)
     inner = _inner(path)
     if inner is None:
         raise wrong(f"is {shown(path)}, outside the job's directory", "Write a path relative to it, without `..`.")
-    return inner
+    return inner or "."
+
+
+def as_place(value: object) -> str:
+    """The directory that staged-out files go to: absolute, or relative to the job file's."""
+    path = _path(value)
+    for name in re.findall(r"\{(.*?)\}", path):
+        if f"{{{name}}}" not in _PLACEHOLDERS:
+            raise wrong(f"is {shown(path)}, with the unknown {{{name}}}", f"Known are {', '.join(_PLACEHOLDERS)}.")
+    if not path.startswith("/") and _inner(path) is None:
+        raise wrong(f"is {shown(path)}, outside the job's directory", "Write it without `..`, or absolute.")
+    return path
 
 
 def as_executable(value: object) -> str:
     """A name to look up on the node's PATH, an absolute path, or one in the attempt's directory."""
-    path = _plain(value)
+    path = _path(value)
+    if path.endswith("/") or path.rpartition("/")[2] in (".", ".."):
+        raise wrong(f"is {shown(path)}, a directory", "Name a plain file.")
     if "/" in path and not path.startswith("/") and _inner(path) is None:
         raise wrong(f"is {shown(path)}, outside the attempt's directory", "Stage it in, or write its absolute path.")
     return path
@@ -43,7 +65,9 @@ def twice(paths: Iterable[str]) -> tuple[int, str] | None:
     files: set[str] = set()
     folders: set[str] = set()
     for index, path in enumerate(paths):
-        place = landing(path)
+        if _wild(path) < len(path):
+            continue  # what it names is not known yet
+        place = landing(path.rstrip("/"))
         above = set(accumulate(place.split("/")[:-1], "{}/{}".format))
         if place in files | folders or above & files:
             return index, place
@@ -52,14 +76,17 @@ def twice(paths: Iterable[str]) -> tuple[int, str] | None:
     return None
 
 
-def _plain(value: object) -> str:
+def _wild(path: str) -> int:
+    """Where the first of the characters that make it a pattern stands; its length if there is none."""
+    return min((at for at in map(path.find, "*?[") if at >= 0), default=len(path))
+
+
+def _path(value: object) -> str:
     path = as_text(value)
     if not path:
         raise wrong("is empty", "Write a path.")
     if path.startswith("~/"):
         raise wrong(f"is {shown(path)}, which no shell expands", "Write the whole path.")
-    if path.endswith("/") or path.rpartition("/")[2] in (".", ".."):
-        raise wrong(f"is {shown(path)}, a directory", "Name a plain file.")
     if len(path.encode()) > _LONGEST_PATH:
         raise wrong(f"has more than {_LONGEST_PATH} bytes", "Write a shorter path.")
     return path

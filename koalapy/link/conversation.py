@@ -102,6 +102,10 @@ class Conversation:
             return ()
         return (translate.submit(instance, number, command, list(staged), doubt, self._cluster.grace),)
 
+    def wants(self, number: int) -> bool:
+        """Whether a command that was begun is still to be said: not cancelled meanwhile."""
+        return self._outstanding.is_wanted(number)
+
     def send(self, number: int, command: ComponentCommand, doubt: bool) -> Messages:
         """Both at once, for a command that needs no files."""
         return self.say(number, doubt) if self.begin(number, command) else ()

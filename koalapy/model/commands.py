@@ -25,6 +25,7 @@ class SubmitComponent:
     barrier_timeout: Duration
     stage_in: tuple[str, ...]
     directory: str
+    files: str = ""  # see Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +60,14 @@ class ForgetComponent:
 class CollectOutput:
     """Bring these files from the components' working directories, first component that has one wins.
 
-    `sources`: (cluster, attempt) in order. Answered by OutputCollected.
+    `sources`: (cluster, attempt) in order; `to`: see Request.stage_out_to. Answered by OutputCollected.
     """
 
     job: JobId
     sources: tuple[tuple[str, AttemptId], ...]
     paths: tuple[str, ...]
     directory: str
+    to: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,23 @@ class MeasurementFailed:
     reason: Reason
 
 
+@dataclass(frozen=True, slots=True)
+class FilesMoved:
+    """What the attempt needs is on its way to its cluster, and has come on since the last time."""
+
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class FilesStaged:
+    """All that the attempt needs is there: `files`, of `size` bytes; `version` is a hash of all that it finds."""
+
+    attempt: AttemptId
+    files: int
+    size: int
+    version: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentSubmitted:
     attempt: AttemptId
@@ -145,10 +162,16 @@ class ComponentGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputCollected:
-    """The job's staged-out files are where its user wanted them; `reason` if not all of them are."""
+    """The job's staged-out files are where its user wanted them; `reason` if not all of them are.
+
+    `notes`: sentences on what was left out all the same.
+    """
 
     job: JobId
     reason: Reason | None = None
+    files: int = 0
+    size: int = 0
+    notes: tuple[str, ...] = ()
 
 
 Event = (
@@ -161,6 +184,8 @@ Event = (
     | ClusterLost
     | ClusterMeasured
     | MeasurementFailed
+    | FilesMoved
+    | FilesStaged
     | ComponentSubmitted
     | SubmissionFailed
     | ComponentSeen

@@ -68,7 +68,11 @@ class ComponentRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A job as its user wrote it. `directory` is absolute: the paths of the job are relative to it."""
+    """A job as its user wrote it. `directory` is absolute: the paths of the job are relative to it.
+
+    `stage_out_to`: (pattern, place) of what is staged out to another place than the job's directory. `files` names the
+    list of what is staged in, as it was when the job was submitted; '' if there is none.
+    """
 
     name: str
     components: tuple[ComponentRequest, ...]
@@ -79,6 +83,8 @@ class Request:
     stage_in: tuple[str, ...] = ()
     stage_out: tuple[str, ...] = ()
     directory: str = "/"
+    stage_out_to: tuple[tuple[str, str], ...] = ()
+    files: str = ""
 
     @property
     def type(self) -> RequestType:

@@ -1,49 +1,56 @@
-"""Brings a job's staged-out files home: of each, the first component's that has one."""
+"""Brings jobs' staged-out files home, and whatever else of them is asked for, by threads of its own."""
 
-import os
-import posixpath
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Protocol
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
 import tenacity
 
 from koalapy.driver import Delivery
 from koalapy.model.commands import CollectOutput
-from koalapy.model.errors import KoalaError, Reason, RequestError
+from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import OutputCollected
-from koalapy.model.identity import AttemptId
+from koalapy.model.identity import InstanceId, JobId
 from koalapy.runtime.backoff import Backoff
-from koalapy.runtime.staging import place_of
+from koalapy.runtime.collecting.bring import Bringing, Home, Source
+from koalapy.runtime.staging.transfers import Transfers
 
 _LOG = structlog.get_logger()
 _AT_ONCE = 4
 _FIRST_S = 0.2
-_MISSING = "no_such_file"
+_LOOK_S = 1.0  # between looks at whether anybody still wants it
+
+__all__ = ["Collector", "Source"]
 
 
-class Source(Protocol):
-    """The part of a Link that collecting needs."""
-
-    def stat(self, attempt: AttemptId, paths: Sequence[str]) -> dict[str, int]: ...
-
-    def fetch(
-        self, attempt: AttemptId, where: str, path: str = "", *, mode: Callable[[int], None]
-    ) -> Iterator[bytes]: ...
+class _Unwanted(Exception):
+    """The job was cancelled meanwhile, or koalad ends."""
 
 
 class Collector:
-    """Does CollectOutput commands by threads of its own. One that needs what is out of reach waits for it."""
+    """Does CollectOutput commands. One that needs what is out of reach waits for it.
 
-    def __init__(self, links: Mapping[str, Source], deliver: Callable[[Delivery], None], retry_max_s: float) -> None:
-        self._links, self._deliver = links, deliver
+    `wanted`: whether the job still waits for its files.
+    """
+
+    def __init__(
+        self,
+        instance: InstanceId,
+        links: Mapping[str, Source],
+        deliver: Callable[[Delivery], None],
+        retry_max_s: float,
+        transfers: Transfers | None = None,
+        wanted: Callable[[JobId], bool] = lambda job: True,
+    ) -> None:
+        self._instance, self._links, self._deliver, self._wanted = instance, links, deliver, wanted
+        self._transfers = transfers or Transfers()
         self._closing = threading.Event()
         self._threads = ThreadPoolExecutor(_AT_ONCE, "collect")
+        self._fetchers = ThreadPoolExecutor(_AT_ONCE, "fetch")
         self._under_way: set[int] = set()
+        self._fetches: dict[CollectOutput, Future[Home]] = {}
         self._lock = threading.Lock()
         self._tries = tenacity.Retrying(
             wait=Backoff(_FIRST_S, lambda error: retry_max_s),
@@ -60,89 +67,91 @@ class Collector:
             self._under_way.add(number)
             self._threads.submit(self._collect, number, command)
 
+    def fetch(self, command: CollectOutput, timeout_s: float) -> Home | None:
+        """The same for a person, whatever the job's state. None if it takes longer: asked again, it is waited for.
+
+        Raises KoalaError; what needs a cluster out of reach does not wait for it.
+        """
+        with self._lock:
+            if command not in self._fetches:
+                self._fetches[command] = self._fetchers.submit(self._bring, command, lambda: True)
+            found = self._fetches[command]
+        try:
+            home = found.result(timeout_s)
+        except TimeoutError:
+            if not found.done():
+                return None
+            raise
+        finally:
+            if found.done():
+                with self._lock:
+                    self._fetches.pop(command, None)
+        return home
+
     def close(self) -> None:
         """What is not done yet is left, to be done again by the next koalad."""
         with self._lock:
             self._closing.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._fetchers.shutdown(wait=False, cancel_futures=True)
 
     def _collect(self, number: int, command: CollectOutput) -> None:
         try:
-            reason = self._outcome(command)
-        except tenacity.RetryError:
-            return  # closing
+            event = self._collected(command)
+        except (tenacity.RetryError, _Unwanted):
+            if self._closing.is_set():
+                return
+            event = OutputCollected(job=command.job)  # nobody waits for it
         except Exception:
             _LOG.exception("collect_failed", job=command.job)
             reason = Reason("collect_failed", "ours", "The output could not be collected.", "koalad's log says more.")
+            event = OutputCollected(job=command.job, reason=reason)
         finally:
             with self._lock:
                 self._under_way.discard(number)
-        event = OutputCollected(job=command.job, reason=reason)
         self._deliver(Delivery(events=(event,), confirmed=(number,)))
 
-    def _outcome(self, command: CollectOutput) -> Reason | None:
-        missing = []
-        for path in command.paths:
-            try:
-                if not self._tries.copy()(self._bring, command, path):
-                    missing.append(path)
-            except KoalaError as error:
-                return error.reason
-        if not missing:
-            return None
-        message = f"No component left a file {', '.join(missing)} in its working directory."
-        return Reason("no_output_file", "request", message, "Correct `stage_out`, or let the program write it.")
-
-    def _bring(self, command: CollectOutput, path: str) -> bool:
-        """False if no component has it. Raises KoalaError while a cluster that may have it is out of reach."""
-        target = _target(command.directory, path)
-        return any(self._bring_from(cluster, attempt, path, target) for cluster, attempt in command.sources)
-
-    def _bring_from(self, cluster: str, attempt: AttemptId, path: str, target: Path) -> bool:
-        link = self._links.get(cluster)
-        if link is None:
-            message = f"The cluster {cluster}, which may have {path}, is not in the grid file any more."
-            raise RequestError("no_such_cluster", message, "Put it back, and submit the job again.")
-        inside = posixpath.normpath(path)
-        if inside not in link.stat(attempt, [inside]):
-            return False
-        modes: list[int] = []
+    def _collected(self, command: CollectOutput) -> OutputCollected:
         try:
-            _write(target, link.fetch(attempt, "work", inside, mode=modes.append), modes)
+            home = self._tries.copy()(self._bring, command, lambda: self._wanted(command.job))
         except KoalaError as error:
-            if error.reason.code == _MISSING:
-                return False
-            raise
-        return True
+            return OutputCollected(job=command.job, reason=_advised(command.job, error.reason))
+        return OutputCollected(
+            job=command.job,
+            reason=_lack(home) if home.missing else None,
+            files=home.files,
+            size=home.size,
+            notes=home.notes,
+        )
+
+    def _bring(self, command: CollectOutput, wanted: Callable[[], bool]) -> Home:
+        looked = time.monotonic()
+
+        def go_on() -> None:
+            nonlocal looked
+            if self._closing.is_set():
+                raise _Unwanted
+            if time.monotonic() - looked > _LOOK_S:
+                looked = time.monotonic()
+                if not wanted():
+                    raise _Unwanted
+
+        where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources))
+        with self._transfers.open(command.job, None, where, "out") as transfer:
+            return Bringing(self._instance, self._links, command, transfer, go_on).bring()
+
+
+def _lack(home: Home) -> Reason:
+    message = f"No component left a file {', '.join(home.missing)} in its working directory."
+    return Reason("no_output_file", "request", message, "Correct `stage_out`, or let the program write it.")
+
+
+def _advised(job: JobId, reason: Reason) -> Reason:
+    """What was not brought is not lost."""
+    kept = f"The files stay on their clusters as long as `koala jobs` lists the job: `koala fetch {job}` brings them."
+    return Reason(reason.code, reason.whose, reason.message, f"{reason.advice} {kept}".strip(), words=reason.words)
 
 
 def _may_pass(error: BaseException) -> bool:
     """A cluster out of reach, or its shared directory: the output is there as long as nobody says that it is not."""
     return isinstance(error, KoalaError) and error.reason.whose in ("transient", "site")
-
-
-def _target(directory: str, path: str) -> Path:
-    """Where the file goes: below the job's directory. Raises RequestError for a path that leads elsewhere."""
-    if os.path.isabs(path) or place_of(path) != posixpath.normpath(path):
-        message = f"{path} is to be staged out, but is no path below the working directory."
-        raise RequestError("bad_stage_out", message, "Let the program write it there.")
-    return Path(directory, path)
-
-
-def _write(target: Path, data: Iterator[bytes], modes: list[int]) -> None:
-    """Whole or not at all."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
-            try:
-                file.writelines(data)
-                file.flush()
-                os.fchmod(file.fileno(), modes[0] & 0o777)
-                os.fsync(file.fileno())
-                os.rename(file.name, target)
-            except BaseException:
-                os.unlink(file.name)
-                raise
-    except OSError as error:
-        message = f"{target} cannot be written: {error.strerror}."
-        raise RequestError("output_not_written", message, "Make room or change permissions there.") from error

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -17,11 +17,13 @@ from koalapy.link.conversation import Conversation, Heard, Messages
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import Reason
+from koalapy.model.events import Event
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.runtime.exchange import Exchange
 from koalapy.runtime.session import Session
-from koalapy.runtime.submitter import Submitter
+from koalapy.runtime.staging.intake import Intake
+from koalapy.runtime.submitter import Submitter, Told
 
 _LOG = structlog.get_logger()
 _TOO_LARGE = "Shorten its arguments and environment, or stage a file in."
@@ -35,6 +37,7 @@ class Listener:
     deliver: Callable[[Delivery], None]
     welcomed: Callable[[wire.Welcome], bool]  # False: nothing that is heard with it is worth anything
     put: Callable[[AttemptId, str, str], None]
+    intake: Intake = field(default_factory=Intake)
 
 
 class Kcm:
@@ -45,7 +48,8 @@ class Kcm:
         self._session = Session(channel, self._receive, self._tick, cluster.timing.ping)
         self._conversation = Conversation(cluster, epoch)
         self._lock = threading.Lock()  # over the conversation, and the order of what it says
-        self._submitter = Submitter(cluster.name, self._session, self._staged, self._not_staged)
+        told = Told(self._staged, self._not_staged, self._tell, self._wants)
+        self._submitter = Submitter(cluster.name, self._session, listener.intake, told)
 
     # ---- for the link
 
@@ -113,15 +117,14 @@ class Kcm:
             answer: wire.Done = exchange.answer()
             return {str(path): int(size) for path, size in answer.details.items()}
 
-    def fetch(
-        self, attempt: AttemptId, where: str, path: str, offset: int, follow: bool, mode: Callable[[int], None]
+    def stream(
+        self, attempt: AttemptId, request: Callable[[int, str], Any], ended: Callable[[wire.Fetched], None]
     ) -> Iterator[bytes]:
-        """See messages.Fetch; `mode` hears the permission bits at the end. Raises KoalaError."""
+        """What comes on the stream of a request of this number and tag; `ended` hears its end. Raises KoalaError."""
         with self._session.exchange() as exchange:
-            tag = tag_of(self._cluster.instance, attempt)
-            self._session.send(wire.Fetch(exchange.id, tag, where, path, offset, follow))
+            self._session.send(request(exchange.id, tag_of(self._cluster.instance, attempt)))
             yield from self._chunks(exchange)
-            mode(exchange.answer().mode)
+            ended(exchange.answer())
 
     def _chunks(self, exchange: Exchange) -> Iterator[bytes]:
         try:
@@ -132,7 +135,14 @@ class Kcm:
             self._session.send_chunk(Chunk(exchange.id, 0, b""))  # nobody reads any more
             raise
 
-    # ---- what the submitter's thread calls
+    # ---- what the submitter's threads call
+
+    def _wants(self, number: int) -> bool:
+        with self._lock:
+            return self._conversation.wants(number)
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        self._listener.deliver(Delivery(events=tuple(events)))
 
     def _staged(self, number: int, doubt: bool, staged: list[list[Any]]) -> None:
         with self._lock:

@@ -14,12 +14,14 @@ from koalapy.model.errors import RequestError
 from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.connect import may_ask
+from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.recovery import Line, Recovery
 from koalapy.runtime.registry import policies
 from koalapy.runtime.service import Service
+from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.store.open import open_store
 
@@ -41,9 +43,16 @@ class Koalad:
         self._store = open_store(grid.store, state_directory)
         snapshot = self._store.load()
         last_number = self._store.next_number - 1
+        intake = Intake(state_directory / "staged")
         logins = Logins((name, may_ask(cluster)) for name, cluster in grid.clusters.items())
         self._links = ClusterLinks(
-            grid, snapshot.instance, self._store.epoch, self._clock, last_number=last_number, logins=logins
+            grid,
+            snapshot.instance,
+            self._store.epoch,
+            self._clock,
+            last_number=last_number,
+            intake=intake,
+            logins=logins,
         )
         driver = Driver(
             Engine(settings, chosen, snapshot),
@@ -58,8 +67,9 @@ class Koalad:
         recovery = Recovery(self._clock.now(), snapshot)
         jobs = lambda ids: self._store.jobs(ids=ids)  # noqa: E731
         unknown = UnknownTags(snapshot.instance, list(grid.clusters), self._links.ask, jobs, self._clock.now)
+        files = JobFiles(intake.take_down, intake.transfers, self._links.fetch)
         self.service = Service(
-            self._store, self._loop, self._clock, self._links.read, chosen.placement, recovery, unknown, logins
+            self._store, self._loop, self._clock, self._links.read, chosen.placement, recovery, unknown, logins, files
         )
 
     def start(self) -> None:

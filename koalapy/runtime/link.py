@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import structlog
 import tenacity
+from koalapy_adapters import messages as wire
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import Packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Remembering
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import Done, Welcome
 
 from koalapy.driver import Delivery
@@ -28,8 +28,8 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import Instant
 from koalapy.runtime.backoff import FOR_A_PERSON, Lost, Patience
 from koalapy.runtime.kcm import Kcm, Listener
-from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.outage import OutageWatch
+from koalapy.runtime.staging.intake import Intake
 
 _LOG = structlog.get_logger()
 _JOIN_S = 20.0

@@ -21,13 +21,16 @@ from koalapy.model.commands import CollectOutput, ForgetComponent, WatchCluster
 from koalapy.model.errors import RequestError
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collect import Collector
+from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.connect import connection_of
 from koalapy.runtime.link import Around, Link, LinkStatus
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.rendezvous import RendezvousHub
+from koalapy.runtime.staging.intake import Intake
 
 _LOG = structlog.get_logger()
 
@@ -46,6 +49,7 @@ class ClusterLinks:
         clock: SystemClock,
         timing: Timing | None = None,
         last_number: int = 0,
+        intake: Intake | None = None,
         logins: Logins | None = None,
     ) -> None:
         """`epoch` and `last_number`: the store's, as it was opened. `logins` ask what connections want to know."""
@@ -54,6 +58,7 @@ class ClusterLinks:
         self._epochs = itertools.count(epoch * CONNECTS + 1)
         self._vetting, self._vetted = Vetting(epoch, last_number), threading.Lock()
         self._packed = packed()
+        self._intake = intake or Intake()
         self._logins = logins or Logins((name, False) for name in grid.clusters)
         self._links: dict[str, Link] = {}
 
@@ -65,7 +70,10 @@ class ClusterLinks:
         self._loop, self._connected = loop, connected
         self._hub = RendezvousHub(self._peers, self._put)
         self._links |= {name: self._link(name) for name in self._grid.clusters}
-        self._collector = Collector(self._links, loop.deliver, self._timing.retry_max)
+        transfers = self._intake.transfers
+        self._collector = Collector(
+            self._instance, self._links, loop.deliver, self._timing.retry_max, transfers, self._collects
+        )
         self._hub.start()
         for link in self._links.values():
             link.start()
@@ -104,6 +112,10 @@ class ClusterLinks:
         """What the attempt's processes wrote: `stream` is output or errors. Raises KoalaError."""
         return self._named(cluster).fetch(attempt, stream, follow=follow)
 
+    def fetch(self, command: CollectOutput, timeout_s: float) -> Home | None:
+        """See Collector.fetch."""
+        return self._collector.fetch(command, timeout_s)
+
     def ask(self, cluster: str, request: Callable[[int], Any], timeout_s: float) -> Done:
         """See Link.ask."""
         return self._named(cluster).ask(request, timeout_s)
@@ -131,6 +143,7 @@ class ClusterLinks:
             doubtful=self._doubtful,
             vet=functools.partial(self._vet, name),
             put=self._hub.put,
+            intake=self._intake,
             connected=functools.partial(self._welcomed, name),
             told=lambda status, number: login.told(status.state, status.reason, number),
         )
@@ -166,6 +179,10 @@ class ClusterLinks:
 
     def _known(self, cluster: str) -> list[tuple[AttemptId, str]]:
         return self._loop.ask(lambda engine: _known(engine, cluster))
+
+    def _collects(self, job: JobId) -> bool:
+        found = self._loop.ask(lambda engine: engine.job(job))
+        return found is not None and found.collecting and found.state is JobState.RUNNING
 
     def _peers(self, attempt: AttemptId) -> list[tuple[str, AttemptId]]:
         return self._loop.ask(lambda engine: _peers(engine, attempt))

@@ -10,6 +10,7 @@ from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.information.kis import Known, View
 from koalapy.model.change import Change
+from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
@@ -21,10 +22,13 @@ from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.explanation import Explanation, explain
+from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.recovery import Line, Recovered, Recovery
+from koalapy.runtime.staging.transfers import Progress
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.waiting import Waiters
 from koalapy.store.contract import Store
@@ -49,7 +53,8 @@ Reader = Callable[[str, AttemptId, str, bool], Iterator[bytes]]
 class Service:
     """One koalad. `read(cluster, attempt, stream, follow)` reads a component's output over its link.
 
-    `unknown`: tags on the clusters that its store does not know. `logins`: what they ask, and who answers.
+    `unknown`: tags on the clusters that its store does not know. `logins`: what they ask, and who answers. `files`:
+    what jobs stage.
     """
 
     def __init__(
@@ -62,8 +67,10 @@ class Service:
         recovery: Recovery,
         unknown: UnknownTags,
         logins: Logins,
+        files: JobFiles,
     ) -> None:
         self._store = store
+        self._files = files
         self._loop = loop
         self._clock = clock
         self._read = read
@@ -80,6 +87,7 @@ class Service:
         known = self._store.job_of_key(owner, key)
         if known is not None:
             return known
+        request = self._files.take_down(request)
         step = self._do(Submitted(request=request, owner=owner, key=key))
         made = [job.id for job in step.jobs if job.key == key and job.owner == owner]
         found = made[0] if made else self._store.job_of_key(owner, key)
@@ -100,7 +108,26 @@ class Service:
         self._must_be(job, lambda state: state is JobState.HELD, "is not held", "Hold it first with `koala hold`.")
         return self._changed_by(job, ReleaseRequested(job))
 
+    def fetch(self, job: JobId, paths: Sequence[str], directory: str, timeout_s: float) -> Home | None:
+        """Bring files that the last attempts of a job left: what it stages out, or these paths.
+
+        None if it takes longer; asked again, it is waited for. Raises KoalaError.
+        """
+        found = self.job(job)
+        sources = tuple((each.cluster, found.attempt_of(each)) for each in found.components if each.cluster)
+        wanted = tuple(paths) or found.request.stage_out
+        if not sources or not wanted:
+            message = f"Job {job} {'has not run anywhere' if not sources else 'stages nothing out'}."
+            raise RequestError("nothing_to_fetch", message, "Name paths of a job that has run.")
+        to = () if paths else found.request.stage_out_to
+        command = CollectOutput(job=job, sources=sources, paths=wanted, directory=directory, to=to)
+        return self._files.fetch(command, timeout_s)
+
     # ---- what tells something
+
+    def transfers(self, jobs: Sequence[JobId]) -> dict[JobId, list[Progress]]:
+        """What of them is on its way to clusters or back."""
+        return self._files.transfers.of(jobs)
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
         possible = None if ids is None else [job for job in ids if _possible(job)]

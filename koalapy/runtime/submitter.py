@@ -1,39 +1,138 @@
-"""Stages the files that an attempt needs before its Submit is sent, by a thread of its own."""
+"""Brings the files that an attempt needs to its cluster before its Submit is sent, by threads of its own."""
 
-from collections.abc import Callable
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
-from koalapy.model.commands import SubmitComponent
-from koalapy.model.errors import KoalaError, Reason, TransientError
-from koalapy.runtime.session import Session
-from koalapy.runtime.staging import files_of, stage
+import structlog
 
-Staged = Callable[[int, bool, list[list[Any]]], None]
-NotStaged = Callable[[int, bool, Reason], None]
+from koalapy.model.commands import SubmitComponent
+from koalapy.model.errors import KoalaError, Reason
+from koalapy.model.events import Event, FilesMoved, FilesStaged
+from koalapy.model.identity import AttemptId
+from koalapy.runtime.session import Session
+from koalapy.runtime.staging.intake import Intake
+from koalapy.runtime.staging.upload import Uploads, lost
+
+_LOG = structlog.get_logger()
+_THREADS = 16
+_TELL_S = 5.0  # between two words about files on their way
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whom a submitter tells. Of each attempt once: `staged`, or `not_staged` with the reason; nothing if the link is
+    lost before. `wanted`: whether the Submit of this number is to be sent at all. No call blocks."""
+
+    staged: Callable[[int, bool, list[list[Any]]], None]
+    not_staged: Callable[[int, bool, Reason], None]
+    events: Callable[[Sequence[Event]], None]
+    wanted: Callable[[int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    number: int
+    command: SubmitComponent
+    doubt: bool
+
+
+class _Unwanted(Exception):
+    """Its attempt was cancelled meanwhile."""
 
 
 class Submitter:
-    """Of one session. Of each attempt it tells once: `staged`, or `not_staged` with the reason."""
+    """Of one session."""
 
-    def __init__(self, name: str, session: Session, staged: Staged, not_staged: NotStaged) -> None:
-        self._session, self._staged, self._not_staged = session, staged, not_staged
-        self._thread = ThreadPoolExecutor(1, f"stage-{name}")
+    def __init__(self, name: str, session: Session, intake: Intake, told: Told) -> None:
+        self._name, self._session, self._intake, self._told = name, session, intake, told
+        self._uploads = Uploads(session)
+        self._threads = ThreadPoolExecutor(_THREADS, f"stage-{name}")
+        self._waiting: dict[int, AttemptId] = {}
+        self._parked: dict[object, deque[_Job]] = {}  # by what they need: those behind one that is being done
+        self._moved = 0
+        self._closed = threading.Event()
+        self._teller: threading.Thread | None = None
+        self._lock = threading.Lock()
 
     def stage(self, number: int, command: SubmitComponent, doubt: bool) -> None:
-        """Returns at once."""
-        self._thread.submit(self._stage, number, command, doubt)
+        """Returns at once. Of several that need the same the first goes ahead, and leaves the others little to do."""
+        job = _Job(number, command, doubt)
+        with self._lock:
+            self._waiting[number] = command.attempt
+            if self._teller is None:
+                self._teller = threading.Thread(target=self._tell, name=f"staging-{self._name}", daemon=True)
+                self._teller.start()
+            if (parked := self._parked.get(_need(command))) is not None:
+                parked.append(job)
+                return
+            self._parked[_need(command)] = deque()
+        self._begin(self._lead, job)
 
     def close(self) -> None:
         """The session is over: what waits is sent again over the next."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._closed.set()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _stage(self, number: int, command: SubmitComponent, doubt: bool) -> None:
+    def _lead(self, job: _Job) -> None:
         try:
-            staged = stage(self._session, files_of(command))
-        except TransientError:
-            return  # the link is lost, and the command is sent again after the next connect
+            self._stage(job)
+        finally:
+            with self._lock:
+                parked = self._parked.pop(_need(job.command))
+            for each in parked:
+                self._begin(self._stage, each)
+
+    def _begin(self, work: Callable[[_Job], None], job: _Job) -> None:
+        try:
+            self._threads.submit(work, job)
+        except RuntimeError:
+            return  # closed meanwhile
+
+    def _stage(self, job: _Job) -> None:
+        try:
+            self._bring(job)
+        except _Unwanted:
+            pass
         except KoalaError as error:
-            self._not_staged(number, doubt, error.reason)
-        else:
-            self._staged(number, doubt, staged)
+            if not lost(error):
+                self._told.not_staged(job.number, job.doubt, error.reason)
+        except Exception:
+            _LOG.exception("staging_failed", cluster=self._name, attempt=str(job.command.attempt))
+            reason = Reason("staging_failed", "ours", "Its files could not be staged in.", "koalad's log says more.")
+            self._told.not_staged(job.number, job.doubt, reason)
+        finally:
+            with self._lock:
+                self._waiting.pop(job.number, None)
+
+    def _bring(self, job: _Job) -> None:
+        attempt = job.command.attempt
+
+        def go_on() -> None:
+            self._moved += 1
+            if not self._told.wanted(job.number):
+                raise _Unwanted
+            self._session.check()
+
+        go_on()
+        with self._intake.transfers.open(attempt.job, attempt.component, self._name, "in") as transfer:
+            brought = self._intake.bring(self._uploads, job.command, transfer, go_on)
+        self._told.events([FilesStaged(attempt, brought.files, brought.size, brought.version)])
+        self._told.staged(job.number, job.doubt, brought.staged)
+
+    def _tell(self) -> None:
+        """That files move, while they do: nobody who waits for his is late then."""
+        before = 0
+        while not self._closed.wait(_TELL_S):
+            with self._lock:
+                waiting = list(self._waiting.values())
+            moved, before = self._moved - before, self._moved
+            if moved and waiting:
+                self._told.events([FilesMoved(attempt) for attempt in waiting])
+
+
+def _need(command: SubmitComponent) -> object:
+    return command.files or (command.directory, command.stage_in)

@@ -251,3 +251,15 @@ def test_arguments_arrive_as_they_were_given(arguments: list[str]) -> None:
     mapping = {"components": [{"processors": 1, "executable": "x", "arguments": arguments}]}
     assert from_mapping(mapping, "job.yaml", "/").components[0].arguments == tuple(arguments)
     assert read(yaml.safe_dump(mapping), "job.yaml", "/").components[0].arguments == tuple(arguments)
+
+
+def test_what_is_staged_may_be_a_directory_or_a_pattern_and_go_elsewhere() -> None:
+    text = """
+components: [{processors: 1, executable: hostname}]
+stage_in: [data/, "*.csv", "/x/**/y", ..]
+stage_out: [result.npy, {path: logs/, to: "out/{component}"}, {path: "**/*.dat", to: "/scratch/{job}"}]
+"""
+    found = read(text, "job.yaml", "/work")
+    assert found.stage_in == ("data/", "*.csv", "/x/**/y", "..")
+    assert found.stage_out == ("result.npy", "logs", "**/*.dat")
+    assert found.stage_out_to == (("logs", "out/{component}"), ("**/*.dat", "/scratch/{job}"))

@@ -1,0 +1,96 @@
+"""Files on their way, for a person: a line on a terminal that changes, plain lines when piped."""
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.status import Status
+from rich.text import Text
+
+from koalapy.cli.output import errors, say
+from koalapy.client import Grid
+
+LOOK_S = 1.0
+_PIPED_S = 10.0  # between two plain lines
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+Document = dict[str, Any]
+
+
+def wait_telling(koalad: Grid, job: int) -> Document:
+    """The job once it is over; what of it is on its way is told meanwhile."""
+    with TransferLines() as lines:
+        while True:
+            try:
+                return koalad.wait([job], LOOK_S)[0]
+            except TimeoutError:
+                lines.tell(koalad.jobs(ids=[job])[0])
+
+
+def moving(job: Document) -> str | None:
+    """In a few words, for a table."""
+    if not job["transfers"]:
+        return None
+    size = sum(each["bytes"] for each in job["transfers"])
+    moved = sum(each["bytes_moved"] for each in job["transfers"])
+    direction = "out" if job["transfers"][0]["direction"] == "out" else "in"
+    return f"staging {direction} {_share(moved, size)}"
+
+
+def told_of(transfer: Document) -> str:
+    """One transfer in a line."""
+    way = "staging in to" if transfer["direction"] == "in" else "staging out from"
+    if transfer["phase"] == "waiting":
+        return f"{way} {transfer['cluster']}: waiting"
+    doing = "reading, " if transfer["phase"] == "reading" else ""
+    share = _share(transfer["bytes_moved"], transfer["bytes"])
+    count = f"{transfer['files']} {'file' if transfer['files'] == 1 else 'files'}"
+    rate = f"{_bytes(transfer['bytes_per_second'])}/s"
+    line = f"{way} {transfer['cluster']}: {doing}{share} of {_bytes(transfer['bytes'])} in {count}, {rate}"
+    return f"{line}, {transfer['file']}" if transfer["file"] else line
+
+
+class TransferLines:
+    """Says of a job what is on its way, whenever it is told of it."""
+
+    def __init__(self) -> None:
+        self._status: Status | None = None
+        self._said_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def tell(self, job: Document) -> None:
+        lines = [f"job {job['id']}: {told_of(each)}" for each in job["transfers"]]
+        if errors.is_terminal:
+            self._show("\n".join(lines))
+        elif lines and time.monotonic() - self._said_at >= _PIPED_S:
+            self._said_at = time.monotonic()
+            for line in lines:
+                say(line)
+
+    def _show(self, text: str) -> None:
+        if self._status is None and text:
+            self._status = errors.status("")
+            self._status.start()
+        if self._status is not None:
+            self._status.update(Text(text))
+            if not text:
+                self._status.stop()
+                self._status = None
+
+
+def _share(moved: int, size: int) -> str:
+    return f"{100 * min(moved, size) // size if size else 100} %"
+
+
+def _bytes(size: float) -> str:
+    power = 0
+    while size >= 1000 and power < len(_UNITS) - 1:
+        size, power = size / 1000, power + 1
+    return f"{size:.0f} {_UNITS[power]}" if not power or size >= 100 else f"{size:.3g} {_UNITS[power]}"

@@ -1,0 +1,149 @@
+"""Which of the files that components left go where: decided before any is brought, and trusting no cluster."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from koalapy_adapters.trees import DIRECTORY, FILE, REFUSED, Found, is_inside, is_pattern, matches, native
+
+from koalapy.model.commands import CollectOutput
+from koalapy.model.errors import RequestError, SiteError
+from koalapy.model.identity import AttemptId
+
+MOST_FILES = 100_000
+_MOST_BYTES = 64 << 20  # of one component's list
+_SHOWN = 5
+
+
+class Item(NamedTuple):
+    """One entry of a component's working directory, and its place here; `base` is what the place may not leave."""
+
+    cluster: str
+    attempt: AttemptId
+    found: Found
+    base: Path
+    target: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is brought, directories before what is in them. `missing`: plain names that no component has, and why;
+    `notes`: sentences on what is left out otherwise."""
+
+    items: tuple[Item, ...]
+    missing: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def files(self) -> list[Item]:
+        return [item for item in self.items if item.found.kind == FILE]
+
+
+Listed = tuple[str, AttemptId, Sequence[Found]]  # by one component
+
+
+def plan(command: CollectOutput, listed: Iterable[Listed]) -> Plan:
+    """Of two entries with one place the first component's counts: `{component}` in the place keeps them apart.
+
+    Raises KoalaError for a pattern that leads out of the job's directory, and for a cluster that lists what it was not
+    asked for.
+    """
+    places = dict(command.to)
+    making = _Making()
+    for cluster, attempt, entries in listed:
+        for found in entries:
+            named = [pattern for pattern in command.paths if matches(pattern, found.path)]
+            _check(cluster, found, named)
+            for pattern in named:
+                if found.kind == REFUSED:
+                    making.refuse(pattern, found)
+                    continue
+                base = Path(command.directory, _filled(places.get(pattern, ""), cluster, attempt))
+                making.add(pattern, Item(cluster, attempt, found, base, base / native(found.path)))
+    return making.plan(command.paths)
+
+
+def check_paths(command: CollectOutput) -> None:
+    """Raises RequestError for a path that leads out of the working directory."""
+    for path in command.paths:
+        if os.path.isabs(path) or ".." in PurePosixPath(path).parts:
+            message = f"{path} is to be staged out, but is no path below the working directory."
+            raise RequestError("bad_stage_out", message, "Let the program write it there.")
+
+
+def entries(pieces: Iterable[bytes]) -> Iterator[Found]:
+    """Out of the stream that a KCM lists them in. Raises SiteError for what is none, RequestError if it is too long."""
+    rest, size, count = b"", 0, 0
+    for piece in pieces:
+        size += len(piece)
+        lines = (rest + piece).split(b"\n")
+        rest = lines.pop()
+        count += len(lines)
+        if size > _MOST_BYTES or count > MOST_FILES:
+            advice = "Let the program pack them into an archive."
+            raise RequestError("too_many_files", f"More than {MOST_FILES} files are to be staged out.", advice)
+        yield from map(_entry, lines)
+
+
+def _entry(line: bytes) -> Found:
+    try:
+        path, kind, size, mode, mtime_ns, why = json.loads(line)
+        if not isinstance(path, str) or kind not in (FILE, DIRECTORY, REFUSED) or int(size) < 0:
+            raise ValueError(line)
+        return Found(path, kind, int(size), int(mode) & 0o777, int(mtime_ns), str(why))
+    except (ValueError, TypeError) as error:
+        raise SiteError("bad_listing", f"What a KCM says of its files is not understood: {line[:80]!r}.", "") from error
+
+
+def _check(cluster: str, found: Found, named: Sequence[str]) -> None:
+    if not is_inside(found.path) or not named:
+        message = f"{cluster} offers the file {found.path!r}, which was not asked for."
+        raise RequestError("bad_listing", message, "Nothing of it was written. Look at what runs on that cluster.")
+
+
+def _filled(place: str, cluster: str, attempt: AttemptId) -> str:
+    for name, value in (("job", attempt.job), ("component", attempt.component), ("cluster", cluster)):
+        place = place.replace(f"{{{name}}}", str(value))
+    return place
+
+
+class _Making:
+    def __init__(self) -> None:
+        self._items: dict[Path, Item] = {}
+        self._named: set[str] = set()
+        self._refused: dict[str, Found] = {}
+        self._hidden: list[Item] = []
+
+    def add(self, pattern: str, item: Item) -> None:
+        self._named.add(pattern)
+        before = self._items.get(item.target)
+        if before is None and not self._is_below_file(item):
+            self._items[item.target] = item
+        elif before is None or (before.attempt != item.attempt and item.found.kind == FILE):
+            self._hidden.append(item)
+
+    def refuse(self, pattern: str, found: Found) -> None:
+        self._refused.setdefault(found.path, found)
+
+    def plan(self, patterns: Sequence[str]) -> Plan:
+        absent = [pattern for pattern in patterns if pattern not in self._named]
+        plain = [pattern for pattern in absent if not is_pattern(pattern)]
+        missing = [f"{name} ({self._refused[name].why})" if name in self._refused else name for name in plain]
+        notes = [f"Nothing matches {pattern}." for pattern in absent if is_pattern(pattern)]
+        notes += [f"{each.path} {each.why}, and is left." for each in self._refused.values() if each.path not in plain]
+        if self._hidden:
+            names = _some([f"{item.found.path} of component {item.attempt.component}" for item in self._hidden])
+            notes.append(f"An earlier component's file has the same place: {names}.")
+        return Plan(tuple(self._items.values()), tuple(missing), tuple(notes))
+
+    def _is_below_file(self, item: Item) -> bool:
+        above = (self._items.get(directory) for directory in item.target.parents)
+        return any(each is not None and each.found.kind == FILE for each in above)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,1 @@
+"""Files in: what a job names, which version of it, and its way to a cluster."""

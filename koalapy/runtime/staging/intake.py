@@ -1,0 +1,88 @@
+"""What is staged in: taken down when a job is submitted, brought to a cluster before each of its attempts."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from koalapy.model.commands import SubmitComponent
+from koalapy.model.errors import RequestError
+from koalapy.model.request import Request
+from koalapy.runtime.staging.gather import Entry, gather, size_of
+from koalapy.runtime.staging.transfers import Transfer, Transfers
+from koalapy.runtime.staging.upload import Content, Uploads
+from koalapy.runtime.staging.versions import Version, Versions
+
+_IN_MESSAGE = 500  # files that a Submit lists itself; of more, the list is staged too
+
+
+class Intake:
+    """One koalad's. `directory`: where the versions of waiting jobs' files are kept over its restarts."""
+
+    def __init__(self, directory: Path | None = None, transfers: Transfers | None = None) -> None:
+        self.transfers = transfers or Transfers()
+        self._versions = Versions(directory)
+
+    def take_down(self, request: Request) -> Request:
+        """The request of these versions of its files, and no others. Raises RequestError for what cannot be staged."""
+        if not request.stage_in:
+            return request
+        executables = [component.executable for component in request.components]
+        return replace(request, files=self._versions.keep(gather(request.directory, request.stage_in, executables)))
+
+    def bring(
+        self, uploads: Uploads, command: SubmitComponent, transfer: Transfer, go_on: Callable[[], None]
+    ) -> "Brought":
+        """Return when the cluster has all that the attempt needs. See Uploads.bring."""
+        version = self._version(command, transfer, go_on)
+        contents, staged = _contents(version)
+        transfer.begin("sending", len(version.entries), sum(content.size for content in contents))
+        uploads.bring(contents, size_of(version.entries), transfer, go_on)
+        return Brought(version, staged)
+
+    def _version(self, command: SubmitComponent, transfer: Transfer, go_on: Callable[[], None]) -> Version:
+        entries = self._entries(command)
+        transfer.begin("reading", len(entries), size_of(entries))
+
+        def read(size: int) -> None:
+            transfer.add(size)
+            go_on()
+
+        return self._versions.fix(command.files, entries, read)
+
+    def _entries(self, command: SubmitComponent) -> tuple[Entry, ...]:
+        """As they were submitted; where that is not known any more, as they are, if that is the same."""
+        known = self._versions.entries(command.files)
+        if known is not None:
+            return known
+        found = gather(command.directory, command.stage_in, [command.request.executable])
+        if command.files and self._versions.keep(found) not in ("", command.files):
+            message = "Files that are to be staged in have changed since the job was submitted."
+            raise RequestError(
+                "changed_file", message, "Submit the job again; leave its files alone until they are sent."
+            )
+        return found
+
+
+class Brought:
+    """What an attempt's Submit says of its files."""
+
+    def __init__(self, version: Version, staged: list[list[Any]]) -> None:
+        self.staged = staged
+        self.files = sum(not entry.directory for entry in version.entries)
+        self.size = size_of(version.entries)
+        self.version = version.name
+
+
+def _contents(version: Version) -> tuple[list[Content], list[list[Any]]]:
+    """What is to be stored, and how Submit lists it."""
+    pairs = zip(version.entries, version.digests, strict=True)
+    contents = {digest: Content(digest, entry.size, entry) for entry, digest in pairs if digest}
+    listed = version.listed()
+    if len(listed) <= _IN_MESSAGE:
+        return list(contents.values()), listed
+    data = json.dumps(listed).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    return [*contents.values(), Content(digest, len(data), data=data)], [["", digest, 0]]

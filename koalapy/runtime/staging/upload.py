@@ -1,0 +1,256 @@
+"""Files on their way into a cluster's staging cache: each content once, whoever needs it, over one session."""
+
+import io
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, BinaryIO
+
+from koalapy_adapters.files import SMALL
+from koalapy_adapters.frames import MAX_CHUNK, Chunk
+from koalapy_adapters.messages import Done, Store, StoreMany, Want
+
+from koalapy.model.errors import Reason, TransientError
+from koalapy.runtime.exchange import Exchange, RefusedError
+from koalapy.runtime.session import Session
+from koalapy.runtime.staging.gather import Entry, gone, unchanged
+from koalapy.runtime.staging.transfers import Transfer
+
+_AGAIN = ("stage_damaged", "bad_size", "stage_moved", "stage_short")  # what one more try may mend
+_TRIES = 3
+_ASKED = 2000  # hashes in one Want
+_BATCH_FILES, _BATCH_BYTES = 1000, 8 << 20  # small files in one StoreMany
+_SENDERS = 2  # streams at one time: what is on the wire delays what is said
+_LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Bytes to be stored: a version of a file, or `data`."""
+
+    digest: str
+    size: int
+    entry: Entry | None = None
+    data: bytes = b""
+
+    @property
+    def name(self) -> str:
+        return self.entry.place if self.entry else "the list of files"
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Raises RequestError if it is not that version any more."""
+        if self.entry is None:
+            yield io.BytesIO(self.data)
+            return
+        try:
+            with open(self.entry.source, "rb") as file:
+                unchanged(self.entry, os.fstat(file.fileno()))
+                yield file
+        except OSError as error:
+            raise gone(self.entry, error) from error
+
+    def check(self) -> None:
+        with self.open():
+            pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    content: Content
+    there: int  # bytes that have come of it already
+
+
+class Uploads:
+    """Of one session. Who needs what another thread is sending waits for that, and sends it himself if it fails."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._flying: dict[str, Future[None]] = {}
+        self._lock = threading.Lock()
+        self._senders = threading.BoundedSemaphore(_SENDERS)
+
+    def bring(self, contents: Iterable[Content], copies: int, transfer: Transfer, go_on: Callable[[], None]) -> None:
+        """Return when all of them are there. `copies`: bytes that the job needs for its own beside them.
+
+        `go_on` is called all the time, and raises to give up. Raises KoalaError; TransientError if the link is lost.
+        """
+        left = {content.digest: content for content in contents}
+        while left:
+            mine = self._claim(left)
+            if mine:
+                with self._flight(mine):
+                    self._send(mine, copies, transfer, go_on)
+            else:
+                self._await(next(iter(left)), go_on)
+                continue
+            for content in mine:
+                del left[content.digest]
+
+    # ---- who sends what
+
+    def _claim(self, left: dict[str, Content]) -> list[Content]:
+        """Those that nobody sends, to be sent by the caller."""
+        with self._lock:
+            mine = [content for digest, content in left.items() if digest not in self._flying]
+            self._flying |= {content.digest: Future() for content in mine}
+        return mine
+
+    @contextmanager
+    def _flight(self, mine: Sequence[Content]) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with self._lock:
+                landed = [self._flying.pop(content.digest) for content in mine]
+            for each in landed:
+                each.set_result(None)
+
+    def _await(self, digest: str, go_on: Callable[[], None]) -> None:
+        with self._lock:
+            flight = self._flying.get(digest)
+        while flight is not None and not flight.done():
+            go_on()
+            with suppress(TimeoutError):
+                flight.result(_LOOK_S)
+
+    # ---- sending
+
+    def _send(self, contents: Sequence[Content], copies: int, transfer: Transfer, go_on: Callable[[], None]) -> None:
+        for left in reversed(range(_TRIES)):
+            missing = self._missing(contents, copies)
+            for content in contents:
+                transfer.there(content.size)
+            for each in missing:
+                transfer.there(each.there - each.content.size)
+            try:
+                return self._send_missing(missing, transfer, go_on)
+            except RefusedError as error:
+                if error.reason.code not in _AGAIN:
+                    raise
+                for each in missing:
+                    each.content.check()
+                if not left:
+                    raise
+            transfer.restart()
+        raise AssertionError("the last try raises or returns")
+
+    def _missing(self, contents: Sequence[Content], copies: int) -> list[_Missing]:
+        """What is not there. Raises KoalaError if there is no room for it."""
+        missing: list[_Missing] = []
+        room: dict[str, Any] = {}
+        for page in _pages(contents, _ASKED):
+            asked = [[content.digest, content.size] for content in page]
+            room = self._ask(lambda id, asked=asked: Want(id, asked)).details  # type: ignore[misc]
+            missing += [_Missing(page[index], there) for index, there in room["missing"]]
+        _check_room(sum(each.content.size - each.there for each in missing), copies, room)
+        return missing
+
+    def _send_missing(self, missing: Sequence[_Missing], transfer: Transfer, go_on: Callable[[], None]) -> None:
+        for batch in _batches([each.content for each in missing if each.content.size <= SMALL]):
+            self._send_batch(batch, transfer, go_on)
+        for each in missing:
+            if each.content.size > SMALL:
+                self._send_one(each, transfer, go_on)
+
+    def _send_one(self, missing: _Missing, transfer: Transfer, go_on: Callable[[], None]) -> None:
+        content = missing.content
+        with self._senders, content.open() as file, self._session.exchange() as exchange:
+            transfer.file(content.name)
+            file.seek(missing.there)
+            self._session.send(Store(exchange.id, content.digest, content.size, missing.there))
+            self._send_chunks(exchange, iter(lambda: file.read(MAX_CHUNK), b""), transfer, go_on)
+
+    def _send_batch(self, batch: Sequence[Content], transfer: Transfer, go_on: Callable[[], None]) -> None:
+        with self._senders, self._session.exchange() as exchange:
+            transfer.file(batch[0].name)
+            self._session.send(StoreMany(exchange.id, [[content.digest, content.size] for content in batch]))
+            self._send_chunks(exchange, _joined(batch), transfer, go_on)
+
+    def _send_chunks(
+        self, exchange: Exchange, pieces: Iterator[bytes], transfer: Transfer, go_on: Callable[[], None]
+    ) -> None:
+        """As its credit lets it; an answer that comes first says that the rest is not wanted."""
+        number = 0
+        try:
+            for data in pieces:
+                go_on()
+                if not exchange.may_send():
+                    break
+                self._session.send_chunk(Chunk(exchange.id, number, data))
+                transfer.add(len(data))
+                number += 1
+        finally:  # given up, it is ended too: what has come is kept there
+            self._session.send_chunk(Chunk(exchange.id, number, b""))
+        exchange.answer()
+
+    def _ask(self, request: Callable[[int], Any]) -> Done:
+        with self._session.exchange() as exchange:
+            self._session.send(request(exchange.id))
+            answer: Done = exchange.answer()
+            return answer
+
+
+def _joined(batch: Sequence[Content]) -> Iterator[bytes]:
+    """Their contents, one after the other, in pieces of a chunk's size."""
+    left = bytearray()
+    for content in batch:
+        with content.open() as file:
+            left += file.read(content.size + 1)
+        while len(left) >= MAX_CHUNK:
+            yield bytes(left[:MAX_CHUNK])
+            del left[:MAX_CHUNK]
+    if left:
+        yield bytes(left)
+
+
+def _batches(contents: Iterable[Content]) -> Iterator[list[Content]]:
+    batch: list[Content] = []
+    size = 0
+    for content in contents:
+        if batch and (len(batch) == _BATCH_FILES or size + content.size > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(content)
+        size += content.size
+    if batch:
+        yield batch
+
+
+def _pages(contents: Sequence[Content], size: int) -> Iterator[list[Content]]:
+    rest = iter(contents)
+    while page := list(islice(rest, size)):
+        yield page
+
+
+def _check_room(missing: int, copies: int, room: dict[str, Any]) -> None:
+    """Raises KoalaError: the cluster's fault if it is full now, nobody's but the request's if it is too small."""
+    needed, free, total = missing + copies, room.get("free"), room.get("total")
+    if free is None or total is None or needed <= free:
+        return
+    message = (
+        f"Its files do not fit: {megabytes(missing)} are still to be sent, and {megabytes(copies)} are the job's own"
+        f" copies, but its shared directory has {megabytes(free)} free of {megabytes(total)}."
+    )
+    if needed > total:
+        advice = "Name a larger `shared` directory in the grid file, or another cluster in the job."
+        raise RefusedError(Reason("does_not_fit", "request", message, advice, command="statvfs"))
+    raise RefusedError(Reason("does_not_fit", "site", message, "Free space there."))
+
+
+def megabytes(size: int) -> str:
+    """As a person reads it."""
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.3g} {unit}"
+        size /= 1000  # type: ignore[assignment]
+    return f"{size:.3g} GB"
+
+
+def lost(error: Exception) -> bool:
+    """Whether the link is: what was begun is begun again over the next."""
+    return isinstance(error, TransientError) and not isinstance(error, RefusedError)

@@ -1,0 +1,145 @@
+"""Which files, and which versions of them, a job is about: fixed when it is submitted, hashed once, kept on disk.
+
+Every component on every cluster, and every later try, gets the same bytes, or none.
+"""
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from koalapy.model.errors import RequestError
+from koalapy.runtime.staging.gather import Entry, gone, unchanged
+
+_READ = 1 << 20
+_IN_MEMORY = 32
+_KEPT_S = 90 * 86400  # after its last use, a list can only be of a job that is long over
+_NAME_LENGTH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The files of a job and their hashes: of each entry its sha256 in hex, '' for a directory."""
+
+    entries: tuple[Entry, ...]
+    digests: tuple[str, ...]
+
+    def listed(self) -> list[list[object]]:
+        """As messages.Submit has them."""
+        return [[entry.place, digest, entry.mode] for entry, digest in zip(self.entries, self.digests, strict=True)]
+
+    @property
+    def name(self) -> str:
+        """The hash of all that the program finds: places, contents, permissions."""
+        return hashlib.sha256(json.dumps(self.listed()).encode()).hexdigest()
+
+
+class Versions:
+    """`directory` is made when it is needed; without one nothing outlives this object. Any thread may call."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+        self._fixed: OrderedDict[str, Version] = OrderedDict()
+        self._busy: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, entries: Sequence[Entry]) -> str:
+        """Remember them as they are; the name to find them by, '' where there is no directory."""
+        text = json.dumps([list(entry) for entry in entries])
+        name = hashlib.sha256(text.encode()).hexdigest()[:_NAME_LENGTH]
+        if self._directory is None:
+            return ""
+        path = self._directory / f"{name}.files"
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not path.exists():
+                self._drop_old()
+                _write(path, text)
+            os.utime(path)
+        except OSError as error:
+            message = f"What the job is about cannot be written down: {error.strerror}: {path}."
+            raise RequestError("state_full", message, "Make room there, then submit the job again.") from error
+        return name
+
+    def entries(self, name: str) -> tuple[Entry, ...] | None:
+        """None if they are not known (any more)."""
+        data = self._read(f"{name}.files") if name else None
+        return None if data is None else tuple(Entry(*each) for each in data)
+
+    def fix(self, name: str, entries: tuple[Entry, ...], going_on: Callable[[int], None]) -> Version:
+        """With their hashes, of this moment if they were not hashed before. Once for all who ask at the same time.
+
+        `going_on` hears of bytes that were read, and may raise. Raises RequestError for a file that has changed since
+        it was submitted, or gone.
+        """
+        if not name:
+            return _hashed(entries, going_on)
+        with self._lock:
+            busy = self._busy.setdefault(name, threading.Lock())
+        with busy:
+            found = self._fixed.get(name) or self._stored(name, entries) or _hashed(entries, going_on)
+            self._remember(name, found)
+        return found
+
+    def _stored(self, name: str, entries: tuple[Entry, ...]) -> Version | None:
+        digests = self._read(f"{name}.hashes")
+        return None if digests is None or len(digests) != len(entries) else Version(entries, tuple(digests))
+
+    def _remember(self, name: str, version: Version) -> None:
+        with self._lock:
+            known = name in self._fixed
+            self._fixed[name] = version
+            self._fixed.move_to_end(name)
+            while len(self._fixed) > _IN_MEMORY:
+                self._busy.pop(self._fixed.popitem(last=False)[0], None)
+        if self._directory is not None:
+            with suppress(OSError):  # then they are hashed once more after a restart, and must be the same files
+                os.utime(self._directory / f"{name}.files")
+                if not known:
+                    _write(self._directory / f"{name}.hashes", json.dumps(version.digests))
+
+    def _read(self, file: str) -> list[str] | None:
+        if self._directory is None:
+            return None
+        try:
+            data: list[str] = json.loads((self._directory / file).read_text())
+            return data
+        except (OSError, ValueError):
+            return None
+
+    def _drop_old(self) -> None:
+        assert self._directory is not None
+        for path in self._directory.iterdir():
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < time.time() - _KEPT_S:
+                    path.unlink()
+
+
+def _hashed(entries: tuple[Entry, ...], going_on: Callable[[int], None]) -> Version:
+    return Version(entries, tuple("" if entry.directory else _digest(entry, going_on) for entry in entries))
+
+
+def _digest(entry: Entry, going_on: Callable[[int], None]) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(entry.source, "rb") as file:
+            unchanged(entry, os.fstat(file.fileno()))
+            while data := file.read(_READ):
+                going_on(len(data))
+                digest.update(data)
+            unchanged(entry, os.fstat(file.fileno()))
+    except OSError as error:
+        raise gone(entry, error) from error
+    return digest.hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary.write_text(text)
+    temporary.rename(path)
