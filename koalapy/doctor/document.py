@@ -27,7 +27,7 @@ def _cluster(grid: GridFile, report: Report) -> Document:
     return {
         "cluster": report.cluster,
         "batch": described.batch,
-        "connect": described.connect,
+        "connect": list(described.connect),
         "well": report.well,
         "left_behind": list(report.left),
         "checks": [_check(finding) for finding in report.findings],

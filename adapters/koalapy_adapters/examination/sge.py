@@ -145,8 +145,13 @@ def parse_queue(shown: Result, own: List[Any]) -> Queue:
         walltime_s=_seconds(fields.get("h_rt", "")),
         nodes=len({host for host, _, _ in own}),
         processors=sum(slots for _, slots, _ in own),
-        environments=re.findall(r"[\w.-]+", fields.get("pe_list", "").replace("NONE", "")),
+        environments=_offers(fields.get("pe_list", "")),
     )
+
+
+def _offers(pe_list: str) -> List[str]:
+    """Of `a b,[host=c d]`, which offers more on some hosts, all four."""
+    return [name for name in re.findall(r"[\w.-]+", re.sub(r"\[[^=\]]*=", " ", pe_list)) if name != "NONE"]
 
 
 def _closed(own: List[Any]) -> str:

@@ -1,0 +1,309 @@
+"""`koala doctor`: its tree of checks, what it makes of what a node says, and a whole examination of this machine."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from koalapy_adapters import messages as wire
+from koalapy_adapters.examination import probe_program as program
+from koalapy_adapters.messages import BatchSeen
+
+from koalapy.config import read_grid
+from koalapy.doctor import canary, probing
+from koalapy.doctor.checks import BY_ID, CHECKS
+from koalapy.doctor.doctor import Doctor
+from koalapy.doctor.findings import Finding, Report, Status
+from koalapy.doctor.pythons import find_pythons, parse
+from koalapy.doctor.remedies import failure
+from koalapy.doctor.trouble import Trouble
+from koalapy.model.errors import Reason
+from koalapy.runtime.connect import connection_of
+
+TAG = "kabcde000000001"
+COMMAND = [sys.executable, "-m", "koalapy.cli.main"]
+OLD_PYTHON = f"""\
+#!{sys.executable} -S
+import sys
+sys.version_info = (3, 5, 9, "final", 0)
+program = sys.argv[sys.argv.index("-c") + 1]
+sys.argv = ["-c", *sys.argv[sys.argv.index("-c") + 2:]]
+exec(program)
+"""
+Document = dict[str, Any]
+
+
+# ---- the tree
+
+
+def test_whatever_a_check_depends_on_comes_before_it() -> None:
+    seen: set[str] = set()
+    for check in CHECKS:
+        assert set(check.after) <= seen
+        seen.add(check.id)
+    assert len(BY_ID) == len(CHECKS)
+
+
+def test_every_check_has_a_function() -> None:
+    from koalapy.doctor import examination
+
+    assert set(examination._FUNCTIONS) == set(BY_ID)
+
+
+# ---- what a node says
+
+
+def seen(wrong: int, **answer: Any) -> probing.Seen:
+    return probing.Seen(wrong, answer, sent=100_000_000, read=103_000_000)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        (0, None),
+        (program.NO_RELAY, None),
+        (program.NOT_SEEN, "shared_not_seen"),
+        (program.OTHER_CONTENT, "shared_not_seen"),
+        (program.NOT_WRITABLE | program.NO_RELAY, "shared_not_writable"),
+    ],
+)
+def test_what_is_wrong_with_the_shared_directory_is_told_apart(wrong: int, code: str | None) -> None:
+    reason = probing.shared_trouble(seen(wrong, node="c1"), "/shared")
+    assert (reason and reason.code) == code
+
+
+def test_a_relay_that_is_out_of_reach_is_told_with_what_each_address_said() -> None:
+    reason = probing.relay_trouble(seen(program.NO_RELAY, said={"10.0.0.1": "no answer", "10.0.0.2": "refused"}))
+    assert reason is not None
+    assert (reason.code, reason.words) == ("relay_blocked", "10.0.0.1: no answer; 10.0.0.2: refused")
+    assert probing.relay_trouble(seen(program.NOT_SEEN)) is None
+
+
+@pytest.mark.parametrize(
+    ("clock", "ahead_s", "skew_s"),
+    [(101_000_000, 0.0, 0.0), (163_000_000, 0.0, 60.0), (40_000_000, 0.0, -60.0), (161_500_000, 60.0, 0.0)],
+)
+def test_a_nodes_clock_is_off_by_what_the_time_of_the_job_does_not_explain(
+    clock: int, ahead_s: float, skew_s: float
+) -> None:
+    assert seen(0, clock=clock).skew_s(ahead_s) == pytest.approx(skew_s)
+    assert seen(0).skew_s(0.0) is None
+
+
+def test_a_clock_that_is_off_is_noted_and_far_off_a_failure() -> None:
+    from koalapy.doctor.examination import _judged
+    from koalapy.doctor.trouble import Doubtful
+
+    assert _judged("Its clock", -0.3, "ours")[0] == "Its clock agrees with ours."
+    with pytest.raises(Doubtful, match="is 7.0 s ahead of ours"):
+        _judged("Its clock", 7.0, "ours")
+    with pytest.raises(Trouble, match="is at least 90.0 s behind ours"):
+        _judged("Its clock", -90.0, "ours", bound=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(127, "no_python_on_node"), (program.TOO_OLD, "no_python_on_node"), (1, "job_silent"), (None, "job_silent")],
+)
+def test_a_job_that_said_nothing_is_judged_by_how_it_ended(status: int | None, code: str) -> None:
+    ended = BatchSeen(TAG, "1", 0, "ended", "its reason", exit_status=status)
+    assert probing._said(ended) is None
+    reason = probing._unsaid(ended, "python3")
+    assert (reason.code, reason.words, reason.exit_status) == (code, "its reason", status)
+
+
+def test_the_exit_status_speaks_where_no_file_can() -> None:
+    ended = BatchSeen(TAG, "1", 0, "ended", exit_status=program.SAID + program.NOT_SEEN + program.NO_RELAY)
+    assert probing._said(ended) == program.NOT_SEEN | program.NO_RELAY
+    report = wire.Report(TAG, "1", "ended", [], ending="failed", exit_status=66, error={"words": "it lacks it"})
+    over = probing._is_over([BatchSeen(TAG, "1", 0, "running"), report])
+    assert over is not None
+    assert (over.exit_status, over.reason) == (66, "it lacks it")
+
+
+def test_a_job_that_can_never_start_is_a_failure_at_once() -> None:
+    with pytest.raises(Trouble) as caught:
+        canary._phase("at_barrier")([BatchSeen(TAG, "1", 0, "queued", "Can Never Run", stuck="can_never_run")])
+    assert (caught.value.reason.code, caught.value.reason.words) == ("can_never_run", "Can Never Run")
+
+
+def test_a_canary_that_ends_without_a_word_or_badly_is_a_failure() -> None:
+    with pytest.raises(Trouble) as caught:
+        canary._phase("at_barrier")([BatchSeen(TAG, "1", 0, "ended", "NonZeroExitCode", exit_status=3)])
+    assert caught.value.reason.code == "wrapper_silent"
+    with pytest.raises(Trouble) as caught:
+        canary._check(wire.Report(TAG, "1", "ended", [], ending="killed", exit_status=137))
+    assert caught.value.reason.code == "canary_ended"
+
+
+# ---- what to do
+
+
+def test_a_failure_says_whose_move_it_is_and_what_to_write_where() -> None:
+    reason = Reason("no_such_queue", "site", "There is no queue named x.", "There are a, b.", "qconf", 1, "words")
+    told = failure("vu", reason, "a")
+    assert (told.move, told.key, told.value) == ("you", "queue", "a")
+    assert told.change == "There are a, b. Write `queue: a` for vu in the grid file."
+    assert (told.command, told.exit_status, told.words) == ("qconf", 1, "words")
+
+
+@pytest.mark.parametrize(
+    ("whose", "move"),
+    [("transient", "nobody"), ("site", "administrator"), ("request", "you"), ("ours", "koalapy")],
+)
+def test_a_failure_of_an_unknown_code_is_whose_the_error_says(whose: Any, move: str) -> None:
+    assert failure("vu", Reason("unheard_of", whose, "It is.")).move == move
+
+
+def test_pythons_are_found_among_whatever_a_login_prints(tmp_path: Path) -> None:
+    found = parse("Welcome!\nkoalapy-python /usr/bin/python3 3.5.2\nkoalapy-python /opt/a/python3 3.11.0rc1\nbye\n")
+    assert [(python.path, python.usable) for python in found] == [("/usr/bin/python3", False), ("/opt/a/python3", True)]
+    grid = grid_of(here={"batch": "local", "connect": "local:"})
+    assert any(python.usable for python in find_pythons(connection_of(grid.clusters["here"])))
+
+
+# ---- whole examinations of this machine
+
+
+def grid_of(**clusters: Document) -> Any:
+    return read_grid(json.dumps({"grid": "examined", "clusters": clusters}), "grid.yaml", ["local", "slurm"])
+
+
+def local(directory: Path, **changed: Any) -> Document:
+    return {"batch": "local", "connect": "local:", "slots": 2, "shared": str(directory), **changed}
+
+
+def examined(grid: Any) -> dict[str, Report]:
+    reports = Doctor(grid, grid.clusters, 60.0, lambda *_: None, lambda *_: None).run()
+    return {report.cluster: report for report in reports}
+
+
+def by_status(report: Report, status: Status) -> list[str]:
+    return [finding.check for finding in report.findings if finding.status is status]
+
+
+def test_a_machine_that_is_well_and_what_is_wrong_beside_it(tmp_path: Path) -> None:
+    """Side by side, and each failure is one: what depends on it is not examined."""
+    old = tmp_path / "old"
+    old.write_text(OLD_PYTHON)
+    old.chmod(0o755)
+    reports = examined(
+        grid_of(
+            well=local(tmp_path / "well"),
+            old=local(tmp_path / "too-old", python=str(old)),
+            none=local(tmp_path / "none", python="/nowhere/python3"),
+            unwritable=local(Path("/proc/koala")),
+            lost={"batch": "local", "connect": "command:false"},
+            other=local(tmp_path / "other", batch="slurm") | {"slots": None},
+        )
+    )
+    well = reports["well"]
+    assert well.well, well
+    assert by_status(well, Status.NOT_APPLICABLE) == ["access", "drmaa", "launch"]
+    assert sorted(os.listdir(tmp_path / "well")) == ["bin", "local-queue"]
+    failed = {name: wrong(report) for name, report in reports.items() if name != "well"}
+    assert failed == {
+        "old": ("python", "python_too_old"),
+        "none": ("python", "no_python"),
+        "unwritable": ("shared", "directory_not_writable"),
+        "lost": ("login", "login_ended"),
+        "other": ("batch", "command_missing"),
+    }
+    assert by_status(reports["lost"], Status.NOT_EXAMINED) == [check.id for check in CHECKS[1:]]
+    assert {finding.message for finding in reports["lost"].findings[1:]} == {"It depends on “login”."}
+    suggestion = next(finding.failure for finding in reports["old"].findings if finding.failure)
+    assert suggestion.key == "python"
+    assert suggestion.value
+
+
+def wrong(report: Report) -> tuple[str, str]:
+    """The one failure, and the code of its cause."""
+    (finding,) = (finding for finding in report.findings if finding.status is Status.FAILED)
+    assert finding.failure is not None
+    assert finding.failure.change
+    return finding.check, finding.failure.code
+
+
+def test_an_interrupted_examination_leaves_nothing(tmp_path: Path) -> None:
+    grid = grid_of(here=local(tmp_path / "shared"))
+    started = threading.Event()
+
+    def told(cluster: str, finding: Finding) -> None:
+        if finding.check == "node_relay":
+            started.set()
+
+    doctor = Doctor(grid, ["here"], 60.0, lambda *_: None, told)
+    runner = threading.Thread(target=doctor.run)
+    runner.start()
+    assert started.wait(60)
+    doctor.interrupt()
+    runner.join(60)
+    (report,) = doctor.reports
+    assert "canary" not in by_status(report, Status.OK)
+    assert report.left == ()
+    assert sorted(os.listdir(tmp_path / "shared")) == ["bin", "local-queue"]
+
+
+# ---- the command
+
+
+def koala(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [*COMMAND, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> str:
+    path = tmp_path / "grid.yaml"
+    path.write_text(
+        yaml.safe_dump({"grid": "broken", "clusters": {"vu": {"batch": "slurm", "connect": "command:false"}}})
+    )
+    return str(path)
+
+
+def test_the_document_has_its_schema_and_a_failure_its_exit_status(broken: str) -> None:
+    done = koala("doctor", "--grid", broken, "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert (found["schema"], found["grid"], found["well"], found["complete"]) == (
+        "koala.doctor/1",
+        "broken",
+        False,
+        True,
+    )
+    (cluster,) = found["clusters"]
+    assert (cluster["cluster"], cluster["batch"], cluster["connect"]) == ("vu", "slurm", ["command:false"])
+    assert set(cluster["checks"][0]) == {"check", "title", "status", "message", "took_s", "figures", "failure"}
+    assert cluster["checks"][0]["failure"]["code"] == "login_ended"
+
+
+def test_a_person_reads_lines_and_then_what_to_do(broken: str) -> None:
+    done = koala("doctor", "vu", "--grid", broken)
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("vu: login: failed: ")
+    assert lines[-1] == "Not well: vu."
+    assert any(line.startswith("  Your move: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nobody"], "has no cluster nobody"),
+        (["--patience", "soon"], "not a duration"),
+        (["--grid", "/nowhere/grid.yaml"], "There is no grid file"),
+    ],
+)
+def test_what_cannot_be_examined_is_a_mistake_of_usage(broken: str, arguments: list[str], words: str) -> None:
+    done = koala("doctor", "--grid", broken, *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
