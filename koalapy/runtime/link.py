@@ -262,7 +262,8 @@ class Link:
 
     def _target(self) -> bootstrap.Target:
         config, timing = self.cluster.config, self.cluster.timing
-        return bootstrap.Target(config.get("shared"), config.get("python"), timeout_s=timing.welcome)
+        shared, python, setup = config.get("shared"), config.get("python"), config.get("setup", ())
+        return bootstrap.Target(shared, python, timeout_s=timing.welcome, setup=setup)
 
     def _listener(self, epoch: int) -> Listener:
         welcomed = functools.partial(self._welcomed, epoch)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ ignore = ends.ignore
 read_exactly = ends.read_exactly
 started = ends.started
 target = ends.target
+SHELLS = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh"]
 PYENV = Path.home() / ".pyenv" / "versions"
 
 
@@ -173,7 +175,7 @@ def test_a_start_up_file_that_ends_the_login(tmp_path: Path, shell: Callable[[st
     assert "ended with 3: Logins are closed today." in error.message
 
 
-@pytest.mark.parametrize("name", ["sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh"])
+@pytest.mark.parametrize("name", SHELLS)
 def test_it_runs_under_a_login_shell(tmp_path: Path, name: str) -> None:
     """So that what the profile adds to the PATH is there: whichever shell reads the line first."""
     path = shutil.which(name)
@@ -216,3 +218,37 @@ def test_a_shell_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_local_connections_use_our_own_python() -> None:
     assert LocalConnection().python == sys.executable
+
+
+# ---- Python by `setup`
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_python_that_only_setup_brings(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the lines hold, whichever shell reads them first, and whatever they print or read."""
+    shell_path = shutil.which(name)
+    if shell_path is None:
+        pytest.skip(f"no {name} here")
+    monkeypatch.setenv("SHELL", shell_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    odd = tmp_path / 'it\'s 100% a "dir" ! $HOME `x` ü'
+    odd.mkdir()
+    (odd / "the-python").symlink_to(sys.executable)
+    quoted = shlex.quote(str(odd))
+    setup = ["echo 'a module was loaded!'; cat", "where=\\", quoted, 'export PATH="$PATH:$where"']
+    for _ in range(2):
+        connection = CommandConnection([shell_path, "-c"])
+        with started(connection, tmp_path / "k", python="the-python", setup=setup) as channel:
+            assert read_exactly(channel, len(STARTED)) == STARTED
+    error = error_of(CommandConnection([shell_path, "-c"]), tmp_path / "k", python="the-python", setup=["true"])
+    assert error.code == "no_python"
+    assert "`setup:`" in error.advice
+
+
+def test_setup_is_left_alone_where_python_is_there(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    with started(LocalConnection(), tmp_path / "k", python="python3", setup=[f"touch {flag}"]):
+        pass
+    with started(LocalConnection(), tmp_path / "k", python=sys.executable, setup=[f"touch {flag}"]):
+        pass
+    assert not flag.exists()

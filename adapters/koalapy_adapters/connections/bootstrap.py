@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from koalapy_adapters.connections import landing
 from koalapy_adapters.connections.pack import Packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Lines
-from koalapy_adapters.connections.shell import quote_path, through_login_shell
+from koalapy_adapters.connections.shell import quote_path, through_login_shell, with_setup
 from koalapy_adapters.errors import BatchError, SiteError, TransientError
 
 MAX_BANNER = 65_536
@@ -24,16 +24,20 @@ _SIP = 8
 _STATUS_S = 5.0
 _NOT_FOUND = (126, 127)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_PYTHON_ADVICE = "Name a Python 3.6 or later of that host with `python:` in the grid file."
+_PYTHON_ADVICE = "Name a Python 3.6 or later of that host with `python:` in the grid file, or bring it by `setup:`."
 
 
 class Target(NamedTuple):
-    """What is started where: the shared directory and the interpreter of the grid file, None if it does not say."""
+    """What is started where: the shared directory and the interpreter of the grid file, None if it does not say.
+
+    `setup`: its lines, which may be what brings the interpreter.
+    """
 
     directory: str | None = None
     python: str | None = None
     arguments: Sequence[str] = ("kcm",)
     timeout_s: float = TIMEOUT_S
+    setup: Sequence[str] = ()
 
 
 def start(connection: Connection, packed: Packed, target: Target, stderr: Lines) -> Channel:
@@ -48,7 +52,7 @@ def start(connection: Connection, packed: Packed, target: Target, stderr: Lines)
         said.append(line)
         stderr(line)
 
-    channel = connection.open(shell_command(python), hear)
+    channel = connection.open(shell_command(python, target.setup), hear)
     expired = threading.Event()
 
     def expire() -> None:
@@ -72,12 +76,14 @@ def start(connection: Connection, packed: Packed, target: Target, stderr: Lines)
     return channel
 
 
-def shell_command(python: str) -> str:
+def shell_command(python: str, setup: Sequence[str] = ()) -> str:
     """The one remote command, for any login shell. The program travels as base64: there is nothing to quote in it."""
     source = Path(landing.__file__).read_bytes()
     program = base64.b64encode(zlib.compress(source, 9)).decode()
     unpack = "import sys;del sys.path[0];import zlib,base64;exec(zlib.decompress(base64.b64decode(sys.argv.pop())))"
-    return through_login_shell(f'exec {quote_path(python)} -E -s -S -c "{unpack}" {program}')  # -I came with 3.4
+    before = with_setup(python, setup)
+    start = f'exec {quote_path(python)} -E -s -S -c "{unpack}" {program}'  # -I came with 3.4
+    return through_login_shell(before + start, of_sh=bool(before))
 
 
 class _Talk:

@@ -1,18 +1,34 @@
 """Quotes a command so that it runs under the login shell, whichever shell first reads it."""
 
 import shlex
+from collections.abc import Sequence
 
+BY_SETUP = "KOALA_PYTHON_BY_SETUP"  # set where the KCM's Python was found by lines of `setup` only
 # A login shell has read its profile, so the batch system's commands are on its PATH. The C shells take -l alone only,
 # and have read their start-up file when sshd started them; what the system's profile says is added by sh.
-_LOGIN = 'case "${SHELL:-/bin/sh}" in *csh) exec /bin/sh -lc "$0";; *) exec "${SHELL:-/bin/sh}" -lc "$0";; esac'
+_LOGIN = 'case "${SHELL:-/bin/sh}" in %s) exec /bin/sh -lc "$0";; *) exec "${SHELL:-/bin/sh}" -lc "$0";; esac'
+_ODD = ("*csh", "*csh|*fish")  # which take no -l beside -c, and which of them speak no sh
 
 
-def through_login_shell(command: str) -> str:
+def through_login_shell(command: str, of_sh: bool = False) -> str:
     """One line for any login shell (sh, bash, zsh, ksh, csh, fish): `command` runs in a fresh login shell.
 
-    `command` is one line of sh without exclamation marks, which the C shell would take for its history.
+    `command` is one line of sh without exclamation marks, which the C shell would take for its history; `of_sh`: it is
+    more than one plain command, so that fish would not read it.
     """
-    return f"exec /bin/sh -c {shlex.quote(_LOGIN)} {shlex.quote(command)}"
+    return f"exec /bin/sh -c {shlex.quote(_LOGIN % _ODD[of_sh])} {shlex.quote(command)}"
+
+
+def with_setup(python: str, setup: Sequence[str]) -> str:
+    """What brings a Python that only lines of `setup` bring, before it is started; nothing where it is there anyway.
+
+    The lines travel as octal numbers: any of them passes any shell, on one line.
+    """
+    if not setup or "/" in python:
+        return ""
+    text = "".join(f"\\{byte:03o}" for byte in "\n".join(setup).encode())
+    look = f'{shlex.quote(python)} -c "import sys; sys.exit(sys.version_info < (3, 6))" >/dev/null 2>&1'
+    return f"{look} || {{ eval \"$(printf '{text}')\" </dev/null >&2; export {BY_SETUP}=1; }}; "
 
 
 def quote_path(path: str) -> str:

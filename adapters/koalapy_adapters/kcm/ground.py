@@ -6,7 +6,7 @@ from typing import Any, Callable, List, Optional, Union
 
 from koalapy_adapters.batch.protocol import Description
 from koalapy_adapters.errors import BatchError, SiteError
-from koalapy_adapters.kcm import footing, network, office, recipes
+from koalapy_adapters.kcm import footing, launcher, network, office, recipes
 from koalapy_adapters.kcm.commands import BatchSystem, load, now
 from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories, unusable
@@ -36,9 +36,11 @@ class Ground:
         tell: Callable[[Any], None],
         is_over: Callable[[str], bool],
     ) -> None:
-        self.config = footing.configured(hello)
+        asked = footing.configured(hello)
         self._version, self._pushed = hello.version, os.path.abspath(pushed)
-        shared = os.path.expanduser(self.config.shared or "~/.koala")
+        shared = os.path.expanduser(asked.shared or "~/.koala")
+        self._launcher = launcher.wanted(asked, shared)
+        self.config = asked if self._launcher is None else asked._replace(python=self._launcher.path)
         self._directories = Directories(shared, hello.instance, self.config.name, hello.epoch)
         dialect = load(self.config.batch)
         site = recipes.site(self.config, shared, self._pushed)
@@ -118,6 +120,8 @@ class Ground:
         return await in_thread(lambda: self._footing.seek(addresses, self.relay.port))  # type: ignore[no-any-return]
 
     def _push(self) -> str:
+        if self._launcher is not None:
+            launcher.write(self._launcher)
         return self._directories.push(self._pushed)
 
     def _describe(self) -> Description:
