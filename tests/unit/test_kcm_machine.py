@@ -159,6 +159,27 @@ class TestSubmit:
         assert said(named.handle(T0, submit())) == [Submitted(1, TAG, "41")]
 
 
+def cancels(kcm: talk.Machine, actions: list[Any], count: int) -> list[bool]:
+    """Whether each of the next cancels is forced, of a job that is listed as running whatever is done."""
+    now, found = T0 + 50, []
+    for _ in range(1000):
+        later = []
+        for action in actions:
+            if isinstance(action, do.CancelJob):
+                found.append(action.forced)
+                later += kcm.handle(now, do.JobCancelled(TAG))
+            if isinstance(action, do.CheckJobs):
+                later += kcm.handle(now, do.JobsChecked(["41"], {"41": listed(RUNNING)}))
+            if isinstance(action, do.Measure):
+                later += kcm.handle(now, do.CapacityMeasured(now, error={}))
+        if len(found) >= count:
+            return found
+        if not later:
+            now = max(now, kcm.wakeup() or now)
+        actions = later + kcm.tick(now)
+    raise AssertionError(found)
+
+
 class TestCancel:
     def test_of_a_queued_job_is_gone_with_the_first_look(self) -> None:
         kcm = queued_machine()
@@ -207,6 +228,20 @@ class TestCancel:
         assert deeds(actions) == [do.Revoke]
         assert deeds(kcm.tick(T0 + 4 * SECOND)) == []
         assert do.CancelJob in deeds(kcm.tick(T0 + 5 * SECOND))  # the program's grace of 2 s, and 3 s
+
+    def test_a_job_that_ended_and_stays_listed_is_to_be_forgotten_in_the_end(self) -> None:
+        """As Grid Engine's do whose execd does not know the qmaster that was started anew."""
+        kcm = running_machine()
+        actions = kcm.handle(T0, Cancel(9, TAG))
+        actions += kcm.handle(T0, do.Revoked(TAG, False))
+        actions += kcm.handle(T0 + 50, do.WrapperSaid(TAG, report("ended", ended_at=T0)))
+        assert cancels(kcm, actions, 8) == [False, False, False, True, False, True, False, True]
+
+    def test_a_job_that_may_run_is_never_to_be_forgotten(self) -> None:
+        kcm = running_machine()
+        actions = kcm.handle(T0, Cancel(9, TAG, force=True))
+        actions += kcm.handle(T0, do.Revoked(TAG, False))
+        assert cancels(kcm, actions, 8) == [False] * 8
 
     def test_force_does_not_wait_for_the_grace(self) -> None:
         kcm = running_machine()

@@ -269,6 +269,17 @@ def test_a_control_character_in_anybodys_name_does_no_harm() -> None:
     assert list(sge.parse_status(printed(text))) == ["0"]
 
 
+def test_a_job_that_the_site_lets_users_drop_is_dropped() -> None:
+    asked: list[list[str]] = []
+
+    def runner(argv: list[str], timeout: float, handle: object) -> Ran:
+        asked.append(argv)
+        return Ran(Result(argv, 0, "koala has forced the deletion of job 7\n", ""), 0)
+
+    BatchSystem(sge, Site(user="koala"), runner=runner).cancel("7", forced=True)
+    assert asked == [["qdel", "-f", "7"]]
+
+
 @pytest.mark.parametrize(
     ("sample", "exit_status"), [("qdel_multi", 0), ("qdel_running", 0), ("qdel_done", 1), ("cancel-qdel", 1)]
 )

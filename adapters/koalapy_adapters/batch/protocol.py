@@ -124,7 +124,8 @@ class Dialect:
 
     Every `parse_*` raises a BatchError when the command failed or its answer cannot be read. A dialect whose lists say
     that a job is stuck, but not why, may also have `explain_argv(batch_ids)` and `parse_explain(result)`, which gives
-    the words by batch id.
+    the words by batch id. One that can drop jobs from its lists, though nothing answers for them, may have
+    `forget_argv(batch_ids)`, judged by `parse_cancel`.
     """
 
     NAME: str

@@ -110,6 +110,11 @@ def cancel_argv(batch_ids: Sequence[str]) -> Argv:
     return ["qdel", *batch_ids]
 
 
+def forget_argv(batch_ids: Sequence[str]) -> Argv:
+    """For jobs of whose end no execd tells. sge_conf(5), ENABLE_FORCED_QDEL: whether the site lets users do that."""
+    return ["qdel", "-f", *batch_ids]
+
+
 def parse_cancel(result: Result) -> None:
     """One unknown job makes qdel fail, though it deletes the others; so each line is judged."""
     said = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
@@ -129,7 +134,9 @@ def parse_hold(result: Result) -> None:
     check(result, (NOT_HELD, *UNREACHABLE))
 
 
-_DELETED = re.compile(r"has (registered|deleted)|does not exist|already in deletion|following jobs do not exist")
+_DELETED = re.compile(
+    r"has (registered|deleted|forced)|forced the deletion|already in deletion|(does|jobs do) not exist"
+)
 
 
 def _shape(job: BatchJob) -> List[str]:

@@ -67,10 +67,14 @@ class Revoke(NamedTuple):
 
 
 class CancelJob(NamedTuple):
-    """-> JobCancelled"""
+    """-> JobCancelled
+
+    `forced`: of a job that has ended, and that the batch system lists all the same: it is asked to forget it.
+    """
 
     tag: str
     batch_id: str
+    forced: bool = False
 
 
 class CheckJobs(NamedTuple):

@@ -62,6 +62,7 @@ class Ending:
         self.revoke_backoff = Backoff(SECOND // 4, 30 * SECOND)
         self.cancel_at: Optional[int] = None
         self.cancelling = False  # the batch system's cancel runs
+        self.cancels = 0  # that were sent so far
         self.cancel_backoff = Backoff(2 * SECOND, 60 * SECOND)
         self.check_at: Optional[int] = None
         self.check_backoff = Backoff(SECOND // 20, 5 * SECOND, growth=30)

@@ -103,7 +103,11 @@ class BatchSystem:
         dialect = self._dialect
         return dialect.parse_status(self._run(dialect.status_argv(batch_ids)))  # type: ignore[no-any-return]
 
-    def cancel(self, batch_id: str) -> None:
+    def cancel(self, batch_id: str, forced: bool = False) -> None:
+        """`forced`: see CancelJob; a plain cancel where the dialect knows no other, or the site refuses it."""
+        if forced and hasattr(self._dialect, "forget_argv"):
+            self._dialect.parse_cancel(self._run(self._dialect.forget_argv([batch_id])))
+            return
         if self._drmaa is not None and self._drmaa.cancel(batch_id):
             return
         self._dialect.parse_cancel(self._run(self._dialect.cancel_argv([batch_id])))

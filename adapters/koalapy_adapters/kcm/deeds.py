@@ -64,7 +64,7 @@ class Deeds:
         return do.Revoked(action.tag, bool(won), error)
 
     def _cancel(self, action: do.CancelJob) -> do.JobCancelled:
-        return do.JobCancelled(action.tag, _call(lambda: self._batch.cancel(action.batch_id))[1])
+        return do.JobCancelled(action.tag, _call(lambda: self._batch.cancel(action.batch_id, action.forced))[1])
 
     def _check(self, action: do.CheckJobs) -> do.JobsChecked:
         statuses, error = _call(lambda: self._batch.check(action.batch_ids))

@@ -33,6 +33,7 @@ from koalapy_adapters.wrapper.silence import until_ended
 _DECIDED = (CANCELLED, WALLTIME)  # endings of which the server does not need the node
 BUSY = SECOND // 50  # until the call that runs has ended
 NOT_UNKNOWN = failure("known_tag", "request", "koalad itself has submitted this attempt.", "Cancel its job.")
+CANCELS = 3  # in vain, after which every other one asks the batch system to forget a job that surely has ended
 MARGIN = 3 * SECOND  # beyond the program's grace, until the batch system's cancel
 
 
@@ -202,7 +203,9 @@ def _cancel(now: int, attempt: Attempt, end: Ending) -> List[Any]:
         end.check_at = now
         return []
     end.cancelling = True
-    return [CancelJob(attempt.tag, attempt.batch_id)]
+    end.cancels += 1
+    in_vain = attempt.surely_over and end.cancels > CANCELS and end.cancels % 2 == 0
+    return [CancelJob(attempt.tag, attempt.batch_id, forced=in_vain)]
 
 
 def _hurry(attempt: Attempt, now: int) -> List[Any]:
