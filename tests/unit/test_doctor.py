@@ -13,7 +13,9 @@ import yaml
 from koalapy_adapters import messages as wire
 from koalapy_adapters.examination import probe_program as program
 from koalapy_adapters.messages import BatchSeen
+from typer.testing import CliRunner
 
+from koalapy.cli.main import app
 from koalapy.config import read_grid
 from koalapy.doctor import canary, probing
 from koalapy.doctor.checks import BY_ID, CHECKS
@@ -100,9 +102,9 @@ def test_a_clock_that_is_off_is_noted_and_far_off_a_failure() -> None:
     from koalapy.doctor.trouble import Doubtful
 
     assert _judged("Its clock", -0.3, "ours")[0] == "Its clock agrees with ours."
-    with pytest.raises(Doubtful, match="is 7.0 s ahead of ours"):
+    with pytest.raises(Doubtful, match=r"is 7\.0 s ahead of ours"):
         _judged("Its clock", 7.0, "ours")
-    with pytest.raises(Trouble, match="is at least 90.0 s behind ours"):
+    with pytest.raises(Trouble, match=r"is at least 90\.0 s behind ours"):
         _judged("Its clock", -90.0, "ours", bound=True)
 
 
@@ -303,7 +305,7 @@ def test_a_person_reads_lines_and_then_what_to_do(broken: str) -> None:
     ],
 )
 def test_what_cannot_be_examined_is_a_mistake_of_usage(broken: str, arguments: list[str], words: str) -> None:
-    done = koala("doctor", "--grid", broken, *arguments)
-    assert done.returncode == 2
+    done = CliRunner().invoke(app, ["doctor", "--grid", broken, *arguments])
+    assert done.exit_code == 2
     assert words in done.stderr
     assert done.stdout == ""

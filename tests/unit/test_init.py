@@ -1,0 +1,256 @@
+"""`koala init`: the hosts of an ssh configuration, what is chosen of what was seen, the file, and who is asked."""
+
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from koalapy.cli.main import app
+from koalapy.config import read_grid
+from koalapy.init.choosing import Entry, chosen_environment, chosen_queue, entry, proposed_name
+from koalapy.init.looking import Look
+from koalapy.init.ssh_hosts import ssh_hosts
+from koalapy.init.writing import text
+
+COMMAND = [sys.executable, "-m", "koalapy.cli.main", "init"]
+BATCH_SYSTEMS = ["slurm", "sge", "pbs", "torque", "local"]
+Document = dict[str, Any]
+
+
+def queue(name: str, **changed: Any) -> Document:
+    told = {"name": name, "default": False, "closed": "", "walltime_s": None, "nodes": 2, "processors": 8}
+    return told | {"environments": []} | changed
+
+
+def environment(name: str, rule: str = "$fill_up", controls: bool = True) -> Document:
+    return {"name": name, "controls": controls, "rule": rule, "slots": 99}
+
+
+def surveyed(**system: Any) -> Look:
+    """Of a head node with this batch system; without one, if nothing is said of it."""
+    told = {"batch": "slurm", "version": "24.11.5", "queues": [], "accounts": [], "environments": [], "drmaa": None}
+    survey = {
+        "host": "fs0",
+        "user": "me",
+        "python": "/usr/bin/python3",
+        "python_version": "3.11.2",
+        "processors": 8,
+        "home": "/home/me",
+        "home_kind": "nfs4",
+        "home_remote": True,
+        "systems": [told | system] if system else [],
+    }
+    return Look(survey)
+
+
+# ---- the ssh configuration
+
+
+def test_hosts_are_the_aliases_of_the_files_in_their_order_without_wildcards(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(
+        "# mine\nHost fs0 fs1 # the first two\n  HostName fs0.example\nHost *.example !bad\nHost=fs2\n"
+        'Include conf.d/*.conf\nhost "fs3" fs0\nMatch host other\n'
+    )
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "a.conf").write_text("Host included\nInclude ../config\n")
+    (tmp_path / "conf.d" / "b").write_text("Host not-included\n")
+    assert ssh_hosts(tmp_path / "config") == ["fs0", "fs1", "fs2", "included", "fs3"]
+
+
+def test_no_configuration_and_one_with_an_open_quote_name_no_host(tmp_path: Path) -> None:
+    assert ssh_hosts(tmp_path / "none") == []
+    (tmp_path / "config").write_text('Host "fs0\n')
+    assert ssh_hosts(tmp_path / "config") == []
+
+
+# ---- what is chosen
+
+
+def test_the_default_queue_is_chosen_and_of_several_an_open_one_that_is_large() -> None:
+    assert chosen_queue([queue("long", processors=99), queue("batch", default=True)]) == queue("batch", default=True)
+    several = [
+        queue("shut", default=True, closed="its state is DOWN", processors=99),
+        queue("small", default=True, processors=4),
+        queue("large", default=True),
+        queue("large-too", default=True),
+    ]
+    assert chosen_queue(several) == several[2]
+    assert chosen_queue([]) is None
+
+
+def test_a_parallel_environment_must_control_its_slaves_and_is_better_over_several_nodes() -> None:
+    known = [environment("smp", "$pe_slots"), environment("tied", controls=False), environment("mpi")]
+    offering = queue("all.q", environments=["smp", "tied", "mpi"])
+    assert chosen_environment(known, offering) == known[2]
+    assert chosen_environment(known, queue("small.q", environments=["smp", "tied"])) == known[0]
+    assert chosen_environment(known[1:2], offering) is None
+
+
+def test_an_entry_has_what_was_found_and_says_what_else_there_was() -> None:
+    seen = surveyed(
+        batch="sge",
+        version="8.1.9",
+        queues=[queue("all.q", default=True, environments=["mpi"], walltime_s=5400)],
+        environments=[environment("mpi"), environment("old", controls=False)],
+        accounts=["physics"],
+        drmaa="/usr/lib/libdrmaa.so",
+    )
+    made = entry("delft", "ssh://fs3", {"identity": "~/.ssh/das"}, seen)
+    assert made.settings == {
+        "batch": "sge",
+        "connect": "ssh://fs3",
+        "identity": "~/.ssh/das",
+        "queue": "all.q",
+        "parallel_environment": "mpi",
+        "drmaa": "auto",
+    }
+    said = "\n".join(made.comments)
+    for words in (
+        "Grid Engine 8.1.9",
+        "all.q (default, 8 processors, up to 1h30m)",
+        "old ($fill_up, without",
+        "physics",
+    ):
+        assert words in said
+
+
+def test_a_machine_without_a_batch_system_gets_a_queue_of_its_own() -> None:
+    assert entry("here", "local:", {}, surveyed()).settings == {"batch": "local", "connect": "local:", "slots": 8}
+
+
+def test_a_python_that_had_to_be_looked_for_is_named() -> None:
+    seen = Look(surveyed(batch="slurm").survey, "/opt/python3")
+    assert entry("vu", "ssh://fs0", {}, seen).settings["python"] == "/opt/python3"
+
+
+@pytest.mark.parametrize(
+    ("connect", "taken", "name"),
+    [
+        ("ssh://me@fs0.vu.example:22", [], "fs0"),
+        ("ssh://fs0", ["FS0", "fs0-2"], "fs0-3"),
+        ("ssh://10.0.0.1", [], "10-0-0-1"),
+        ("local:", [], "local"),
+        ("command:ssh -T lab.example", [], "lab"),
+        ("docker://me@head_node", [], "head_node"),
+    ],
+)
+def test_a_cluster_is_named_for_its_host(connect: str, taken: list[str], name: str) -> None:
+    assert proposed_name(connect, taken) == name
+
+
+# ---- the file
+
+
+def test_the_file_is_one_that_koalad_reads_whatever_is_in_it() -> None:
+    entries = [
+        Entry("vu", {"batch": "slurm", "connect": "command:ssh -T 'a: b' # c", "queue": "yes"}, ("a\nb # c: d",)),
+        Entry("long", {"batch": "slurm", "connect": "command:ssh -T 'a: b' # c", "queue": "1e3"}, ()),
+        Entry("123", {"batch": "local", "connect": "local:", "slots": 2}, ()),
+    ]
+    content = text("on", entries, [("gone", "it\nis down")])
+    read = read_grid(content, "grid.yaml", BATCH_SYSTEMS)
+    assert (read.grid, list(read.clusters)) == ("on", ["vu", "long", "123"])
+    assert (read.clusters["vu"].queue, read.clusters["long"].queue) == ("yes", "1e3")
+    assert read.clusters["long"].shared == "~/.koala/long"  # the agents of one head node do not share
+    assert "# gone could not be looked at: it is down" in content
+
+
+# ---- the command
+
+
+def refused(*arguments: object) -> str:
+    """What it says to a mistake of usage: quicker than a process of its own."""
+    done = CliRunner().invoke(app, ["init", *map(str, arguments)])
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    return done.stderr
+
+
+def init(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+def test_this_machine_is_written_and_never_over_another_file_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "grid.yaml"
+    done = init("--yes", "--json", "--grid", path, "--name", "first")
+    assert done.returncode == 0, done
+    answer = json.loads(done.stdout)
+    assert (answer["schema"], answer["written"], answer["grid_file"]) == ("koala.init/1", True, str(path))
+    assert answer["text"] == path.read_text()
+    assert answer["clusters"][0]["found"]["processors"] == os.cpu_count()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert yaml.safe_load(path.read_text())["clusters"]["here"]["connect"] == "local:"
+    assert "--force" in refused("--yes", "--grid", path, "--name", "second")
+    assert yaml.safe_load(path.read_text())["grid"] == "first"
+    assert init("--yes", "--force", "--grid", path, "--name", "second").returncode == 0
+    assert yaml.safe_load(path.read_text())["grid"] == "second"
+    assert os.listdir(path.parent) == ["grid.yaml"]
+
+
+def test_clusters_that_cannot_be_looked_at_are_told_and_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "grid.yaml"
+    done = init("--yes", "--grid", path, "--cluster", "gone=command:false", "--cluster", "here=local:")
+    assert done.returncode == 1
+    assert "gone: The login on `false` ended" in done.stderr
+    assert list(yaml.safe_load(path.read_text())["clusters"]) == ["here"]
+    assert "# gone could not be looked at" in path.read_text()
+    alone = init("--yes", "--json", "--grid", tmp_path / "none.yaml", "--cluster", "gone=command:false")
+    assert (alone.returncode, json.loads(alone.stdout)["written"]) == (1, False)
+    assert not (tmp_path / "none.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "nobody to ask"),
+        (["--json"], "nobody to ask"),
+        (["--yes", "--cluster", "vu=http://fs0"], "is no connection"),
+        (["--yes", "--name", "a name", "--cluster", "vu=local:"], "which is no name"),
+        (["--yes", "--cluster", "a b=local:"], "which is no name"),
+    ],
+)
+def test_what_makes_no_grid_file_is_a_mistake_of_usage(tmp_path: Path, arguments: list[str], words: str) -> None:
+    assert words in refused("--grid", tmp_path / "grid.yaml", *arguments)
+    assert not (tmp_path / "grid.yaml").exists()
+
+
+def test_a_person_is_asked_sees_the_file_and_may_still_say_no(tmp_path: Path) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host fs0 fs1\n")
+    path = tmp_path / "grid.yaml"
+    shown = answered(tmp_path, path, ["local:", "laptop", ""])
+    assert "  1 fs0" in shown
+    assert "koala doctor" in shown
+    assert list(yaml.safe_load(path.read_text())["clusters"]) == ["laptop"]
+    assert "Nothing is written." in answered(tmp_path, path, ["local:", "other", ""])  # it is there already
+    assert list(yaml.safe_load(path.read_text())["clusters"]) == ["laptop"]
+
+
+def answered(home: Path, path: Path, lines: list[str]) -> str:
+    """What a person sees on a terminal who types these lines."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"HOME": str(home)}
+    with subprocess.Popen(
+        [*COMMAND, "--grid", str(path)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        os.write(ours, "".join(f"{line}\n" for line in lines).encode())
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal's other end is closed
+            while more := os.read(ours, 65_536):
+                shown += more
+        process.wait(60)
+    os.close(ours)
+    return shown.decode()
