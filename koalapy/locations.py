@@ -95,7 +95,7 @@ def _name_in(path: Path) -> str:
     except RequestError as error:
         if error.reason.code != "no_such_file":
             raise
-        advice = "Write one (docs/grid-file.md), or name it with --grid or $KOALA_GRID."
+        advice = "Write one with `koala init`, or name it with --grid or $KOALA_GRID."
         raise RequestError("no_grid_file", f"There is no grid file {path}.", advice) from error
     if found := _GRID_LINE.search(text):
         return found[1].decode()

@@ -68,14 +68,15 @@ def is_clean(grid: Running, head: str) -> bool:
 
 
 def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(testgrid: Running, tmp_path: Path) -> None:
-    grid = written(tmp_path, clusters_of(testgrid.grid_file))
+    clusters = clusters_of(testgrid.grid_file)
+    grid = written(tmp_path, clusters)
     with Grid(grid) as koalad:
         koalad.up()  # a person's koalad may run meanwhile
         try:
             status, found = doctor(grid)
         finally:
             koalad.shutdown()
-    assert failures(found) == {head: [] for head in HEADS}
+    assert failures(found) == {name: [] for name in clusters}
     assert (status, found["schema"], found["well"], found["complete"]) == (0, "koala.doctor/1", True, True)
     statuses = {check["status"] for cluster in found["clusters"] for check in cluster["checks"]}
     assert statuses == {"ok", "not_applicable"}
@@ -83,7 +84,7 @@ def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(testgrid: Running
     for head in HEADS:
         assert len(of(found, head, "launch")["figures"]["nodes"]) == 2
         assert of(found, head, "canary")["figures"]["whole_s"] > 1
-        shared = "/shared/koala" if head == "beta" else "~/.koala"
+        shared = clusters[head].get("shared", "~/.koala")
         names = testgrid.exec(head, ["sh", "-c", f"ls {shared}"]).output.split()
         assert len([name for name in names if name != "bin"]) == 1  # koalad's own store
 
@@ -293,3 +294,21 @@ def test_whoever_loses_patience_leaves_nothing_behind(testgrid: Running, tmp_pat
     assert "All is well" not in said
     for head in HEADS:
         assert is_clean(testgrid, head)
+
+
+def test_a_grid_file_that_was_written_by_looking_is_well(testgrid: Running, tmp_path: Path) -> None:
+    """All heads and this machine; but for beta's shared directory, which nobody can see by looking, it is complete."""
+    known = clusters_of(testgrid.grid_file)
+    path = tmp_path / "init.yaml"
+    options = ["--identity", known["alpha"]["identity"], "--known-hosts", known["alpha"]["known_hosts"]]
+    named = [f"--cluster={head}={known[head]['connect']}" for head in HEADS]
+    argv = [*KOALA, "init", "--yes", "--json", "--grid", str(path), *options, *named, "--cluster=here=local:"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    found = clusters_of(path)
+    assert {head: found[head] for head in ("alpha", "gamma")} == {head: known[head] for head in ("alpha", "gamma")}
+    assert found["beta"] == {key: value for key, value in known["beta"].items() if key != "shared"}
+    assert found["here"]["batch"] == "local"
+    assert "# queues: batch (default, 32 processors, up to 2h), short (32 processors, up to 5m)" in path.read_text()
+    status, examined = doctor(path, "gamma")
+    assert (status, failures(examined)) == (0, {"gamma": []})
