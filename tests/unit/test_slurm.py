@@ -1,6 +1,7 @@
 """Slurm's dialect on output captured from real clusters (22.05 unless a name says otherwise)."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,18 @@ def test_processors_are_tasks_spread_evenly(processors: int, per_node: int | Non
 @pytest.mark.parametrize(("walltime_s", "minutes"), [(1, 1), (60, 1), (61, 2), (3600, 60)])
 def test_walltime_is_rounded_up_to_minutes(walltime_s: int, minutes: int) -> None:
     assert f"--time={minutes}" in directives(job(walltime_s=walltime_s))
+
+
+@pytest.mark.parametrize("option", ["-Mother", "-M other", "--clusters=a,b", "--cluster other", "--cl=other"])
+def test_another_cluster_of_a_federation_is_refused(option: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        slurm.script(job(native=["--licenses=a", option]))
+    assert caught.value.code == "other_cluster"
+
+
+@pytest.mark.parametrize("option", ["--cluster-constraint=x", "-pMain", "--mem=1", "--comment=-M"])
+def test_options_that_look_like_it_are_not(option: str) -> None:
+    assert option in directives(job(native=[option]))
 
 
 def test_memory_is_rounded_up_to_mebibytes() -> None:
@@ -164,6 +177,21 @@ def test_a_missing_command_is_the_sites() -> None:
     assert caught.value.code == "command_missing"
 
 
+def test_what_is_no_list_of_jobs_is_not_taken_for_an_empty_one() -> None:
+    for words in ("CLUSTER: other\n", "module loaded\n1|RUNNING|koala|batch|1|0:0|0|None|k\n", '{"jobs": []}\n'):
+        with pytest.raises(UnreadableError):
+            slurm.parse_status(printed(words))
+
+
+def test_a_head_without_sacct_has_no_history() -> None:
+    argv = slurm.history_argv(SITE, tag(1), "")
+    assert argv is not None
+    done = subprocess.run(
+        argv, env={"PATH": "/nowhere"}, executable="/bin/sh", capture_output=True, text=True, check=False
+    )
+    assert slurm.parse_history(Result(argv, done.returncode, done.stdout, done.stderr), tag(1)) is None
+
+
 # ---- describe --------------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +200,17 @@ def test_a_missing_command_is_the_sites() -> None:
 )
 def test_describe_gives_version_and_features(sample: str, features: list[str]) -> None:
     assert slurm.parse_describe(said(sample)) == ("22.05.8", features)
+
+
+@pytest.mark.parametrize(
+    ("private", "hidden"),
+    [("none", False), ("jobs", True), ("accounts,jobs,usage", True), ("accounts,usage", False), ("all", True)],
+)
+def test_where_others_jobs_are_hidden_it_is_said(private: str, hidden: bool) -> None:
+    text = (SAMPLES / "24.11-config-scontrol.out").read_text().replace("= none\nProctrack", f"= {private}\nProctrack")
+    found = slurm.parse_describe(printed(text))
+    assert found.version == "24.11.5"
+    assert ("others_hidden" in found.features) == hidden
 
 
 # ---- status, find, history -------------------------------------------------------------------------------------------

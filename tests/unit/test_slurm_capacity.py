@@ -12,8 +12,8 @@ SITE = Site(user="koala")
 IDLE = "c1|batch*|idle|0/4/0/4|1:4:1|NO|up|0|4000|UNLIMITED\n"
 
 
-def capacity(sinfo: str, squeue: str = "", site: Site = SITE, reservation: str = "") -> Capacity:
-    answers = [sinfo, squeue, reservation]
+def capacity(sinfo: str, squeue: str = "", site: Site = SITE, reservation: str = "", limits: str = "") -> Capacity:
+    answers = [sinfo, squeue, limits, reservation]
     results = [Result(argv, 0, text, "") for argv, text in zip(slurm.capacity_argvs(site), answers, strict=False)]
     return slurm.parse_capacity(site, results)
 
@@ -116,7 +116,8 @@ def test_a_queue_that_is_not_there(site: Site) -> None:
 
 def test_a_reservation_that_is_not_there_or_not_yet() -> None:
     site = SITE._replace(reservation="nope")
-    results = [Result([], 0, IDLE, ""), Result([], 0, "", ""), Result([], 1, "Reservation nope not found\n", "")]
+    nothing = Result([], 0, "", "")
+    results = [Result([], 0, IDLE, ""), nothing, nothing, Result([], 1, "Reservation nope not found\n", "")]
     with pytest.raises(SiteError) as caught:
         slurm.parse_capacity(site, results)
     assert caught.value.code == "no_such_reservation"

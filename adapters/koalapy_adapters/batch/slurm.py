@@ -8,7 +8,7 @@ from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStat
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, unreadable
-from koalapy_adapters.errors import Result
+from koalapy_adapters.errors import RequestError, Result
 
 NAME = "slurm"
 
@@ -20,6 +20,9 @@ hosts = slurm_launch.hosts
 launch = slurm_launch.launch
 
 _MIB = 1024 * 1024
+
+# Some sites do not install it, and then there is no history to be told: the same as of a job it does not know.
+_SACCT = ["sh", "-c", 'command -v sacct >/dev/null || exit 0; exec sacct "$@"', "sacct"]
 
 # What DESIGN promises of every batch job, after all that a user may have written: the last of two directives counts.
 _ALWAYS = ["--no-requeue", "--open-mode=append", "--export=ALL"]
@@ -43,7 +46,9 @@ def describe_argv(site: Site) -> Argv:
 
 
 def parse_describe(result: Result) -> Description:
-    """Features: `accounting` where a database keeps the history of jobs; `memory` where memory is allocated."""
+    """Features: `accounting` where a database keeps the history of jobs; `memory` where memory is allocated;
+    `others_hidden` where other people's jobs are not shown, so that nobody knows how many wait.
+    """
     check(result, UNREACHABLE)
     settings = dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", result.stdout, re.MULTILINE))
     if "SLURM_VERSION" not in settings:
@@ -53,11 +58,16 @@ def parse_describe(result: Result) -> Description:
         features.append("accounting")
     if "MEMORY" in settings.get("SelectTypeParameters", "").upper():
         features.append("memory")
+    if {"all", "jobs"}.intersection(settings.get("PrivateData", "").split(",")):
+        features.append("others_hidden")
     return Description(settings["SLURM_VERSION"], features)
 
 
 def script(job: BatchJob) -> str:
-    """`gpus` are those on each node (--gres). Raises RequestError for a value that fits on no line."""
+    """`gpus` are those on each node (--gres). Raises RequestError for a value that fits on no line, and for another
+    cluster: whatever becomes of a job there, this cluster's commands do not tell.
+    """
+    _stay(job.native)
     directives = _shape(job) + _wishes(job) + native_lines(job.native) + _identity(job)
     lines = ["#!/bin/sh"] + ["#SBATCH " + directive for directive in directives]
     return "\n".join(lines) + "\n" + _CLEAN + exec_line(job.command)
@@ -69,9 +79,12 @@ def submit_argv(job: BatchJob, path: str) -> Argv:
 
 
 def parse_submit(result: Result) -> str:
-    """`sbatch --parsable` prints ID, or ID;CLUSTER."""
+    """`sbatch --parsable` prints ID, or ID;CLUSTER; a site's own sbatch may not pass the option on."""
     check(result, REFUSALS)
-    match = re.match(r"(\d+)(;\S+)?$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
+    match = re.match(
+        r"(?:Submitted batch job )?(\d+)(;\S+)?$",
+        result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "",
+    )
     if not match:
         raise unreadable(result, "printed no job id")
     return match.group(1)
@@ -102,11 +115,12 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
 def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
     """The accounting's database. What the controller still remembers of ended jobs, find and status have told."""
     fields = "--format=" + slurm_jobs.SACCT_FORMAT
-    return ["sacct", "-n", "-X", "-P", "--user=" + site.user, "--name=" + tag, "--starttime=now-30days", fields]
+    return [*_SACCT, "-n", "-X", "-P", "--user=" + site.user, "--name=" + tag, "--starttime=now-30days", fields]
 
 
 def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
-    """None without a database too."""
+    """None without a database or a sacct too."""
+    result = result._replace(argv=result.argv[3:])
     if "accounting storage is disabled" in result.stderr:
         return None
     check(result, UNREACHABLE)
@@ -168,6 +182,18 @@ def _wishes(job: BatchJob) -> List[str]:
     if job.exclusive:
         wishes.append("--exclusive")
     return wishes
+
+
+def _stay(native: Sequence[str]) -> None:
+    """sbatch takes any beginning of an option that no other option has: --cl, --clusters=a, -Ma."""
+    for option in native:
+        if re.match(r"-M|--cl(u(s(t(e(r(s)?)?)?)?)?)?(=|\s|$)", option.strip()):
+            raise RequestError(
+                "other_cluster",
+                "The option %r sends the job to another cluster of a federation." % option,
+                "Take it out of `native`; a cluster of its own in the grid file, with the same `connect` or its own"
+                " head node, is where koalapy can follow a job.",
+            )
 
 
 def _identity(job: BatchJob) -> List[str]:

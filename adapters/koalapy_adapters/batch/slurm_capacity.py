@@ -1,10 +1,10 @@
-"""What of a Slurm partition this user could start now, from one sinfo and one squeue."""
+"""What of a Slurm partition this user could start now, from one sinfo, one squeue and the limits of the account."""
 
 import re
 from collections import Counter
 from typing import Dict, List, NamedTuple, Optional, Set
 
-from koalapy_adapters.batch import hostlist, slurm_jobs
+from koalapy_adapters.batch import hostlist, slurm_jobs, slurm_limits
 from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, JobStatus, Site
 from koalapy_adapters.batch.slurm_jobs import Job
 from koalapy_adapters.batch.slurm_refusals import UNREACHABLE
@@ -61,6 +61,7 @@ def capacity_argvs(site: Site) -> List[Argv]:
     argvs = [
         ["sinfo", "-h", "-a", "-N", "-O", SINFO_FORMAT],
         ["squeue", "-h", "-a", "-O", slurm_jobs.SQUEUE_FORMAT],
+        slurm_limits.argv(site),
     ]
     if site.reservation:
         argvs.append(["scontrol", "show", "reservation", "-o", site.reservation])
@@ -68,22 +69,23 @@ def capacity_argvs(site: Site) -> List[Argv]:
 
 
 def parse_capacity(site: Site, results: List[Result]) -> Capacity:
-    """Own limits of an association are not applied: Slurm tells them only where it has a database."""
-    for result, more in zip(results, [(), (), _NO_RESERVATION]):
-        check(result, UNREACHABLE + tuple(more))
+    """Other limits than those of slurm_limits are not applied, such as those of a partition's quality of service."""
+    for result in results[:2]:
+        check(result, UNREACHABLE)
     nodes = _nodes(results[0])
+    limits = slurm_limits.limits(site, results[2])
     ours = _queue(site, nodes)
     near = _neighbours(nodes, ours)
-    reserved = _reserved(results[2]) if site.reservation else None
+    reserved = _reserved(results[3]) if site.reservation else None
     jobs = list(slurm_jobs.jobs(results[1]))
-    statuses = {job.batch_id: slurm_jobs.status(job, results[1]) for job in jobs if _is_ours(site, job)}
+    statuses = {job.batch_id: _status(job, limits.most, results[1]) for job in jobs if _is_ours(site, job)}
     held = [job for job in jobs if job.batch_id in statuses and _holds_processors(statuses[job.batch_id])]
     mine = sum(job.processors for job in held if near.intersection(job.partitions))
     each = {node.name: node for node in ours}
     free = _free(site, ours, reserved)
     return Capacity(
         total=sum(node.total for node in each.values()),
-        idle=sum(free),
+        idle=sum(free) if limits.room is None else min(limits.room, sum(free)),
         ours=mine,
         others=max(0, sum(node.allocated for node in each.values()) - mine),
         waiting_local=sum(_waits(job, near) for job in jobs if job.batch_id not in statuses),
@@ -91,6 +93,7 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
         pending=[status.name for status in statuses.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
         statuses=statuses,
+        largest=limits.largest,
         unit="thread" if any(node.threads for node in ours) else "core",
     )
 
@@ -150,6 +153,7 @@ def _neighbours(nodes: List[Node], ours: List[Node]) -> Set[str]:
 
 def _reserved(result: Result) -> Set[str]:
     """The nodes of the reservation that we were given; none while it is not active."""
+    check(result, UNREACHABLE + _NO_RESERVATION)
     match = re.search(r"\bNodes=(\S+).*\bState=ACTIVE\b", result.stdout)
     if not match or match.group(1) == "(null)":
         return set()
@@ -180,6 +184,16 @@ def _free_on(site: Site, node: Node, reserved: Optional[Set[str]]) -> int:
 
 def _is_ours(site: Site, job: Job) -> bool:
     return job.user == site.user and is_tag(job.name)
+
+
+def _status(job: Job, most: Optional[int], result: Result) -> JobStatus:
+    """A job that wants more than its account can ever have waits for ever, though Slurm says no more than that the
+    account has no more now.
+    """
+    status = slurm_jobs.status(job, result)
+    if job.reason == "AssocGrpCpuLimit" and most is not None and job.processors > most:
+        return status._replace(stuck="assoc_grp_cpu_limit")
+    return status
 
 
 def _holds_processors(status: JobStatus) -> bool:

@@ -36,8 +36,13 @@ class Job(NamedTuple):
 
 
 def jobs(result: Result) -> Iterator[Job]:
-    """The jobs of a squeue in SQUEUE_FORMAT. What is no job is the rest of a name with a line break."""
-    for line in result.stdout.splitlines():
+    """The jobs of a squeue in SQUEUE_FORMAT. What is no job is the rest of a name with a line break, but it has to
+    follow one: what begins otherwise is another document, and no list of no jobs.
+    """
+    lines = result.stdout.splitlines()
+    if lines and not _JOB.match(lines[0]):
+        raise unreadable(result, "printed a line that is no job (%.100r)" % lines[0])
+    for line in lines:
         match = _JOB.match(line)
         if match:
             number, state, user, partitions, processors, exit_code, restarts, reason, name = match.groups()

@@ -8,10 +8,17 @@ from koalapy_adapters.errors import RequestError, SiteError, TransientError
 # Of every command: the controller does not answer, or does not let us in. slurm_errno.h has the words.
 UNREACHABLE: Tuple[Verdict, ...] = (
     Verdict(
+        r"slurm_persist_conn_open|open_persist_conn|problem talking to the database|unable to contact.*slurmdbd",
+        TransientError,
+        "accounting_unreachable",
+        "Slurm's accounting does not answer.",
+        "It is asked again; jobs run on without it. If this goes on, tell the site that slurmdbd is down.",
+    ),
+    Verdict(
         r"unable to contact slurm controller|socket timed out|connection refused|slurm controller not responding"
         r"|zero bytes were transmitted|backup controller in standby|temporarily unable to accept"
         r"|communication connection failure|message (send|receive) failure|resource temporarily unavailable"
-        r"|transport endpoint|slurm_persist_conn_open|problem talking to the database|slurm system busy",
+        r"|transport endpoint|slurm system busy",
         TransientError,
         "batch_system_unreachable",
         "Slurm's controller does not answer.",
@@ -125,7 +132,7 @@ REFUSALS: Tuple[Verdict, ...] = (
         "Read its words; if they do not help, ask the site.",
     ),
     Verdict(
-        r"unable to open file|no such file",
+        r"unable to open file|no such file|does not look like a batch script|batch script is empty",
         SiteError,
         "script_missing",
         "sbatch cannot read the batch script that koalapy wrote.",

@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
 
 # Of hold and release, in Slurm's, Grid Engine's and the PBS family's words.
 NOT_HELD = Verdict(
-    r"invalid job id|no longer pending|does not exist|unknown job id|job has finished|invalid for state",
+    r"invalid job id|no longer pending|does not exist|unknown job id|job has (already )?finished|invalid for state",
     RequestError,
     "not_waiting",
     "The batch system has no such job that waits.",

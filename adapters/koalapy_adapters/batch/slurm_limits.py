@@ -1,0 +1,110 @@
+"""What the limits of a user's account leave, as slurmctld has them in memory: scontrol(1), "show assoc_mgr".
+
+That asks no database and costs as much as a squeue. Where there are no accounts it says so and succeeds.
+"""
+
+import re
+from typing import Dict, List, NamedTuple, Optional
+
+from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.errors import Result
+
+_RECORD = re.compile(r"^(?=ClusterName=|QOS=)", re.MULTILINE)
+# A limit and what is used of it: `GrpTRES=cpu=2(0),…`, `MaxJobs=1(1)`; N is none, and nothing at all is none too.
+_PAIR = r"(\d+)\((\d+)\)"
+# Those of an association, of a QOS, and of each of its users.
+_PROCESSORS = re.compile(r"^\s*(?:GrpTRES|MaxTRESPU)=(?:[^\n]*?,)?cpu=" + _PAIR, re.MULTILINE)
+_OF_ONE_JOB = re.compile(r"^\s*MaxTRESPJ=(?:[^\n]*?,)?cpu=(\d+)", re.MULTILINE)
+_JOBS = re.compile(r"(?:^|\s)(?:GrpJobs|MaxJobs|MaxJobsPU)=" + _PAIR, re.MULTILINE)
+
+
+class Limits(NamedTuple):
+    """`room`: processors that the user may take on now through the site's account; `largest`: those that one job of it
+    can ever have; `most`: those that a job can ever have through any of the user's accounts that limit what is in use.
+    None: no such limit.
+    """
+
+    room: Optional[int] = None
+    largest: Optional[int] = None
+    most: Optional[int] = None
+
+
+class _Account(NamedTuple):
+    parent: str
+    text: str
+
+
+def argv(site: Site) -> Argv:
+    """The user's associations and those above them; the quality of service only where it is named."""
+    show = ["scontrol", "show", "assoc_mgr", "users=" + site.user]
+    return [*show, "flags=assoc,qos", "qos=" + site.qos] if site.qos else [*show, "flags=assoc"]
+
+
+def limits(site: Site, result: Result) -> Limits:
+    """Of a site that does not tell, or in a manner that is not known, no limits: they only spare us waiting."""
+    if result.exit_status != 0:
+        return Limits()
+    records = _RECORD.split(result.stdout)[1:]
+    accounts = {_field(text, "Account"): _account(text) for text in records if _is_account(text)}
+    leaves = [text for text in records if _is_users(site, text)]
+    own = [text for text in leaves if _is_sites(site, text)]
+    applied = [each for text in own for each in _chain(accounts, text)]
+    applied += [text for text in records if text.startswith("QOS=%s(" % site.qos)]
+    chains = [_chain(accounts, text) for text in leaves]
+    return Limits(_room(applied), _largest(applied), _most(chains))
+
+
+def _account(text: str) -> _Account:
+    return _Account(_field(text, "ParentAccount").partition("(")[0], text)
+
+
+def _is_account(text: str) -> bool:
+    return text.startswith("ClusterName=") and not _field(text, "UserName")
+
+
+def _is_users(site: Site, text: str) -> bool:
+    """An association of the user's, in all partitions or in the queue."""
+    partition = _field(text, "Partition")
+    named = _field(text, "UserName").partition("(")[0] == site.user
+    return named and (not partition or partition in (site.queue or "").split(","))
+
+
+def _is_sites(site: Site, text: str) -> bool:
+    """Whether it is that of the account named in the grid file, else of the user's default account."""
+    return _field(text, "Account") == site.account if site.account else _field(text, "DefAssoc") == "Yes"
+
+
+def _chain(accounts: Dict[str, _Account], leaf: str) -> List[str]:
+    """The association and all above it. A limit on an account holds for all below it together."""
+    found = [leaf]
+    name = _field(leaf, "Account")
+    while name in accounts and accounts[name].text not in found:
+        found.append(accounts[name].text)
+        name = accounts[name].parent
+    return found
+
+
+def _room(texts: List[str]) -> Optional[int]:
+    if any(int(used) >= int(limit) for text in texts for limit, used in _JOBS.findall(text)):
+        return 0
+    left = [int(limit) - int(used) for text in texts for limit, used in _PROCESSORS.findall(text)]
+    return max(0, min(left)) if left else None
+
+
+def _largest(texts: List[str]) -> Optional[int]:
+    return min(_in_use(texts) + [int(limit) for text in texts for limit in _OF_ONE_JOB.findall(text)], default=None)
+
+
+def _most(chains: List[List[str]]) -> Optional[int]:
+    """An account without a limit counts for nothing: no job of it waits for one."""
+    each = [_in_use(chain) for chain in chains]
+    return max((min(found) for found in each if found), default=None)
+
+
+def _in_use(texts: List[str]) -> List[int]:
+    return [int(limit) for text in texts for limit, _ in _PROCESSORS.findall(text)]
+
+
+def _field(text: str, name: str) -> str:
+    match = re.search(r"(?:^|\s)%s=(\S*)" % name, text)
+    return match.group(1) if match else ""
