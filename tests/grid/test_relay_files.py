@@ -116,11 +116,11 @@ def test_a_cancel_is_seen_soon_and_leaves_nothing(cut_off: Any, start: Callable[
     assert not koalad.batch_jobs()
 
 
-def test_an_attempts_letters_go_with_its_directory(cut_off: Any, start: Callable[..., Any]) -> None:
+def test_no_letter_is_left_of_an_attempt_that_is_over(cut_off: Any, start: Callable[..., Any]) -> None:
     koalad = start(cut_off, beta=FILES)
     koalad.idle()
     assert koalad.end(koalad.submit(sh(1, "true")))["state"] == "done"
-    look = ["bash", "-c", "cd /shared/koala; ls -d */k* */post.*/* 2>/dev/null; true"]
+    look = ["bash", "-c", "cd /shared/koala; ls -d */k*/post/* */post.*/* 2>/dev/null; true"]
 
     def left() -> list[str]:
         return [name for name in cut_off.containers.check("beta", look).split() if not name.endswith("/alive")]
@@ -137,7 +137,7 @@ def test_nodes_that_cannot_connect_are_told_of_in_a_sentence_that_says_what_to_s
     began = time.monotonic()
     job = koalad.end(koalad.submit(sh(1, "true")), 200)
     print(f"said after {time.monotonic() - began:.1f} s")
-    assert (job["state"], job["reason_code"]) == ("failed", "shut_out")
-    told = koalad.grid.explain(job["id"])
+    told = koalad.grid.show(job["id"])
+    assert (job["state"], job["reason_code"]) == ("failed", "shut_out"), told
     assert "cannot connect to its head node" in job["reason"], told
     assert "relay: files" in str(told)

@@ -21,7 +21,10 @@ Document = dict[str, Any]
 
 
 class Koalad:
-    """A koalad of its own over the test grid, or over some `clusters` of it, whose keys are changed by these."""
+    """A koalad of its own over three clusters of the test grid.
+
+    `clusters`: others instead, by name; the keys said are put over the test grid's own, or taken away by None.
+    """
 
     def __init__(
         self,
@@ -82,6 +85,11 @@ class Koalad:
         self.grid.shutdown(cancel=True)
         self.until(lambda: not Path(f"/proc/{pid}").exists(), 90)
         self.grid.close()
+
+
+def clusters_of(testgrid: Any) -> dict[str, Document]:
+    """The test grid's own, as its grid file has them."""
+    return dict(yaml.safe_load(Path(testgrid.grid_file).read_text())["clusters"])
 
 
 def batch_jobs(testgrid: Any, cluster: str) -> list[str]:

@@ -113,3 +113,44 @@ def _happen(contact: c.Contact, what: str, now: int, connected: bool) -> list[An
     if what in ("enter", "release"):
         return contact.heard(now, HELLO if what == "enter" else RELEASE) if connected else []
     return contact.broken(now) if what == "broken" else contact.tick(now)
+
+
+def tried_in_vain(contact: c.Contact, seconds: int, touched: bool) -> list[Any]:
+    """The relay's file names a port that nothing answers at; all that was said by `seconds`."""
+    now, said = 0, list(contact.found(0, c.Place(["a"], 1, "", 1.0)))
+    while now < seconds * SECOND:
+        due = contact.next_wakeup()
+        assert due is not None
+        now = due
+        for action in contact.tick(now):
+            said.append(action)
+            if isinstance(action, c.Seek):
+                said += contact.found(now, c.Place(["a"], 1, "", 1.0 + now if touched else 1.0))
+    return [action for action in said if isinstance(action, c.ShutOut)]
+
+
+def test_a_kcm_that_lives_and_cannot_be_reached_is_told_of_once_and_only_after_a_while() -> None:
+    def sought() -> c.Contact:
+        return c.Contact(lambda now: KNOCK, lambda: 0.5, 30 * SECOND)
+
+    assert tried_in_vain(sought(), 29, touched=True) == []
+    assert tried_in_vain(sought(), 300, touched=True) == [c.ShutOut(["a"], 1)]
+    assert tried_in_vain(sought(), 300, touched=False) == []
+
+
+def test_who_was_in_once_is_never_shut_out() -> None:
+    contact = c.Contact(lambda now: KNOCK, lambda: 0.5, 30 * SECOND)
+    contact.found(0, c.Place(["a"], 1))
+    contact.connected(0, "a")
+    contact.heard(0, HELLO)
+    contact.broken(0)
+    contact.tick(SECOND)
+    assert tried_in_vain(contact, 300, touched=True) == []
+
+
+def test_an_office_is_visited_with_more_patience() -> None:
+    contact = made()
+    assert contact.found(0, c.Place([], 0, "/office")) == [c.Try([], 0, "/office")]
+    assert contact.connected(0, "/office", 75 * SECOND) == [c.Write(KNOCK)]
+    assert contact.tick(74 * SECOND) == []
+    assert contact.tick(75 * SECOND) == [c.Drop()]

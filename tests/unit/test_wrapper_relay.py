@@ -115,3 +115,28 @@ def test_keys_are_said_again_to_the_next_relay(world: Any) -> None:
     second.stop(attempt, force=True)
     attempt.wait()
     assert second.keys(attempt) == [("port", "4711")]
+
+
+def test_who_cannot_connect_to_a_kcm_that_lives_says_what_to_set(world: Any, await_that: Await) -> None:
+    """Touched again and again, the relay's file tells that somebody is there."""
+    attempt = world.attempt("exit 0", processors=1, barrier_timeout=2.0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    world.publish(port, ("240.0.0.1", "127.0.0.1"))  # the first fails at once
+    file = attempt.path.parent / "relay.here.json"
+    attempt.start()
+    await_that(lambda: file.touch() or (attempt.path / "record.json").exists())
+    error = attempt.record()["error"]
+    assert (error["code"], error["whose"]) == ("shut_out", "site")
+    assert f"port {port}" in error["message"]
+    assert "relay: files" in error["advice"]
+    attempt.wait()
+
+
+def test_who_cannot_connect_to_a_kcm_that_may_be_gone_waits(world: Any) -> None:
+    attempt = world.attempt("exit 0", processors=1, barrier_timeout=2.0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        world.publish(taken.getsockname()[1])
+    attempt.start()
+    attempt.wait()
+    assert attempt.record()["error"]["code"] == "barrier_timeout"

@@ -79,8 +79,8 @@ class ShutOut(NamedTuple):
 
 
 def shut_out_after(barrier_timeout: int) -> int:
-    """How long nobody must be reached before that is said: soon enough to be a reason for the barrier's end."""
-    return min(60 * SECOND, barrier_timeout // 2)
+    """How long nobody must be reached before that is said: soon enough for koalad to hear it before it gives up."""
+    return min(30 * SECOND, barrier_timeout // 4)
 
 
 class Contact:

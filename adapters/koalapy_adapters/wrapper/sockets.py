@@ -1,5 +1,6 @@
 """The line of sockets: connects to several addresses at once, keeps the first, and speaks frames over it."""
 
+import errno
 import selectors
 import socket
 from typing import Any, Dict, List, Optional
@@ -71,8 +72,10 @@ class Sockets:
             return
         try:
             candidate.setblocking(False)
-            candidate.connect_ex((address, port))
+            begun = candidate.connect_ex((address, port)) in (0, errno.EINPROGRESS)  # else SO_ERROR would say nothing
         except OSError:  # an address that is none
+            begun = False
+        if not begun:
             candidate.close()
             return
         self._trying[candidate] = address
