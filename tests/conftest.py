@@ -1,4 +1,4 @@
-"""For every test: no deadline by the clock; a PostgreSQL server of the run; what is said at the end of the run."""
+"""For every test: no deadline by the clock; what a run has one of, a PostgreSQL server and the test grid; the last word."""
 
 import os
 from collections import defaultdict
@@ -22,6 +22,17 @@ def postgresql_server() -> Iterator[Any]:
     """See tests/support/postgresql.py. Where there can be none the test is skipped; under CI=true it fails."""
     with postgresql.server(_leave_out) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def testgrid_session() -> Iterator[Any]:
+    """The test grid, up, and nobody else's until the session ends."""
+    from koalapy import testgrid as dockerised  # late: most runs need none
+
+    with dockerised.reserved():
+        running = dockerised.up()
+        yield running
+        running.reset()
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
-"""The test grid as a fixture: brought up once, reset before each test, and held by one test run at a time."""
+"""The test grid as a fixture (see tests/conftest.py): reset before each test that changes it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from koalapy import testgrid as dockerised
 from koalapy.testgrid import Running, repair
 
 TEST_TIMEOUT_S = 300
@@ -19,15 +17,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # The fixture may build images or wait for another run; only the test itself is bounded.
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S, func_only=True))
-
-
-@pytest.fixture(scope="session")
-def testgrid_session() -> Iterator[Running]:
-    """The test grid, up, and nobody else's until the session ends."""
-    with dockerised.reserved():
-        running = dockerised.up()
-        yield running
-        running.reset()
 
 
 @pytest.fixture

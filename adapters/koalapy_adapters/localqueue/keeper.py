@@ -11,7 +11,7 @@ from koalapy_adapters.localqueue.spool import Spool, now
 from koalapy_adapters.wrapper import descendants
 
 KILL_WAIT_S = 30.0  # between SIGTERM and SIGKILL, as Slurm's KillWait
-_PASSED_ON = ("HOME", "LANG", "LC_ALL", "TZ")
+_PASSED_ON = ("HOME", "LANG", "TZ")  # not LC_ALL: it is C, for the sake of our own commands
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _CANNOT_START = 126
 

@@ -1,0 +1,78 @@
+"""A KCM on a head node, pushed and started over the real connection, and koalad's end of it."""
+
+import threading
+
+from koalapy_adapters.connections import bootstrap
+from koalapy_adapters.connections.pack import packed
+from koalapy_adapters.contract.row import Login
+from koalapy_adapters.contract.talk import Talk
+from koalapy_adapters.messages import PROTOCOL, Cancel, Done, Forget, Hello, Measured, Ping, Release, Report, Welcome
+
+_PING_S = 10.0
+
+
+class Kcm(Talk):
+    """One session. It is kept alive by pings of its own, whose answers nobody waits for."""
+
+    def __init__(self, login: Login, instance: str) -> None:
+        self.instance = instance
+        self.said: list[str] = []  # on standard error
+        self._config = login.config
+        target = bootstrap.Target(login.config["shared"], login.config["python"])
+        self._channel = bootstrap.start(login.connection, packed(), target, self.said.append)
+        self._closing = threading.Event()
+        super().__init__(self._channel.read, self._channel.write)
+        threading.Thread(target=self._keep_alive, name="pings", daemon=True).start()
+
+    def hello(self, epoch: int = 1, known: list[list[str]] | None = None) -> Welcome:
+        """The Welcome of a KCM that stands on its feet."""
+        self.send(Hello(PROTOCOL, "0", epoch, self.instance, 0, self._config, known or []))
+        welcome = self.wait(Welcome)
+        assert isinstance(welcome, Welcome), self.said
+        assert welcome.error is None, welcome.error
+        return welcome
+
+    def at_barrier(self, tag: str) -> Report:
+        return self.report(tag, "at_barrier")
+
+    def let_go(self, tag: str) -> Report:
+        """Release it once it is at its barrier, as a job of this one component."""
+        barrier = self.at_barrier(tag)
+        hosts = [[0, address, processes] for _, address, processes in barrier.nodes]
+        released = self.answer(Release, tag, 0, hosts)
+        assert isinstance(released, Done), released
+        return barrier
+
+    def played(self, tag: str) -> Report:
+        """Its end, after its release."""
+        self.let_go(tag)
+        return self.report(tag, "ended")
+
+    def text(self, tag: str, where: str = "output", path: str = "") -> str:
+        return self.fetch(tag, where, path)[0].decode()
+
+    def measured(self, *tags: str) -> Measured:
+        """The first measurement in which all of these hold processors."""
+        found = self.heard(Measured, lambda message: set(tags) <= set(message.allocated))
+        assert isinstance(found, Measured)
+        return found
+
+    def clear(self, tag: str) -> None:
+        """End whatever there is of it, and let its directory go."""
+        self.request(Cancel, tag, force=True)
+        self.gone(tag)
+        assert isinstance(self.answer(Forget, tag), Done)
+
+    def close(self) -> None:
+        self._closing.set()
+        self._channel.close()
+        self.listener.join()
+
+    def _keep_alive(self) -> None:
+        number = 0
+        while not self._closing.wait(_PING_S):
+            number -= 1
+            try:
+                self.send(Ping(number, 0))
+            except (OSError, EOFError):
+                return

@@ -1,0 +1,89 @@
+"""Runs the tests of several rows side by side: each lane is a thread, and pytest's items wait for what comes of it.
+
+Most of a live test is waiting for a batch system, and rows of different head nodes do not disturb each other. A lane
+starts when pytest comes to the first of its tests, and runs all that pytest has selected of them, in their order.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from koalapy_adapters.contract.live import Live
+from koalapy_adapters.contract.row import Row
+
+Check = Callable[[Live], None]
+_JOIN_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One test on one row."""
+
+    row: Row
+    check: Check
+    outcome: "Future[None]" = field(default_factory=lambda: Future())
+
+
+class Lanes:
+    """`open_row` makes what the checks of a row share; it is closed after the row's last trial, and fails that if that
+    fails.
+    """
+
+    def __init__(self, trials: Iterable[Trial], open_row: Callable[[Row], Live]) -> None:
+        self._open_row = open_row
+        self._stopping = threading.Event()
+        self._trials: dict[str, list[Trial]] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        for trial in trials:
+            self._trials.setdefault(trial.row.head, []).append(trial)
+
+    def outcome(self, trial: Trial) -> None:
+        """Blocks until the trial is over. Raises what its check raised."""
+        lane = trial.row.head
+        if lane not in self._threads:
+            self._threads[lane] = threading.Thread(target=self._run, args=(lane,), name=f"lane {lane}", daemon=True)
+            self._threads[lane].start()
+        trial.outcome.result()
+
+    def close(self) -> None:
+        """No further trial begins; those that are under way come to their end, and tidy up."""
+        self._stopping.set()
+        for thread in self._threads.values():
+            thread.join(_JOIN_S)
+
+    def _run(self, lane: str) -> None:
+        """Row by row, whatever order the trials have among each other."""
+        for row in dict.fromkeys(trial.row.name for trial in self._trials[lane]):
+            self._try([trial for trial in self._trials[lane] if trial.row.name == row])
+
+    def _try(self, trials: list[Trial]) -> None:
+        try:
+            live = self._open_row(trials[0].row)
+        except BaseException as error:
+            for trial in trials:
+                trial.outcome.set_exception(error)
+            return
+        for trial in trials[:-1]:
+            self._settle(trial, live)
+        self._settle(trials[-1], live, last=True)
+
+    def _settle(self, trial: Trial, live: Live, last: bool = False) -> None:
+        error = _raised(lambda: trial.check(live)) if not self._stopping.is_set() else _Stopped()
+        left = _raised(live.close if last else live.tidy)
+        if error or left:
+            trial.outcome.set_exception(error or left)
+        else:
+            trial.outcome.set_result(None)
+
+
+class _Stopped(Exception):
+    """The test run ended before this trial."""
+
+
+def _raised(call: Callable[[], None]) -> BaseException | None:
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None

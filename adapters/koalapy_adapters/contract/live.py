@@ -1,0 +1,187 @@
+"""A row while it is tried: logins that are opened when they are first needed, tags, and what has to be tidied up."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from secrets import token_bytes
+from typing import Any, TypeVar
+
+from koalapy.model.identity import AttemptId, InstanceId, JobId, instance_id, tag_of
+from koalapy_adapters.batch.protocol import ENDED, BatchJob, JobStatus
+from koalapy_adapters.contract.far import Far, Record
+from koalapy_adapters.contract.kcm import Kcm
+from koalapy_adapters.contract.row import Row, login
+from koalapy_adapters.contract.talk import PATIENCE_S
+from koalapy_adapters.errors import BatchError
+
+T = TypeVar("T")
+PAUSE_S = 0.1
+
+
+class Live:
+    """For one thread. Plain batch jobs and attempts of a KCM have instances of their own, as two stores have."""
+
+    def __init__(self, row: Row, record: Record | None = None) -> None:
+        self.row = row
+        self._record = record
+        self.instance, self._plain = (instance_id(token_bytes(4)) for _ in range(2))
+        self._number = self._epoch = 0
+        self._jobs: list[tuple[Far, str]] = []
+        self._attempts: list[str] = []
+        self._opened: list[Far] = []
+
+    # ---- who can be spoken with
+
+    @cached_property
+    def batch(self) -> Far:
+        """The batch system, as this user has it."""
+        return self._far(Far(login(self.row), self._record))
+
+    @cached_property
+    def others(self) -> Far:
+        """The same as another user has it; where the row names none, as this one does."""
+        return self._far(Far(login(self.row, self.row.neighbour))) if self.row.neighbour else self.batch
+
+    @cached_property
+    def operator(self) -> Far:
+        return self._far(Far(login(self.row, self.row.operator))) if self.row.operator else self.batch
+
+    @property
+    def kcm(self) -> Kcm:
+        """The KCM that stands, else a new one that is told of no attempt."""
+        return self._kcm if self._kcm is not None else self.next_kcm()
+
+    _kcm: Kcm | None = None
+
+    def next_kcm(self, *known: list[str]) -> Kcm:
+        """The connection is cut, if there is one, and another KCM started."""
+        if self._kcm is not None:
+            self._kcm.close()
+        self._epoch += 1
+        self._kcm = Kcm(login(self.row), self.instance)
+        self._kcm.hello(self._epoch, list(known))
+        return self._kcm
+
+    # ---- what is brought into it
+
+    def tag(self, instance: InstanceId | None = None) -> str:
+        """A new one."""
+        self._number += 1
+        return tag_of(instance or self._plain, AttemptId(JobId(self._number), 0, 0))
+
+    def job(self, script: str, name: str = "", whose: Far | None = None, **wishes: Any) -> BatchJob:
+        """A plain batch job, without a wrapper: this shell script, on its first node. `name`: instead of a tag's."""
+        whose, number = whose or self.batch, self.tag()
+        site = whose.site
+        fields: dict[str, Any] = {
+            "tag": name or number,
+            "directory": f"{site.directory}/{self._plain}/{number}",
+            "command": ["/bin/sh", "-c", script],
+            "processors": 1,
+            "walltime_s": 120,
+        }
+        inherited = ("queue", "account", "qos", "reservation", "constraint", "parallel_environment")
+        fields.update((key, getattr(site, key)) for key in (*inherited, "processors_per_node", "exclusive"))
+        fields["native"] = [*site.native, *wishes.pop("native", [])]
+        return BatchJob(**{**fields, **wishes})
+
+    def submit(self, job: BatchJob, whose: Far | None = None) -> str:
+        """Its batch id. Ended with the row, if not before."""
+        whose = whose or self.batch
+        batch_id = whose.submit(job)
+        self._jobs.append((whose, batch_id))
+        return batch_id
+
+    def attempt(self, script: str, processors: int = 1, **more: Any) -> str:
+        """The tag of an attempt that the KCM has put into the batch system."""
+        tag = self.tag(self.instance)
+        self._attempts.append(tag)
+        submitted = self.kcm.submit(tag, script, processors, **more)
+        assert getattr(submitted, "batch_id", ""), submitted
+        return tag
+
+    def strangers(self) -> InstanceId:
+        """An instance that the row's KCM does not know."""
+        return instance_id(token_bytes(4))
+
+    def script_of(self, tag: str) -> str:
+        """The path of an attempt's batch script."""
+        return f"{self.batch.site.directory}/{self.instance}/{tag}/script"
+
+    @contextmanager
+    def load(self, processors: int = 1, whose: Far | None = None, **wishes: Any) -> Iterator[str]:
+        """A job that holds so many processors for as long as the block runs; its batch id."""
+        whose = whose or self.batch
+        batch_id = self.submit(self.job("exec sleep 600", whose=whose, processors=processors, **wishes), whose)
+        try:
+            self.until(lambda: self.state(batch_id, whose) == "running")
+            yield batch_id
+        finally:
+            whose.cancel(batch_id)
+            self.until_over(batch_id, whose)
+
+    # ---- what is seen of it
+
+    def state(self, batch_id: str, whose: Far | None = None) -> str:
+        """ "" for one that the queue does not list."""
+        status = (whose or self.batch).check(batch_id).get(batch_id)
+        return status.state if status else ""
+
+    def until(self, found: Callable[[], T | None], patience_s: float = PATIENCE_S) -> T:
+        """The first true answer: nothing announces what a batch system does."""
+        deadline = time.monotonic() + patience_s
+        while not (answer := found()):
+            assert time.monotonic() < deadline, f"{patience_s:g} s passed"
+            time.sleep(PAUSE_S)
+        return answer
+
+    def until_over(self, batch_id: str, whose: Far | None = None) -> JobStatus | None:
+        """How it ended by the queue, None if that does not say."""
+        whose = whose or self.batch
+
+        def over() -> list[JobStatus | None]:
+            status = whose.check(batch_id).get(batch_id)
+            return [status] if status is None or status.state == ENDED else []
+
+        return self.until(over)[0]
+
+    # ---- the end
+
+    def tidy(self) -> None:
+        """Nothing that was brought into the batch system is left there. Raises what prevents it."""
+        jobs, self._jobs = self._jobs, []
+        attempts, self._attempts = self._attempts, []
+        alive = [(whose, batch_id) for whose, batch_id in jobs if self.state(batch_id, whose) not in ("", ENDED)]
+        for whose, batch_id in alive:
+            whose.cancel(batch_id)
+        for tag in attempts:
+            self.kcm.clear(tag)
+        for whose, batch_id in alive:
+            self.until_over(batch_id, whose)
+
+    def close(self) -> None:
+        """And no files of it on the head node, and no connection."""
+        try:
+            self.tidy()
+            for whose in self._opened:
+                for instance in (self.instance, self._plain):
+                    whose.run("rm", "-rf", f"{whose.site.directory}/{instance}")
+        finally:
+            for opened in self._opened:
+                opened.close()
+            if self._kcm is not None:
+                self._kcm.close()
+
+    def _far(self, far: Far) -> Far:
+        self._opened.append(far)
+        return far
+
+
+def refusal(submit: Callable[[], Any]) -> BatchError | None:
+    """The error of a submit that left no batch job, None if there was none."""
+    try:
+        submit()
+    except BatchError as error:
+        return error
+    return None

@@ -1,0 +1,146 @@
+"""pytest's options for the contract of batch systems, and how rows and recordings become tests."""
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:  # every pytest run where koalapy is installed loads this module
+    from koalapy_adapters.contract.lanes import Lanes, Trial
+    from koalapy_adapters.contract.live import Live
+    from koalapy_adapters.contract.row import Row
+
+_SUITE = ("test_attempts", "test_commands", "test_recorded", "typed")
+pytest.register_assert_rewrite(*(f"koalapy_adapters.contract.{name}" for name in _SUITE))
+
+_TRIAL: "pytest.StashKey[Trial]" = pytest.StashKey()
+_LANES: "pytest.StashKey[Lanes]" = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("koalapy", "koalapy's contract of batch systems")
+    add = group.addoption
+    add("--batch", metavar="NAME", help="the batch system to try, as registered under koalapy.batch_systems")
+    add("--connect", metavar="URL", help="its head node, as in a grid file: local:, ssh://…, docker://…, command:…")
+    add("--set", metavar="KEY=VALUE", action="append", default=[], help="a further setting, such as queue=batch")
+    add("--neighbour", metavar="KEY=VALUE", action="append", default=[], help="a setting of another user's login")
+    add("--refuses", metavar="WHAT", help="what it refuses at once, of queue,account,processors,walltime")
+    add("--array", metavar="OPTION", default="", help="the native option that makes an array of a job")
+    add("--restart", metavar="COMMAND", default="", help="a shell command that has it start the job {id} again")
+    add("--operator", metavar="KEY=VALUE", action="append", default=[], help="a setting of the login for --restart")
+    add("--record", metavar="DIRECTORY", help="write down what the batch system's commands say")
+    add("--recorded", metavar="DIRECTORY", help="try the dialect on what was written down, too or instead of --connect")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: waits for minutes; deselect with -m 'not slow'")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "live" in metafunc.fixturenames:
+        rows = getattr(metafunc.module, "ROWS", None)
+        metafunc.parametrize("live", _named(metafunc.config) if rows is None else rows, ids=_name)
+    if "recording" in metafunc.fixturenames:
+        places = getattr(metafunc.module, "RECORDED", None)
+        found = _recordings(_recorded(metafunc.config) if places is None else places)
+        metafunc.parametrize("recording", found, ids=_name)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    from koalapy_adapters.contract.lanes import Lanes, Trial
+
+    for item in session.items:
+        row = _parameter(item, "live")
+        if row is not None and isinstance(item, pytest.Function):
+            others = {name: value for name, value in item.callspec.params.items() if name != "live"}
+            item.stash[_TRIAL] = Trial(row, functools.partial(item.function, **others))
+    trials = [item.stash[_TRIAL] for item in session.items if _TRIAL in item.stash]
+    if trials:
+        session.config.stash[_LANES] = Lanes(trials, lambda row: _opened(session.config, row))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A live test runs in its row's lane."""
+    if _TRIAL not in pyfuncitem.stash:
+        return None
+    pyfuncitem.config.stash[_LANES].outcome(pyfuncitem.stash[_TRIAL])
+    return True
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _LANES in config.stash:
+        config.stash[_LANES].close()
+
+
+def _parameter(item: pytest.Item, name: str) -> Any:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get(name) if callspec is not None else None
+
+
+def _named(config: pytest.Config) -> list["Row"]:
+    """The row of the command line; none where only recordings are to be tried."""
+    from koalapy_adapters.contract.row import Row
+
+    batch, connect = config.getoption("--batch"), config.getoption("--connect")
+    if not batch:
+        raise pytest.UsageError("Name the batch system to try: --batch NAME.")
+    if not connect and config.getoption("--recorded"):
+        return []
+    refuses = config.getoption("--refuses")
+    settings = {"batch": batch, "connect": connect or "local:", **_settings(config, "--set")}
+    row = Row(
+        name=batch,
+        head=settings["connect"],
+        settings=lambda: settings,
+        neighbour=_settings(config, "--neighbour"),
+        array=config.getoption("--array"),
+        restart=config.getoption("--restart"),
+        operator=_settings(config, "--operator"),
+    )
+    return [row if refuses is None else _refusing(row, frozenset(refuses.split(",")) - {""})]
+
+
+def _refusing(row: "Row", refuses: frozenset[str]) -> "Row":
+    import dataclasses
+
+    from koalapy_adapters.contract.row import REFUSALS
+
+    if not refuses <= set(REFUSALS):
+        raise pytest.UsageError(f"--refuses takes some of {','.join(REFUSALS)}.")
+    return dataclasses.replace(row, refuses=refuses)
+
+
+def _settings(config: pytest.Config, option: str) -> dict[str, Any]:
+    import yaml
+
+    pairs = [pair.partition("=") for pair in config.getoption(option)]
+    return {key: yaml.safe_load(value) for key, _, value in pairs}
+
+
+def _opened(config: pytest.Config, row: "Row") -> "Live":
+    from koalapy_adapters.contract.live import Live
+    from koalapy_adapters.contract.recordings import Recorder
+
+    place = config.getoption("--record")
+    return Live(row, Recorder(Path(place) / row.name) if place else None)
+
+
+def _recorded(config: pytest.Config) -> list[Path]:
+    place = config.getoption("--recorded")
+    return [Path(place)] if place else []
+
+
+def _recordings(places: list[Path]) -> Iterator[Any]:
+    from koalapy_adapters.contract.recordings import Recording
+
+    for place in places:
+        for path in sorted(place.rglob("*.json")):
+            yield Recording(f"{path.parent.name}-{path.stem}", json.loads(path.read_text()))
+
+
+def _name(value: Any) -> str:
+    return str(value.name)

@@ -1,0 +1,63 @@
+"""Answers of a batch system's commands, written down while live tests run, and read again without it."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.contract import calls
+from koalapy_adapters.contract.calls import Json
+from koalapy_adapters.errors import Result
+from koalapy_adapters.kcm.commands import BatchSystem
+from koalapy_adapters.kcm.running import Handle, Ran
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One call of BatchSystem: `data` has its name, arguments, site, the commands' results, and the answer."""
+
+    name: str
+    data: Json
+
+    @property
+    def results(self) -> list[Result]:
+        return [Result(**each) for each in self.data["results"]]
+
+    def answer(self, dialect: Any, results: list[Result]) -> Json:
+        """What becomes of the call if the commands say this. Raises AssertionError if others are run."""
+        batch = BatchSystem(dialect, Site(**self.data["site"]), runner=_Replay(results))
+        return calls.answer(batch, self.data["call"], self.data["arguments"])
+
+
+class Recorder:
+    """Keeps the first of all calls that are alike but for numbers and names, each in a file."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        place.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, recorded: Json) -> None:
+        statuses = sorted(re.findall(r'"(?:state|ending|stuck|code)": "(\w*)"', json.dumps(recorded["answer"])))
+        alike = [recorded["call"], sorted(set(statuses)), sorted(recorded["answer"])]
+        digest = hashlib.sha256(json.dumps(alike).encode()).hexdigest()[:8]
+        path = self._place / f"{recorded['call']}-{digest}.json"
+        if not path.exists():
+            path.write_text(json.dumps(recorded, indent=1) + "\n")
+
+
+class _Replay:
+    """Runs nothing: the results come as they were recorded."""
+
+    def __init__(self, results: list[Result]) -> None:
+        self._left = list(results)
+
+    def __call__(self, argv: list[str], timeout: float, handle: Handle | None) -> Ran:
+        assert self._left, f"{argv} was not run when this was recorded"
+        result = self._left.pop(0)
+        assert argv == result.argv, "the dialect asks otherwise than when this was recorded: record anew"
+        if handle is not None:
+            handle.begin()
+        return Ran(result, 0)

@@ -1,0 +1,58 @@
+"""A row of the contract: one batch system, the way to it, and what it is like."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from koalapy.config.convert import cluster_config
+from koalapy.config.load import read_grid
+from koalapy.config.schema import GridFile
+from koalapy.runtime.connect import connection_of
+from koalapy.runtime.registry import registered
+from koalapy_adapters.connections.protocol import Connection
+
+# What a batch system may refuse the moment it is asked; those that it does not, it may keep waiting or let run.
+QUEUE, ACCOUNT, PROCESSORS, WALLTIME = "queue", "account", "processors", "walltime"
+REFUSALS = (QUEUE, ACCOUNT, PROCESSORS, WALLTIME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """`settings` and `neighbour` are a cluster's, as in a grid file; `neighbour` says only what is different there.
+
+    Without a neighbour, the same user plays other people's jobs, which then bear names that are no tags.
+    """
+
+    name: str
+    head: str  # rows of one head node are tried one after the other, since each counts what is free there
+    settings: Callable[[], Mapping[str, Any]]  # asked when the row's turn has come
+    neighbour: Mapping[str, Any] = field(default_factory=dict)
+    refuses: frozenset[str] = frozenset({QUEUE, PROCESSORS})
+    array: str = ""  # the `native` line that makes an array of a job
+    restart: str = ""  # a shell command that has the batch system start the job {id} again
+    operator: Mapping[str, Any] = field(default_factory=dict)  # who may do that, as `neighbour`
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """One user's way to the batch system: a connection, and the cluster as a KCM is told of it."""
+
+    connection: Connection
+    config: dict[str, Any]
+
+
+def login(row: Row, other: Mapping[str, Any] | None = None) -> Login:
+    """Raises RequestError for settings that no grid file may have. `other`: a neighbour's or operator's."""
+    settings = {"poll": "1s", **row.settings(), **(other or {})}
+    if not str(settings["connect"]).startswith("ssh:"):
+        settings = {key: value for key, value in settings.items() if key not in ("identity", "known_hosts")}
+    grid = _grid(settings)
+    (name,) = grid.clusters
+    return Login(connection_of(grid.clusters[name]), cluster_config(grid, name))
+
+
+def _grid(settings: Mapping[str, Any]) -> GridFile:
+    document = {"grid": "contract", "clusters": {"here": dict(settings)}}
+    return read_grid(yaml.safe_dump(document), "the row's settings", registered("koalapy.batch_systems"))

@@ -1,0 +1,117 @@
+"""Runs on the head node, beside all that is pushed: the KCM's own BatchSystem, asked by JSON lines.
+
+    {"do": "begin", "config": ClusterConfig, "timeout": S}    -> {"site": Site}
+    {"do": "call", "name": NAME, "arguments": […]}            -> an answer of `calls`, with "ran": the Results
+    {"do": "script", "job": BatchJob}                         -> {"value": TEXT} or {"error": …}
+    {"do": "run", "argv": […], "timeout": S}                  -> {"result": Result}
+    {"do": "write", "path": PATH, "text": TEXT, "mode": MODE} -> {}, with the directories above it
+    {"do": "environment", "changes": {NAME: VALUE or null}}   -> {"before": {NAME: VALUE or null}}
+
+Python 3.6 and the standard library, as everything that runs there.
+"""
+
+import json
+import os
+import sys
+from typing import Any, Callable, Dict, List, Optional
+
+from koalapy_adapters.batch.protocol import BatchJob
+from koalapy_adapters.contract import calls
+from koalapy_adapters.errors import BatchError, Result
+from koalapy_adapters.kcm import recipes
+from koalapy_adapters.kcm.commands import BatchSystem, failure_of, load
+from koalapy_adapters.kcm.drmaa import Drmaa
+from koalapy_adapters.kcm.drmaa_library import find_library
+from koalapy_adapters.kcm.running import Handle, Ran, run
+from koalapy_adapters.messages import ClusterConfig
+
+Json = Dict[str, Any]
+
+
+def main(argv: List[str]) -> int:
+    """Serve until the end of the input. `argv` is empty."""
+    servant = Servant()
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever prints, prints elsewhere
+    for line in sys.stdin:
+        out.write(json.dumps(servant.heed(json.loads(line))) + "\n")
+        out.flush()
+    servant.end()
+    return 0
+
+
+class Servant:
+    """One batch system, and what its commands have said since the last call."""
+
+    def __init__(self) -> None:
+        self._batch: Any = None
+        self._dialect: Any = None
+        self._drmaa: Optional[Drmaa] = None
+        self._ran: List[Result] = []
+
+    def heed(self, request: Json) -> Json:
+        """The answer to one request."""
+        return _HEED[request.pop("do")](self, **request)
+
+    def end(self) -> None:
+        if self._drmaa is not None:
+            self._drmaa.close()
+
+    def _begin(self, config: Json, timeout: float) -> Json:
+        self.end()
+        cluster = ClusterConfig(**config)
+        shared = os.path.expanduser(cluster.shared or "~/.koala")
+        site = recipes.site(cluster, shared, os.path.abspath(sys.argv[0]))
+        try:
+            self._dialect = load(cluster.batch)
+        except BatchError as error:
+            return {"error": failure_of(error)}
+        library = find_library(cluster.drmaa, self._dialect)
+        self._drmaa = Drmaa([*site.command, "drmaa-helper"], library, lambda event: None) if library else None
+        self._batch = BatchSystem(self._dialect, site, self._drmaa, timeout, self._noted)
+        return {"site": calls.plain(site)}
+
+    def _noted(self, argv: List[str], timeout: float, handle: Optional[Handle]) -> Ran:
+        ran = run(argv, timeout, handle)
+        self._ran.append(ran.result)
+        return ran
+
+    def _call(self, name: str, arguments: List[Any]) -> Json:
+        del self._ran[:]
+        said = calls.answer(self._batch, name, arguments)
+        return dict(said, ran=calls.plain(self._ran))
+
+    def _script(self, job: Json) -> Json:
+        try:
+            return {"value": self._dialect.script(BatchJob(**job))}
+        except BatchError as error:
+            return {"error": failure_of(error)}
+
+    def _run(self, argv: List[str], timeout: float) -> Json:
+        return {"result": calls.plain(run(argv, timeout).result)}
+
+    def _write(self, path: str, text: str, mode: int) -> Json:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, mode)
+        return {}
+
+    def _environment(self, changes: Dict[str, Optional[str]]) -> Json:
+        before = {name: os.environ.get(name) for name in changes}
+        for name, value in changes.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        return {"before": before}
+
+
+_HEED: Dict[str, Callable[..., Json]] = {
+    "begin": Servant._begin,
+    "call": Servant._call,
+    "script": Servant._script,
+    "run": Servant._run,
+    "write": Servant._write,
+    "environment": Servant._environment,
+}

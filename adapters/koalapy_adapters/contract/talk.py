@@ -1,0 +1,141 @@
+"""koalad's end of a conversation with a KCM, as tests hold it: say something, wait for what is to come of it."""
+
+import hashlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from koalapy_adapters.frames import MAX_CHUNK, Chunk, Control, Credit, Decoder, encode
+from koalapy_adapters.messages import (
+    Acknowledge,
+    Event,
+    Fetch,
+    Gone,
+    Report,
+    Store,
+    Submit,
+    from_json,
+    to_json,
+)
+
+PATIENCE_S = 60.0
+
+
+class Talk:
+    """Events are acknowledged as they are heard. `read` gives b"" at the end; both block."""
+
+    def __init__(self, read: Callable[[int], bytes], write: Callable[[bytes], None]) -> None:
+        self._read, self._write = read, write
+        self._writing = threading.Lock()
+        self._frames: queue.Queue[Any] = queue.Queue()
+        self.log: list[Any] = []  # all that was heard so far, events unwrapped
+        self.listener = threading.Thread(target=self._listen, name="talk", daemon=True)
+        self.listener.start()
+        self._ids = 0
+
+    # ---- to say
+
+    def send(self, message: Any) -> None:
+        self.write(Control(to_json(message)))
+
+    def write(self, frame: Any) -> None:
+        with self._writing:
+            self._write(encode(frame))
+
+    def request(self, kind: Any, *arguments: Any, **more: Any) -> int:
+        """Send a request of this kind; its id."""
+        self._ids += 1
+        self.send(kind(self._ids, *arguments, **more))
+        return self._ids
+
+    def answer(self, kind: Any, *arguments: Any, **more: Any) -> Any:
+        """The answer to a request of this kind."""
+        number = self.request(kind, *arguments, **more)
+        return self.wait(object, lambda message: getattr(message, "id", None) == number)
+
+    def submit(self, tag: str, script: str, processors: int = 1, **more: Any) -> Any:
+        batch = {"processors": processors, "walltime_s": 120}
+        return self.answer(Submit, tag, batch, program(script, processors), **more)
+
+    def store(self, data: bytes) -> Any:
+        digest = hashlib.sha256(data).hexdigest()
+        number = self.request(Store, digest, len(data))
+        parts = [data[at : at + MAX_CHUNK] for at in range(0, len(data), MAX_CHUNK)]
+        for place, part in enumerate([*parts, b""]):
+            self.write(Chunk(number, place, part))
+        return self.wait(object, lambda message: getattr(message, "id", None) == number)
+
+    # ---- to hear
+
+    def wait(self, kind: Any, wanted: Callable[[Any], bool] = lambda message: True) -> Any:
+        """The next message or chunk of this kind that is wanted; None at the end of the connection."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            message = self._next(deadline)
+            if message is None or (isinstance(message, kind) and wanted(message)):
+                return message
+
+    def heard(self, kind: Any, wanted: Callable[[Any], bool] = lambda message: True) -> Any:
+        """The first such message of all that were ever heard, else as `wait`."""
+        found = (message for message in self.log if isinstance(message, kind) and wanted(message))
+        return next(found, None) or self.wait(kind, wanted)
+
+    def report(self, tag: str, phase: str) -> Report:
+        found = self.heard(Report, lambda message: message.tag == tag and message.phase == phase)
+        assert isinstance(found, Report)
+        return found
+
+    def gone(self, tag: str) -> None:
+        self.heard(Gone, lambda message: message.tag == tag)
+
+    def fetch(self, tag: str, where: str, path: str = "", **more: Any) -> tuple[bytes, Any]:
+        """What came on the stream, and its end."""
+        number, data = self.request(Fetch, tag, where, path, **more), b""
+        while True:
+            message = self.wait(object, lambda said: number in (getattr(said, "id", 0), getattr(said, "stream", 0)))
+            if not isinstance(message, Chunk):
+                return data, message
+            data += message.data
+            self.write(Credit(number, 1))
+
+    def _next(self, deadline: float) -> Any:
+        try:
+            frame = self._frames.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise AssertionError(f"{PATIENCE_S:g} s passed; heard last: {self.log[-5:]}") from None
+        message = from_json(frame.data) if isinstance(frame, Control) else frame
+        if isinstance(message, Event):
+            self.send(Acknowledge(message.number))
+            message = from_json(message.body)
+        self.log.append(message)
+        return message
+
+    def _listen(self) -> None:
+        decoder = Decoder()
+        while data := self._read(1 << 16):
+            for frame in decoder.feed(data):
+                self._frames.put(frame)
+        self._frames.put(None)
+
+
+def program(script: str, processors: int = 1, **fields: Any) -> dict[str, Any]:
+    """A shell script on every processor."""
+    return {
+        "job": 1,
+        "component": 0,
+        "components": 1,
+        "attempt": 1,
+        "executable": "/bin/sh",
+        "arguments": ["-c", script],
+        "environment": [],
+        "setup": [],
+        "launch": "per-processor",
+        "processors": processors,
+        "threads": 1,
+        "walltime": 60,
+        "barrier_timeout": 60,
+        "grace": 1,
+        **fields,
+    }

@@ -1,0 +1,347 @@
+"""What a dialect and its batch system do, by the KCM's own running of commands: plain jobs, without a wrapper."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from koalapy_adapters.batch.protocol import CANCELLED, ENDED, EXITED, HELD, KILLED, QUEUED, RUNNING, Capacity, JobStatus
+from koalapy_adapters.batch.text import is_tag
+from koalapy_adapters.contract.far import Far
+from koalapy_adapters.contract.live import Live, refusal
+from koalapy_adapters.contract.row import ACCOUNT, PROCESSORS, QUEUE, WALLTIME
+from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError
+from koalapy_adapters.kcm.commands import SubmitDoubt
+
+_TEN_YEARS_S = 10 * 365 * 86400
+_OFTEN = re.compile(r"[a-z]\w+")  # what may be the name of a command
+_NEVER_COMMANDS = frozenset({"sh", "env", "python3", "true", "cat", "sleep"})
+
+
+def test_it_says_its_version(live: Live) -> None:
+    assert live.batch.describe().version
+
+
+# ---- how jobs end ----------------------------------------------------------------------------------------------------
+
+
+def test_an_exit_status_is_kept_or_unknown(live: Live) -> None:
+    """Never another one, and never an end that says that all was well."""
+    job = live.job("exit 3")
+    for status in every_word(live, job.tag, live.submit(job)):
+        assert (status.name, status.state) == (job.tag, ENDED)
+        assert (status.ending, status.exit_status) in ((EXITED, 3), (EXITED, None), ("", None)), status
+
+
+def test_a_good_end_is_one_or_unknown(live: Live) -> None:
+    job = live.job("true")
+    for status in every_word(live, job.tag, live.submit(job)):
+        assert (status.ending, status.exit_status) in ((EXITED, 0), (EXITED, None), ("", None)), status
+
+
+def test_a_signal_is_told_as_128_and_its_number_or_unknown(live: Live) -> None:
+    job = live.job("kill -KILL $$")
+    for status in every_word(live, job.tag, live.submit(job)):
+        assert status.ending in (KILLED, EXITED, ""), status
+        assert status.exit_status in (128 + 9, None), status
+
+
+def test_a_running_job_that_is_cancelled_is_over_and_did_not_exit_well(live: Live) -> None:
+    job = live.job("exec sleep 600")
+    batch_id = live.submit(job)
+    live.until(lambda: live.state(batch_id) == RUNNING)
+    live.batch.cancel(batch_id)
+    for status in every_word(live, job.tag, batch_id):
+        assert status.ending in (CANCELLED, KILLED, EXITED, ""), status
+        assert status.exit_status != 0, status
+
+
+def test_cancelling_what_is_over_or_never_was_is_no_error(live: Live) -> None:
+    batch_id = live.submit(live.job("true"))
+    live.until_over(batch_id)
+    live.batch.cancel(batch_id)
+    live.batch.cancel(never(batch_id))
+
+
+def test_what_was_never_there_is_unknown_and_not_ended(live: Live) -> None:
+    """As a job that the batch system has forgotten: the two look alike."""
+    job = live.job("exec sleep 600")
+    batch_id = live.submit(job)
+    stranger = never(batch_id)
+    assert live.batch.check(stranger).get(stranger) is None
+    both = live.batch.check(stranger, batch_id)
+    assert both.get(stranger) is None
+    assert both[batch_id].name == job.tag
+    assert live.batch.look(live.tag(), stranger) == (None, None)
+    assert live.batch.look(live.tag()) == (None, None)
+    live.batch.cancel(batch_id)
+
+
+@pytest.mark.slow
+def test_a_job_that_is_forgotten_was_ended_before_and_is_unknown_then(live: Live) -> None:
+    """Through all that the batch system says of it, from its end until it has purged it."""
+    job = live.job("exit 3")
+    batch_id = live.submit(job)
+    live.until_over(batch_id)
+    live.until(lambda: not live.state(batch_id), 300)
+    found = live.batch.look(job.tag, batch_id)
+    assert found.listed is None
+    assert found.accounted is None or found.accounted.state == ENDED
+
+
+# ---- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_waits_is_held_goes_on_waiting_and_goes(live: Live) -> None:
+    with live.load():
+        whole = live.job("exec sleep 600", processors=live.batch.capacity().total)
+        batch_id = live.submit(whole)
+        found = live.batch.look(whole.tag).listed
+        assert found is not None
+        assert (found.batch_id, found.state, found.stuck) == (batch_id, QUEUED, "")
+        assert whole.tag in live.batch.capacity().pending
+        if live.batch.hold(batch_id):
+            assert live.state(batch_id) == HELD
+            assert whole.tag in live.batch.capacity().pending
+            assert live.batch.release(batch_id)
+            live.until(lambda: live.state(batch_id) == QUEUED)
+        live.batch.cancel(batch_id)
+        for status in every_word(live, whole.tag, batch_id):
+            assert status.ending in (CANCELLED, ""), status
+
+
+def test_only_a_job_that_waits_can_be_held(live: Live) -> None:
+    batch_id = live.submit(live.job("true"))
+    live.until_over(batch_id)
+    error = refusal(lambda: live.batch.hold(never(batch_id)) or pytest.skip("it holds no jobs"))
+    assert error is None or (error.whose, error.code) == ("request", "not_waiting"), error
+
+
+# ---- tags ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_tag_is_found_among_odd_neighbours(live: Live) -> None:
+    """Jobs of another user, or of this one, whose names begin with, end in, contain or imitate a tag of ours."""
+    job = live.job("exec sleep 600")
+    tag = job.tag
+    names = [tag + "x", tag[:-1], "x" + tag, tag.upper(), tag[:10], f"{tag}|RUNNING|{tag}", tag.replace("k", "ķ", 1)]
+    neighbours = [name for name in names if neighbour(live, name, live.others) and neighbour(live, name, live.batch)]
+    assert len(neighbours) >= 3
+    if live.row.neighbour:
+        assert neighbour(live, tag, live.others)
+    batch_id = live.submit(job)
+    live.until(lambda: live.state(batch_id))
+    assert (live.batch.look(tag).listed or nothing()).batch_id == batch_id
+    capacity = live.batch.capacity()
+    assert [status.batch_id for status in capacity.statuses.values() if status.name == tag] == [batch_id]
+    assert all(is_tag(status.name) for status in capacity.statuses.values())
+    assert all(is_tag(name) for name in (*capacity.allocated, *capacity.pending))
+    for name in names[:3]:
+        assert (live.batch.look(name).listed or nothing()).name in (name, ""), name
+
+
+def test_an_array_is_somebody_elses(live: Live) -> None:
+    if not live.row.array:
+        pytest.skip("the row does not say how to make an array (--array)")
+    job = live.job("exec sleep 600")
+    array = live.job("exec sleep 600", name="array", native=[live.row.array])
+    live.submit(array)
+    batch_id = live.submit(job)
+    live.until(lambda: live.state(batch_id) == RUNNING)
+    assert (live.batch.look(job.tag).listed or nothing()).batch_id == batch_id
+    assert set(live.batch.capacity().statuses) >= {batch_id}
+    live.batch.cancel(batch_id)
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+_WISHES: dict[str, dict[str, Any]] = {
+    QUEUE: {"queue": "no-such-queue"},
+    ACCOUNT: {"account": "no-such-account"},
+    PROCESSORS: {"processors": 1_000_000},
+    WALLTIME: {"walltime_s": _TEN_YEARS_S},
+}
+
+
+@pytest.mark.parametrize("what", _WISHES)
+def test_what_can_never_run_is_refused_or_said_to_be_stuck(live: Live, what: str) -> None:
+    """In words of whose move it is: the user's. No batch job is left by a refusal."""
+    wishes = dict(_WISHES[what])
+    if what == PROCESSORS:
+        wishes["processors"] = 1000 * live.batch.capacity().total
+    job = live.job("exec sleep 600", **wishes)
+    error = refusal(lambda: live.submit(job))
+    if what in live.row.refuses:
+        assert isinstance(error, RequestError), error
+        assert error.message
+        assert error.advice
+        assert error.code not in ("unreadable_answer", "dialect_broken")
+        assert live.batch.look(job.tag).listed is None
+        return
+    assert error is None or isinstance(error, (RequestError, SiteError)), error
+    found = live.batch.look(job.tag).listed
+    assert error is not None or found is None or found.state in (QUEUED, HELD, RUNNING, ENDED)
+
+
+# ---- capacity --------------------------------------------------------------------------------------------------------
+
+
+def test_each_processor_is_counted_once_under_others_load(live: Live) -> None:
+    before = live.until(lambda: quiet(live.batch.capacity()))
+    with live.load(2, live.others, **named(live)), live.load() as ours:
+        under = live.until(lambda: counted(live.batch.capacity(), before, ours=1, others=2))
+        assert under.total == before.total
+        assert under.idle == before.idle - 3
+        assert sum(free * nodes for free, nodes in under.free_nodes) == under.idle
+        assert under.statuses[ours].state == RUNNING
+        assert under.allocated.count(under.statuses[ours].name) == 1
+    assert live.until(lambda: quiet(live.batch.capacity())).idle == before.idle
+
+
+def test_a_neighbour_that_waits_is_counted_and_ours_is_not(live: Live) -> None:
+    total = live.until(lambda: quiet(live.batch.capacity())).total
+    with live.load():
+        theirs = live.submit(live.job("true", whose=live.others, processors=total, **named(live)), live.others)
+        mine = live.submit(live.job("true", processors=total))
+        seen = live.until(lambda: waiting(live.batch.capacity()))
+        assert (seen.waiting_local, len(seen.pending)) == (1, 1)
+        live.others.cancel(theirs)
+        live.batch.cancel(mine)
+
+
+# ---- a head node that is not as it should be -------------------------------------------------------------------------
+
+
+def test_without_its_commands_the_site_is_at_fault(live: Live) -> None:
+    batch_id = live.submit(live.job("true"))
+    looked_up(live)
+    with live.batch.environment(PATH="/nonexistent"):
+        for call in every_call(live, batch_id):
+            with pytest.raises(SiteError) as raised:
+                call()
+            assert raised.value.code == "command_missing"
+
+
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(live: Live) -> None:
+    batch_id = live.submit(live.job("true"))
+    looked_up(live)
+    directory = f"{live.batch.site.directory}/{live.tag()}-hang"
+    hanging = f"#!/bin/sh\nsleep 600 &\necho $! >>{directory}/pids\nwait\n"
+    for name in commands(live, batch_id):
+        live.batch.write(f"{directory}/{name}", hanging, 0o755)
+    path = live.batch.output("sh", "-c", 'echo "$PATH"').strip()
+    live.batch.begin(timeout=0.5)
+    try:
+        with live.batch.environment(PATH=f"{directory}:{path}"):
+            for call in every_call(live, batch_id):
+                with pytest.raises((TransientError, SubmitDoubt)) as raised:
+                    call()
+                assert code(raised.value) == "command_timeout"
+        left = live.batch.output(
+            "sh", "-c", f"for p in $(cat {directory}/pids); do kill -0 $p 2>&- && echo $p; done; :"
+        )
+        assert left == ""
+    finally:
+        live.batch.begin()
+        live.batch.run("rm", "-rf", directory)
+
+
+@pytest.mark.parametrize("locale", ["tr_TR.UTF-8", "de_DE@euro"])
+def test_the_users_locale_changes_nothing(live: Live, locale: str) -> None:
+    """Nor do variables by which a user may have changed what the commands print."""
+    variables = dict.fromkeys(("LC_ALL", "LANG", "LANGUAGE", "LC_NUMERIC", "LC_TIME"), locale)
+    formats = {"SQUEUE_FORMAT": "%i", "SINFO_FORMAT": "%n", "SLURM_TIME_FORMAT": "relative", "SQUEUE_SORT": "j"}
+    with live.load() as batch_id, live.batch.environment(**variables, **formats):
+        assert live.batch.describe().version
+        assert live.batch.check(batch_id)[batch_id].state == RUNNING
+        assert batch_id in live.batch.capacity().statuses
+        refused = refusal(lambda: live.submit(live.job("true", **_WISHES[QUEUE])))
+        assert QUEUE not in live.row.refuses or isinstance(refused, RequestError)
+
+
+# ---- below -----------------------------------------------------------------------------------------------------------
+
+
+def every_word(live: Live, tag: str, batch_id: str) -> list[JobStatus]:
+    """All that queue and accounting say of a job that is over; nothing, where they say nothing."""
+    listed = live.until_over(batch_id)
+    found = live.batch.look(tag, batch_id)
+    said = [status for status in (listed, found.listed, found.accounted) if status is not None]
+    assert all(status.batch_id == batch_id for status in said), said
+    return [status for status in said if status.state == ENDED]
+
+
+def never(batch_id: str) -> str:
+    """An id as of the same batch system, which it has never given."""
+    return re.sub(r"\d+", "4999999", batch_id, count=1)
+
+
+def nothing() -> JobStatus:
+    return JobStatus("", "", "")
+
+
+def neighbour(live: Live, name: str, whose: Far) -> bool:
+    """Whether the batch system took a job of this name."""
+    job = live.job("exec sleep 600", name=name, whose=whose)
+    try:
+        live.submit(job, whose)
+    except (BatchError, SubmitDoubt):
+        return False
+    return True
+
+
+def named(live: Live) -> dict[str, str]:
+    """What makes a job somebody else's."""
+    return {} if live.row.neighbour else {"name": "somebody"}
+
+
+def quiet(capacity: Capacity) -> Capacity | None:
+    """Nothing of ours is left of the tests before."""
+    return None if capacity.ours or capacity.others or capacity.pending or capacity.waiting_local else capacity
+
+
+def counted(capacity: Capacity, before: Capacity, ours: int, others: int) -> Capacity | None:
+    """Once all of it is seen."""
+    return capacity if (capacity.ours, capacity.others) == (ours, before.others + others) else None
+
+
+def waiting(capacity: Capacity) -> Capacity | None:
+    return capacity if capacity.waiting_local and capacity.pending else None
+
+
+def every_call(live: Live, batch_id: str) -> list[Callable[[], Any]]:
+    """All that is asked of a batch system, and a submit."""
+    batch, job = live.batch, live.job("true")
+    return [
+        batch.describe,
+        batch.capacity,
+        lambda: batch.look(job.tag),
+        lambda: batch.check(batch_id),
+        lambda: batch.cancel(batch_id),
+        lambda: batch.submit(job),
+    ]
+
+
+def code(error: Exception) -> str:
+    """Of a refusal, or of a submit in doubt."""
+    known = error.error if isinstance(error, SubmitDoubt) else error
+    assert isinstance(known, BatchError)
+    return known.code
+
+
+def looked_up(live: Live) -> None:
+    live.batch.capacity()
+    if live.batch.ran[0].argv[0].startswith("/"):
+        pytest.skip("its commands are not looked up on the PATH")
+
+
+def commands(live: Live, batch_id: str) -> list[str]:
+    """The names of the batch system's commands, as the dialect's argument lists have them."""
+    words: set[str] = set()
+    for call in every_call(live, batch_id):
+        call()
+        words |= {word for result in live.batch.ran for text in result.argv for word in _OFTEN.findall(text)}
+    asked = sorted(words - _NEVER_COMMANDS)
+    found = live.batch.run("sh", "-c", 'for n in "$@"; do command -v "$n"; done; :', "sh", *asked).stdout.split()
+    return sorted(path.rpartition("/")[2] for path in found if path.startswith("/"))

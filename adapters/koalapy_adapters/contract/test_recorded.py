@@ -1,0 +1,98 @@
+"""What a dialect makes of answers that were recorded from live runs: whole, cut off anywhere, and of nonsense."""
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from koalapy.runtime.registry import registered
+from koalapy_adapters.contract.calls import Json
+from koalapy_adapters.contract.recordings import Recording
+from koalapy_adapters.errors import Result
+
+CUTS = 60  # of one answer: at its lines' ends and beside them first, then evenly
+
+
+def test_it_is_read_as_when_it_was_recorded(recording: Recording) -> None:
+    assert recording.answer(dialect(recording), recording.results) == recording.data["answer"]
+
+
+def test_cut_off_it_is_unreadable_or_read_as_far_as_it_goes(recording: Recording) -> None:
+    """Never as something else: no job that was not there, in no state that was not its own, no processor too many."""
+    results = recording.results
+    for place, result in enumerate(results):
+        for end in cuts(result.stdout):
+            cut = result._replace(stdout=result.stdout[:end])
+            answer = recording.answer(dialect(recording), [*results[:place], cut, *results[place + 1 :]])
+            told = f"cut after {end} of {len(result.stdout)} characters, the answer {place} is taken for {answer}"
+            assert within(answer, recording.data["answer"]), told
+
+
+@pytest.mark.parametrize("status", [None, 1, 127, 255])
+def test_a_failure_without_words_is_an_error(recording: Recording, status: int | None) -> None:
+    """Whichever of the commands it was that failed, and whatever it would have said."""
+    results = recording.results
+    answer = recording.answer(dialect(recording), [Result(results[0].argv, status, "", ""), *results[1:]])
+    assert "value" not in answer or answer["value"] in ({}, None, True) or harmless(recording, answer), answer
+    assert not broken(answer)
+
+
+@pytest.mark.parametrize("text", ["\0\n", "<!DOCTYPE x>\n", "{}\n", "no such thing\n", "\ufffd|||\n", "[" * 100_000])
+def test_nonsense_is_no_reading_and_no_traceback(recording: Recording, text: str) -> None:
+    results = [result._replace(stdout=text) for result in recording.results]
+    answer = recording.answer(dialect(recording), results)
+    assert not broken(answer), answer
+    assert within(answer, recording.data["answer"]), answer
+
+
+# ---- below -----------------------------------------------------------------------------------------------------------
+
+
+def dialect(recording: Recording) -> Any:
+    return import_module(registered("koalapy.batch_systems")[recording.data["batch"]].module)
+
+
+def cuts(text: str) -> list[int]:
+    """Where to cut it: never behind its last line's end, which is no cut at all."""
+    ends = [at for at, character in enumerate(text) if character == "\n"]
+    near = {at + beside for at in ends for beside in (-1, 0, 1, 3)}
+    even = range(0, len(text), max(1, len(text) // CUTS))
+    sensible = sorted(at for at in near if 0 <= at < len(text) - 1)
+    return sorted({*sensible[:: max(1, len(sensible) // CUTS)], *even} - {len(text) - 1})
+
+
+def within(answer: Json, whole: Json) -> bool:
+    """Whether the answer is an error in words, or claims nothing that the whole one did not."""
+    if "value" not in answer:
+        return not broken(answer)
+    return "value" in whole and _claims_no_more(answer["value"], whole["value"])
+
+
+def broken(answer: Json) -> bool:
+    """The dialect raised what it should not, or asked what nobody had recorded."""
+    error = answer.get("error") or answer.get("doubt") or {}
+    return error.get("code") == "dialect_broken"
+
+
+def harmless(recording: Recording, answer: Json) -> bool:
+    """Nobody was found, nothing was cancelled."""
+    return recording.data["call"] in ("look", "check", "cancel") and within(answer, recording.data["answer"])
+
+
+def _claims_no_more(value: Any, whole: Any) -> bool:
+    if isinstance(value, dict) and isinstance(whole, dict) and "idle" in value:
+        return _offers_no_more(value, whole)
+    if isinstance(value, dict) and isinstance(whole, dict) and set(value) == {"listed", "accounted"}:
+        return value["listed"] in (None, whole["listed"]) and value["accounted"] in (None, whole["accounted"])
+    if isinstance(value, dict) and isinstance(whole, dict) and "version" not in value:
+        return all(whole.get(name) == status for name, status in value.items())
+    if isinstance(value, dict) and isinstance(whole, dict):
+        return value["version"] == whole["version"] and set(value["features"]) <= set(whole["features"])
+    return bool(value == whole)
+
+
+def _offers_no_more(value: Json, whole: Json) -> bool:
+    """Of a capacity. Jobs that are cut off count as somebody else's, whose processors are taken either way."""
+    fewer = all(value[name] <= whole[name] for name in ("total", "idle", "ours"))
+    tags = all(set(value[name]) <= set(whole[name]) for name in ("allocated", "pending"))
+    return fewer and tags and all(whole["statuses"].get(name) == each for name, each in value["statuses"].items())

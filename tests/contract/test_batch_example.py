@@ -1,0 +1,71 @@
+"""The batch system that docs/batch-systems.md builds: installed as a third party's, and tried by the command it names."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "batch-systems.md"
+TEST_TIMEOUT_S = 300
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A directory with the page's distribution in it, as pip would have it."""
+    site = tmp_path / "site"
+    info = site / "koala_tsp-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: koala-tsp\nVersion: 1.0\n")
+    (name, module) = re.findall(r'^(tsp) = "(\w+)"$', block("toml"), re.MULTILINE)[0]
+    (info / "entry_points.txt").write_text(f"[koalapy.batch_systems]\n{name} = {module}\n")
+    (site / f"{module}.py").write_text(block("python"))
+    return site
+
+
+@pytest.fixture
+def environment(tmp_path: Path, installed: Path) -> Iterator[dict[str, str]]:
+    """A task spooler of this test's own, of four slots."""
+    if not shutil.which("tsp"):
+        if os.environ.get("CI") == "true":
+            pytest.fail("task-spooler is not installed: run tests/install-task-spooler", pytrace=False)
+        pytest.skip("task-spooler is not installed")
+    path = os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
+    made = {**os.environ, "PYTHONPATH": path, "TS_SOCKET": str(tmp_path / "ts"), "TS_SLOTS": "4", "TMPDIR": str(tmp_path)}
+    yield made
+    subprocess.run(["tsp", "-K"], env=made, check=True)
+
+
+def suite(environment: dict[str, str], cwd: Path, *options: str) -> str:
+    """What the suite's last line says; it must have passed."""
+    argv = [sys.executable, "-m", "pytest", "--pyargs", "koalapy_adapters.contract", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run([*argv, *options], env=environment, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.timeout(TEST_TIMEOUT_S)
+def test_the_pages_batch_system_holds_the_contract(environment: dict[str, str], tmp_path: Path) -> None:
+    """Live, and what was recorded of it then."""
+    recorded, here = tmp_path / "recorded", ["--batch", "tsp", "-m", "not slow"]
+    live = ["--connect", "local:", "--set", f"shared={tmp_path / 'shared'}", "--refuses", "queue,account"]
+    said = suite(environment, tmp_path, *here, *live, "--record", str(recorded))
+    assert int(re.findall(r"(\d+) passed", said)[0]) >= 25
+    said = suite(environment, tmp_path, *here, "--recorded", str(recorded))
+    assert int(re.findall(r"(\d+) passed", said)[0]) >= 25
+
+
+def test_a_suite_without_a_batch_system_says_what_is_missing(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "pytest", "--pyargs", "koalapy_adapters.contract", "-p", "no:cacheprovider"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "--batch NAME" in done.stdout + done.stderr
+    assert done.returncode != 0

@@ -1,0 +1,110 @@
+"""The contract of batch systems, live: what every row of the test grid, and the embedded queue, must hold."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+import pytest
+import yaml
+from koalapy_adapters.contract.row import ACCOUNT, PROCESSORS, QUEUE, WALLTIME, Row
+from koalapy_adapters.contract.test_attempts import *  # noqa: F403  # the suite's own tests
+from koalapy_adapters.contract.test_commands import *  # noqa: F403
+
+from koalapy.testgrid import layout
+from koalapy.testgrid.state import grid_file
+
+
+def on_grid(cluster: str, **more: Any) -> Callable[[], Mapping[str, Any]]:
+    """A cluster's settings in the test grid's file, once it is up."""
+    return lambda: {**yaml.safe_load(grid_file().read_text())["clusters"][cluster], **more}
+
+
+def wombat(head: str, shared: str = "/home/wombat/.koala") -> dict[str, str]:
+    """The other user, who has no key: by the container."""
+    return {"connect": f"docker://wombat@{layout.container_name(head)}", "shared": shared}
+
+
+def root(head: str) -> dict[str, str]:
+    return {"connect": f"docker://root@{layout.container_name(head)}"}
+
+
+EVERYWHERE = frozenset({QUEUE, PROCESSORS, WALLTIME})
+REQUEUE = "scontrol update JobId={id} Requeue=1 && scontrol requeue {id}"
+RERUN = "qmod -f -rj {id}"
+
+GRID = [
+    Row(
+        name="slurm-22.05",
+        head="alpha",
+        settings=on_grid("alpha"),
+        neighbour=wombat("alpha"),
+        refuses=EVERYWHERE,
+        array="--array=0-1",
+        restart=REQUEUE,
+        operator=root("alpha"),
+    ),
+    Row(
+        name="slurm-24.11",
+        head="delta",
+        settings=on_grid("delta"),
+        neighbour=wombat("delta"),
+        refuses=EVERYWHERE,
+        array="--array=0-1",
+        restart=REQUEUE,
+        operator=root("delta"),
+    ),
+    Row(
+        name="sge-commands",
+        head="gamma",
+        settings=on_grid("gamma", drmaa="off"),
+        neighbour=wombat("gamma"),
+        refuses=EVERYWHERE | {ACCOUNT},
+        array="-t 1-2",
+        restart=RERUN,
+        operator=root("gamma"),
+    ),
+    Row(
+        name="sge-drmaa",
+        head="gamma",
+        settings=on_grid("gamma", drmaa="auto"),
+        neighbour=wombat("gamma"),
+        refuses=EVERYWHERE | {ACCOUNT},
+        array="-t 1-2",
+        restart=RERUN,
+        operator=root("gamma"),
+    ),
+    Row(
+        name="torque",
+        head="beta",
+        settings=on_grid("beta", **layout.TORQUE),
+        neighbour=wombat("beta", "/shared/wombat"),
+        refuses=EVERYWHERE,
+        restart=REQUEUE,
+        operator=root("beta"),
+    ),
+]
+HERE = Row(
+    name="local",
+    head="here",
+    settings=lambda: {
+        "batch": "local",
+        "connect": "local:",
+        "slots": 4,
+        "shared": str(Path(gettempdir()) / f"koala-contract-{os.getpid()}"),
+        "python": sys.executable,
+    },
+)
+ROWS = [
+    *(pytest.param(row, marks=pytest.mark.grid) for row in GRID if row.head in layout.HEADS),
+    HERE,
+]
+
+
+@pytest.fixture(autouse=True)
+def standing(request: pytest.FixtureRequest) -> None:
+    """The test grid, for its rows."""
+    if request.node.get_closest_marker("grid"):
+        request.getfixturevalue("testgrid_session")
