@@ -26,7 +26,7 @@ def why(directory: str, status: JobStatus, output: Optional[str]) -> Dict[str, A
     if output is None or any(words in output for words in _NOT_SEEN):
         return _failure(
             "not_shared",
-            "The compute nodes do not see the shared directory: the batch job found nothing of %s there." % directory,
+            "The compute nodes do not see %s, or cannot write to it: the batch job left nothing there." % directory,
             "Name a directory that the head node and the compute nodes share with `shared:` in the grid file.",
             said,
         )
