@@ -438,13 +438,26 @@ def test_files_come_and_go_with_their_permission_bits(koala: Any) -> None:
     assert modes == {"out.txt": 0o640, "tool": 0o751, "make.sh": 0o754, "data/in.txt": 0o604}
 
 
-def test_a_file_to_be_staged_that_is_missing_fails_the_job_in_words(koala: Any, shell: Callable[..., Document]) -> None:
-    job = koala.end(koala.submit(shell("true"), stage_in=["missing.dat"]))
-    assert job["state"] == "failed"
-    assert str(koala.work / "missing.dat") in job["reason"]
+def test_a_file_to_be_staged_that_is_missing_is_refused_in_words(koala: Any, shell: Callable[..., Document]) -> None:
+    for name in ("missing.dat", "*.missing"):
+        file = koala.write("job.yaml", {"components": [shell("true")], "stage_in": [name]})
+        koala("submit", file).refused(2, name)
     job = koala.end(koala.submit(shell("true"), stage_out=["never.dat"]))
     assert job["state"] == "failed"
     assert "never.dat" in job["reason"]
+
+
+def test_what_was_left_is_fetched_again(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.submit(shell("mkdir d; echo 1 > d/1; echo 2 > d/2"), stage_out=["d/1", "d/none"])
+    assert koala.end(job)["reason_code"] == "no_output_file"
+    (koala.work / "d" / "1").unlink()
+    answer = koala("fetch", job, "--json")
+    assert answer.status == 1
+    assert (answer.document["files"], answer.document["missing"]) == (1, ["d/none"])
+    assert koala("fetch", job, "d/*", "--to", "there").out == f"job {job}: 2 files, 4 bytes\n"
+    assert (koala.work / "there" / "d" / "2").read_text() == "2\n"
+    assert (koala.work / "d" / "1").read_text() == "1\n"
+    koala("fetch", job, "../x").refused(2, "../x")
 
 
 def test_a_document_is_json_whatever_its_language(koala: Any, shell: Callable[..., Document]) -> None:

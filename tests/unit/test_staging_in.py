@@ -1,0 +1,163 @@
+"""What is staged in: found, refused, and fixed in one version."""
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy.model.errors import RequestError
+from koalapy.model.identity import JobId
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.runtime.staging import versions as versions_module
+from koalapy.runtime.staging.gather import gather
+from koalapy.runtime.staging.intake import Intake
+from koalapy.runtime.staging.transfers import Transfers
+from koalapy.runtime.staging.versions import Versions
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = tmp_path / "home"
+    for name in ("a.txt", "data/x.csv", "data/deep/y.csv", "data/.hidden"):
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(name)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("names", "places"),
+    [
+        (["a.txt"], ["a.txt"]),
+        (["data"], ["data", "data/.hidden", "data/deep", "data/deep/y.csv", "data/x.csv"]),
+        (["data/"], ["data", "data/.hidden", "data/deep", "data/deep/y.csv", "data/x.csv"]),
+        (["**/*.csv"], ["data/deep/y.csv", "data/x.csv"]),
+        (["data", "data/*.csv"], ["data", "data/.hidden", "data/deep", "data/deep/y.csv", "data/x.csv"]),
+        (["data/../a.txt"], ["a.txt"]),
+    ],
+)
+def test_places_below_the_job_are_kept(home: Path, names: list[str], places: list[str]) -> None:
+    assert sorted(entry.place for entry in gather(str(home), names)) == places
+
+
+def test_places_from_elsewhere_begin_at_the_name_or_at_the_pattern(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    found = {entry.place for entry in gather(str(tmp_path / "job"), ["../home/a.txt", str(home / "data" / "deep")])}
+    assert found == {"a.txt", "deep", "deep/y.csv"}
+    assert {entry.place for entry in gather(str(tmp_path / "job"), [f"{home}/*/deep/*.csv"])} == {"data/deep/y.csv"}
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (["none"], "no_such_file"),
+        (["*.none"], "no_match"),
+        (["none/*"], "no_match"),
+        (["a.txt", "../other/a.txt"], "staged_twice"),
+        (["a.txt/x"], "no_such_file"),
+        (["links"], "bad_link"),
+        (["pipe"], "no_plain_file"),
+    ],
+)
+def test_what_cannot_be_staged_is_refused(home: Path, tmp_path: Path, names: list[str], code: str) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.txt").touch()
+    (home / "links").mkdir()
+    (home / "links" / "out").symlink_to(tmp_path / "other")
+    os.mkfifo(home / "pipe")
+    with pytest.raises(RequestError) as refused:
+        gather(str(home), names)
+    assert refused.value.reason.code == code
+    assert refused.value.reason.advice
+
+
+def test_a_name_that_is_written_out_may_be_a_link_to_anywhere(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "z").write_text("z")
+    (home / "elsewhere").symlink_to(tmp_path / "other")
+    assert [entry.place for entry in gather(str(home), ["elsewhere"])] == ["elsewhere", "elsewhere/z"]
+    with pytest.raises(RequestError, match="leads out"):
+        gather(str(home), ["else*"])
+
+
+# ---- one version
+
+
+def request(home: Path, *names: str) -> Request:
+    return Request(
+        name="t", components=(ComponentRequest(processors=1, executable="x"),), stage_in=names, directory=str(home)
+    )
+
+
+def fixed(versions: Versions, home: Path, name: str) -> Any:
+    entries = versions.entries(name)
+    assert entries is not None
+    return versions.fix(name, entries, lambda size: None)
+
+
+def test_a_version_is_hashed_once_and_outlives_koalad(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once its hash is taken, the file is needed only where it has to be sent."""
+    versions = Versions(tmp_path / "state")
+    name = versions.keep(gather(str(home), ["a.txt", "data"]))
+    first = fixed(versions, home, name)
+    (home / "a.txt").write_text("of another version")
+    assert fixed(versions, home, name) == first
+    assert fixed(Versions(tmp_path / "state"), home, name) == first
+    assert Versions(tmp_path / "state").keep(gather(str(home), ["a.txt", "data"])) != name
+
+
+@pytest.mark.parametrize(("change", "code"), [("write", "changed_file"), ("remove", "vanished_file")])
+def test_what_changed_since_it_was_submitted_is_refused(home: Path, tmp_path: Path, change: str, code: str) -> None:
+    versions = Versions(tmp_path / "state")
+    name = versions.keep(gather(str(home), ["a.txt"]))
+    if change == "write":
+        (home / "a.txt").write_text("longer than it was")
+    else:
+        (home / "a.txt").unlink()
+    with pytest.raises(RequestError) as refused:
+        fixed(versions, home, name)
+    assert refused.value.reason.code == code
+    assert str(home / "a.txt") in refused.value.reason.message
+
+
+def test_many_who_ask_at_the_same_time_hash_once(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = Versions(tmp_path / "state")
+    name = versions.keep(gather(str(home), ["data"]))
+    hashed: list[int] = []
+    real = versions_module._hashed
+    monkeypatch.setattr(versions_module, "_hashed", lambda *given: hashed.append(1) or real(*given))  # type: ignore[func-returns-value]
+    askers = [threading.Thread(target=lambda: fixed(versions, home, name)) for _ in range(8)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert hashed == [1]
+
+
+def test_a_job_takes_its_files_down(home: Path, tmp_path: Path) -> None:
+    intake = Intake(tmp_path / "state")
+    taken = intake.take_down(request(home, "data"))
+    assert taken.files
+    assert intake.take_down(request(home, "data")) == taken
+    assert intake.take_down(request(home)) == request(home)
+    with pytest.raises(RequestError, match="cannot be found"):
+        intake.take_down(request(home, "none"))
+
+
+# ---- progress
+
+
+def test_progress_is_of_bytes_that_are_there() -> None:
+    transfers = Transfers()
+    with transfers.open(JobId(7), 0, "vu", "in") as transfer:
+        transfer.begin("sending", 2, 100)
+        transfer.there(40)
+        transfer.add(10)
+        transfer.file("x")
+        [found] = transfers.of([JobId(7)])[JobId(7)]
+        assert (found.moved, found.size, found.share, found.file) == (50, 100, 0.5, "x")
+        assert found.rate > 0
+    assert transfers.of([JobId(7)]) == {}
