@@ -12,7 +12,7 @@ from koalapy.model.commands import (
     ReleaseComponent,
     SubmitComponent,
 )
-from koalapy.model.events import CancelRequested, ComponentSubmitted
+from koalapy.model.events import CancelRequested, ComponentSubmitted, FilesMoved, FilesStaged
 from koalapy.model.request import WhenBusy
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant
@@ -31,6 +31,31 @@ def test_a_claim_time_out_gives_everything_back_and_counts_once(play: Any) -> No
     assert again.submission_failures == 1
     assert again.place > place
     assert again.held >= 4 * play.settings.claim_timeout
+
+
+def test_a_claim_s_time_counts_from_the_last_files_that_moved(play: Any) -> None:
+    """A large file that comes on is no cluster that does not answer; one that is stuck is."""
+    job = play.submit(component(4, "alpha"))
+    attempt = play.attempts(job)[0]
+    for _ in range(3):
+        play.now = Instant(play.now + play.settings.claim_timeout // 2)
+        play.tell(FilesMoved(attempt))
+        assert play.job(job).state is JobState.CLAIMING
+    play.tell(FilesStaged(attempt, files=2, size=10, version="abc"))
+    assert [line.details["version"] for line in play.history if line.kind == "files_staged"] == ["abc"]
+    play.wake()
+    assert play.job(job).state is JobState.STOPPING
+
+
+def test_files_of_an_attempt_that_is_not_waiting_for_them_change_nothing(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    attempt = play.attempts(job)[0]
+    play.come(attempt)
+    before = play.job(job)
+    play.tell(FilesMoved(attempt))
+    play.tell(FilesStaged(attempt, files=2, size=10, version="abc"))
+    play.tell(FilesMoved(attempt._replace(number=9)))
+    assert play.job(job) == before
 
 
 def test_a_clock_that_is_slow_does_not_let_a_program_start_before_its_release(play: Any) -> None:
