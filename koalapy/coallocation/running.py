@@ -246,7 +246,10 @@ def _stuck(event: ComponentSeen) -> Reason:
 def _ended_unheard(
     records: Records, now: Instant, job: Job, component: Component, event: ComponentSeen, clusters: Information
 ) -> None:
-    """The batch job is over and its wrapper left no record: what the accounting says, else it was lost."""
+    """The batch job is over and its wrapper left no record: what the accounting says, else it was lost.
+
+    A batch system may have ended by itself one that it could never start, which is then the reason.
+    """
     told = {
         "walltime": Reason(
             "walltime_exceeded", "request", "The batch system ended it at its walltime.", "Ask for more."
@@ -258,7 +261,7 @@ def _ended_unheard(
         "cancelled": Reason("killed", "transient", "It was cancelled in the batch system by somebody else.", ""),
     }
     lost = Reason("lost", "transient", "It was lost: its batch job ended and left no record.", "")
-    reason = told.get(event.ending, lost)
+    reason = _stuck(event) if event.stuck else told.get(event.ending, lost)
     changes = {
         "ended_at": now,
         "exit_status": event.exit_status,

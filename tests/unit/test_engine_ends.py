@@ -101,6 +101,22 @@ def test_a_batch_job_killed_by_an_administrator_is_a_completion_failure(play: An
     assert play.job(job).completion_failures == 1
 
 
+@pytest.mark.parametrize("state", ["queued", "ended"])
+def test_a_batch_job_that_can_never_start_fails_at_once_in_the_batch_systems_words(play: Any, state: str) -> None:
+    """It may still be listed, or have been thrown out by the batch system itself."""
+    job = play.submit(component(4, "alpha"))
+    attempt = play.attempts(job)[0]
+    play.tell(ComponentSubmitted(attempt=attempt, batch_id="1"))
+    words = "failed 26: opening input/output file"
+    seen = ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state=state, stuck="error_state", words=words)
+    play.tell(seen)
+    play.obey()
+    found = play.job(job)
+    assert found.state is JobState.FAILED
+    assert (found.reason.code, found.submission_failures) == ("error_state", 0)
+    assert "opening input/output file" in str(found.reason)
+
+
 @pytest.mark.parametrize(("ending", "status"), [("killed", 143), ("restarted", None), ("left_barrier", None)])
 def test_what_the_wrapper_says_of_a_lost_attempt_does_not_make_it_final(
     play: Any, ending: str, status: int | None

@@ -370,6 +370,7 @@ def test_the_manuals_words_of_a_failure_are_kept() -> None:
     status = changed("qacct_kill9", failed="28  : changing into working directory")
     assert status is not None
     assert (status.reason, status.restarts) == ("failed 28: changing into working directory", 0)
+    assert status.stuck == "error_state", "by DRMAA nobody else tells"
     status = changed("qacct_kill9", failed="25  : rescheduling")
     assert status is not None
     assert status.restarts == 1

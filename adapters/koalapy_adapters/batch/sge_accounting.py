@@ -24,6 +24,8 @@ ENDINGS: Mapping[int, str] = {
     37: WALLTIME,
     100: KILLED,
 }
+# Those that are the job's own: Grid Engine holds it in the error state, and its DRMAA library deletes it there at once.
+_ERRORS = (26, 27, 28, 32, 33)  # its output or input, its shell, its directory, its user
 _RERUN = (24, 25)  # migrating, rescheduling: this run has ended, and the job has not
 _SIGNALLED = 128
 
@@ -83,6 +85,7 @@ def _status(fields: Dict[str, str], result: Result) -> JobStatus:
         exit_status=exit_status if ending != LOST else None,
         reason=_reason(failed, fields),
         restarts=int(failed in _RERUN),
+        stuck="error_state" if failed in _ERRORS else "",
     )
 
 

@@ -1,0 +1,142 @@
+"""Grid Engine and its DRMAA library as they are: rules, error states, suspension, and a helper that fails."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_grid import Document, Koalad, sh
+
+HELPER = r"\.pyz drmaa-helper"
+Begin = Callable[..., Koalad]
+
+
+@pytest.fixture
+def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    begun: list[Koalad] = []
+
+    def begin(**gamma: Any) -> Koalad:
+        """Over gamma alone, and measured once."""
+        settings = {"claim": {"timeout": "30s"}, "barrier": {"timeout": "20s"}}
+        begun.append(Koalad(testgrid, tmp_path, {"gamma": {"poll": "1s", **gamma}}, **settings))
+        begun[-1].until(lambda: not cluster(begun[-1])["reason"])
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        each.stop()
+
+
+def cluster(koalad: Koalad) -> Document:
+    return koalad.grid.clusters()[0]
+
+
+def helper(koalad: Koalad, *flags: str) -> str:
+    """pgrep for the helper, or pkill with a signal."""
+    program = ["pkill", *flags] if flags else ["pgrep"]
+    return str(koalad.testgrid.check("gamma", [*program, "--uid", "koala", "--full", HELPER])).strip()
+
+
+def hosts_of(koalad: Koalad, job: int) -> set[str]:
+    return set(koalad.job(job)["components"][0]["hosts"])
+
+
+@pytest.fixture
+def environment(testgrid: Any) -> Iterator[Callable[[str, str], None]]:
+    """Makes parallel environments of all.q with an allocation rule."""
+    made: list[str] = []
+
+    def make(name: str, rule: str) -> None:
+        made.append(name)
+        change = f"s/^pe_name .*/pe_name {name}/; s/^allocation_rule .*/allocation_rule {rule}/"
+        script = f"qconf -sp mpi | sed '{change}' >/tmp/pe; qconf -Ap /tmp/pe; qconf -aattr queue pe_list {name} all.q"
+        testgrid.shell("gamma", script, user="root")
+
+    yield make
+    for name in made:
+        testgrid.shell("gamma", f"qconf -dattr queue pe_list {name} all.q; qconf -dp {name}", user="root")
+
+
+def test_where_one_host_gives_all_a_job_gets_no_more_than_a_host(koalad: Begin) -> None:
+    running = koalad(parallel_environment="smp")
+    running.until(lambda: cluster(running)["idle"] == 16)
+    job = running.end(running.submit(sh(4, "true")))
+    assert job["state"] == "done", job["reason"]
+    assert len(job["components"][0]["hosts"]) == 1
+    large = running.end(running.submit(sh(5, "true", cluster="gamma"), when_busy="wait"))
+    assert (large["state"], large["reason_code"]) == ("failed", "too_large")
+    assert "gives one component 4 of its 16 processors at most" in large["reason"] or "never fits" in large["reason"]
+
+
+def test_so_many_slots_of_each_host_and_no_other_number(koalad: Begin, environment: Callable[[str, str], None]) -> None:
+    environment("three", "3")
+    running = koalad(parallel_environment="three")
+    running.until(lambda: cluster(running)["idle"] == 12)
+    job = running.end(running.submit(sh(6, "true")))
+    assert job["state"] == "done", job["reason"]
+    assert len(job["components"][0]["hosts"]) == 2
+    uneven = running.end(running.submit(sh(4, "true")))
+    assert (uneven["state"], uneven["reason_code"]) == ("failed", "too_large_a_request")
+
+
+@pytest.mark.parametrize(
+    ("drmaa", "words"), [("off", "/no/such/input"), ("auto", "failed 26: opening input/output file")]
+)
+def test_an_error_state_ends_the_job_at_once_with_grid_engines_reason(koalad: Begin, drmaa: str, words: str) -> None:
+    """By DRMAA only the accounting tells it: the library deletes a job of its session that is in error."""
+    running = koalad(drmaa=drmaa)
+    job = running.end(running.submit(sh(1, "true", native=["-i /no/such/input"])))
+    assert (job["state"], job["reason_code"]) == ("failed", "error_state"), job
+    assert words in job["reason"]
+    assert (job["submission_failures"], job["completion_failures"]) == (0, 0)
+    assert not running.batch_jobs()
+
+
+def test_a_job_that_is_suspended_with_its_queue_is_not_lost(koalad: Begin) -> None:
+    """As by a subordinate queue: the state of the job is the same."""
+    running = koalad(queue="short.q")
+    script = "echo started; while [ ! -e $HOME/go ]; do sleep 0.2; done; rm -f $HOME/go"
+    job = running.submit(sh(1, script, walltime="1m"))
+    running.until(lambda: b"".join(running.grid.output(job)).count(b"started") == 1)
+    running.testgrid.shell("gamma", "qmod -sq short.q", user="root")
+    running.until(lambda: running.job(job)["components"][0]["state"] == "suspended")
+    assert cluster(running)["idle"] == 0
+    running.testgrid.shell("gamma", "qmod -usq short.q", user="root")
+    running.until(lambda: running.job(job)["components"][0]["state"] == "running")
+    running.testgrid.check("gamma", ["touch", "go"])
+    assert running.end(job)["state"] == "done"
+
+
+@pytest.mark.parametrize("signum", ["SEGV", "STOP"])
+def test_a_helper_that_crashes_or_hangs_loses_nothing_and_does_nothing_twice(koalad: Begin, signum: str) -> None:
+    """One job runs, one is submitted right into the fault: its answer may be lost, and with it what the library did."""
+    running = koalad()
+    script = "echo once >>$HOME/ran-$KOALA_JOB_ID; sleep 3"
+    jobs = [running.submit(sh(1, script))]
+    running.until(lambda: running.job(jobs[0])["started_at"])
+    before = helper(running)
+    helper(running, f"-{signum}")
+    jobs += [running.submit(sh(1, script)) for _ in range(3)]
+    for job in jobs:
+        found = running.end(job)
+        assert found["state"] == "done", found["reason"]
+        assert running.testgrid.shell("gamma", f"cat ran-{job}; rm ran-{job}") == "once\n"
+    running.until(lambda: running.testgrid.exec("gamma", ["pgrep", "-f", HELPER]).output.split() not in ([], [before]))
+    assert not running.batch_jobs()
+
+
+def test_an_end_that_no_wrapper_tells_is_heard_through_drmaa(koalad: Begin) -> None:
+    """The next poll is an hour away, also after the helper died: the next one hears for its session."""
+    running = koalad(poll="1h")
+    for crash in (False, True):
+        job = running.submit(sh(1, "sleep 600"), retry_on=[])
+        running.until(lambda job=job: running.job(job)["started_at"])
+        if crash:
+            helper(running, "-SEGV")
+        (host,) = hosts_of(running, job)
+        running.testgrid.check(host, ["pkill", "-KILL", "--uid", "koala", "--full", r"\.pyz wrapper"])
+        ended = running.end(job, 60)
+        assert ended["state"] == "failed"
+        assert ended["reason_code"] in ("killed", "lost")
