@@ -34,6 +34,7 @@ from koalapy.runtime.waiting import Waiters
 from koalapy.store.contract import Store
 
 _COMMIT_S = 30.0  # what is not committed within this is answered as not recorded yet
+_MOST_PATHS = 1 << 17  # bytes of names that are fetched at one time
 _LOOK_S = 0.2  # between looks at whether the store has begun to fail
 _LAST_ID = (1 << 63) - 1  # that a store can hold
 
@@ -119,6 +120,9 @@ class Service:
         if not sources or not wanted:
             message = f"Job {job} {'has not run anywhere' if not sources else 'stages nothing out'}."
             raise RequestError("nothing_to_fetch", message, "Name paths of a job that has run.")
+        if sum(len(path.encode()) for path in wanted) > _MOST_PATHS:
+            message = f"The paths have more than {_MOST_PATHS} bytes."
+            raise RequestError("too_large", message, "Name directories or patterns.")
         to = () if paths else found.request.stage_out_to
         command = CollectOutput(job=job, sources=sources, paths=wanted, directory=directory, to=to)
         return self._files.fetch(command, timeout_s)

@@ -19,7 +19,7 @@ from koalapy.runtime.collecting.plan import Item, Listed, check_paths, entries, 
 from koalapy.runtime.staging.transfers import Transfer
 
 _SMALL = 1 << 20
-_BATCH_FILES, _BATCH_BYTES = 1000, 8 << 20
+_BATCH_NAMES, _BATCH_BYTES = 1 << 17, 8 << 20  # bytes of names in one FetchMany, and of what they name
 _TRIES = 3
 
 Ended = Callable[[Fetched], None]
@@ -168,13 +168,15 @@ def _hashing(pieces: Iterator[bytes], update: Callable[[bytes], None]) -> Iterat
 def _batches(items: Iterator[Item]) -> Iterator[list[Item]]:
     """Each of one component."""
     batch: list[Item] = []
-    size = 0
+    names = size = 0
     for item in items:
-        full = len(batch) == _BATCH_FILES or size + item.found.size > _BATCH_BYTES
+        name = len(json.dumps(item.found.path))
+        full = names + name > _BATCH_NAMES or size + item.found.size > _BATCH_BYTES
         if batch and (full or item.attempt != batch[0].attempt):
             yield batch
-            batch, size = [], 0
+            batch, names, size = [], 0, 0
         batch.append(item)
+        names += name
         size += item.found.size
     if batch:
         yield batch

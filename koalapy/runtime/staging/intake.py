@@ -15,7 +15,7 @@ from koalapy.runtime.staging.transfers import Transfer, Transfers
 from koalapy.runtime.staging.upload import Content, Uploads
 from koalapy.runtime.staging.versions import Version, Versions
 
-_IN_MESSAGE = 500  # files that a Submit lists itself; of more, the list is staged too
+_IN_MESSAGE = 1 << 16  # bytes of a list that a Submit holds itself; a longer one is staged too
 
 
 class Intake:
@@ -81,8 +81,8 @@ def _contents(version: Version) -> tuple[list[Content], list[list[Any]]]:
     pairs = zip(version.entries, version.digests, strict=True)
     contents = {digest: Content(digest, entry.size, entry) for entry, digest in pairs if digest}
     listed = version.listed()
-    if len(listed) <= _IN_MESSAGE:
-        return list(contents.values()), listed
     data = json.dumps(listed).encode()
+    if len(data) <= _IN_MESSAGE:
+        return list(contents.values()), listed
     digest = hashlib.sha256(data).hexdigest()
     return [*contents.values(), Content(digest, len(data), data=data)], [["", digest, 0]]
