@@ -15,8 +15,8 @@ from koalapy.testgrid import layout
 
 KOALA = [sys.executable, "-m", "koalapy.cli.main"]
 CLUSTERS = layout.MAIN
-SIZES = {"alpha": 32, "beta": 16, "gamma": 16}
-SLURM = ("alpha", "beta")
+SIZES = {"alpha": 32, "beta": 16, "gamma": 16, "delta": 8}
+SLURM = ("alpha", "beta", "delta")
 Document = dict[str, Any]
 
 

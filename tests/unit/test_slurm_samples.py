@@ -1,5 +1,5 @@
-"""Every captured situation of Slurm 22.05 is read as the golden file says: with accounting and without, daemons that are
-down, jobs that it has forgotten, a node that is down.
+"""Every captured situation of Slurm 22.05 is read as the golden file says: with accounting and without, with daemons
+that are down, jobs that it has forgotten, a node that is down.
 
 Read the difference, then bless: KOALA_BLESS=1 pytest tests/unit/test_slurm_samples.py
 """
