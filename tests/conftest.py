@@ -1,4 +1,4 @@
-"""For every test: no deadline by the clock; what a run has one of, a PostgreSQL server and the test grid; the last word."""
+"""For every test: no deadline by the clock; what a run has one of: a PostgreSQL server, the test grid, a last word."""
 
 import os
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""The batch system that docs/batch-systems.md builds: installed as a third party's, and tried by the command it names."""
+"""The batch system that docs/batch-systems.md builds: installed as a third party's, tried by the command it names."""
 
 import os
 import re
@@ -40,7 +40,13 @@ def environment(tmp_path: Path, installed: Path) -> Iterator[dict[str, str]]:
             pytest.fail("task-spooler is not installed: run tests/install-task-spooler", pytrace=False)
         pytest.skip("task-spooler is not installed")
     path = os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
-    made = {**os.environ, "PYTHONPATH": path, "TS_SOCKET": str(tmp_path / "ts"), "TS_SLOTS": "4", "TMPDIR": str(tmp_path)}
+    made = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "TS_SOCKET": str(tmp_path / "ts"),
+        "TS_SLOTS": "4",
+        "TMPDIR": str(tmp_path),
+    }
     yield made
     subprocess.run(["tsp", "-K"], env=made, check=True)
 
@@ -57,7 +63,7 @@ def suite(environment: dict[str, str], cwd: Path, *options: str) -> str:
 def test_the_pages_batch_system_holds_the_contract(environment: dict[str, str], tmp_path: Path) -> None:
     """Live, and what was recorded of it then."""
     recorded, here = tmp_path / "recorded", ["--batch", "tsp", "-m", "not slow"]
-    live = ["--connect", "local:", "--set", f"shared={tmp_path / 'shared'}", "--refuses", "queue,account"]
+    live = ["--connect", "local:", "--set", f"shared={tmp_path / 'shared'}", "--refuses", "queue,account,processors"]
     said = suite(environment, tmp_path, *here, *live, "--record", str(recorded))
     assert int(re.findall(r"(\d+) passed", said)[0]) >= 25
     said = suite(environment, tmp_path, *here, "--recorded", str(recorded))

@@ -102,6 +102,9 @@ ROWS = [
     HERE,
 ]
 
+# The fixture may build images or wait for another run, and a test for all that its row's lane has to do before it.
+pytestmark = pytest.mark.timeout(600, func_only=True)
+
 
 @pytest.fixture(autouse=True)
 def standing(request: pytest.FixtureRequest) -> None:

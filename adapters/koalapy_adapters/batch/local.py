@@ -206,7 +206,7 @@ def _answer(result: Result) -> Dict[str, Any]:
         if error is not None:
             kind = _WHOSE.get(error["whose"], errors.UnreadableError)
             raise kind(error["code"], error["message"], error["advice"], result)
-    except (ValueError, KeyError, TypeError, AttributeError) as broken:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as broken:
         raise _unreadable(result) from broken
     if result.exit_status != 0:
         raise _unreadable(result)

@@ -45,16 +45,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("live", _named(metafunc.config) if rows is None else rows, ids=_name)
     if "recording" in metafunc.fixturenames:
         places = getattr(metafunc.module, "RECORDED", None)
-        found = _recordings(_recorded(metafunc.config) if places is None else places)
+        found = list(_recordings(_recorded(metafunc.config) if places is None else places))
         metafunc.parametrize("recording", found, ids=_name)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     from koalapy_adapters.contract.lanes import Lanes, Trial
+    from koalapy_adapters.contract.row import Row
 
     for item in session.items:
         row = _parameter(item, "live")
-        if row is not None and isinstance(item, pytest.Function):
+        if isinstance(row, Row) and isinstance(item, pytest.Function):
             others = {name: value for name, value in item.callspec.params.items() if name != "live"}
             item.stash[_TRIAL] = Trial(row, functools.partial(item.function, **others))
     trials = [item.stash[_TRIAL] for item in session.items if _TRIAL in item.stash]

@@ -190,7 +190,7 @@ def test_a_refusal_leaves_nothing_and_says_whose_move_it_is(live: Live) -> None:
     refused = live.kcm.answer(Submit, tag, batch, program("true"))
     assert isinstance(refused, Refused)
     assert refused.error["whose"] == "request"
-    assert refused.error["words"], refused
+    assert refused.error["message"], refused
     assert live.batch.look(tag).listed is None
 
 

@@ -1,0 +1,157 @@
+"""The contract suite itself: what it is to installed koalapy, and how its lanes run."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from koalapy_adapters.connections.pack import packed
+from koalapy_adapters.contract.lanes import Lanes, Trial
+from koalapy_adapters.contract.row import Row, login
+from koalapy_adapters.contract.test_recorded import within
+
+from koalapy.model.errors import RequestError
+
+
+def row(name: str, head: str) -> Row:
+    return Row(name=name, head=head, settings=dict)
+
+
+class Stage:
+    """Stands for Live: notes what befalls it."""
+
+    def __init__(self, of: Row, notes: list[str]) -> None:
+        self._row, self._notes = of, notes
+
+    def tidy(self) -> None:
+        self._notes.append(f"{self._row.name} tidied")
+
+    def close(self) -> None:
+        self._notes.append(f"{self._row.name} closed")
+        if self._row.name == "stubborn":
+            raise OSError("its jobs do not end")
+
+
+def lanes(*trials: tuple[Row, Callable[[Any], None]]) -> tuple[list[Trial], Lanes, list[str]]:
+    notes: list[str] = []
+    made = [Trial(of, check) for of, check in trials]
+    return made, Lanes(made, lambda of: Stage(of, notes)), notes  # type: ignore[arg-type, return-value]
+
+
+def test_rows_of_one_head_follow_each_other_and_are_tidied() -> None:
+    a, b = row("a", "one"), row("b", "one")
+    trials, made, notes = lanes(
+        (a, lambda live: notes.append("a1")),
+        (b, lambda live: notes.append("b1")),
+        (a, lambda live: notes.append("a2")),
+    )
+    for trial in trials:
+        made.outcome(trial)
+    assert notes == ["a1", "a tidied", "a2", "a closed", "b1", "b closed"]
+
+
+def test_rows_of_two_heads_run_side_by_side() -> None:
+    """Each waits for the other."""
+    meeting = threading.Barrier(2, timeout=30)
+
+    def meet(live: Any) -> None:
+        meeting.wait()
+
+    trials, made, _ = lanes((row("a", "one"), meet), (row("b", "two"), meet))
+    waiting = threading.Thread(target=made.outcome, args=(trials[0],))
+    waiting.start()
+    made.outcome(trials[1])
+    waiting.join()
+
+
+def test_a_failure_is_its_own_test_s_and_the_rest_goes_on() -> None:
+    def fail(live: Any) -> None:
+        raise AssertionError("as it must")
+
+    here = row("a", "one")
+    trials, made, _ = lanes((here, fail), (here, lambda live: None))
+    with pytest.raises(AssertionError, match="as it must"):
+        made.outcome(trials[0])
+    made.outcome(trials[1])
+
+
+def test_a_row_that_leaves_something_behind_fails() -> None:
+    trials, made, _ = lanes((row("stubborn", "one"), lambda live: None))
+    with pytest.raises(OSError, match="do not end"):
+        made.outcome(trials[0])
+
+
+def test_a_stopped_run_begins_no_trial_and_tidies_up() -> None:
+    begun, go = threading.Event(), threading.Event()
+    here = row("a", "one")
+
+    def first(live: Any) -> None:
+        begun.set()
+        assert go.wait(30)
+
+    trials, made, notes = lanes((here, first), (here, lambda live: notes.append("never")))
+    waiting = threading.Thread(target=made.outcome, args=(trials[0],))
+    waiting.start()
+    begun.wait()
+    closing = threading.Thread(target=made.close)
+    closing.start()
+    go.set()
+    closing.join()
+    waiting.join()
+    assert "a closed" in notes
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"batch": "local", "connect": "local:", "slotz": 4}, "slotz"), ({"batch": "none", "connect": "local:"}, "none")],
+    ids=["key", "batch"],
+)
+def test_a_rows_settings_are_a_grid_files(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        login(Row(name="x", head="x", settings=lambda: settings))
+
+
+def test_nothing_of_koalapy_imports_pytest_or_the_suite() -> None:
+    program = """
+import pkgutil, importlib, sys, koalapy_adapters
+for found in pkgutil.walk_packages(koalapy_adapters.__path__, "koalapy_adapters."):
+    if not found.name.startswith("koalapy_adapters.contract"):
+        importlib.import_module(found.name)
+import koalapy.cli.main
+print(sorted(name for name in sys.modules if name == "pytest" or name.startswith("koalapy_adapters.contract.")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_every_pytest_run_may_load_the_plugin_for_next_to_nothing() -> None:
+    program = (
+        "import sys, koalapy_adapters.contract.plugin; print([n for n in sys.modules if n.split('.')[0] == 'koalapy'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_it_is_not_pushed() -> None:
+    assert b"koalapy_adapters/contract" not in packed().data
+
+
+IDLE = {"total": 8, "idle": 4, "ours": 0, "allocated": [], "pending": [], "statuses": {"1": {"state": "queued"}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ({"value": IDLE}, True),
+        ({"value": {**IDLE, "idle": 2, "total": 4, "statuses": {}}}, True),
+        ({"value": {**IDLE, "idle": 5}}, False),
+        ({"value": {**IDLE, "statuses": {"1": {"state": "ended"}}}}, False),
+        ({"value": {**IDLE, "statuses": {"2": {"state": "queued"}}}}, False),
+        ({"error": {"code": "unreadable_answer"}}, True),
+        ({"error": {"code": "dialect_broken"}}, False),
+    ],
+)
+def test_what_may_be_read_of_an_answer_that_was_cut_off(answer: dict[str, Any], right: bool) -> None:
+    assert within(answer, {"value": IDLE}) is right
