@@ -4,6 +4,7 @@ import json
 import os
 import queue
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,14 +13,14 @@ from typing import Any
 import pytest
 from koalapy_adapters.batch import pbs, sge, slurm
 from koalapy_adapters.batch.protocol import BatchJob, Site
-from koalapy_adapters.errors import BatchError
+from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.kcm import drmaa
 from koalapy_adapters.kcm.actions import Woken
 from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt
 from koalapy_adapters.kcm.drmaa import MAX_CRASHES, Drmaa
 from koalapy_adapters.kcm.drmaa_library import Library, find_library
 from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused
-from koalapy_adapters.kcm.running import Handle
+from koalapy_adapters.kcm.running import Handle, Ran
 
 # Speaks as koalapy_adapters.drmaa_helper does, for a library that does as the script's name says.
 HELPER = """
@@ -79,7 +80,7 @@ def test_submits_and_tells_of_the_end(client: Client) -> None:
     told: list[Any] = []
     session = client(told.append)
     assert session.submit("job", ["-terse", "job"]) == "7"
-    assert session.cancel("7")  # its answer comes after the news
+    assert session.control("7", "terminate")  # its answer comes after the news
     assert told == [Woken()]
 
 
@@ -89,11 +90,36 @@ def test_a_job_is_held_released_suspended_and_ended(client: Client) -> None:
     assert not session.control("7", "resume"), "it refused, so a command has to"
 
 
+def test_what_the_library_refuses_a_command_does(client: Client) -> None:
+    asked: list[list[str]] = []
+
+    def runner(argv: list[str], timeout: float, handle: object) -> Ran:
+        asked.append(argv)
+        return Ran(Result(argv, 0, "koala has registered the job 8 for deletion\n", ""), 0)
+
+    batch = BatchSystem(sge, Site("me"), client(), runner=runner)
+    batch.cancel("7")
+    assert batch.hold("7")
+    assert batch.release("7")
+    assert not asked
+    batch.cancel("8")
+    assert batch.hold("8")
+    assert batch.release("8")
+    assert asked == [["qdel", "8"], ["qhold", "8"], ["qrls", "8"]]
+
+
+def test_a_leak_ends_in_the_helper() -> None:
+    leak = "import mmap; from koalapy_adapters import drmaa_helper as it; it._bound_memory(); mmap.mmap(-1, %s)"
+    argv = [sys.executable, "-c", leak % "it.ADDRESS_SPACE"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert "Cannot allocate memory" in done.stderr
+
+
 def test_a_refusal_is_no_crash(client: Client, tmp_path: Path) -> None:
     session = client()
     with pytest.raises(DrmaaRefused, match="unknown queue"):
         session.submit("refuse", [])
-    assert not session.cancel("8")
+    assert not session.control("8", "terminate")
     assert session.submit("job", []) == "7"
     assert len(runs(tmp_path)) == 1
 

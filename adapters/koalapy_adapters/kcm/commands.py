@@ -108,17 +108,21 @@ class BatchSystem:
         if forced and hasattr(self._dialect, "forget_argv"):
             self._dialect.parse_cancel(self._run(self._dialect.forget_argv([batch_id])))
             return
-        if self._drmaa is not None and self._drmaa.cancel(batch_id):
+        if self._by_drmaa(batch_id, "terminate"):
             return
         self._dialect.parse_cancel(self._run(self._dialect.cancel_argv([batch_id])))
 
     def hold(self, batch_id: str) -> bool:
         """Keep a waiting job from starting. False: this batch system cannot hold any."""
-        return self._held(self._dialect.hold_argv([batch_id]))
+        return self._by_drmaa(batch_id, "hold") or self._held(self._dialect.hold_argv([batch_id]))
 
     def release(self, batch_id: str) -> bool:
         """Let a held job go on waiting for its turn."""
-        return self._held(self._dialect.release_argv([batch_id]))
+        return self._by_drmaa(batch_id, "release") or self._held(self._dialect.release_argv([batch_id]))
+
+    def _by_drmaa(self, batch_id: str, action: str) -> bool:
+        """Whether it is done. If not, the command does it, or says why it cannot."""
+        return self._drmaa is not None and self._drmaa.control(batch_id, action)
 
     def _held(self, argv: Optional[List[str]]) -> bool:
         if argv is not None:

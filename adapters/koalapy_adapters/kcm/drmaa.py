@@ -64,9 +64,6 @@ class Drmaa:
         except (DrmaaRefused, DrmaaLost):
             return False
 
-    def cancel(self, batch_id: str) -> bool:
-        return self.control(batch_id, "terminate")
-
     def close(self) -> None:
         self._closed = True
         self._look.set()
