@@ -16,7 +16,7 @@ from koalapy import __version__
 from koalapy.api import documents, schemas
 from koalapy.api.documents import Document
 from koalapy.api.limits import BodyLimit
-from koalapy.api.logins import add_logins
+from koalapy.api.logins import add_logins, login
 from koalapy.api.refusals import add_refusals
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.identity import JobId
@@ -251,7 +251,7 @@ def _add_koalad(app: FastAPI, service: Service, facts: Facts, shutdown: Callable
         troubles = _troubles(service.trouble()) + service.restored() + documents.cluster_troubles(service.clusters())
         return documents.status(
             known["pid"], known["grid"], known["state"], service.debts(), troubles, service.recovered(),
-            service.unknown.last(),
+            service.unknown.last(), [login(each) for each in service.logins.views() if each.state == "asks"],
         )  # fmt: skip
 
     @app.post("/v1/shutdown", **_answer(schemas.DownAnswer))

@@ -162,8 +162,9 @@ def status(
     trouble: Iterable[str],
     found: Recovered,
     surveys: Iterable[Survey] = (),
+    asks: Iterable[Document] = (),
 ) -> Document:
-    """`surveys`: the last ones, of the clusters that were looked at."""
+    """`surveys`: the last ones, of the clusters that were looked at. `asks`: logins that wait for a person."""
     tags = [tag for survey in surveys for tag in survey.tags]
     return {
         "schema": "koala.status/1",
@@ -173,6 +174,7 @@ def status(
         "state": state,
         "debts": [debt(each) for each in debts],
         "troubles": list(trouble),
+        "asks": list(asks),
         "recovery": recovery(found),
         "unknown_tags": {"count": len(tags), "first": [unknown_tag(each) for each in tags[:_FIRST_TAGS]]},
     }

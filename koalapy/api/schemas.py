@@ -241,34 +241,6 @@ class CleanAnswer(Answer):
     state: Literal["cleaned", "cleaning"]
 
 
-class StatusAnswer(Answer):
-    schema_: Literal["koala.status/1"] = Field(alias="schema")
-    pid: int
-    version: str
-    grid: str
-    state: Literal["ready", "stopping", "store_failing", "broken", "standing_by", "taken_over"]
-    debts: list[Debt]
-    troubles: list[str]
-    recovery: Recovery
-    unknown_tags: UnknownTags
-
-
-class Lack(Reason):
-    """What a cluster lacks for a component."""
-
-    component: int
-    cluster: str
-
-
-class ExplainAnswer(Answer):
-    schema_: Literal["koala.explain/1"] = Field(alias="schema")
-    id: int
-    state: JobStateName
-    summary: str
-    reason: Reason | None
-    lacks: list[Lack]
-
-
 class Prompt(Answer):
     text: str
     echo: bool = Field(description="what is typed may be seen")
@@ -294,6 +266,35 @@ class Login(Answer):
     notices: list[str] = Field(description="what the login said that wants no answer")
     question: Question | None = Field(description="what waits for an answer")
     may_ask: bool = Field(description="a login of this kind can ask something")
+
+
+class StatusAnswer(Answer):
+    schema_: Literal["koala.status/1"] = Field(alias="schema")
+    pid: int
+    version: str
+    grid: str
+    state: Literal["ready", "stopping", "store_failing", "broken", "standing_by", "taken_over"]
+    debts: list[Debt]
+    troubles: list[str]
+    asks: list[Login] = Field(description="logins that wait for a person")
+    recovery: Recovery
+    unknown_tags: UnknownTags
+
+
+class Lack(Reason):
+    """What a cluster lacks for a component."""
+
+    component: int
+    cluster: str
+
+
+class ExplainAnswer(Answer):
+    schema_: Literal["koala.explain/1"] = Field(alias="schema")
+    id: int
+    state: JobStateName
+    summary: str
+    reason: Reason | None
+    lacks: list[Lack]
 
 
 class LoginAnswer(Answer):

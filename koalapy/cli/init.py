@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from koalapy.cli.login import AtTerminal
 from koalapy.cli.options import Json
 from koalapy.cli.output import FAILED, errors, print_json, say, told
 from koalapy.config import GridFile, read_grid
@@ -144,7 +145,7 @@ def _look(wishes: Sequence[Wish]) -> list[Look]:
 
 def _look_at(wish: Wish) -> Look:
     say(f"Looking at {wish.name} ({wish.connect})…")
-    seen = look(connection_of(_cluster(wish)))
+    seen = look(connection_of(_cluster(wish), AtTerminal()))
     if seen.reason is not None:
         say(f"{wish.name}: {seen.reason}")
     return seen

@@ -1,10 +1,12 @@
 """`koala login`: answers what the login on a cluster asks, such as a second factor; `koala up` asks at once, too."""
 
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from koalapy_adapters.connections.asking import Question
 
 from koalapy.cli import options
 from koalapy.cli.output import FAILED, errors, out, print_json, say, told
@@ -67,6 +69,20 @@ def answers(question: Document) -> Sequence[str]:
         if text.strip():
             errors.print(plain(text.rstrip()))
     return [_ask(prompt) if sys.stdin.isatty() else _read_line(prompt) for prompt in question["prompts"]]
+
+
+class AtTerminal:
+    """Asks whoever sits at the terminal, for commands that log in by themselves; one at a time."""
+
+    _one = threading.Lock()
+
+    def present(self) -> bool:
+        return sys.stdin.isatty() and errors.is_terminal
+
+    def ask(self, question: Question) -> Sequence[str]:
+        prompts = [{"text": prompt.text, "echo": prompt.echo} for prompt in question.prompts]
+        with self._one:
+            return answers({"title": question.title, "instructions": question.instructions, "prompts": prompts})
 
 
 def _ask(prompt: Document) -> str:

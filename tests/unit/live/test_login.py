@@ -55,7 +55,8 @@ def with_lines(grid: Any, lines: str, *arguments: str) -> live.Answer:
 
 
 def here(grid: Any) -> Any:
-    return grid("clusters", "--json").document["clusters"][0]
+    with grid.client() as client:
+        return client.clusters()[0]
 
 
 def test_a_second_factor_from_the_first_question_to_the_last(grid: Any, asking: Any) -> None:
@@ -64,7 +65,9 @@ def test_a_second_factor_from_the_first_question_to_the_last(grid: Any, asking: 
     assert "Answer with `koala login here`." in up.err
     assert here(grid)["connection"] == "asks"
     assert "second factor" in here(grid)["reason"]
-    assert "second factor" in grid("status").out
+    status = grid("status", "--json").document
+    assert [each["cluster"] for each in status["asks"]] == ["here"]
+    assert "second factor" in status["troubles"][0]
     assert asking.begun == 0, "nobody was there to be asked"
 
     wrong = with_lines(grid, "000\n", "login", "here")
