@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from koalapy.cli import output
+from koalapy.cli.experiments import run_experiment
 from koalapy.cli.options import Json
 from koalapy.cli.signals import interruptible
 from koalapy.simulation.chaos.plan import EVENTS, parse_only
@@ -28,6 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.command("run")(run_experiment)
+
 Seed = Annotated[int, typer.Option("--seed", help="The first seed; everything in a course follows from its own.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many seeds, one after the other.")]
 Events = Annotated[int, typer.Option("--events", min=1, help="Events of each course, before its calm.")]
@@ -39,10 +42,15 @@ Tries = Annotated[int, typer.Option("--tries", min=0, help="Courses run to find 
 def list_all(as_json: Json = False) -> None:
     """What there is: experiments, and what chaos does and watches."""
     from koalapy.simulation.chaos.moves import DOINGS, FAULTS
+    from koalapy.simulation.interop import shelf
 
+    with output.told():
+        experiments = [shelf.experiment(name) for name in shelf.experiments()]
     if as_json:
         chaos = {"doings": list(DOINGS), "faults": list(FAULTS), "promises": [str(each) for each in Promise]}
-        return output.print_json({"schema": "koala.sim/1", "experiments": [], "chaos": chaos})
+        described = [{"name": each.experiment, "about": each.about} for each in experiments]
+        return output.print_json({"schema": "koala.sim/1", "experiments": described, "chaos": chaos})
+    output.table(["experiment", "about"], [(each.experiment, each.about) for each in experiments])
     rows = [("promise", str(each)) for each in Promise]
     rows += [("doing", each.replace("_", " ")) for each in DOINGS]
     rows += [("fault", each.replace("_", " ")) for each in FAULTS]

@@ -19,7 +19,8 @@ class Wait(NamedTuple):
 class Target(NamedTuple):
     """A neighbour that may be asked. `distance`: 0 for a child, 1 for a sibling, 2 for the parent.
 
-    `free`: the processors that it last said could be had through it; None if it never said.
+    `free`: the processors that it last said could be had through it, but for those that it was asked for since; None if
+    it never said.
     """
 
     site: str
@@ -42,21 +43,26 @@ def smallest_first(wait: Wait) -> tuple[int, int]:
 
 def nearest(processors: int, targets: Sequence[Target], turn: int) -> Sequence[Target]:
     """Keep the load local (section 2.1): down, then beside, then up; among equals the one with most free."""
-    return sorted(targets, key=lambda target: (target.distance, -_free(target)))
+    return sorted(_roomy(processors, targets), key=lambda target: (target.distance, -_free(target)))
 
 
 def most_free(processors: int, targets: Sequence[Target], turn: int) -> Sequence[Target]:
-    return sorted(targets, key=lambda target: -_free(target))
+    return sorted(_roomy(processors, targets), key=lambda target: -_free(target))
 
 
 def best_fit(processors: int, targets: Sequence[Target], turn: int) -> Sequence[Target]:
-    """The one where least would be left; those that have too little, or never said, come last."""
-    return sorted(targets, key=lambda target: (_free(target) < processors, _free(target)))
+    """The one where least would be left; those that never said come last."""
+    return sorted(_roomy(processors, targets), key=lambda target: (target.free is None, _free(target)))
 
 
 def round_robin(processors: int, targets: Sequence[Target], turn: int) -> Sequence[Target]:
-    begin = turn % len(targets)
-    return [*targets[begin:], *targets[:begin]]
+    begin = turn % len(targets) if targets else 0
+    return _roomy(processors, [*targets[begin:], *targets[:begin]])
+
+
+def _roomy(processors: int, targets: Sequence[Target]) -> list[Target]:
+    """Without those that are known to have too little: to ask them would only cost time."""
+    return [target for target in targets if target.free is None or target.free >= processors]
 
 
 def _free(target: Target) -> int:

@@ -2,27 +2,33 @@
 
 from koalapy.model.units import Instant
 from koalapy.policies.delegation import Target
-from koalapy.sites import leases
+from koalapy.sites import leases, reports
 from koalapy.sites.network import Relation
 from koalapy.sites.site import Phase, Site, Standing
-from koalapy.sites.words import DelegateRequest, DelegationRejected
+from koalapy.sites.words import DelegateRequest, DelegationRejected, FreeReported
 
 _DISTANCE = {Relation.CHILD: 0, Relation.SIBLING: 1, Relation.PARENT: 2}
 
 
 def cycle(site: Site, now: Instant) -> None:
-    """Hand on what was leased; then delegate, in the policy's order, until the load is below the threshold."""
+    """Hand on what was leased; then delegate, in the policy's order, until the load is below the threshold.
+
+    Each cycle begins a new round: whoever refused a request before may have room now.
+    """
     leases.hand_on(site, now)
-    _take_up_again(site, now)
-    while site.overloaded and (standing := site.delegable.first()) is not None:
-        _delegate(site, standing)
+    hopeless = float("inf")  # so many processors nobody has
+    for standing in site.delegable:
+        if not site.overloaded or not _hope(site):
+            return
+        if standing.request.processors < hopeless:
+            _begin_round(standing)
+            if not _delegate(site, standing):
+                hopeless = standing.request.processors
 
 
-def is_due(site: Site, now: Instant) -> bool:
+def is_due(site: Site) -> bool:
     """Whether a cycle may find something to do."""
-    if site.handing_on:
-        return True
-    return site.overloaded and (bool(site.delegable) or (bool(site.again) and site.again[0][0] <= now))
+    return bool(site.handing_on) or (len(site.delegable) > 0 and site.overloaded and _hope(site))
 
 
 def pass_on(site: Site, standing: Standing) -> None:
@@ -34,44 +40,49 @@ def pass_on(site: Site, standing: Standing) -> None:
 
 def rejected(site: Site, now: Instant, event: DelegationRejected) -> None:
     """The next target is asked (section 4.3, step 2 again); without one, a request that began here waits."""
+    reports.reported(site, now, FreeReported(event.sender, event.processors))
     standing = site.standings.get(event.id)
-    if standing is None or standing.target != event.sender:
+    if standing is None or standing.target != event.sender or not standing.awaits_answer:
         return
+    site.asked[event.sender] -= standing.request.processors
     if standing.phase is Phase.CANCELLED:
         leases.refuse(site, standing)
-    elif standing.phase is Phase.DELEGATED:
-        standing.refused[event.sender] = now
-        site.again.append((Instant(now + site.settings.seen_for), standing))
-        site.put_in_line(standing, delegable=standing.sender is None and has_target(site, standing))
-        if standing.sender is not None:
-            pass_on(site, standing)
-        elif site.overloaded:
-            _delegate(site, standing)
+        return
+    standing.refused.add(event.sender)
+    site.put_in_line(standing, delegable=standing.sender is None)
+    if standing.sender is not None:
+        pass_on(site, standing)
+    elif site.overloaded:
+        _delegate(site, standing)
 
 
-def has_target(site: Site, standing: Standing) -> bool:
-    return standing.request.dttl > 0 and any(
-        name != standing.sender and name not in standing.refused for name in site.settings.neighbours
-    )
+def may_be_delegated(site: Site, standing: Standing) -> bool:
+    return standing.request.dttl > 0 and any(name != standing.sender for name in site.settings.neighbours)
+
+
+def _begin_round(standing: Standing) -> None:
+    if standing.refused:
+        standing.refused.clear()
+        standing.request = standing.request._replace(round=standing.request.round + 1)
 
 
 def _delegate(site: Site, standing: Standing) -> bool:
     """Whether there was anybody to ask."""
     target = _target(site, standing) if standing.request.dttl > 0 else None
     if target is None:
-        site.delegable.remove(standing)
         return False
     site.take_out_of_line(standing)
     standing.phase, standing.target = Phase.DELEGATED, target
-    site.turn += 1
     request = standing.request
+    site.asked[target] += request.processors
+    site.turn += 1
     site.commands.append(DelegateRequest(target, request._replace(dttl=request.dttl - 1)))
     return True
 
 
 def _target(site: Site, standing: Standing) -> str | None:
     targets = [
-        Target(name, _DISTANCE[relation], site.reported.get(name))
+        Target(name, _DISTANCE[relation], _free(site, name))
         for name, relation in site.settings.neighbours.items()
         if name != standing.sender and name not in standing.refused
     ]
@@ -79,13 +90,11 @@ def _target(site: Site, standing: Standing) -> str | None:
     return ordered[0].site if ordered else None
 
 
-def _take_up_again(site: Site, now: Instant) -> None:
-    """Neighbours have forgotten by now what they refused."""
-    while site.again and site.again[0][0] <= now:
-        _, standing = site.again.popleft()
-        for name in [name for name, when in standing.refused.items() if now - when >= site.settings.seen_for]:
-            del standing.refused[name]
-        here = site.standings.get(standing.request.id) is standing
-        if here and standing.phase is Phase.WAITING and standing.sender is None:  # others are asked for by nobody here
-            site.delegable.remove(standing)
-            site.delegable.add(standing)
+def _free(site: Site, name: str) -> int | None:
+    said = site.reported.get(name)
+    return None if said is None else said - site.asked[name]
+
+
+def _hope(site: Site) -> bool:
+    """Whether any neighbour may have a processor."""
+    return any((free := _free(site, name)) is None or free > 0 for name in site.settings.neighbours)

@@ -1,6 +1,7 @@
 """Processors on loan: along a chain from the source, where they are, to the sink, where they are used, and back."""
 
 from koalapy.model.units import Instant
+from koalapy.sites import reports
 from koalapy.sites.site import Phase, Site, Standing
 from koalapy.sites.words import (
     CancelRequest,
@@ -28,6 +29,8 @@ def bind(site: Site, standing: Standing, lease: Lease) -> None:
 def leased(site: Site, now: Instant, event: ResourcesLeased) -> None:
     """They are handed on with the next delegation cycle. What nobody wants any more goes back at once."""
     standing = site.standings.get(event.lease.id)
+    if standing is not None and standing.target == event.sender and standing.awaits_answer:
+        site.asked[event.sender] -= standing.request.processors
     if standing is not None and standing.target == event.sender and standing.phase is Phase.DELEGATED:
         standing.phase, standing.lease = Phase.LEASED, event.lease
         site.handing_on.append(standing)
@@ -92,7 +95,8 @@ def refuse(site: Site, standing: Standing) -> None:
     """Nothing comes of it here: whoever delegated it is told."""
     site.forget(standing)
     if standing.sender is not None:
-        site.commands.append(RejectDelegation(standing.sender, standing.request.id))
+        told = reports.through(site, standing.sender)
+        site.commands.append(RejectDelegation(standing.sender, standing.request.id, told))
 
 
 def _end(site: Site, now: Instant, standing: Standing) -> None:

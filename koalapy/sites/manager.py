@@ -53,6 +53,11 @@ class SiteManager:
         return self._site.free
 
     @property
+    def waiting(self) -> int:
+        """Requests that wait for this site's processors."""
+        return len(self._site.waiting)
+
+    @property
     def load(self) -> float:
         return self._site.load
 
@@ -65,7 +70,7 @@ class SiteManager:
         site, settings = self._site, self._site.settings
         if self._match_at is None and site.stirred:
             self._match_at = self._next(now, settings.matchmaking_interval)
-        if self._delegate_at is None and delegation.is_due(site, now):
+        if self._delegate_at is None and delegation.is_due(site):
             self._delegate_at = self._next(now, settings.delegation_interval)
 
     def _next(self, now: Instant, interval: Duration) -> Instant:

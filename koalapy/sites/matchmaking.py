@@ -7,15 +7,24 @@ from koalapy.sites.words import Lease
 
 
 def cycle(site: Site, now: Instant) -> None:
-    """First come, first served, without backfilling (section 5.5, assumption 3).
+    """First come, first served, but that a request which may be delegated is passed while it does not fit.
 
-    A delegated request that is not served is passed on or rejected, so that whoever sent it can ask somebody else.
+    That is the natural backfilling of section 6.2; a bound keeps large requests from starving by it. A delegated
+    request that is not served is passed on or rejected, so that whoever sent it can ask somebody else.
     """
-    while (standing := site.waiting.first()) is not None and standing.request.processors <= site.free:
-        _serve(site, now, standing)
+    for standing in site.waiting:
+        if standing.request.processors <= site.free:
+            _serve(site, now, standing)
+        elif site.free <= 0 or not _may_be_passed(site, standing):
+            break
     for guest in list(site.guests.values()):
         delegation.pass_on(site, guest)
     reports.tell(site)
+
+
+def _may_be_passed(site: Site, standing: Standing) -> bool:
+    standing.passes += 1
+    return standing.passes <= site.settings.max_passes and delegation.may_be_delegated(site, standing)
 
 
 def _serve(site: Site, now: Instant, standing: Standing) -> None:

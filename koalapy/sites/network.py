@@ -21,7 +21,8 @@ class SiteSettings:
 
     `delegation_interval`, `matchmaking_interval`: between two cycles of the one and the other kind. `dttl`: how many
     links a request of this site may be passed over, if its user does not say less. `seen_for`: how long a request that
-    came by is remembered, and not taken again.
+    came by is remembered, and not taken again in the same round. `max_passes`: matchmaking cycles in which a request
+    that does not fit is passed by those behind it; after these nobody passes it any more.
     """
 
     name: str
@@ -31,4 +32,5 @@ class SiteSettings:
     delegation_interval: Duration = MINUTE
     matchmaking_interval: Duration = Duration(5 * MINUTE)
     dttl: int = 4
+    max_passes: int = 48
     seen_for: Duration = HOUR

@@ -1,7 +1,8 @@
 """A site as its manager sees it: its processors, and where each request stands. All state of the manager is here."""
 
 from bisect import bisect_left, insort
-from collections import deque
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -30,9 +31,14 @@ class Standing:
     place: int
     phase: Phase = Phase.WAITING
     target: str | None = None  # whom it was delegated to, and whose processors it has
-    refused: dict[str, Instant] = field(default_factory=dict)  # neighbours that would not, and since when
+    refused: set[str] = field(default_factory=set)  # neighbours that would not, in this round
+    passes: int = 0  # matchmaking cycles in which others passed it
     lease: Lease | None = None
     claimed: bool = False  # by the neighbour that it is lent to
+
+    @property
+    def awaits_answer(self) -> bool:
+        return self.phase in (Phase.DELEGATED, Phase.CANCELLED)
 
     @property
     def wait(self) -> Wait:
@@ -56,14 +62,15 @@ class Order:
         if at < len(self._entries) and self._entries[at][2] is standing:
             del self._entries[at]
 
-    def __contains__(self, standing: Standing) -> bool:
-        return any(each is standing for _, _, each in self._entries)
-
     def first(self) -> Standing | None:
         return self._entries[0][2] if self._entries else None
 
-    def __bool__(self) -> bool:
-        return bool(self._entries)
+    def __iter__(self) -> Iterator[Standing]:
+        """As it is now; what happens meanwhile changes nothing."""
+        return iter([standing for _, _, standing in self._entries])
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 class Site:
@@ -77,13 +84,13 @@ class Site:
         self.guests: dict[RequestId, Standing] = {}  # of those that wait, the neighbours'
         self.demand = 0  # processors that those wait for
         self.handing_on: list[Standing] = []  # LEASED
-        self.again: deque[tuple[Instant, Standing]] = deque()  # when a neighbour may be asked again that refused
-        self.seen: dict[RequestId, Instant] = {}  # in order of time
+        self.seen: dict[tuple[RequestId, int], Instant] = {}  # requests and their rounds, in order of time
         self.reported: dict[str, int] = {}  # what could be had through each neighbour
+        self.asked: Counter[str] = Counter()  # processors for which each neighbour was asked and has not answered
         self.told: dict[str, int] = {}  # what each neighbour was told
         self.usage = Usage()
         self.turn = 0  # counts delegations
-        self.stirred = False  # whether matchmaking could find what it did not find the last time
+        self.stirred = True  # whether matchmaking could find, or tell, what it did not the last time
         self._places = 0
         self.commands: list[Command] = []  # of the step that is under way
 
@@ -96,6 +103,12 @@ class Site:
     @property
     def overloaded(self) -> bool:
         return self.load > self.settings.threshold
+
+    @property
+    def spare(self) -> int:
+        """Processors that a neighbour's request could get: it is rejected if it made the site overloaded."""
+        below = int(self.total * self.settings.threshold) - (self.total - self.free) - self.demand
+        return max(0, min(self.free, below))
 
     def enter(self, request: ResourceRequest, sender: str | None) -> Standing:
         self._places += 1
@@ -126,7 +139,7 @@ class Site:
         self.free += processors - self.total
         self.total = processors
         for standing in [each for each in self.standings.values() if each.phase is Phase.WAITING]:
-            delegable = standing in self.delegable
+            delegable = any(each is standing for each in self.delegable)
             self.take_out_of_line(standing)
             self.put_in_line(standing, delegable)
         self.stirred = True

@@ -23,12 +23,16 @@ class RequestId(NamedTuple):
 
 
 class ResourceRequest(NamedTuple):
-    """Processors of one site, all at once, for one user. `dttl`: how many links it may still be passed over."""
+    """Processors of one site, all at once, for one user.
+
+    `dttl`: how many links it may still be passed over. `round`: how often its site began anew to ask its neighbours.
+    """
 
     id: RequestId
     user: str
     processors: int
     dttl: int
+    round: int = 0
 
 
 class Lease(NamedTuple):
@@ -55,8 +59,11 @@ class RequestDelegated(NamedTuple):
 
 
 class DelegationRejected(NamedTuple):
+    """`processors`: what could be had through the sender now."""
+
     sender: str
     id: RequestId
+    processors: int
 
 
 class ResourcesLeased(NamedTuple):
@@ -116,6 +123,7 @@ class DelegateRequest(NamedTuple):
 class RejectDelegation(NamedTuple):
     to: str
     id: RequestId
+    processors: int
 
 
 class LeaseResources(NamedTuple):

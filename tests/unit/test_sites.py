@@ -155,7 +155,7 @@ def test_a_request_is_taken_once_an_hour() -> None:
     request = words.ResourceRequest(words.RequestId("x", 1), "ada", 9, 0)
     for _ in range(2):
         sites.tell("b", words.RequestDelegated("a", request))
-        assert sites.links["b", "a"].popleft() == words.RejectDelegation("a", request.id)
+        assert sites.links["b", "a"].popleft() == words.RejectDelegation("a", request.id, 4)
     sites.now = Instant(sites.now + HOUR)
     fits = request._replace(processors=1)
     sites.tell("b", words.RequestDelegated("a", fits))
@@ -189,7 +189,7 @@ def test_a_lease_that_nobody_wants_any_more_goes_back_and_is_charged_for() -> No
     assert leased + 7 * SECOND <= sites.now
 
 
-def test_a_neighbour_may_be_asked_again_after_an_hour() -> None:
+def test_a_neighbour_that_has_room_again_is_asked_again() -> None:
     sites = pair()
     sites.submit("b", 1, processors=4, dttl=0)
     sites.rest()
@@ -199,10 +199,25 @@ def test_a_neighbour_may_be_asked_again_after_an_hour() -> None:
         sites.settle()
     assert identity not in sites.granted
     sites.release(words.RequestId("b", 1))
-    sites.now = Instant(sites.now + 2 * HOUR)
-    sites.tell("a", words.ProcessorsChanged(2))
     sites.rest()
     assert sites.granted[identity].source == "b"
+
+
+def test_a_large_request_is_passed_so_often_and_no_more() -> None:
+    sites = pair(max_passes=2, threshold=9.0)
+    sites.submit("a", 1)
+    sites.rest()
+    large = sites.submit("a", 2, processors=2)
+    for number in (3, 4, 5):
+        small = sites.submit("a", number)
+        sites.rest()
+        assert (small in sites.granted) == (number < 5)
+        if small in sites.granted:
+            sites.release(small)
+    assert large not in sites.granted
+    sites.release(words.RequestId("a", 1))
+    sites.rest()
+    assert large in sites.granted
 
 
 def test_processors_that_go_are_not_given_again() -> None:

@@ -1,0 +1,1 @@
+"""Grids that inter-operate: the SC'07 experiments, delegated matchmaking against five other architectures."""

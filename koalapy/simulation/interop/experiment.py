@@ -1,0 +1,123 @@
+"""An experiment as its file describes it: systems, architectures, loads, what is varied, and what its figure shows."""
+
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.document import read_document
+from koalapy.model.textfile.fields import Between, Flag, Line, Number, Section, Span, Version, Word, as_list, wrong
+from koalapy.model.textfile.validation import validate
+from koalapy.model.units import MINUTE, Duration
+from koalapy.simulation.interop.architectures import ARCHITECTURES
+from koalapy.simulation.interop.architectures.delegated import DELEGATION, TARGETS
+from koalapy.simulation.interop.architectures.stage import Options
+
+Percent = Annotated[Number, Between(1, 1000)]
+
+
+def _known(words: list[str], what: str) -> BeforeValidator:
+    def check(value: object) -> str:
+        if value not in words:
+            raise wrong(f"is no {what}", f"Known: {', '.join(words)}.")
+        return str(value)
+
+    return BeforeValidator(check)
+
+
+Architecture = Annotated[str, _known(list(ARCHITECTURES), "architecture")]
+ARRAY = BeforeValidator(as_list)
+
+
+class Panel(Section):
+    """One diagram of the figure: a column for every architecture, or several columns of one."""
+
+    title: Line = Field(description="what its axis says")
+    columns: Annotated[list[Word], ARRAY] = Field(description="of the table")
+    log: Flag = Field(default=False, description="a logarithmic axis")
+
+
+class Settings(Section):
+    """Of the architectures; see `Options`."""
+
+    threshold: Percent = Field(
+        default=100, description="of a site's load, in percent, above which requests are delegated"
+    )
+    matchmaking_interval: Span = Field(default=Duration(5 * MINUTE), description="between two matchmaking cycles")
+    delegation_interval: Span = Field(default=MINUTE, description="between two delegation cycles")
+    dttl: Annotated[Number, Between(0, 30)] = Field(
+        default=4, description="links over which a request may be delegated"
+    )
+    max_passes: Annotated[Number, Between(0, 1_000_000)] = Field(
+        default=1000, description="matchmaking cycles in which a request that does not fit is passed"
+    )
+    delegation: Annotated[str, _known(list(DELEGATION), "delegation policy")] = Field(
+        default="fcfs", description="its order"
+    )
+    targets: Annotated[str, _known(list(TARGETS), "target policy")] = Field(
+        default="nearest", description="whom to ask first"
+    )
+    binding: Annotated[tuple[Span, Span], BeforeValidator(lambda value: tuple(as_list(value)))] = Field(
+        default=(Duration(0), Duration(0)), description="least and most time to bind another site's processors"
+    )
+
+
+class Variant(Section):
+    """What one row of values is run with. `value` stands in the table's last column, `varied`."""
+
+    value: Line = Field(description="its name in the table and the figure")
+    settings: Settings = Field(default=Settings(), description="beside the defaults")
+
+
+class Experiment(Section):
+    koala: Version = Field(default=1, description="the version of this format")
+    experiment: Word = Field(description="its name")
+    about: Line = Field(description="what it shows, in a sentence")
+    system: Word = Field(description="a file of configs/systems, or a path")
+    architectures: Annotated[list[Architecture], ARRAY] = Field(description="which of the six")
+    loads: Annotated[list[Percent], ARRAY] = Field(description="of all grids, in percent")
+    fixed: dict[Word, Percent] = Field(default={}, description="grids whose load does not follow `loads`")
+    sets: Annotated[Number, Between(1, 1000)] = Field(default=10, description="of streams of jobs")
+    days: Annotated[Number, Between(1, 3650)] = Field(default=1, description="that jobs arrive on")
+    cool_down: Flag = Field(default=False, description="go on after the last arrival until all jobs have ended")
+    variants: Annotated[list[Variant], ARRAY] = Field(
+        [Variant(value="-")], description="what is varied beside the load"
+    )
+    along: Word = Field(default="load", description="the figure's horizontal axis: load or varied")
+    panels: Annotated[list[Panel], ARRAY] = Field(description="of the figure")
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        for name in ("architectures", "loads", "variants", "panels"):
+            if not getattr(self, name):
+                raise wrong("has none", "Write one at least.", at=(name,))
+        if self.along not in ("load", "varied"):
+            raise wrong(f"is {self.along}", "Write load or varied.", at=("along",))
+        return self
+
+    def options(self, variant: Variant) -> Options:
+        settings = variant.settings
+        return Options(
+            threshold=settings.threshold / 100,
+            matchmaking_interval=settings.matchmaking_interval,
+            delegation_interval=settings.delegation_interval,
+            dttl=settings.dttl,
+            max_passes=settings.max_passes,
+            delegation=settings.delegation,
+            targets=settings.targets,
+            binding=settings.binding,
+            cool_down=self.cool_down,
+        )
+
+
+def read_experiment(text: str, source: str) -> Experiment:
+    """Raises RequestError, which names file, line and key."""
+    return validate(Experiment, read_document(text, source), {})
+
+
+def with_loads(experiment: Experiment, loads: list[int] | None, sets: int | None) -> Experiment:
+    """The same with other loads and fewer or more sets. Raises RequestError for what is out of range."""
+    if loads is not None and (not loads or not all(1 <= load <= 1000 for load in loads)):
+        raise RequestError("bad_loads", "A load is a whole percentage from 1 to 1000.", "Write --loads 50,80.")
+    changes = {"loads": loads} if loads is not None else {}
+    return experiment.model_copy(update=changes | ({"sets": sets} if sets is not None else {}))

@@ -1,0 +1,43 @@
+"""The experiments and systems that come with koalapy, and those of a path."""
+
+from pathlib import Path
+
+from koalapy.data import data_path
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.words import use_known
+from koalapy.simulation.interop.experiment import Experiment, read_experiment
+from koalapy.simulation.interop.system import System, read_system
+
+
+def experiments() -> dict[str, Path]:
+    """By name."""
+    return {path.stem: path for path in sorted(data_path("configs/experiments").glob("*.yaml"))}
+
+
+def experiment(name: str) -> Experiment:
+    """By its name, or by the path of its file. Raises RequestError."""
+    path = _found(name, experiments(), "experiment")
+    return read_experiment(_read(path), str(path))
+
+
+def system(name: str) -> System:
+    """By its name, or by the path of its file. Raises RequestError."""
+    known = {path.stem: path for path in sorted(data_path("configs/systems").glob("*.yaml"))}
+    path = _found(name, known, "system")
+    return read_system(_read(path), str(path))
+
+
+def _found(name: str, known: dict[str, Path], what: str) -> Path:
+    if name in known:
+        return known[name]
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        return Path(name)
+    raise RequestError(f"no_{what}", f"There is no {what} {name}.", use_known(name, list(known)))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RequestError("unreadable", f"{path} cannot be read: {why}.", "Check its name.") from error

@@ -1,0 +1,197 @@
+"""The SC'07 experiments: systems, streams of jobs, architectures held to what must be true of any of them, files."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from koalapy.model.errors import RequestError
+from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant
+from koalapy.simulation.interop import shelf
+from koalapy.simulation.interop.architectures import ARCHITECTURES
+from koalapy.simulation.interop.architectures.stage import Options, Stage
+from koalapy.simulation.interop.experiment import with_loads
+from koalapy.simulation.interop.outcome import mean, write
+from koalapy.simulation.interop.run import courses, run
+from koalapy.simulation.interop.streams import GridJob, draw_set
+from koalapy.simulation.interop.system import System, read_system
+from koalapy.sites.network import Relation
+
+TWO = System("two", {"a": 4, "b": 4, "x": 0}, {"a": "x", "b": "x", "x": None})
+BOTH = pytest.mark.parametrize("architecture", list(ARCHITECTURES))
+
+
+def job(number: int, home: str = "a", processors: int = 1, runtime_s: int = 100, at_s: int = 0) -> GridJob:
+    at, runtime = Instant(at_s * SECOND), Duration(runtime_s * SECOND)
+    return GridJob(at, number, home, f"{home}-0", processors, runtime)
+
+
+def row(architecture: str, jobs: list[GridJob], system: System = TWO, **options: object) -> dict[str, float]:
+    stage = Stage(system, jobs, replace(Options(cool_down=True), **options), seed=1)  # type: ignore[arg-type]
+    ARCHITECTURES[architecture](stage)
+    assert stage.free == {name: system.processors[name] for name in system.clusters}, "all processors are free again"
+    return stage.tally.row()
+
+
+# ---- systems
+
+
+def test_the_paper_s_sites_are_linked_as_its_first_figure_has_them() -> None:
+    both = shelf.system("das2-grid5000")
+    assert len(both.clusters) == 20
+    assert both.neighbours("das2")["grid5000"] is Relation.SIBLING
+    assert set(both.neighbours("fs0")) == {"das2", "fs1", "fs2", "fs3", "fs4"}
+    assert both.neighbours("paraci") == {
+        "tartopom": Relation.SIBLING, "parasol": Relation.SIBLING, "paravent": Relation.SIBLING,
+        "rennes": Relation.PARENT,
+    }  # fmt: skip
+    assert both.neighbours("gdx") == {"orsay": Relation.PARENT}
+    assert len([site for site, parent in both.parents.items() if parent == "grid5000"]) == 9
+    assert both.total == shelf.system("das2").total + shelf.system("grid5000").total
+
+
+@pytest.mark.parametrize(
+    ("sites", "words"),
+    [
+        ("a: {processors: 4, parent: b}", "no site"),
+        ("a: {processors: 4, parent: b}, b: {parent: a}", "below itself"),
+        ("a: {}", "no site has processors"),
+        ("a: {processors: many}", "not a whole number"),
+    ],
+)
+def test_a_system_that_is_none_is_refused(sites: str, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        read_system(f"koala: 1\nsystem: x\nsites: {{{sites}}}\n", "x.yaml")
+
+
+# ---- jobs
+
+
+@pytest.mark.parametrize("load", [0.3, 0.8])
+def test_a_set_brings_the_wanted_load(load: float) -> None:
+    das = shelf.system("das2")
+    jobs = draw_set(das, {"das2": load}, seed=1, number=1)
+    work = sum(each.processors * each.runtime for each in jobs)
+    assert work == pytest.approx(load * das.total * DAY, rel=0.05)
+    assert jobs == sorted(jobs)
+    assert all(0 <= each.arrived < DAY and each.processors <= das.processors[each.home] for each in jobs)
+
+
+def test_a_set_is_the_same_for_the_same_seed_and_its_jobs_for_any_load() -> None:
+    das = shelf.system("das2")
+    first, again, other, fuller = (
+        draw_set(das, {"das2": load}, seed, 1) for seed, load in ((1, 0.3), (1, 0.3), (2, 0.3), (1, 0.6))
+    )
+    assert first == again != other
+    few = [(each.processors, each.runtime) for each in first if each.home == "fs0"]
+    assert [(each.processors, each.runtime) for each in fuller if each.home == "fs0"][: len(few)] == few
+
+
+# ---- architectures
+
+
+@BOTH
+def test_every_job_runs_once_and_all_processors_come_back(architecture: str) -> None:
+    das = shelf.system("das2")
+    jobs = draw_set(das, {"das2": 0.7}, seed=3, number=1)[:600]
+    found = row(architecture, jobs, das)
+    assert found["started"] == found["finished"] == len(jobs)
+    assert found["goodput"] == pytest.approx(sum(each.processors * each.runtime for each in jobs) / (365 * DAY))
+
+
+@BOTH
+def test_the_same_seed_gives_the_same_row(architecture: str) -> None:
+    das = shelf.system("das2")
+    jobs = draw_set(das, {"das2": 0.9}, seed=3, number=1)[:300]
+    assert row(architecture, jobs, das) == row(architecture, jobs, das)
+
+
+@pytest.mark.parametrize("architecture", ["cern", "central", "sep-c"])
+def test_what_starts_at_once_waits_for_nothing(architecture: str) -> None:
+    assert row(architecture, [job(1), job(2), job(3)])["wait_s"] == 0
+
+
+@pytest.mark.parametrize("architecture", ["condor", "fcondor", "dmm"])
+def test_matchmaking_waits_for_its_cycle(architecture: str) -> None:
+    assert 0 < row(architecture, [job(1)])["wait_s"] <= 300
+
+
+@pytest.mark.parametrize(
+    ("architecture", "shares"), [("sep-c", 0), ("condor", 0), ("cern", 1), ("fcondor", 1), ("dmm", 1)]
+)
+def test_who_shares_uses_the_other_cluster(architecture: str, shares: int) -> None:
+    """Eight jobs on a cluster of four, for longer than any cycle."""
+    found = row(architecture, [job(number, runtime_s=10_000) for number in range(1, 9)])
+    assert (found["wait_s"] < 1000) == bool(shares)
+    assert (found["delegations"] > 0) == (architecture == "dmm")
+
+
+def test_without_backfilling_a_large_job_blocks_its_cluster() -> None:
+    jobs = [job(1, runtime_s=1000), job(2, processors=4, at_s=1), job(3, at_s=2)]
+    assert row("sep-c", jobs)["wait_s"] == pytest.approx((0 + 999 + 1098) / 3)
+
+
+def test_fcondor_serves_who_has_used_less_first() -> None:
+    greedy = [job(number, processors=4, runtime_s=1000) for number in (1, 2)]
+    modest = job(3, processors=4, runtime_s=10, at_s=1)._replace(user="a-1")
+    one = System("one", {"a": 4}, {"a": None})
+    stage = Stage(one, [*greedy, modest], Options(cool_down=True), seed=1)
+    started: list[int] = []
+    start = stage.start
+    stage.start = lambda job, *rest: (started.append(job.number), start(job, *rest))[1]  # type: ignore[method-assign, func-returns-value]
+    ARCHITECTURES["fcondor"](stage)
+    assert started == [1, 3, 2]
+
+
+def test_binding_another_site_s_processors_takes_its_time() -> None:
+    jobs = [job(number, processors=4, runtime_s=10_000) for number in (1, 2)]
+    waits = [row("dmm", jobs, binding=(bind, bind))["wait_s"] for bind in (Duration(0), MINUTE)]
+    assert waits[1] - waits[0] == pytest.approx(30)
+
+
+# ---- experiments
+
+
+def test_every_experiment_that_comes_with_koalapy_can_be_read() -> None:
+    names = list(shelf.experiments())
+    assert "dmm-load" in names
+    for name in names:
+        experiment = shelf.experiment(name)
+        assert experiment.experiment == name
+        assert shelf.system(experiment.system).clusters
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_same_seed_writes_the_same_bytes(tmp_path: Path, workers: int) -> None:
+    experiment = with_loads(shelf.experiment("dmm-load"), [30, 80], 2)
+    system = shelf.system("das2-grid5000")
+
+    def made(name: str, workers: int) -> list[bytes]:
+        rows = [each for some in run(courses(experiment, system, 1, 100), workers) for each in some]
+        return [path.read_bytes() for path in write(experiment, rows, tmp_path / name)]
+
+    table, *figures = made("first", workers)
+    assert made("second", 1) == [table, *figures]
+    assert table.startswith(b"architecture,load,set,jobs,finished,goodput,wait_s,slowdown,utilisation,delegations,")
+    assert table.count(b"\n") == 1 + 2 * 2 * 6
+
+
+def test_a_mean_has_a_confidence_interval() -> None:
+    assert mean([3.0]) == (3.0, 0.0)
+    value, half = mean([1.0, 2.0, 3.0])
+    assert (value, half) == (2.0, pytest.approx(4.303 / 3**0.5))
+
+
+@pytest.mark.parametrize(
+    ("refused", "words"),
+    [
+        (lambda: shelf.experiment("dmm-lode"), "Did you mean dmm-load"),
+        (lambda: shelf.experiment("./none.yaml"), "cannot be read"),
+        (lambda: with_loads(shelf.experiment("dmm-load"), [0], None), "from 1 to 1000"),
+    ],
+)
+def test_what_cannot_be_run_is_said(refused: Callable[[], object], words: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        refused()
+    assert words in f"{caught.value.reason.message} {caught.value.reason.advice}"
