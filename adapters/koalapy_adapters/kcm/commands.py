@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import BatchJob, Capacity, Description, JobStatus, Site
+from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
 from koalapy_adapters.kcm.drmaa import Drmaa
 from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused
@@ -73,7 +74,7 @@ class BatchSystem:
         if result.exit_status is None:
             raise SubmitDoubt(_timed_out(result, self._timeout))
         try:
-            return self._dialect.parse_submit(result)  # type: ignore[no-any-return]
+            return self._dialect.parse_submit(_whole(result))  # type: ignore[no-any-return]
         except (TransientError, UnreadableError) as error:
             raise SubmitDoubt(error) from error
 
@@ -159,7 +160,14 @@ class BatchSystem:
             self.measured += ran.cost if measured else 0
         if judged and ran.result.exit_status is None:
             raise _timed_out(ran.result, self._timeout)
-        return ran.result
+        return _whole(ran.result) if judged else ran.result
+
+
+def _whole(result: Result) -> Result:
+    """The same. Raises UnreadableError for an answer that ends in the middle of a line: its last word is another one."""
+    if result.exit_status == 0 and result.stdout and not result.stdout.endswith("\n"):
+        raise unreadable(result, "was cut off in the middle of a line")
+    return result
 
 
 def load(name: str) -> ModuleType:
