@@ -114,6 +114,13 @@ def test_a_path_that_slurms_qsub_would_hand_to_a_shell(path: str) -> None:
         ("qsub: submit error (Bad UID for job execution MSG=root user not allowed)", SiteError, "not_permitted"),
         ("qsub: submit error (Unknown resource type  Resource_List.foo)", RequestError, "no_such_resource"),
         (DOWN, TransientError, "batch_system_unreachable"),
+        (
+            "There was an error running the Slurm sbatch command.\nThe command was:\n'/usr/bin/sbatch -o /dev/null"
+            " script 2>&1'\nand the output was:\n'sbatch: unrecognized option '--nonsense'\n"
+            "sbatch: error: Unrecognized command line parameter ?\n'",
+            RequestError,
+            "bad_native",
+        ),
         ("the moon is in the wrong place", UnreadableError, "unreadable_answer"),
     ],
 )

@@ -9,7 +9,7 @@ from koalapy_adapters.errors import RequestError
 # Slurm's qsub prints the usage over an option of ours that a later one dropped, too; sbatch's words come first.
 REFUSALS: Tuple[Verdict, ...] = (
     Verdict(
-        r"(?m)^unknown option",
+        r"(?m)^unknown option|sbatch: (unrecognized|invalid|ambiguous) option|option '.*' (requires|doesn't allow) an",
         RequestError,
         "bad_native",
         "The command does not know one of its options.",
