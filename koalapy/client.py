@@ -104,6 +104,11 @@ class Grid:
             body |= {"text": _read(path), "source": str(path), "directory": str(Path(directory or path.parent))}
         try:
             return int(self._call("POST", "/v1/jobs", json=body)["id"])
+        except UnicodeEncodeError as error:
+            message = (
+                f"The job holds bytes that are no UTF-8, near {error.object[max(0, error.start - 20) : error.end]!r}."
+            )
+            raise RequestError("not_utf8", message, "Pass them in a file, or encode them, as base64 does.") from error
         except (TypeError, ValueError) as error:
             message = f"The job is no JSON: {error}."
             raise RequestError("not_json", message, "Give mappings, lists, text and numbers.") from error

@@ -116,3 +116,10 @@ def test_up_and_down(fresh: Any, monkeypatch: pytest.MonkeyPatch, shell: Callabl
         assert grid.jobs(ids=[job])[0]["state"] == "cancelled"
         grid.down()
     assert not fresh.processes()
+
+
+def test_bytes_that_are_no_utf8_are_refused_with_where_they_are(grid: Grid, shell: Callable[..., Document]) -> None:
+    with pytest.raises(RequestError) as refused:
+        grid.submit({"components": [shell("true") | {"arguments": [os.fsdecode(b"caf\xe9")]}]})
+    assert refused.value.reason.code == "not_utf8"
+    assert "caf" in refused.value.reason.message
