@@ -44,7 +44,7 @@ def listing(*states: str) -> Result:
     """A qstat -xml of jobs with our tags, in these states."""
     entry = "<job_list><JB_job_number>{0}</JB_job_number><JB_name>{1}</JB_name><state>{2}</state></job_list>"
     entries = (entry.format(number, tag(number), state) for number, state in enumerate(states))
-    return printed("<?xml version='1.0'?>\n<job_info><queue_info>" + "".join(entries) + "</queue_info></job_info>")
+    return printed("<?xml version='1.0'?>\n<job_info><queue_info>" + "".join(entries) + "</queue_info></job_info>\n")
 
 
 # ---- submit ----------------------------------------------------------------------------------------------------------
