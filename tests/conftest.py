@@ -14,7 +14,16 @@ hypothesis.settings.register_profile("koalapy", deadline=None)  # how long an ex
 hypothesis.settings.load_profile("koalapy")
 
 _SECONDS: dict[str, float] = defaultdict(float)
-_LEFT_OUT: list[str] = []
+_NOT_TESTED = "The store in PostgreSQL was not tested: "
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side run whole files; all that needs the test grid is one such group, for there is one test grid."""
+    for item in items:
+        file = item.path.relative_to(Path(__file__).parent)
+        needs_grid = file.parts[0] == "grid" or item.get_closest_marker("grid") is not None
+        item.add_marker(pytest.mark.xdist_group("grid" if needs_grid else str(file)))
 
 
 @pytest.fixture(scope="session")
@@ -46,9 +55,7 @@ def database(postgresql_server: Any) -> Iterator[str]:
 def _leave_out(why: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(f"{why}.", pytrace=False)
-    if why not in _LEFT_OUT:
-        _LEFT_OUT.append(why)
-    pytest.skip(why)
+    pytest.skip(f"{_NOT_TESTED}{why}.")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -57,9 +64,15 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for why in _LEFT_OUT:
-        terminalreporter.section("LEFT OUT", sep="!", bold=True, red=True)
-        terminalreporter.write_line(f"The store in PostgreSQL was not tested: {why}.")
+    for words in sorted({_words(report) for report in terminalreporter.getreports("skipped")}):
+        if _NOT_TESTED in words:
+            terminalreporter.section("LEFT OUT", sep="!", bold=True, red=True)
+            terminalreporter.write_line(words.removeprefix("Skipped: "))
     terminalreporter.section("minutes per folder")
     for folder, seconds in sorted(_SECONDS.items()):
         terminalreporter.write_line(f"{seconds / 60:6.1f}  tests/{folder}")
+
+
+def _words(report: pytest.TestReport) -> str:
+    """Why it was skipped."""
+    return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
