@@ -36,13 +36,11 @@ class Koalad:
         self.testgrid = testgrid
         self.directory = directory
         self.clusters = tuple(CLUSTERS if clusters is None else clusters)
-        grid = testgrid.grid(*self.clusters)
-        changed = {name: grid["clusters"][name] | dict((clusters or {}).get(name, {})) for name in self.clusters}
-        grid["clusters"] = {
-            name: {key: value for key, value in fields.items() if value is not None} for name, fields in changed.items()
-        }
+        known = testgrid.grid()["clusters"]
+        changed = {name: known.get(name, {}) | dict((clusters or {}).get(name, {})) for name in self.clusters}
+        said = {name: {key: each[key] for key in each if each[key] is not None} for name, each in changed.items()}
         self.grid_file = directory / "grid.yaml"
-        self.grid_file.write_text(yaml.safe_dump(grid | {"grid": "live"} | settings))
+        self.grid_file.write_text(yaml.safe_dump({"grid": "live", "clusters": said} | settings))
         self.start()
         self.grid = Grid(self.grid_file)
 
@@ -85,11 +83,6 @@ class Koalad:
         self.grid.shutdown(cancel=True)
         self.until(lambda: not Path(f"/proc/{pid}").exists(), 90)
         self.grid.close()
-
-
-def clusters_of(testgrid: Any) -> dict[str, Document]:
-    """The test grid's own, as its grid file has them."""
-    return dict(yaml.safe_load(Path(testgrid.grid_file).read_text())["clusters"])
 
 
 def batch_jobs(testgrid: Any, cluster: str) -> list[str]:

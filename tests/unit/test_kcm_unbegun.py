@@ -4,7 +4,7 @@ from typing import Any
 
 import kcm_talk as talk
 import pytest
-from koalapy_adapters.batch.protocol import ENDED, JobStatus
+from koalapy_adapters.batch.protocol import ENDED, NOT_STARTED, JobStatus
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import unbegun
 from koalapy_adapters.kcm.watching import SETTLE
@@ -60,6 +60,11 @@ def test_what_it_left_tells_why(output: str | None, code: str, word: str) -> Non
 def test_what_has_another_reason_keeps_it(sight: do.Sight, ending: str) -> None:
     [seen] = settle(sight, ending)
     assert isinstance(seen, BatchSeen)
+
+
+def test_one_that_the_batch_system_could_not_start_never_began() -> None:
+    [ended] = settle(do.Sight(directory=DIRECTORY), NOT_STARTED, None)
+    assert ended.error["code"] == "not_shared"
 
 
 def test_a_claim_that_shows_late_is_waited_for() -> None:

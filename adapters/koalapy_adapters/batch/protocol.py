@@ -22,6 +22,7 @@ EXITED, KILLED, LOST, WALLTIME, MEMORY, CANCELLED = (
     "memory",
     "cancelled",
 )
+NOT_STARTED = "not_started"  # the batch system tried, and could not: nothing of it ran
 
 
 class Site(NamedTuple):
@@ -125,7 +126,8 @@ class Dialect:
     Every `parse_*` raises a BatchError when the command failed or its answer cannot be read. A dialect whose lists say
     that a job is stuck, but not why, may also have `explain_argv(batch_ids)` and `parse_explain(result)`, which gives
     the words by batch id. One that can drop jobs from its lists, though nothing answers for them, may have
-    `forget_argv(batch_ids)`, judged by `parse_cancel`.
+    `forget_argv(batch_ids)`, judged by `parse_cancel`. `keeps(result)` may say for how many seconds the answer of one
+    of the capacity commands is good.
     """
 
     NAME: str

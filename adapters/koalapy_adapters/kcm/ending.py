@@ -9,7 +9,7 @@ no wrapper said that all are empty, their agents have the time that they need to
 
 from typing import Any, List, Optional
 
-from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, WALLTIME, JobStatus
+from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, NOT_STARTED, WALLTIME, JobStatus
 from koalapy_adapters.kcm import answers
 from koalapy_adapters.kcm.actions import (
     SECOND,
@@ -272,7 +272,7 @@ def _ended(attempt: Attempt, status: Optional[JobStatus]) -> bool:
     What it lost, it knows nothing of. That a job was to end, by a cancel or for its walltime, it may say without having
     reached the node: believed if the wrapper's connection was closed from there, which is to say that it is gone.
     """
-    if status is None or status.state != ENDED or status.ending == LOST:
+    if status is None or status.state != ENDED or status.ending in (LOST, NOT_STARTED):
         return False
     return attempt.closed or status.ending not in _DECIDED
 

@@ -7,7 +7,7 @@ lost is missing too, if it was claimed: its node may be cut off, and its program
 
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, QUEUED, Capacity, JobStatus
+from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, NOT_STARTED, QUEUED, Capacity, JobStatus
 from koalapy_adapters.kcm import unbegun, wrappers
 from koalapy_adapters.kcm.actions import SECOND, CancelJob, CapacityMeasured, Inspect, Look, Looked, Sight
 from koalapy_adapters.kcm.attempts import MISSING, UNANSWERED, Attempt, Core, Stage
@@ -143,7 +143,7 @@ def _settle(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
         attempt.settle_at = now + SETTLE[attempt.settle_tries]
         attempt.settle_tries += 1
         return []
-    if status.ending == LOST and sight.claim == "claimed" and not attempt.over:
+    if status.ending in (LOST, NOT_STARTED) and sight.claim == "claimed" and not attempt.over:
         attempt.look_at = attempt.look_backoff.after(now)
         return see(core, now, attempt, status._replace(state=MISSING))
     if unbegun.never_began(attempt, status, sight):
