@@ -70,6 +70,7 @@ def test_where_one_host_gives_all_a_job_gets_no_more_than_a_host(koalad: Begin) 
     assert "gives one component 4 of its 16 processors at most" in large["reason"] or "never fits" in large["reason"]
 
 
+@pytest.mark.slow
 def test_so_many_slots_of_each_host_and_no_other_number(koalad: Begin, environment: Callable[[str, str], None]) -> None:
     environment("three", "3")
     running = koalad(parallel_environment="three")
@@ -82,7 +83,11 @@ def test_so_many_slots_of_each_host_and_no_other_number(koalad: Begin, environme
 
 
 @pytest.mark.parametrize(
-    ("drmaa", "words"), [("off", "/no/such/input"), ("auto", "failed 26: opening input/output file")]
+    ("drmaa", "words"),
+    [
+        pytest.param("off", "/no/such/input", id="commands"),
+        pytest.param("auto", "failed 26: opening input/output file", id="drmaa", marks=pytest.mark.slow),
+    ],
 )
 def test_an_error_state_ends_the_job_at_once_with_grid_engines_reason(koalad: Begin, drmaa: str, words: str) -> None:
     """By DRMAA only the accounting tells it: the library deletes a job of its session that is in error."""
@@ -109,7 +114,7 @@ def test_a_job_that_is_suspended_with_its_queue_is_not_lost(koalad: Begin) -> No
     assert running.end(job)["state"] == "done"
 
 
-@pytest.mark.parametrize("signum", ["SEGV", "STOP"])
+@pytest.mark.parametrize("signum", ["SEGV", pytest.param("STOP", marks=pytest.mark.slow)])
 def test_a_helper_that_crashes_or_hangs_loses_nothing_and_does_nothing_twice(koalad: Begin, signum: str) -> None:
     """One job runs, one is submitted right into the fault: its answer may be lost, and with it what the library did."""
     running = koalad()

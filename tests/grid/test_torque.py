@@ -1,7 +1,6 @@
 """Torque's commands, played by a real Slurm (slurm-wlm-torque), under a real koalad: what they really do."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,15 +9,23 @@ from real_grid import Document, Koalad, sh
 from koalapy.testgrid.layout import TORQUE
 
 
-@pytest.fixture
-def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Koalad]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    settings = {"claim": {"timeout": "30s"}, "barrier": {"timeout": "20s"}}
-    running = Koalad(testgrid, tmp_path, {"beta": {"poll": "1s", **TORQUE}}, **settings)
-    running.until(lambda: cluster(running)["idle"] == 16)
-    yield running
-    running.stop()
+@pytest.fixture(scope="module")
+def koalad(testgrid_session: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Koalad]:
+    """One for all, which leave nothing behind."""
+    directory = tmp_path_factory.mktemp("torque")
+    testgrid_session.reset()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_STATE_HOME", str(directory / "state"))
+        environment.setenv("XDG_RUNTIME_DIR", str(directory))
+        settings = {"claim": {"timeout": "30s"}, "barrier": {"timeout": "20s"}}
+        running = Koalad(testgrid_session, directory, {"beta": {"poll": "1s", **TORQUE}}, **settings)
+        yield running
+        running.stop()
+
+
+@pytest.fixture(autouse=True)
+def idle(koalad: Koalad) -> None:
+    koalad.until(lambda: cluster(koalad)["idle"] == 16)
 
 
 def cluster(koalad: Koalad) -> Document:

@@ -235,6 +235,28 @@ def test_the_reason_is_asked_for_once_and_only_of_those_that_are_stuck() -> None
     assert [argv for argv in asked if argv[1] == "-j"] == [["qstat", "-j", "0,2", "-xml"]]
 
 
+def test_what_a_site_seldom_changes_is_seldom_asked() -> None:
+    asked: list[str] = []
+    environment = printed((SAMPLES / "qconf_sp_mpi.out").read_text())
+    answers = {"qstat": listing(), "qselect": printed("all.q@n\n"), "sh": printed(""), "qconf": environment}
+
+    def runner(argv: list[str], timeout: float, handle: object) -> Ran:
+        asked.append(argv[0])
+        return Ran(answers[argv[0]]._replace(argv=argv), 0)
+
+    site = Site(user="koala", parallel_environment="mpi")
+    batch = BatchSystem(sge, site, runner=runner, keeps=True)
+    batch.capacity()
+    batch.capacity()
+    assert asked == ["qstat", "qselect", "sh", "qconf", "qstat", "qselect"]
+    answers["sh"] = printed((SAMPLES / "quotas.out").read_text())
+    other = BatchSystem(sge, site, runner=runner, keeps=True)
+    del asked[:]
+    other.capacity()
+    other.capacity()
+    assert asked == ["qstat", "qselect", "sh", "qconf", "qstat", "qselect", "sh"]
+
+
 def test_find_reads_whole_names() -> None:
     found = sge.parse_find(said("find-qstat"), tag(11))
     assert found is not None

@@ -14,6 +14,7 @@ NAME = "sge"
 
 capacity_argvs = sge_capacity.capacity_argvs
 parse_capacity = sge_capacity.parse_capacity
+keeps = sge_capacity.keeps
 batch_id = sge_launch.batch_id
 restarts = sge_launch.restarts
 hosts = sge_launch.hosts

@@ -51,6 +51,14 @@ def capacity_argvs(site: Site) -> List[Argv]:
     return [listing, select, sge_quotas.quotas_argv(site), *sge_environments.environment_argvs(site)]
 
 
+def keeps(result: Result) -> float:
+    """Seconds for which the answer of one of these commands is good: a site seldom changes what it has configured, and
+    that it has no quotas says the first of the quotas' commands with nothing.
+    """
+    configured = result.argv[0] == "qconf" or (result.argv[0] == "sh" and not result.stdout)
+    return 60.0 if configured and result.exit_status == 0 else 0.0
+
+
 def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     """Of two queues on one host, the host's processors count once."""
     check(results[0], UNREACHABLE)

@@ -4,7 +4,7 @@ import importlib
 import threading
 import time
 from types import ModuleType
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from koalapy_adapters.batch.protocol import BatchJob, Capacity, Description, JobStatus, Site
 from koalapy_adapters.batch.verdicts import unreadable
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 class BatchSystem:
     """One batch system by its dialect. Methods block, may run in several threads, and raise BatchError.
 
-    `runner` is `running.run`, or what runs commands elsewhere.
+    `runner` is `running.run`, or what runs commands elsewhere. With `keeps` what seldom changes is seldom asked.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class BatchSystem:
         drmaa: Optional[Drmaa] = None,
         timeout: float = TIMEOUT,
         runner: Callable[[List[str], float, Optional[Handle]], Ran] = run,
+        keeps: bool = False,
     ) -> None:
         self.site = site
         self._dialect, self._drmaa, self._timeout = dialect, drmaa, timeout
@@ -52,6 +53,8 @@ class BatchSystem:
         self._lock = threading.Lock()
         self._spent = 0
         self.measured = 0  # of it, by capacity calls
+        self._keeps = keeps
+        self._kept: Dict[Tuple[str, ...], Tuple[float, Result]] = {}  # answers, and until when they are good
         self._reasons: Dict[str, str] = {}  # of stuck jobs, by batch id
 
     @property
@@ -131,10 +134,20 @@ class BatchSystem:
         return argv is not None
 
     def capacity(self) -> Capacity:
-        results = [self._run(argv, measured=True) for argv in self._dialect.capacity_argvs(self.site)]
+        results = [self._measure(argv) for argv in self._dialect.capacity_argvs(self.site)]
         capacity: Capacity = self._dialect.parse_capacity(self.site, results)
         stuck = [status.batch_id for status in capacity.statuses.values() if status.stuck]
         return capacity._replace(statuses=self._explained(capacity.statuses, stuck)) if stuck else capacity
+
+    def _measure(self, argv: List[str]) -> Result:
+        """Asked anew, but for what changes so seldom that the dialect says for how long an answer is good."""
+        kept = self._kept.get(tuple(argv))
+        if kept is not None and time.monotonic() < kept[0]:
+            return kept[1]
+        result = self._run(argv, measured=True)
+        if self._keeps and hasattr(self._dialect, "keeps"):
+            self._kept[tuple(argv)] = time.monotonic() + self._dialect.keeps(result), result
+        return result
 
     def _explained(self, statuses: Dict[str, JobStatus], stuck: List[str]) -> Dict[str, JobStatus]:
         """With the reasons of those that are stuck, where they take another command, which is asked once for each."""

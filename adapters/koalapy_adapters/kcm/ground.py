@@ -45,7 +45,7 @@ class Ground:
         dialect = load(self.config.batch)
         site = recipes.site(self.config, shared, self._pushed)
         self._drmaa = _drmaa(self.config, dialect, site.command, tell)
-        self.batch = BatchSystem(dialect, site, self._drmaa)
+        self.batch = BatchSystem(dialect, site, self._drmaa, keeps=True)
         deeds = Deeds(self.config, self.batch, self._directories, now)
         self.hands = Hands(deeds)
         self._office = self._make_office() if self.config.relay == FILES else None
