@@ -214,8 +214,9 @@ while True:
     for end in select.select(list(ends), [], [])[0]:
         data = os.read(end, 65536)
         if not data:
-            sys.exit()
-        os.write(ends[end], data)
+            ends.pop(end)  # and stay for as long as the network does, as some netcats do
+        else:
+            os.write(ends[end], data)
 """
 
 

@@ -137,7 +137,7 @@ class _Server:
     def _through(self) -> Any:
         """Through the jump host, or a ProxyCommand."""
         if self._before is None:
-            return _proxied(self._resolved.proxy_command or "", self._stderr)
+            return _Proxied(self._resolved.proxy_command or "", self._stderr)
         to = (self._resolved.host, self._resolved.port)
         try:
             return self._before.transport.open_channel("direct-tcpip", to, ("127.0.0.1", 0), timeout=self._connect_s)
@@ -200,16 +200,26 @@ def _words(error: Exception) -> str:
 # ---- ProxyCommand
 
 
-def _proxied(command: str, stderr: Lines) -> socket.socket:
-    """One end of a pair of sockets whose other end is the command's input and output; it ends with ours."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {command}"], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
-    threading.Thread(target=_attend, args=(process, stderr), name="proxy-command", daemon=True).start()
-    return ours
+class _Proxied:
+    """A socket whose other end is a command's input and output. It ends the command, too: some would outlive it."""
+
+    def __init__(self, command: str, stderr: Lines) -> None:
+        self._plug, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"], stdin=theirs.fileno(), stdout=theirs.fileno(),
+                stderr=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+        threading.Thread(target=_attend, args=(self._process, stderr), name="proxy-command", daemon=True).start()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plug, name)
+
+    def close(self) -> None:
+        self._plug.close()
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
 
 
 def _attend(process: "subprocess.Popen[bytes]", stderr: Lines) -> None:
@@ -220,8 +230,4 @@ def _attend(process: "subprocess.Popen[bytes]", stderr: Lines) -> None:
         while data := os.read(said.fileno(), 65_536):
             splitter.feed(data)
     splitter.end()
-    try:
-        process.wait(5)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
+    process.wait()
