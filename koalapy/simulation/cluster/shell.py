@@ -69,7 +69,7 @@ class Shell:
             self.failing = max(0, self.failing - 1)
             status = self._dice.choice((None, 1))
             return Ran(Result(argv, status, "", UNREACHABLE), _COST)
-        return Ran(Result(argv, 0, "\n".join(self._answer(argv[0], argv[1:])), ""), _COST)
+        return Ran(Result(argv, 0, "".join(f"{line}\n" for line in self._answer(argv[0], argv[1:])), ""), _COST)
 
     def _answer(self, command: str, words: list[str]) -> list[str]:
         batch = self._batch
