@@ -136,11 +136,11 @@ def parse_cancel(result: Result) -> None:
 
 
 def hold_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
-    return ["qhold", *batch_ids]
+    return ["qhold", "-h", "u", *batch_ids]  # Slurm's holds nothing unless it is told for whom
 
 
 def release_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
-    return ["qrls", *batch_ids]
+    return ["qrls", "-h", "u", *batch_ids]
 
 
 def parse_hold(result: Result) -> None:

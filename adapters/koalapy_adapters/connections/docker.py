@@ -104,6 +104,7 @@ class _ExecChannel:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._holder.close()
+        self._socket.close()  # else it lives on until it is collected
         self._client.close()
 
     def _next_frame(self) -> bool:
