@@ -12,7 +12,7 @@ from typing import Any
 
 import connection_ends as ends
 import pytest
-from koalapy_adapters.connections import dialling
+from koalapy_adapters.connections import dialling, ssh_route
 from koalapy_adapters.connections.several import SeveralConnections
 from koalapy_adapters.connections.ssh import SshConnection
 from koalapy_adapters.connections.ssh_config import Resolved, resolve, split_jump
@@ -274,9 +274,7 @@ def test_nothing_but_refusals_is_a_refusal() -> None:
 
 def test_a_name_of_several_addresses(sshd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first head node takes connections and hangs, as one that is paused does."""
-    from koalapy_adapters.connections import ssh_route
-
-    monkeypatch.setattr(ssh_route, "BANNER_S", 0.5)
+    monkeypatch.setattr(ssh_route, "BANNER_S", 3.0)  # the living one has to make it within this
     with socket.create_server((server.HOST, 0)) as hanging:
         both = [(socket.AF_INET, hanging.getsockname()), (socket.AF_INET, (server.HOST, sshd.port))]
         monkeypatch.setattr(dialling, "addresses", lambda *_: list(both))
