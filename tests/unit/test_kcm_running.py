@@ -26,6 +26,12 @@ def test_streams_status_and_locale() -> None:
     assert sh("echo $LC_ALL; cat") == (0, "C\n", "")
 
 
+def test_a_profile_cannot_have_slurms_commands_leave_anything_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SQUEUE_STATES", "SINFO_PARTITION", "SCANCEL_INTERACTIVE", "SLURM_CLUSTERS", "SLURM_CONF"):
+        monkeypatch.setenv(name, "x")
+    assert sh("env | grep -E '^(SQUEUE|SINFO|SCANCEL|SLURM)_'") == (0, "SLURM_CONF=x\n", "")
+
+
 def test_arguments_are_never_read_by_a_shell() -> None:
     assert run(["printf", "%s", "$(id) *"], 60.0).result.stdout == "$(id) *"
 

@@ -35,7 +35,8 @@ def failed(name: str, exit_status: int | None = 1) -> Result:
 
 
 def printed(text: str, argv: list[str] | None = None) -> Result:
-    return Result(argv or ["a command"], 0, text, "")
+    """A command that succeeded with these lines; the last may lack its end here, as it does not there."""
+    return Result(argv or ["a command"], 0, text if text.endswith("\n") or not text else text + "\n", "")
 
 
 def job(**wishes: object) -> BatchJob:
@@ -183,6 +184,17 @@ def test_what_is_no_list_of_jobs_is_not_taken_for_an_empty_one() -> None:
             slurm.parse_status(printed(words))
 
 
+@pytest.mark.parametrize("left", range(1, 76, 5))
+def test_an_answer_that_stops_in_the_middle_of_a_line_is_not_read(left: int) -> None:
+    line = f"12|RUNNING|koala|batch|2|0:0|0|None| {tag(1)}\n"
+    cut = Result(["squeue"], 0, (line + line)[:left], "")
+    if cut.stdout.endswith("\n"):
+        assert list(slurm.parse_status(cut)) == ["12"]
+    else:
+        with pytest.raises(UnreadableError):
+            slurm.parse_find(cut, tag(1))
+
+
 def test_a_head_without_sacct_has_no_history() -> None:
     argv = slurm.history_argv(SITE, tag(1), "")
     assert argv is not None
@@ -200,6 +212,20 @@ def test_a_head_without_sacct_has_no_history() -> None:
 )
 def test_describe_gives_version_and_features(sample: str, features: list[str]) -> None:
     assert slurm.parse_describe(said(sample)) == ("22.05.8", features)
+
+
+@pytest.mark.parametrize("version", ["17.11.2", "19.05.5", "20.02.7"])
+def test_a_slurm_whose_srun_knows_too_little_is_refused(version: str) -> None:
+    text = (SAMPLES / "config-scontrol.out").read_text().replace("22.05.8", version)
+    with pytest.raises(SiteError) as caught:
+        slurm.parse_describe(printed(text))
+    assert caught.value.code == "batch_system_too_old"
+
+
+@pytest.mark.parametrize("version", ["20.11.9", "21.08.5", "23.02.0", "26.05.0-0rc1"])
+def test_later_ones_are_not(version: str) -> None:
+    text = (SAMPLES / "config-scontrol.out").read_text().replace("22.05.8", version)
+    assert slurm.parse_describe(printed(text)).version == version
 
 
 @pytest.mark.parametrize(
@@ -231,9 +257,9 @@ def test_status_of_ended_jobs(sample: str) -> None:
         assert (status.state, status.ending, status.exit_status) == ("ended", ending, exit_status)
 
 
-def test_a_job_that_could_not_write_its_output_is_lost_and_not_killed() -> None:
+def test_a_job_that_could_not_write_its_output_was_not_started() -> None:
     status = slurm.parse_status(said("ended-squeue"))["104"]
-    assert (status.ending, status.exit_status, status.reason) == ("lost", None, "JobLaunchFailure")
+    assert (status.ending, status.exit_status, status.reason) == ("not_started", None, "JobLaunchFailure")
 
 
 def test_a_forgotten_job_is_not_listed() -> None:
@@ -282,7 +308,7 @@ def test_every_state_of_the_manual_is_known_and_no_other() -> None:
         ("OUT_OF_MEMORY", "0:125", "memory", None),
         ("PREEMPTED", "0:15", "killed", 143),
         ("CANCELLED", "0:0", "cancelled", None),
-        ("FAILED", "0:53", "lost", None),
+        ("FAILED", "0:53", "not_started", None),
     ],
 )
 def test_endings(word: str, exit_code: str, ending: str, exit_status: int | None) -> None:

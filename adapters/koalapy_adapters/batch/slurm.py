@@ -1,4 +1,4 @@
-"""Slurm, 22.05 and later, by its own commands; the manual pages are sbatch(1), squeue(1), sinfo(1), sacct(1)."""
+"""Slurm, 20.11 and later, by its own commands; the manual pages are sbatch(1), squeue(1), sinfo(1), sacct(1)."""
 
 import re
 from typing import Dict, List, Optional, Sequence
@@ -8,7 +8,7 @@ from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStat
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, unreadable
-from koalapy_adapters.errors import RequestError, Result
+from koalapy_adapters.errors import RequestError, Result, SiteError
 
 NAME = "slurm"
 
@@ -53,6 +53,7 @@ def parse_describe(result: Result) -> Description:
     settings = dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", result.stdout, re.MULTILINE))
     if "SLURM_VERSION" not in settings:
         raise unreadable(result, "did not say its version")
+    _new_enough(settings["SLURM_VERSION"])
     features = []
     if settings.get("AccountingStorageType", "").endswith("slurmdbd"):
         features.append("accounting")
@@ -147,6 +148,16 @@ def release_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
 
 def parse_hold(result: Result) -> None:
     check(result, (NOT_HELD, *UNREACHABLE))
+
+
+def _new_enough(version: str) -> None:
+    """Raises SiteError before 20.11, whose srun was the first to know --overlap."""
+    if [int(number) for number in re.findall(r"\d+", version)[:2]] < [20, 11]:
+        raise SiteError(
+            "batch_system_too_old",
+            "This is Slurm %s; koalapy needs 20.11 or later." % version,
+            "Use another cluster, or ask the site when it brings its Slurm up to date.",
+        )
 
 
 def _shape(job: BatchJob) -> List[str]:

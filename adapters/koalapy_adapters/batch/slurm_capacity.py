@@ -99,7 +99,9 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
 
 
 def _nodes(result: Result) -> List[Node]:
-    return [_node(line, result) for line in result.stdout.splitlines() if line.strip()]
+    nodes = [_node(line, result) for line in result.stdout.splitlines() if line.strip()]
+    slurm_jobs.check_end(result)
+    return nodes
 
 
 def _node(line: str, result: Result) -> Node:

@@ -3,7 +3,7 @@
 import re
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
-from koalapy_adapters.batch.protocol import ENDED, EXITED, HELD, KILLED, LOST, QUEUED, JobStatus
+from koalapy_adapters.batch.protocol import ENDED, EXITED, HELD, KILLED, NOT_STARTED, QUEUED, JobStatus
 from koalapy_adapters.batch.slurm_words import ENDINGS, STATES, holds, stuck
 from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import Result
@@ -18,7 +18,7 @@ _JOB = re.compile(r"(\d+)\|([A-Z_]+)\|([^|]+)\|([^|]*)\|(\d+)\|(\d+(?::\d+)?)\|(
 # A larger "signal" is Slurm's own, such as the 125 of a job that ran out of memory.
 _LAST_SIGNAL = 64
 # slurmd's way to say that it could not open the output file or start the script: no such signal exists.
-_NOT_STARTED = 53
+_UNABLE = 53
 
 
 class Job(NamedTuple):
@@ -42,6 +42,7 @@ def jobs(result: Result) -> Iterator[Job]:
     lines = result.stdout.splitlines()
     if lines and not _JOB.match(lines[0]):
         raise unreadable(result, "printed a line that is no job (%.100r)" % lines[0])
+    check_end(result)
     for line in lines:
         match = _JOB.match(line)
         if match:
@@ -72,6 +73,7 @@ def accounted_jobs(result: Result) -> Iterator[JobStatus]:
             raise unreadable(result, "printed a line that is no job")
         number, name, state, exit_code = fields
         yield job_status(number, name, (state.split() or [""])[0], "", exit_code, 0, result)
+    check_end(result)
 
 
 def job_status(
@@ -93,8 +95,8 @@ def job_status(
 
 def _ended(status: JobStatus, word: str, exit_code: str) -> JobStatus:
     code, signal = _code_and_signal(exit_code)
-    if word == "FAILED" and signal == _NOT_STARTED:
-        return status._replace(ending=LOST)
+    if word == "FAILED" and signal == _UNABLE:
+        return status._replace(ending=NOT_STARTED)
     ending = ENDINGS.get(word) or (KILLED if signal else EXITED)
     if 0 < signal <= _LAST_SIGNAL:
         return status._replace(ending=ending, exit_status=128 + signal)
@@ -106,6 +108,12 @@ def _code_and_signal(exit_code: str) -> List[int]:
         return [int(number) for number in exit_code.split(":")]
     status = int(exit_code)
     return [status >> 8 & 0xFF, status & 0x7F]
+
+
+def check_end(result: Result) -> None:
+    """Raise for an answer that does not end where a line does: half a name is somebody else's."""
+    if result.stdout and not result.stdout.endswith("\n"):
+        raise unreadable(result, "stopped in the middle of a line")
 
 
 def by_id(statuses: Iterator[JobStatus]) -> Dict[str, JobStatus]:

@@ -1,6 +1,7 @@
 """Runs one command: an argument list, in the C locale, in a process group of its own, for a limited time."""
 
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -11,6 +12,9 @@ from typing import IO, Any, Dict, List, NamedTuple, Optional
 from koalapy_adapters.errors import Result, SiteError
 
 MAX_OUTPUT = 64 << 20
+# What a profile may set to have Slurm's commands leave out lines, ask back, or speak of another cluster: squeue(1),
+# sinfo(1), sacct(1), scancel(1). No option of theirs undoes it.
+_MISLEADING = re.compile(r"(SQUEUE|SINFO|SACCT|SCANCEL)_|(SLURM|SBATCH)_CLUSTERS\Z")
 _LOOK = 0.05  # seconds between two looks at a command that says nothing
 
 
@@ -147,7 +151,8 @@ def _stream(stream: Optional[IO[bytes]]) -> Any:
 
 
 def _start(argv: List[str]) -> "subprocess.Popen[bytes]":
-    environment = dict(os.environ, LC_ALL="C")
+    environment = {name: value for name, value in os.environ.items() if not _MISLEADING.match(name)}
+    environment["LC_ALL"] = "C"
     try:
         return subprocess.Popen(
             argv,
