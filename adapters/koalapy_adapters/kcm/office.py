@@ -70,9 +70,9 @@ class Office:
         try:
             mail = letters.sort(self._files.names(self._place.path))
             self._beat(now)
-        except FileNotFoundError as error:
-            raise Closed from error
-        except OSError:
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and self._is_removed():
+                raise Closed from error
             self._blind = True
             return Round()
         if self._blind:
@@ -86,6 +86,14 @@ class Office:
     def close(self) -> None:
         """Let the wrappers see that this KCM is gone."""
         letters.discard(self._at(letters.ALIVE), self._files)
+
+    def _is_removed(self) -> bool:
+        """Rather than out of reach with all that is around it, as where a file system is not mounted."""
+        above, own_name = os.path.split(self.path)
+        try:
+            return own_name not in self._files.names(above) or letters.ALIVE not in self._files.names(self.path)
+        except OSError:
+            return False
 
     # ---- who comes
 

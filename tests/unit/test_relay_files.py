@@ -1,0 +1,110 @@
+"""`relay: files` between real processes: a KCM, its successor, and wrappers that know neither head node nor port."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kcm_connection as far
+import pytest
+from koalapy_adapters.connections.pack import packed
+from koalapy_adapters.messages import PROTOCOL, Cancel, Done, Forget, Knock, PutKey, Release, Submitted
+
+INSTANCE, TAGS = far.INSTANCE, far.TAGS
+
+
+@pytest.fixture(scope="module")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pushed") / "pushed.pyz"
+    path.write_bytes(packed().data)
+    return path
+
+
+@pytest.fixture
+def connect(tmp_path: Path, pyz: Path) -> Iterator[Callable[..., Any]]:
+    """Opens connections with growing epochs; whatever is left in the queue at the end is cancelled."""
+    opened: list[Any] = []
+
+    def open_one(known: list[list[str]] | None = None) -> Any:
+        opened.append(far.Koalad(tmp_path / "shared", pyz))
+        welcome = opened[-1].hello(epoch=len(opened), known=known or [], relay="files")
+        assert welcome.error is None
+        return opened[-1]
+
+    yield open_one
+    last = open_one()
+    for tag in TAGS:
+        last.request(Cancel, tag, force=True)
+        last.gone(tag)
+    last.hang_up()
+    for koalad in opened:
+        if not koalad.process.stdin.closed:
+            koalad.ended()  # by itself, since it was replaced
+
+
+def release(koalad: Any, tag: str) -> None:
+    address = koalad.report(tag, "at_barrier").nodes[0][1]
+    assert isinstance(koalad.answer(Release, tag, 0, [[0, address, 1]]), Done)
+
+
+def office(koalad: Any) -> Path:
+    relay = json.loads((koalad.shared / INSTANCE / "relay.here.json").read_text())
+    assert relay["port"] == 0
+    return Path(koalad.shared / INSTANCE / relay["post"])
+
+
+def test_a_job_from_submit_to_forget_leaves_no_letter(connect: Callable[..., Any]) -> None:
+    koalad = connect()
+    assert isinstance(koalad.submit(TAGS[0], "$KOALA_RENDEZVOUS get word"), Submitted)
+    release(koalad, TAGS[0])
+    koalad.report(TAGS[0], "running")
+    koalad.send(PutKey(TAGS[0], "word", "said"))
+    ended = koalad.report(TAGS[0], "ended")
+    assert (ended.ending, ended.exit_status) == ("exited", 0)
+    assert koalad.fetch(TAGS[0], "output")[0] == b"said\n"
+    assert isinstance(koalad.answer(Forget, TAGS[0]), Done)
+    assert not (koalad.shared / INSTANCE / TAGS[0]).exists()
+    far.await_file(office(koalad) / "alive")
+    assert koalad.hang_up() == 0
+
+
+def test_the_next_kcm_has_an_office_of_its_own_and_finds_the_wrapper_again(connect: Callable[..., Any]) -> None:
+    first = connect()
+    first.submit(TAGS[0], "until [ -e go ]; do sleep 0.05; done")
+    at_barrier = first.report(TAGS[0], "at_barrier")
+    before = office(first)
+    first.process.kill()
+    first.ended()
+    second = connect([[TAGS[0], at_barrier.batch_id]])
+    assert not before.exists()
+    assert second.report(TAGS[0], "at_barrier").nodes == at_barrier.nodes
+    second.answer(Release, TAGS[0], 0, [[0, at_barrier.nodes[0][1], 1]])
+    second.report(TAGS[0], "running")
+    (second.shared / INSTANCE / TAGS[0] / "work" / "go").touch()
+    assert second.report(TAGS[0], "ended").exit_status == 0
+
+
+def test_a_kcm_that_was_replaced_ends_by_itself(connect: Callable[..., Any]) -> None:
+    older = connect()
+    connect()
+    assert older.ended() == 0
+    assert "epoch 2" in older.said
+
+
+def test_who_has_no_token_is_thrown_out_and_told_nothing(
+    connect: Callable[..., Any], await_that: Callable[..., Any]
+) -> None:
+    koalad = connect()
+    koalad.submit(TAGS[0], "sleep 600")
+    koalad.report(TAGS[0], "at_barrier")
+    attempt, knock = koalad.shared / INSTANCE / TAGS[0], f"{TAGS[0]}.{'0' * 16}.knock.0"
+    answers = set(os.listdir(attempt / "post"))
+    said = {"type": "knock", **Knock(PROTOCOL, TAGS[0], "0" * 64, 0)._asdict()}
+    new = koalad.shared / INSTANCE / "new"
+    new.write_text(json.dumps([said]))
+    new.rename(office(koalad) / knock)
+    await_that(lambda: not (office(koalad) / knock).exists())
+    assert not {name for name in os.listdir(attempt / "post") if name.startswith("0" * 16)} - answers
+    koalad.request(Cancel, TAGS[0])
+    assert koalad.report(TAGS[0], "ended").ending == "cancelled"
