@@ -35,6 +35,7 @@ EVERYWHERE = frozenset({QUEUE, PROCESSORS, WALLTIME})
 REQUEUE = "scontrol update JobId={id} Requeue=1 && scontrol requeue {id}"
 RERUN = "qmod -f -rj {id}"
 
+# A head's second row stands behind the first of all others: pytest waits for it.
 GRID = [
     Row(
         name="slurm-22.05",
@@ -61,17 +62,7 @@ GRID = [
         head="gamma",
         settings=on_grid("gamma", drmaa="off"),
         neighbour=wombat("gamma"),
-        refuses=EVERYWHERE | {ACCOUNT},
-        array="-t 1-2",
-        restart=RERUN,
-        operator=root("gamma"),
-    ),
-    Row(
-        name="sge-drmaa",
-        head="gamma",
-        settings=on_grid("gamma", drmaa="auto"),
-        neighbour=wombat("gamma"),
-        refuses=EVERYWHERE | {ACCOUNT},
+        refuses=frozenset({QUEUE, ACCOUNT, PROCESSORS}),
         array="-t 1-2",
         restart=RERUN,
         operator=root("gamma"),
@@ -85,6 +76,16 @@ GRID = [
         restart=REQUEUE,
         operator=root("beta"),
     ),
+    Row(
+        name="sge-drmaa",
+        head="gamma",
+        settings=on_grid("gamma", drmaa="auto"),
+        neighbour=wombat("gamma"),
+        refuses=frozenset({QUEUE, ACCOUNT, PROCESSORS}),
+        array="-t 1-2",
+        restart=RERUN,
+        operator=root("gamma"),
+    ),
 ]
 HERE = Row(
     name="local",
@@ -97,10 +98,7 @@ HERE = Row(
         "python": sys.executable,
     },
 )
-ROWS = [
-    *(pytest.param(row, marks=pytest.mark.grid) for row in GRID if row.head in layout.HEADS),
-    HERE,
-]
+ROWS = [HERE, *(pytest.param(row, marks=pytest.mark.grid) for row in GRID if row.head in layout.HEADS)]
 
 # The fixture may build images or wait for another run, and a test for all that its row's lane has to do before it.
 pytestmark = pytest.mark.timeout(600, func_only=True)

@@ -27,7 +27,7 @@ class Recording:
         return [Result(**each) for each in self.data["results"]]
 
     def answer(self, dialect: Any, results: list[Result]) -> Json:
-        """What becomes of the call if the commands say this. Raises AssertionError if others are run."""
+        """What becomes of the call if the commands say this. Whichever are run beyond these do not answer in time."""
         batch = BatchSystem(dialect, Site(**self.data["site"]), runner=_Replay(results))
         return calls.answer(batch, self.data["call"], self.data["arguments"])
 
@@ -40,6 +40,8 @@ class Recorder:
         place.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, recorded: Json) -> None:
+        if any(result["exit_status"] is None for result in recorded["results"]):
+            return  # what did not answer in time has said nothing
         statuses = sorted(re.findall(r'"(?:state|ending|stuck|code)": "(\w*)"', json.dumps(recorded["answer"])))
         alike = [recorded["call"], sorted(set(statuses)), sorted(recorded["answer"])]
         digest = hashlib.sha256(json.dumps(alike).encode()).hexdigest()[:8]
@@ -55,8 +57,7 @@ class _Replay:
         self._left = list(results)
 
     def __call__(self, argv: list[str], timeout: float, handle: Handle | None) -> Ran:
-        assert self._left, f"{argv} was not run when this was recorded"
-        result = self._left.pop(0)
+        result = self._left.pop(0) if self._left else Result(argv, None, "", "")
         assert argv == result.argv, "the dialect asks otherwise than when this was recorded: record anew"
         if handle is not None:
             handle.begin()

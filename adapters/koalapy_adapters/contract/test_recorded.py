@@ -3,14 +3,12 @@
 from importlib import import_module
 from typing import Any
 
-import pytest
-
 from koalapy.runtime.registry import registered
 from koalapy_adapters.contract.calls import Json
 from koalapy_adapters.contract.recordings import Recording
 from koalapy_adapters.errors import Result
 
-CUTS = 60  # of one answer: at its lines' ends and beside them first, then evenly
+CUTS = 40  # of one answer: at its lines' ends and beside them first, then evenly
 
 
 def test_it_is_read_as_when_it_was_recorded(recording: Recording) -> None:
@@ -28,21 +26,19 @@ def test_cut_off_it_is_unreadable_or_read_as_far_as_it_goes(recording: Recording
             assert within(answer, recording.data["answer"]), told
 
 
-@pytest.mark.parametrize("status", [None, 1, 127, 255])
-def test_a_failure_without_words_is_an_error(recording: Recording, status: int | None) -> None:
-    """Whichever of the commands it was that failed, and whatever it would have said."""
+def test_a_failure_without_words_is_an_error(recording: Recording) -> None:
+    """Of the first command, however it failed."""
     results = recording.results
-    answer = recording.answer(dialect(recording), [Result(results[0].argv, status, "", ""), *results[1:]])
-    assert "value" not in answer or answer["value"] in ({}, None, True) or harmless(recording, answer), answer
-    assert not broken(answer)
+    for status in (None, 1, 127, 255):
+        answer = recording.answer(dialect(recording), [Result(results[0].argv, status, "", ""), *results[1:]])
+        assert "value" not in answer or harmless(recording, answer), (status, answer)
+        assert not broken(answer), (status, answer)
 
 
-@pytest.mark.parametrize("text", ["\0\n", "<!DOCTYPE x>\n", "{}\n", "no such thing\n", "\ufffd|||\n", "[" * 100_000])
-def test_nonsense_is_no_reading_and_no_traceback(recording: Recording, text: str) -> None:
-    results = [result._replace(stdout=text) for result in recording.results]
-    answer = recording.answer(dialect(recording), results)
-    assert not broken(answer), answer
-    assert within(answer, recording.data["answer"]), answer
+def test_nonsense_is_no_reading_and_no_traceback(recording: Recording) -> None:
+    for text in ("\0\n", "<!DOCTYPE x>\n", "{}\n", "no such thing\n", "\ufffd|||\n", "[" * 100_000 + "\n"):
+        results = [result._replace(stdout=text) for result in recording.results]
+        assert within(answer := recording.answer(dialect(recording), results), recording.data["answer"]), (text, answer)
 
 
 # ---- below -----------------------------------------------------------------------------------------------------------
