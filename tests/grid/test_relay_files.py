@@ -116,6 +116,7 @@ def test_a_cancel_is_seen_soon_and_leaves_nothing(cut_off: Any, start: Callable[
     assert not koalad.batch_jobs()
 
 
+@pytest.mark.slow
 def test_no_letter_is_left_of_an_attempt_that_is_over(cut_off: Any, start: Callable[..., Any]) -> None:
     koalad = start(cut_off, beta=FILES)
     koalad.idle()
@@ -128,6 +129,7 @@ def test_no_letter_is_left_of_an_attempt_that_is_over(cut_off: Any, start: Calla
     koalad.until(lambda: left() == [])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_nodes_that_cannot_connect_are_told_of_in_a_sentence_that_says_what_to_set(
     cut_off: Any, start: Callable[..., Any]

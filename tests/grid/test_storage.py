@@ -45,6 +45,7 @@ def test_a_home_that_the_nodes_do_not_share_is_said_with_what_to_set(testgrid: A
     assert "shared:" in told
 
 
+@pytest.mark.slow
 def test_a_directory_that_the_nodes_may_not_write_to_is_said(testgrid: Any, start: Callable[..., Any]) -> None:
     """As where root is squashed, or the export is for reading."""
     koalad = start(testgrid)
@@ -70,6 +71,7 @@ def test_a_full_disk_is_said_before_anything_is_sent(testgrid: Any, start: Calla
     assert koalad.end(koalad.submit(sh(1, "true")))["state"] == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["0755", "0000"])
 def test_a_directory_of_somebody_else_is_said_of_the_cluster(
     mode: str, testgrid: Any, start: Callable[..., Any]
