@@ -177,7 +177,7 @@ class BatchSystem:
 
 
 def _whole(result: Result) -> Result:
-    """The same. Raises UnreadableError for an answer that ends in the middle of a line: its last word is another one."""
+    """The same. Raises UnreadableError for one that ends in the middle of a line: its last word is another one."""
     if result.exit_status == 0 and result.stdout and not result.stdout.endswith("\n"):
         raise unreadable(result, "was cut off in the middle of a line")
     return result
