@@ -22,6 +22,7 @@ from koalapy_adapters.errors import BatchError, SiteError, TransientError
 
 CONNECT_S, BANNER_S, LOGIN_S = 10.0, 15.0, 30.0
 _MOST_JUMPS = 8
+_LAST_WORDS_S = 2.0  # that a ProxyCommand has to say why it ended
 _SILENT = "No existing session"  # paramiko's words
 _UP = "Is the host up, and its SSH server with it?"
 
@@ -210,7 +211,10 @@ class _Proxied:
                 ["/bin/sh", "-c", f"exec {command}"], stdin=theirs.fileno(), stdout=theirs.fileno(),
                 stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
-        threading.Thread(target=_attend, args=(self._process, stderr), name="proxy-command", daemon=True).start()
+        self._attendant = threading.Thread(
+            target=_attend, args=(self._process, stderr), name="proxy-command", daemon=True
+        )
+        self._attendant.start()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._plug, name)
@@ -220,6 +224,7 @@ class _Proxied:
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGTERM)
+        self._attendant.join(_LAST_WORDS_S)
 
 
 def _attend(process: "subprocess.Popen[bytes]", stderr: Lines) -> None:
