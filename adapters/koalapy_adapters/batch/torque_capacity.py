@@ -109,6 +109,8 @@ def _node(site: Site, record: Record, every: List[Job], result: Result) -> Node:
     assigned = min(total, _assigned(record, total, every))
     words = set(word(record, "state").replace(" ", "").split(","))
     usable = words <= _USABLE and not (site.exclusive and assigned)
+    if "mixed" in words and not assigned:
+        usable = False  # Slurm says that it is in use, and no job is listed there: the list is older, or was cut off
     return Node(total, assigned, total - assigned if usable else 0)
 
 
