@@ -96,22 +96,25 @@ class Grid:
         The same `key` again is the same job; one is made where none is given, so that a repeated request after a cut
         connection does not make two.
         """
-        body: Document = {"overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
-        if isinstance(job, Mapping):
-            body |= {"job": dict(job), "source": "job", "directory": str(Path(directory or Path.cwd()).absolute())}
-        else:
-            path = Path(job).absolute()
-            body |= {"text": _read(path), "source": str(path), "directory": str(Path(directory or path.parent))}
-        try:
-            return int(self._call("POST", "/v1/jobs", json=body)["id"])
-        except UnicodeEncodeError as error:
-            message = (
-                f"The job holds bytes that are no UTF-8, near {error.object[max(0, error.start - 20) : error.end]!r}."
-            )
-            raise RequestError("not_utf8", message, "Pass them in a file, or encode them, as base64 does.") from error
-        except (TypeError, ValueError) as error:
-            message = f"The job is no JSON: {error}."
-            raise RequestError("not_json", message, "Give mappings, lists, text and numbers.") from error
+        return int(self._post_jobs("/v1/jobs", _job_text(job, directory, overrides, key))["id"])
+
+    def submit_many(
+        self,
+        jobs: Sequence[Mapping[str, Any] | str | Path],
+        *,
+        directory: str | Path | None = None,
+        overrides: Mapping[str, str] | None = None,
+        keys: Sequence[str] | None = None,
+    ) -> list[int]:
+        """The ids of many jobs, in this order: as `submit`, but by one request, and all of them are accepted or none.
+
+        `keys`: one a job.
+        """
+        if not jobs:
+            return []
+        given: Sequence[str | None] = keys or [None] * len(jobs)
+        texts = [_job_text(job, directory, overrides, key) for job, key in zip(jobs, given, strict=True)]
+        return [int(job) for job in self._post_jobs("/v1/jobs/batch", {"jobs": texts})["ids"]]
 
     def jobs(self, states: Sequence[str] = (), ids: Sequence[int] = ()) -> list[Document]:
         """Jobs by id, finished ones too; of these states, and of these ids, if there are any."""
@@ -167,6 +170,16 @@ class Grid:
             body["directory"] = str(Path(directory).absolute())
         patience = httpx.Timeout(self._timeout_s, read=timeout_s + self._timeout_s)
         return self._call("POST", f"/v1/jobs/{job}/fetch", json=body, params={"timeout": timeout_s}, timeout=patience)
+
+    def cancel_many(self, jobs: Sequence[int], *, force: bool = False) -> Document:
+        """By one request: schema koala.changed/1, with those that were `refused`."""
+        return self._change("cancel", jobs, force=force)
+
+    def hold_many(self, jobs: Sequence[int]) -> Document:
+        return self._change("hold", jobs)
+
+    def release_many(self, jobs: Sequence[int]) -> Document:
+        return self._change("release", jobs)
 
     def hold(self, job: int) -> Document:
         return dict(self._call("POST", f"/v1/jobs/{job}/hold")["job"])
@@ -307,6 +320,28 @@ class Grid:
             raise _error(answer)
         return dict(answer.json())
 
+    def _post_jobs(self, path: str, body: Document) -> Document:
+        try:
+            return self._call("POST", path, json=body)
+        except UnicodeEncodeError as error:
+            near = error.object[max(0, error.start - 20) : error.end]
+            message = f"The job holds bytes that are no UTF-8, near {near!r}."
+            raise RequestError("not_utf8", message, "Pass them in a file, or encode them, as base64 does.") from error
+        except (TypeError, ValueError) as error:
+            message = f"The job is no JSON: {error}."
+            raise RequestError("not_json", message, "Give mappings, lists, text and numbers.") from error
+
+    def _change(self, what: str, jobs: Sequence[int], **wishes: Any) -> Document:
+        answers = [
+            self._call("POST", f"/v1/jobs/{what}", json={"ids": list(some), **wishes})
+            for some in _chunks(list(dict.fromkeys(jobs)))
+        ]
+        return {
+            "schema": "koala.changed/1",
+            "jobs": [job for answer in answers for job in answer["jobs"]],
+            "refused": [job for answer in answers for job in answer["refused"]],
+        }
+
     def _not_reachable(self, error: httpx.TransportError) -> NotReachable:
         if isinstance(error, httpx.ConnectError):
             advice = f"Start it with `koala up{self._option()}`."
@@ -328,6 +363,11 @@ def _error(answer: httpx.Response) -> KoalaError:
         fields = answer.json()["error"]
     except (ValueError, KeyError, TypeError):
         return OurError("bad_answer", f"koalad answered {answer.status_code}: {answer.text[:200]}", "Look at its log.")
+    return error_of(fields)
+
+
+def error_of(fields: Document) -> KoalaError:
+    """The error that the API has said in these words."""
     kind = NotReachable if fields["code"] in _NOT_THERE else _KINDS.get(fields["whose"], OurError)
     error = kind(fields["code"], fields["message"], fields["advice"])
     error.reason = replace(
@@ -337,6 +377,20 @@ def _error(answer: httpx.Response) -> KoalaError:
         words=fields["words"] or "",
     )
     return error
+
+
+def _job_text(
+    job: Mapping[str, Any] | str | Path,
+    directory: str | Path | None,
+    overrides: Mapping[str, str] | None,
+    key: str | None,
+) -> Document:
+    """The job as the API takes it. Raises RequestError where its file cannot be read."""
+    body: Document = {"overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
+    if isinstance(job, Mapping):
+        return body | {"job": dict(job), "source": "job", "directory": str(Path(directory or Path.cwd()).absolute())}
+    path = Path(job).absolute()
+    return body | {"text": _read(path), "source": str(path), "directory": str(Path(directory or path.parent))}
 
 
 def _read(path: Path) -> str:

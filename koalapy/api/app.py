@@ -25,6 +25,7 @@ from koalapy.model.states import JobState
 from koalapy.runtime.service import Service
 
 MAX_BODY = 11_000_000  # a job file of 10 MB and its envelope
+MOST_JOBS = 5000  # in one request
 _LONGEST_WAIT_S = 60.0
 _FOLLOWERS = 500  # outputs that are read at one time, each by a thread: apart from those of all other calls
 
@@ -46,6 +47,20 @@ class JobText(BaseModel):
     key: str = Field(default="", max_length=200, description="the same key again is the same job")
 
 
+class JobTexts(BaseModel):
+    """Many jobs, each with a key of its own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    jobs: list[JobText] = Field(min_length=1, max_length=MOST_JOBS)
+
+
+class Ids(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    ids: list[JobId] = Field(min_length=1, max_length=MOST_JOBS)
+
+
 class CancelBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -59,6 +74,10 @@ class FetchBody(BaseModel):
         default_factory=list, max_length=1000, description="patterns; what the job stages out, if there are none"
     )
     directory: str | None = Field(default=None, max_length=5000, description="absolute; the job's own if not said")
+
+
+class CancelIds(CancelBody, Ids):
+    pass
 
 
 class CleanBody(BaseModel):
@@ -107,14 +126,19 @@ def _add_jobs(app: FastAPI, service: Service, read: Reader, facts: Facts, owner:
     @app.post("/v1/jobs", **_answer(schemas.SubmitAnswer))
     def submit(body: JobText) -> Document:
         """Accept a job. The same key again answers with the same job."""
-        if facts()["state"] == "stopping":
-            raise TransientError("stopping", "koalad is ending and takes no more jobs.", "Start it anew, then submit.")
+        _must_take_jobs(facts)
         return documents.submitted(service.submit(read(body), owner, body.key))
+
+    @app.post("/v1/jobs/batch", **_answer(schemas.SubmitsAnswer))
+    def submit_many(body: JobTexts) -> Document:
+        """Accept many jobs, all or none of them, by one commit. The same keys again answer with the same jobs."""
+        _must_take_jobs(facts)
+        return documents.submitted_many(service.submit_many(_read_all(body.jobs, read), owner))
 
     @app.post("/v1/jobs/{job}/cancel", **_answer(schemas.JobAnswer))
     def cancel(job: JobId, body: CancelBody | None = None) -> Document:
         """End a job: what runs is stopped, what waits is taken out of the queue."""
-        return documents.job_with_events(service.cancel(job, body is not None and body.force), ())
+        return documents.job_with_events(service.cancel([job], body is not None and body.force).only(), ())
 
     @app.post("/v1/jobs/{job}/fetch", **_answer(schemas.FetchAnswer))
     def fetch(job: JobId, body: FetchBody | None = None, timeout: Timeout = _LONGEST_WAIT_S) -> Document:
@@ -127,12 +151,44 @@ def _add_jobs(app: FastAPI, service: Service, read: Reader, facts: Facts, owner:
     @app.post("/v1/jobs/{job}/hold", **_answer(schemas.JobAnswer))
     def hold(job: JobId) -> Document:
         """Keep a job that has not started from being started."""
-        return documents.job_with_events(service.hold(job), ())
+        return documents.job_with_events(service.hold([job]).only(), ())
 
     @app.post("/v1/jobs/{job}/release", **_answer(schemas.JobAnswer))
     def release(job: JobId) -> Document:
         """Let a held job go."""
-        return documents.job_with_events(service.release(job), ())
+        return documents.job_with_events(service.release([job]).only(), ())
+
+    @app.post("/v1/jobs/cancel", **_answer(schemas.ChangedAnswer))
+    def cancel_many(body: CancelIds) -> Document:
+        """End many jobs, by one commit; of those with which that cannot be done it is said why."""
+        return documents.changed(service.cancel(body.ids, body.force))
+
+    @app.post("/v1/jobs/hold", **_answer(schemas.ChangedAnswer))
+    def hold_many(body: Ids) -> Document:
+        """Keep many jobs from being started, by one commit."""
+        return documents.changed(service.hold(body.ids))
+
+    @app.post("/v1/jobs/release", **_answer(schemas.ChangedAnswer))
+    def release_many(body: Ids) -> Document:
+        """Let many held jobs go, by one commit."""
+        return documents.changed(service.release(body.ids))
+
+
+def _read_all(jobs: list[JobText], read: Reader) -> list[tuple[Request, str]]:
+    """Each with its key. Raises RequestError for the first that is none, which is named by its place among them."""
+    requests = []
+    for place, job in enumerate(jobs, 1):
+        try:
+            requests.append((read(job), job.key))
+        except RequestError as error:
+            message = f"Job {place} of {len(jobs)}: {error.reason.message}"
+            raise RequestError(error.reason.code, message, error.reason.advice) from error
+    return requests
+
+
+def _must_take_jobs(facts: Facts) -> None:
+    if facts()["state"] == "stopping":
+        raise TransientError("stopping", "koalad is ending and takes no more jobs.", "Start it anew, then submit.")
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:

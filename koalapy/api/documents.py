@@ -15,7 +15,7 @@ from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.explanation import Explanation
 from koalapy.runtime.recovery import Line, Recovered
-from koalapy.runtime.service import ClusterReport
+from koalapy.runtime.service import Changed, ClusterReport
 from koalapy.runtime.staging.transfers import Progress
 from koalapy.runtime.unknown import Survey, UnknownTag
 
@@ -119,6 +119,15 @@ def _detail(name: str, value: Any) -> Any:
 
 def submitted(job_id: int) -> Document:
     return {"schema": "koala.submit/1", "id": job_id}
+
+
+def submitted_many(ids: Sequence[int]) -> Document:
+    return {"schema": "koala.submits/1", "ids": list(ids)}
+
+
+def changed(found: Changed) -> Document:
+    refused = [{"id": id, "error": reason(error.reason)} for id, error in found.refused.items()]
+    return {"schema": "koala.changed/1", "jobs": [job(each) for each in found.jobs], "refused": refused}
 
 
 def clusters(reports: Iterable[ClusterReport]) -> Document:

@@ -130,6 +130,22 @@ class FetchAnswer(Answer):
     notes: list[str] = Field(description="sentences on what was left out")
 
 
+class SubmitsAnswer(Answer):
+    schema_: Literal["koala.submits/1"] = Field(alias="schema")
+    ids: list[int] = Field(description="in the order of the jobs")
+
+
+class Refusal(Answer):
+    id: int
+    error: Reason
+
+
+class ChangedAnswer(Answer):
+    schema_: Literal["koala.changed/1"] = Field(alias="schema")
+    jobs: list[Job]
+    refused: list[Refusal] = Field(description="jobs that are not there, or with which it cannot be done")
+
+
 class Cluster(Answer):
     """Numbers are processors; null until they are known."""
 
@@ -317,7 +333,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     model.model_fields["schema_"].annotation.__args__[0]: model  # type: ignore[union-attr]
     for model in (
         ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, UnknownAnswer, CleanAnswer,
-        ExplainAnswer, DownAnswer, FetchAnswer, LoginAnswer, LoginsAnswer,
+        ExplainAnswer, DownAnswer, FetchAnswer, LoginAnswer, LoginsAnswer, SubmitsAnswer, ChangedAnswer,
     )
 }  # fmt: skip
 

@@ -1,7 +1,6 @@
 """Commands about jobs: submit, jobs, show, logs, explain, wait, cancel, hold, release."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -10,8 +9,7 @@ import typer
 from koalapy.cli import options
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
 from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, exit_status, out, print_json, say, table, tell, told
-from koalapy.client import Grid, NotReachable
-from koalapy.model.errors import KoalaError
+from koalapy.client import Grid, error_of
 from koalapy.model.states import JobState
 
 app = typer.Typer()
@@ -20,26 +18,39 @@ Document = dict[str, Any]
 
 @app.command()
 def submit(
-    file: Annotated[Path, typer.Argument(help="A job file.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job is over.")] = False,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Job files: all are accepted, or none.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the jobs are over.")] = False,
     override: Annotated[list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="Change a key.")] = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Submit a job file."""
+    """Submit job files."""
     with told(), Grid(grid) as koalad:
-        job = koalad.submit(file, overrides=_overrides(override or []))
-        document: Document = {"schema": "koala.submit/1", "id": job}
+        ids = _submitted(koalad, files, _overrides(override or []))
         if not json:
-            out.print(f"job {job} accepted")
-        if wait:
-            found = wait_telling(koalad, job)
-            document["state"] = found["state"]
+            for job in ids:
+                out.print(f"job {job} accepted")
+        found = [wait_telling(koalad, job) for job in ids] if wait else []
         if json:
-            print_json(document)
-        elif wait:
-            tell_end(found)
-        exit_by([document["state"]] if wait else [])
+            print_json(_submit_document(ids, found))
+        else:
+            for each in found:
+                tell_end(each)
+        exit_by([each["state"] for each in found])
+
+
+def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str]) -> list[int]:
+    if len(files) == 1:
+        return [koalad.submit(files[0], overrides=overrides)]
+    return koalad.submit_many(files, overrides=overrides)
+
+
+def _submit_document(ids: list[int], found: list[Document]) -> Document:
+    """Of several files lists."""
+    states = [job["state"] for job in found]
+    if len(ids) == 1:
+        return {"schema": "koala.submit/1", "id": ids[0]} | ({"state": states[0]} if states else {})
+    return {"schema": "koala.submits/1", "ids": ids} | ({"states": states} if states else {})
 
 
 @app.command()
@@ -184,39 +195,35 @@ def cancel(
 ) -> None:
     """Cancel jobs."""
     with told(), Grid(grid) as koalad:
-        _each(jobs, lambda job: koalad.cancel(job, force=force), json)
+        _tell_changed(koalad.cancel_many(jobs, force=force), json)
 
 
 @app.command()
 def hold(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
     """Keep waiting jobs from being started."""
     with told(), Grid(grid) as koalad:
-        _each(jobs, koalad.hold, json)
+        _tell_changed(koalad.hold_many(jobs), json)
 
 
 @app.command()
 def release(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
     """Let held jobs go."""
     with told(), Grid(grid) as koalad:
-        _each(jobs, koalad.release, json)
+        _tell_changed(koalad.release_many(jobs), json)
 
 
-def _each(jobs: list[int], change: Callable[[int], Document], json: bool) -> None:
-    """All of them, whatever is wrong with some; that is told, and the exit status says so."""
-    found, status = [], DONE
-    for job in dict.fromkeys(jobs):
-        try:
-            found.append(change(job))
-        except NotReachable:
-            raise
-        except KoalaError as error:
-            tell(error)
-            status = exit_status(error)
+def _tell_changed(changed: Document, json: bool) -> NoReturn:
+    """What is wrong with some is told too, and the exit status says so."""
+    status = DONE
+    for refused in changed["refused"]:
+        error = error_of(refused["error"])
+        tell(error)
+        status = exit_status(error)
     if json:
-        print_json({"schema": "koala.jobs/1", "jobs": found})
+        print_json({"schema": "koala.jobs/1", "jobs": changed["jobs"]})
     else:
-        for document in found:
-            out.print(f"job {document['id']} is {document['state']}")
+        for job in changed["jobs"]:
+            out.print(f"job {job['id']} is {job['state']}")
     raise typer.Exit(status)
 
 

@@ -1,6 +1,5 @@
 """koalad without its API: store, engine, driver and links, put together for one grid."""
 
-import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from koalapy.config import GridFile, engine_settings
 from koalapy.driver import Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change
-from koalapy.model.errors import RequestError
 from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.connect import may_ask
@@ -81,9 +79,7 @@ class Koalad:
         """End every job, and wait until nothing of them is left."""
         unfinished = [state for state in JobState if not state.final]
         jobs = [job.id for job in self.service.jobs(unfinished)]
-        for job in jobs:
-            with contextlib.suppress(RequestError):  # it may just have ended
-                self.service.cancel(job)
+        self.service.cancel(jobs)
         self.service.wait(jobs, patience_s)
 
     def disconnect(self) -> None:

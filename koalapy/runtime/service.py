@@ -1,7 +1,8 @@
 """What koalad does for whoever asks: the calls behind the HTTP API, for any thread."""
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -48,6 +49,20 @@ class ClusterReport:
     age: int | None  # microseconds since the measurement
 
 
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Several jobs after what was asked of all of them: as they are now, and those that could not be changed."""
+
+    jobs: list[Job]
+    refused: Mapping[JobId, RequestError]
+
+    def only(self) -> Job:
+        """Of the one job that was asked for. Raises RequestError if it could not be changed."""
+        for refusal in self.refused.values():
+            raise refusal
+        return self.jobs[0]
+
+
 Reader = Callable[[str, AttemptId, str, bool], Iterator[bytes]]
 
 
@@ -85,29 +100,34 @@ class Service:
 
     def submit(self, request: Request, owner: str, key: str) -> JobId:
         """The job's id, once it is committed. The same key again gives the same job."""
-        known = self._store.job_of_key(owner, key)
-        if known is not None:
-            return known
-        request = self._files.take_down(request)
-        step = self._do(Submitted(request=request, owner=owner, key=key))
-        made = [job.id for job in step.jobs if job.key == key and job.owner == owner]
-        found = made[0] if made else self._store.job_of_key(owner, key)
-        if found is None:
+        return self.submit_many([(request, key)], owner)[0]
+
+    def submit_many(self, requests: Sequence[tuple[Request, str]], owner: str) -> list[JobId]:
+        """The ids of many jobs, each with its key, in this order, once all of them are committed: by one commit.
+
+        If this raises, none of them was accepted, but for `not_committed`: then all may be.
+        """
+        keyed = [(key or uuid.uuid4().hex, request) for request, key in requests]
+        found = self._store.jobs_of_keys(owner, {key for key, _ in keyed})
+        fresh = {key: request for key, request in keyed if key not in found}
+        fresh = {key: self._files.take_down(request) for key, request in fresh.items()}
+        if fresh:
+            step = self._do(*(Submitted(request=request, owner=owner, key=key) for key, request in fresh.items()))
+            found |= {job.key: job.id for job in step.jobs if job.owner == owner and job.key in fresh}
+        if missing := fresh.keys() - found.keys():  # somebody else submitted them at the same time
+            found |= self._store.jobs_of_keys(owner, missing)
+        if fresh.keys() - found.keys():
             raise TransientError("not_accepted", "The job was not accepted.", "Submit it again.")
-        return found
+        return [found[key] for key, _ in keyed]
 
-    def cancel(self, job: JobId, force: bool = False) -> Job:
-        self._must_be(job, lambda state: not state.final, "is over already", "Nothing is left to cancel.")
-        return self._changed_by(job, CancelRequested(job, force))
+    def cancel(self, jobs: Sequence[JobId], force: bool = False) -> Changed:
+        return self._change(jobs, _CANCEL, lambda job: CancelRequested(job, force))
 
-    def hold(self, job: JobId) -> Job:
-        movable = (JobState.WAITING, JobState.CLAIMING, JobState.HELD)
-        self._must_be(job, lambda state: state in movable, "cannot be held", "Only a job that has not started can be.")
-        return self._changed_by(job, HoldRequested(job))
+    def hold(self, jobs: Sequence[JobId]) -> Changed:
+        return self._change(jobs, _HOLD, HoldRequested)
 
-    def release(self, job: JobId) -> Job:
-        self._must_be(job, lambda state: state is JobState.HELD, "is not held", "Hold it first with `koala hold`.")
-        return self._changed_by(job, ReleaseRequested(job))
+    def release(self, jobs: Sequence[JobId]) -> Changed:
+        return self._change(jobs, _RELEASE, ReleaseRequested)
 
     def fetch(self, job: JobId, paths: Sequence[str], directory: str, timeout_s: float) -> Home | None:
         """Bring files that the last attempts of a job left: what it stages out, or these paths.
@@ -140,7 +160,7 @@ class Service:
     def job(self, job: JobId) -> Job:
         found = self._store.job(job) if _possible(job) else None
         if found is None:
-            raise RequestError("no_such_job", f"There is no job {job}.", "`koala jobs` lists those there are.")
+            raise _no_such(job)
         return found
 
     def history(self, job: JobId) -> list[History]:
@@ -236,16 +256,22 @@ class Service:
         self.logins.close()
         self._waiters.close()
 
-    def _changed_by(self, job: JobId, event: Event) -> Job:
-        self._do(event)
-        return self.job(job)
+    def _change(self, jobs: Sequence[JobId], movable: "_Movable", event: Callable[[JobId], Event]) -> Changed:
+        """All that can be changed, by one commit, whatever is wrong with the others."""
+        found = {job.id: job for job in self.jobs(ids=jobs)}
+        judged = {job: movable.refusal(job, found.get(job)) for job in jobs}
+        changed = [job for job, refusal in judged.items() if refusal is None]
+        if changed:
+            self._do(*map(event, changed))
+        refused = {job: refusal for job, refusal in judged.items() if refusal is not None}
+        return Changed(self.jobs(ids=changed) if changed else [], refused)
 
-    def _do(self, event: Event) -> Step:
+    def _do(self, *events: Event) -> Step:
         """Done once it is committed. While the store fails nothing new is begun."""
         if (trouble := self.trouble()) is not None:
             raise TransientError("store_failing", f"Nothing new can be recorded: {trouble.message}", trouble.advice)
         done: Future[Step] = Future()
-        self._loop.deliver(Delivery(events=(event,), after=done.set_result))
+        self._loop.deliver(Delivery(events=events, after=done.set_result))
         for _ in range(round(_COMMIT_S / _LOOK_S)):
             try:
                 return done.result(timeout=_LOOK_S)
@@ -256,9 +282,32 @@ class Service:
         advice = "It will be in time: look with `koala jobs` before you ask again."
         raise TransientError("not_committed", f"It is not recorded yet: {why}", advice)
 
-    def _must_be(self, job: JobId, fits: Callable[[JobState], bool], problem: str, advice: str) -> None:
-        if not fits(self.job(job).state):
-            raise RequestError("wrong_state", f"Job {job} {problem}.", advice)
+
+@dataclass(frozen=True, slots=True)
+class _Movable:
+    """The states in which something can be done with a job, and what is said of the others."""
+
+    states: Collection[JobState]
+    problem: str
+    advice: str
+
+    def refusal(self, job: JobId, found: Job | None) -> RequestError | None:
+        if found is None:
+            return _no_such(job)
+        if found.state not in self.states:
+            return RequestError("wrong_state", f"Job {job} {self.problem}.", self.advice)
+        return None
+
+
+_CANCEL = _Movable([state for state in JobState if not state.final], "is over already", "Nothing is left to cancel.")
+_HOLD = _Movable(
+    (JobState.WAITING, JobState.CLAIMING, JobState.HELD), "cannot be held", "Only a job that has not started can be."
+)
+_RELEASE = _Movable((JobState.HELD,), "is not held", "Hold it first with `koala hold`.")
+
+
+def _no_such(job: JobId) -> RequestError:
+    return RequestError("no_such_job", f"There is no job {job}.", "`koala jobs` lists those there are.")
 
 
 def _of_waiting(engine: Engine) -> list[str]:

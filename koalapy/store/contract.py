@@ -52,6 +52,9 @@ class Store(Protocol):
     def job_of_key(self, owner: str, key: str) -> JobId | None:
         """The job that this owner's client submitted under this key. No job has the empty key."""
 
+    def jobs_of_keys(self, owner: str, keys: Collection[str]) -> dict[str, JobId]:
+        """The same of many keys at once; without those that have no job."""
+
     def history(self, job_id: JobId) -> list[History]:
         """In the order of commits, details as JSON has them; empty for a job that is not there."""
 

@@ -108,6 +108,10 @@ class MemoryStore:
         with self._open() as contents:
             return contents.keys.get((owner, key))
 
+    def jobs_of_keys(self, owner: str, keys: Collection[str]) -> dict[str, JobId]:
+        with self._open() as contents:
+            return {key: contents.keys[owner, key] for key in keys if (owner, key) in contents.keys}
+
     def history(self, job_id: JobId) -> list[History]:
         with self._open() as contents:
             lines = list(contents.history.get(job_id, ()))

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -20,7 +20,8 @@ from koalapy.store.rows import Row
 from koalapy.store.turn import Turn
 
 _UNFINISHED = tuple(state for state in JobState if not state.final)
-_IDS_AT_ONCE = 1000  # databases bound the parameters of a statement
+_AT_ONCE = 1000  # databases bound the parameters of a statement
+T = TypeVar("T")
 
 
 class SqlStore:
@@ -90,6 +91,16 @@ class SqlStore:
         with self._transaction() as connection:
             found_id = connection.scalar(_JOB_OF_KEY, {"of_owner": rows.plain(owner), "of_key": rows.plain(key)})
         return None if found_id is None else JobId(found_id)
+
+    def jobs_of_keys(self, owner: str, keys: Collection[str]) -> dict[str, JobId]:
+        plain = {rows.plain(key): key for key in keys if key}
+        found: dict[str, JobId] = {}
+        with self._transaction() as connection:
+            for chunk in _chunks(sorted(plain)):
+                query = _JOBS_OF_KEYS.where(schema.jobs.c.key.in_(chunk))
+                for key, job in connection.execute(query, {"of_owner": rows.plain(owner)}):
+                    found[plain[key]] = JobId(job)
+        return found
 
     def history(self, job_id: JobId) -> list[History]:
         with self._transaction() as connection:
@@ -190,14 +201,15 @@ def _counters(connection: Connection) -> Counters:
     return records.load_counters({row.name: row.value for row in connection.execute(_COUNTERS)})
 
 
-def _chunks(ids: list[JobId]) -> list[list[JobId]]:
-    return [ids[start : start + _IDS_AT_ONCE] for start in range(0, len(ids), _IDS_AT_ONCE)]
+def _chunks(values: list[T]) -> list[list[T]]:
+    return [values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE)]
 
 
 _JOBS: Select[Any] = select(schema.jobs.c.record).order_by(schema.jobs.c.id)
 _JOB_OF_KEY = select(schema.jobs.c.id).where(
     schema.jobs.c.owner == bindparam("of_owner"), schema.jobs.c.key == bindparam("of_key")
 )
+_JOBS_OF_KEYS = select(schema.jobs.c.key, schema.jobs.c.id).where(schema.jobs.c.owner == bindparam("of_owner"))
 _DEBTS = select(schema.debts.c.record).order_by(*schema.debts.primary_key)
 _OUTBOX = select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command).order_by(schema.outbox.c.number)
 _COUNTERS = select(schema.counters.c.name, schema.counters.c.value)

@@ -255,6 +255,13 @@ def test_a_key_is_its_owners(store: Store) -> None:
     assert store.job_of_key("mona", "") is None
 
 
+def test_many_keys_at_once(store: Store) -> None:
+    store.commit(Change(jobs=(a_job(1, key="a"), a_job(2, key="b", owner="lisa"), a_job(3, key="c"), a_job(4))))
+    assert store.jobs_of_keys("mona", {"a", "b", "c", "d", ""}) == {"a": 1, "c": 3}
+    assert store.jobs_of_keys("mona", [str(number) for number in range(2500)] + ["c"]) == {"c": 3}
+    assert store.jobs_of_keys("mona", ()) == {}
+
+
 def test_history_keeps_order_and_json_details(store: Store) -> None:
     details = {"cluster": "vu", "attempt": an_attempt(1), "counts": (1, 2), "nested": {"none": None, "yes": True}}
     store.commit(Change(jobs=(a_job(1),), history=tuple(a_line(1, f"kind_{number}") for number in range(20))))
@@ -295,6 +302,7 @@ def test_a_text_comes_back_whatever_it_holds(store: Store, strange: str) -> None
     )
     assert store.load() == Snapshot(instance=store.instance, jobs=(job,), debts=(debt,), outbox=(entry(1, command),))
     assert store.job_of_key(strange, strange) == 1
+    assert store.jobs_of_keys(strange, {strange}) == {strange: 1}
     assert store.history(JobId(1))[0].details == {"words": strange}
 
 

@@ -121,6 +121,10 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("get", "/v1/jobs/{job}"),
         ("get", "/v1/jobs/{job}/explain"),
         ("get", "/v1/jobs/{job}/output"),
+        ("post", "/v1/jobs/batch"),
+        ("post", "/v1/jobs/cancel"),
+        ("post", "/v1/jobs/hold"),
+        ("post", "/v1/jobs/release"),
         ("post", "/v1/jobs/{job}/cancel"),
         ("post", "/v1/jobs/{job}/hold"),
         ("post", "/v1/jobs/{job}/release"),
@@ -147,6 +151,41 @@ def test_it_describes_itself(http_: Connection) -> None:
             if not path.endswith("/output"):
                 assert answers["200"]["content"]["application/json"]["schema"]["$ref"].endswith("Answer")
     assert document["components"]["schemas"]["Job"]["properties"]["held_processor_seconds"]
+
+
+def test_many_jobs_are_taken_together_or_not_at_all(koala: Any, http_: Connection) -> None:
+    jobs = [hello(koala, key=f"many {number % 3}") for number in range(4)]
+    status, document = ask(http_, "POST", "/v1/jobs/batch", {"jobs": jobs})
+    assert (status, document["schema"]) == (200, "koala.submits/1")
+    first, second, third, again = document["ids"]
+    assert len({first, second, third}) == 3
+    assert again == first
+    more = [hello(koala, key="many 4"), hello(koala, key="many 1")]
+    status, document = ask(http_, "POST", "/v1/jobs/batch", {"jobs": more})
+    assert document["ids"][1] == second
+    before = koala.ids()
+    wrong = {"job": {"components": []}, "directory": "/"}
+    status, document = ask(http_, "POST", "/v1/jobs/batch", {"jobs": [hello(koala), wrong, hello(koala)]})
+    assert (status, document["error"]["whose"]) == (422, "request")
+    assert document["error"]["message"].startswith("Job 2 of 3: ")
+    assert koala.ids() == before
+    status, document = ask(http_, "POST", "/v1/jobs/batch", {"jobs": []})
+    assert status == 422
+
+
+def test_many_jobs_are_held_released_and_cancelled_together(koala: Any, http_: Connection) -> None:
+    jobs = [{"job": {"components": [{"processors": 4, "executable": "sleep", "arguments": ["60"]}] * 3}}] * 3
+    _, document = ask(http_, "POST", "/v1/jobs/batch", {"jobs": [{**job, "directory": "/"} for job in jobs]})
+    ids = document["ids"]
+    wanted = {"ids": [*ids, 10**6, ids[0]]}
+    for change, state in (("hold", "held"), ("release", "waiting"), ("cancel", "cancelled")):
+        status, document = ask(http_, "POST", f"/v1/jobs/{change}", wanted)
+        assert (status, document["schema"]) == (200, "koala.changed/1")
+        assert [(job["id"], job["state"]) for job in document["jobs"]] == [(job, state) for job in ids], change
+        assert [(each["id"], each["error"]["code"]) for each in document["refused"]] == [(10**6, "no_such_job")]
+    _, document = ask(http_, "POST", "/v1/jobs/cancel", {"ids": ids, "force": True})
+    assert document["jobs"] == []
+    assert {each["error"]["code"] for each in document["refused"]} == {"wrong_state"}
 
 
 def test_every_answer_is_as_described(koala: Any, http_: Connection, shell: Callable[..., Document]) -> None:

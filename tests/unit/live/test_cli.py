@@ -112,6 +112,21 @@ def test_submit_says_the_jobs_number(koala: Any, shell: Callable[..., Document])
     assert document == {"schema": "koala.submit/1", "id": job + 1}
 
 
+def test_several_files_are_submitted_together(koala: Any, shell: Callable[..., Document]) -> None:
+    good = koala.write("good.yaml", {"components": [shell("exit 0")]})
+    bad = koala.write("bad.yaml", {"components": [shell("exit 3")]})
+    answer = koala("submit", good, bad, "--wait", "--json")
+    assert answer.status == 1, answer
+    ids = koala.ids()[-2:]
+    assert answer.document == {"schema": "koala.submits/1", "ids": ids, "states": ["done", "failed"]}
+    answer = koala("submit", good, good)
+    assert answer.out.splitlines() == [f"job {job} accepted" for job in koala.ids()[-2:]]
+    before = koala.ids()
+    wrong = koala.write("wrong.yaml", {"components": [shell("exit 0", walltime="soon")]})
+    koala("submit", good, wrong).refused(2, "Job 2 of 2", "wrong.yaml", "walltime")
+    assert koala.ids() == before
+
+
 def test_submit_and_wait_ends_as_the_job_does(koala: Any, shell: Callable[..., Document]) -> None:
     file = koala.write("job.yaml", {"components": [shell("exit 0"), shell("exit 0")]})
     answer = koala("submit", "--wait", file)

@@ -52,6 +52,19 @@ def test_a_job_file_with_other_values(grid: Grid, koala: Any, shell: Callable[..
         assert grid.wait([number])[0]["name"] == "other"
 
 
+def test_many_jobs_by_one_call(grid: Grid, koala: Any, shell: Callable[..., Document]) -> None:
+    file = koala.write("mine.yaml", {"components": [shell("exit 0")]})
+    long = {"name": "long", "components": [shell("sleep 60")]}
+    first, second, third = grid.submit_many([file, long, long], directory=koala.work, keys=["one of", "these", "keys"])
+    assert grid.submit_many([long], keys=["these"]) == [second]
+    assert grid.submit_many([]) == []
+    assert grid.wait([first])[0]["name"] == "mine"
+    changed = grid.cancel_many([third, first, second])
+    assert {job["id"] for job in changed["jobs"]} == {second, third}
+    assert [refused["id"] for refused in changed["refused"]] == [first]
+    assert {job["state"] for job in grid.wait([second, third])} == {"cancelled"}
+
+
 def test_the_same_key_is_the_same_job(grid: Grid, shell: Callable[..., Document]) -> None:
     job = {"components": [shell("true")]}
     first = grid.submit(job, key="a key of mine")
