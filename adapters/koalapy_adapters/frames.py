@@ -7,7 +7,7 @@ frame grants a stream so many chunks more.
 
 import json
 import struct
-from typing import Any, List, NamedTuple, Union
+from typing import Any, Deque, List, NamedTuple, Union
 
 MAX_CONTROL = 1 << 20
 MAX_CHUNK = 1 << 16
@@ -60,6 +60,16 @@ def encode(frame: Frame) -> bytes:
     if len(payload) > limit:
         raise FrameError("a frame of %d bytes is larger than the limit of %d" % (len(payload), limit))
     return _HEADER.pack(kind, len(payload)) + payload
+
+
+def together(frames: Deque[bytes]) -> bytes:
+    """Take the first of these frames, and what else of them fits into one write: each write costs both ends a turn."""
+    data = [frames.popleft()]
+    size = len(data[0])
+    while frames and size + len(frames[0]) <= MAX_CHUNK:
+        data.append(frames.popleft())
+        size += len(data[-1])
+    return b"".join(data)
 
 
 class Decoder:

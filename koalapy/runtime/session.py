@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from koalapy_adapters.connections.protocol import Channel
-from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode
+from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode, together
 from koalapy_adapters.messages import MessageError, from_json, to_json
 
 from koalapy.model.errors import Reason, TransientError
@@ -147,7 +147,7 @@ class Session:
             self._changed.wait_for(lambda: self._urgent or self._bulk or self._over.is_set())
             if self._over.is_set():
                 return None
-            return (self._urgent or self._bulk).popleft()
+            return together(self._urgent) if self._urgent else self._bulk.popleft()
 
     def _watch(self) -> None:
         while not self._over.wait(self._tick_s):

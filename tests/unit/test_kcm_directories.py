@@ -4,12 +4,16 @@ import errno
 import hashlib
 import json
 import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from koalapy_adapters import claims, layout
 from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError
+from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.actions import Sight
 from koalapy_adapters.kcm.directories import Component, Directories, unusable
 from koalapy_adapters.kcm.network import addresses
@@ -357,3 +361,33 @@ def test_what_a_crash_has_damaged_in_the_stage_is_dropped_and_sent_again(directo
 def test_no_directory_or_list_leads_out(entry: list[Any], directories: Directories) -> None:
     with pytest.raises(RequestError):
         directories.prepare(component([entry]))
+
+
+class _Slow(Files):
+    """A file system whose first write waits for `go`, and which counts its writes."""
+
+    def __init__(self) -> None:
+        self.begun, self.go, self.writes = threading.Event(), threading.Event(), 0
+
+    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+        self.writes += 1
+        self.begun.set()
+        assert self.go.wait(10)
+        super().write(path, data, mode)
+
+
+def test_numbers_heard_at_one_time_are_written_together(tmp_path: Path) -> None:
+    slow = _Slow()
+    directories = Directories(str(tmp_path), "abcde", "here", 1, slow)
+    (tmp_path / "abcde").mkdir()
+    with ThreadPoolExecutor(9) as pool:
+        first = pool.submit(directories.hear, 1)
+        assert slow.begun.wait(10)
+        others = [pool.submit(directories.hear, number) for number in range(2, 10)]
+        while directories._to_hear < 9:
+            time.sleep(0)
+        slow.go.set()
+        for each in [first, *others]:
+            each.result(10)
+    assert directories.newest_number() == 9
+    assert slow.writes == 2

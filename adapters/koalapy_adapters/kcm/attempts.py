@@ -148,7 +148,7 @@ class Attempt:
         self.restarted = self.restarted or (status is not None and status.restarts > 0)
 
     def due(self) -> Optional[int]:
-        """When it wants to be looked at again. Asked at every turn, and of most attempts there is nothing to say."""
+        """When it wants to be looked at again. Asked whenever it may have changed; most attempts wait for no moment."""
         end = self.ending
         if end is None and self.retry_at is self.settle_at is self.look_at is self.forget_at is None:
             return None
@@ -178,6 +178,7 @@ class Core:
         self.limits = limits
         self.epoch = epoch
         self.checking = False  # a CheckJobs runs
+        self.unchecked: Dict[str, None] = {}  # tags of those that the next one is to ask about, in order
 
     def attempt(self, now: int, tag: str) -> Attempt:
         """The attempt of this tag, made known if it was not."""

@@ -111,10 +111,12 @@ class BatchSystem:
         """`forced`: see CancelJob; a plain cancel where the dialect knows no other, or the site refuses it."""
         if forced and hasattr(self._dialect, "forget_argv"):
             self._dialect.parse_cancel(self._run(self._dialect.forget_argv([batch_id])))
-            return
-        if self._by_drmaa(batch_id, "terminate"):
-            return
-        self._dialect.parse_cancel(self._run(self._dialect.cancel_argv([batch_id])))
+        elif not self._by_drmaa(batch_id, "terminate"):
+            self.cancel_many([batch_id])
+
+    def cancel_many(self, batch_ids: List[str]) -> None:
+        """All of them by one command."""
+        self._dialect.parse_cancel(self._run(self._dialect.cancel_argv(batch_ids)))
 
     def hold(self, batch_id: str) -> bool:
         """Keep a waiting job from starting. False: this batch system cannot hold any."""

@@ -1,6 +1,6 @@
 """Does one action of the machine and says what came of it: blocking calls, and every error told as an outcome."""
 
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from koalapy_adapters.batch.protocol import ENDED, BatchJob
 from koalapy_adapters.errors import BatchError, SiteError
@@ -38,6 +38,13 @@ class Deeds:
             return do.JobSubmitted(action.tag, error=failure_of(doubt.error), doubt=True)
         except BatchError as error:
             return do.JobSubmitted(action.tag, error=failure_of(error))
+
+    def cancel(self, batch_ids: List[str]) -> Optional[Dict[str, Any]]:
+        """Cancel these jobs, several by one command; the error, if there is one, of whichever of them."""
+        several = len(batch_ids) > 1
+        call = (lambda: self._batch.cancel_many(batch_ids)) if several else lambda: self._batch.cancel(batch_ids[0])
+        error: Optional[Dict[str, Any]] = _call(call)[1]
+        return error
 
     def prepared(self, tag: str) -> BatchJob:
         """The batch job of an attempt that is prepared and not yet submitted."""

@@ -56,6 +56,8 @@ class Directories:
         self.files = files
         self.own = layout.instance_directory(shared, instance)
         self._heard = 0  # what the file says at least
+        self._to_hear = 0  # what it is to say: whoever writes next writes it for all who wait
+        self._counting = threading.Lock()
         self._hearing = threading.Lock()
 
     def attempt(self, tag: str) -> str:
@@ -122,10 +124,12 @@ class Directories:
 
     def hear(self, number: int) -> None:
         """Remember a Submit's number before it is done, so that a koalad whose store is older can be told so."""
+        with self._counting:
+            self._to_hear = max(number, self._to_hear)
         with self._hearing:
             if number <= self._heard:
-                return
-            self._heard = max(number, self.newest_number())
+                return  # whoever wrote last wrote for all who waited
+            self._heard = max(self._to_hear, self.newest_number())
             try:
                 layout.write_json(self._heard_file(), {"number": self._heard}, self.files)
             except OSError as error:

@@ -31,7 +31,6 @@ from koalapy_adapters.messages import Cancel, Clean, Done, Gone, Refused, Stop
 from koalapy_adapters.wrapper.silence import until_ended
 
 _DECIDED = (CANCELLED, WALLTIME)  # endings of which the server does not need the node
-BUSY = SECOND // 50  # until the call that runs has ended
 NOT_UNKNOWN = failure("known_tag", "request", "koalad itself has submitted this attempt.", "Cancel its job.")
 CANCELS = 3  # in vain, after which every other one asks the batch system to forget a job that surely has ended
 MARGIN = 3 * SECOND  # beyond the program's grace, until the batch system's cancel
@@ -96,6 +95,8 @@ def revoked(core: Core, now: int, attempt: Attempt, outcome: Revoked) -> List[An
         end.revoke_at = end.revoke_backoff.after(now)
     else:
         end.revoked = outcome.won
+    if not end.listed and end.check_at is None and not end.asking:
+        end.check_at = now  # it was put off until now
     return _conclude(core, now, attempt)
 
 
@@ -165,32 +166,41 @@ def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
     if end.cancel_at is not None and end.cancel_at <= now:
         end.cancel_at = None
         actions += _cancel(now, attempt, end)
-    if _due(end, now) and _must_look(attempt, end):
-        end.asking, end.check_at = True, None
-        actions += [Look(attempt.tag, attempt.batch_id), Inspect([attempt.tag])]
+    if not end.asking and end.check_at is not None and end.check_at <= now:
+        end.check_at = None
+        if _must_look(attempt, end):
+            return actions + _look(attempt, end)
+        core.unchecked[attempt.tag] = None
     return actions
 
 
-def check(core: Core, now: int) -> List[Any]:
-    """One call for all whose ids are known: the number of calls must not grow with the number of jobs."""
-    batch_ids = []
-    for attempt in core.attempts.values():
-        end = attempt.ending
-        if end is None or not _due(end, now) or _must_look(attempt, end):
-            continue
-        if core.checking:
-            end.check_at = now + BUSY
-            continue
-        end.asking, end.check_at = True, None
-        batch_ids.append(attempt.batch_id)
-    if core.checking:
+def check(core: Core) -> List[Any]:
+    """One call for all whose ids are known: the number of calls must not grow with the number of jobs.
+
+    Who comes while one runs is asked about by the next, which begins when it has ended.
+    """
+    if core.checking or not core.unchecked:
         return []
+    actions: List[Any] = []
+    batch_ids = []
+    for tag in core.unchecked:
+        attempt = core.attempts.get(tag)
+        end = attempt.ending if attempt is not None else None
+        if attempt is None or end is None or end.asking:
+            continue
+        if _must_look(attempt, end):
+            actions += _look(attempt, end)
+            continue
+        end.asking = True
+        batch_ids.append(attempt.batch_id)
+    core.unchecked.clear()
     core.checking = bool(batch_ids)
-    return [CheckJobs(batch_ids)] if batch_ids else []
+    return [*actions, CheckJobs(batch_ids)] if batch_ids else actions
 
 
-def _due(end: Ending, now: int) -> bool:
-    return not end.asking and end.check_at is not None and end.check_at <= now
+def _look(attempt: Attempt, end: Ending) -> List[Any]:
+    end.asking = True
+    return [Look(attempt.tag, attempt.batch_id), Inspect([attempt.tag])]
 
 
 def _must_look(attempt: Attempt, end: Ending) -> bool:
@@ -231,6 +241,8 @@ def _heard(
             attempt.batch_id, end.cancel_at = listed.batch_id, now
         return []
     end.over = any(_ended(attempt, status) for status in (listed, accounted))
+    if end.revoked is None and end.revoke_at is None:
+        end.check_at = None  # the claim is about to be known, and says more than another look: see `revoked`
     return _conclude(core, now, attempt)
 
 

@@ -1,7 +1,7 @@
 """Does what the machine decides: each action once, several at a time, each answered by its outcome."""
 
 import asyncio
-from typing import Any, Dict
+from typing import Any, Dict, List, Tuple
 
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.deeds import Deeds
@@ -9,6 +9,7 @@ from koalapy_adapters.kcm.running import Handle
 from koalapy_adapters.kcm.threads import in_thread
 
 SUBMITS, COMMANDS, FILES = 4, 4, 8  # of each kind that run at a time; a measurement waits for none of them
+CANCELS = 500  # jobs of one cancel command, of which one runs at a time
 _COMMANDS = (do.Look, do.CancelJob, do.CheckJobs, do.ListTags)
 
 
@@ -21,11 +22,15 @@ class Hands:
         self._submits = asyncio.Semaphore(SUBMITS)
         self._commands = asyncio.Semaphore(COMMANDS)
         self._files = asyncio.Semaphore(FILES)
+        self._cancelling = asyncio.Lock()
+        self._to_cancel: List[Tuple[str, str, "asyncio.Future[do.JobCancelled]"]] = []
 
     async def perform(self, action: Any) -> Any:
         """The action's outcome."""
         if isinstance(action, do.SubmitJob):
             return await self._submit(action)
+        if isinstance(action, do.CancelJob) and not action.forced:
+            return await self._cancel(action)
         if isinstance(action, do.Measure):
             return await in_thread(lambda: self._deeds.perform(action))
         async with self._commands if isinstance(action, _COMMANDS) else self._files:
@@ -40,6 +45,19 @@ class Hands:
         """Before the KCM exits: none of its submits may reach the batch system after it is gone."""
         for handle in list(self._handles.values()):
             handle.end()
+
+    async def _cancel(self, action: do.CancelJob) -> do.JobCancelled:
+        """By the next command, with all that wait for it: the number of calls must not grow with the number of jobs."""
+        outcome: "asyncio.Future[do.JobCancelled]" = asyncio.get_event_loop().create_future()
+        self._to_cancel.append((action.batch_id, action.tag, outcome))
+        async with self._cancelling:
+            while not outcome.done():
+                some, self._to_cancel = self._to_cancel[:CANCELS], self._to_cancel[CANCELS:]
+                batch_ids = [batch_id for batch_id, _, _ in some]
+                error = await in_thread(lambda ids=batch_ids: self._deeds.cancel(ids))  # type: ignore[misc]
+                for _, tag, each in some:
+                    each.set_result(do.JobCancelled(tag, error))
+        return outcome.result()
 
     async def _submit(self, action: do.SubmitJob) -> do.JobSubmitted:
         handle = self._handles[action.tag] = Handle()

@@ -1,10 +1,11 @@
 """What the KCM decides: a message or an outcome in, actions out; time is an argument, and nothing is done here."""
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import ending, submitting, watching, wrappers
 from koalapy_adapters.kcm.actions import SECOND
+from koalapy_adapters.kcm.alarms import Alarms
 from koalapy_adapters.kcm.attempts import UNANSWERED, Attempt, Core, Limits
 from koalapy_adapters.kcm.polling import Pace
 from koalapy_adapters.messages import (
@@ -36,6 +37,7 @@ class Machine:
         self._core = Core(Pace(config.poll), limits, hello.epoch)
         for tag, batch_id in hello.known:
             self._core.attempts[tag] = Attempt(tag, now, batch_id)
+        self._alarms = Alarms()
 
     def start(self, now: int) -> List[Any]:
         """The first actions: what ended while nobody listened."""
@@ -43,18 +45,20 @@ class Machine:
 
     def handle(self, now: int, event: Any) -> List[Any]:
         """Raises KeyError for an event that is not the machine's."""
-        return _HANDLERS[type(event)](self._core, now, event) + self.tick(now)
+        actions = _HANDLERS[type(event)](self._core, now, event)
+        self._set_alarms(_touched(self._core, event))
+        return actions + self.tick(now)
 
     def tick(self, now: int) -> List[Any]:
-        """What is due by now."""
+        """What is due by now. What it costs depends on how many attempts are, not on how many there are."""
         core = self._core
         actions = core.outbox.tick(now)
-        for attempt in list(core.attempts.values()):
-            at = attempt.due()
-            if at is not None and at <= now:
-                actions += submitting.tick(core, now, attempt) + ending.tick(core, now, attempt)
-                actions += watching.tick(core, now, attempt) + _forget_again(now, attempt)
-        actions += ending.check(core, now)
+        due_now = self._alarms.ring(now)
+        for attempt in [core.attempts[tag] for tag in due_now if tag in core.attempts]:
+            actions += submitting.tick(core, now, attempt) + ending.tick(core, now, attempt)
+            actions += watching.tick(core, now, attempt) + _forget_again(now, attempt)
+        actions += ending.check(core)
+        self._set_alarms(due_now)
         due = core.pace.due()
         if due is not None and due <= now:
             core.pace.start(now)
@@ -64,8 +68,7 @@ class Machine:
     def wakeup(self) -> Optional[int]:
         """When `tick` has something to do, if nothing happens before."""
         core = self._core
-        timers = [core.outbox.wakeup(), core.pace.due()]
-        timers += [attempt.due() for attempt in core.attempts.values()]
+        timers = (core.outbox.wakeup(), core.pace.due(), self._alarms.next())
         return min((at for at in timers if at is not None), default=None)
 
     def is_over(self, tag: str) -> bool:
@@ -74,6 +77,22 @@ class Machine:
 
     def handles(self, event: Any) -> bool:
         return type(event) in _HANDLERS
+
+    def _set_alarms(self, tags: Iterable[str]) -> None:
+        """Of attempts that may wait for another moment than before."""
+        attempts = self._core.attempts
+        for tag in tags:
+            attempt = attempts.get(tag)
+            self._alarms.set(tag, None if attempt is None else attempt.due())
+
+
+def _touched(core: Core, event: Any) -> Iterable[str]:
+    """The tags of the attempts that an event changes: of most events one, and all where it cannot be told."""
+    if isinstance(event, _OF_NONE):
+        return ()
+    if isinstance(event, PutKey):
+        return (event.space,)
+    return (event.tag,) if hasattr(event, "tag") else getattr(event, "tags", core.attempts)
 
 
 def _submit(core: Core, now: int, event: Submit) -> List[Any]:
@@ -181,6 +200,8 @@ def _of_known(handler: Callable[[Core, int, Attempt, Any], List[Any]]) -> Callab
 
     return handle
 
+
+_OF_NONE = (Acknowledge, Watch, Tags, Examine, do.Listed)
 
 _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     Submit: _submit,

@@ -5,9 +5,9 @@ import os
 import sys
 import threading
 from collections import deque
-from typing import Any, Callable, Deque, NamedTuple, Optional
+from typing import Any, Callable, Deque, List, NamedTuple, Optional
 
-from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode
+from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode, together
 from koalapy_adapters.messages import to_json
 
 _READ = 1 << 16
@@ -57,8 +57,7 @@ class Reader:
                 data = os.read(self._source, _READ)
                 if not data:
                     break
-                for frame in decoder.feed(data):
-                    self._loop.call_soon_threadsafe(self._receive, frame)
+                self._loop.call_soon_threadsafe(self._receive_all, decoder.feed(data))
         except (OSError, FrameError) as error:
             log("The connection to koalad broke: %s" % error)
         except RuntimeError:
@@ -67,6 +66,11 @@ class Reader:
             self._loop.call_soon_threadsafe(self._receive, None)
         except RuntimeError:
             pass
+
+    def _receive_all(self, frames: List[Frame]) -> None:
+        """What one read brought, by one turn of the loop: to wake it costs more than most frames do."""
+        for frame in frames:
+            self._receive(frame)
 
 
 class Writer:
@@ -115,7 +119,7 @@ class Writer:
             while not self._control and not self._bulk and not self._closed:
                 self._changed.wait()
             if self._control:
-                return self._control.popleft()
+                return together(self._control)
             return self._bulk.popleft() if self._bulk else None
 
     def _write(self) -> None:

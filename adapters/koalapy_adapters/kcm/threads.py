@@ -1,8 +1,9 @@
 """Blocking work beside the loop, in threads that hold up no exit: a shared directory may hang for ever."""
 
 import asyncio
+import queue
 import threading
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 
 async def in_thread(call: Callable[[], Any]) -> Any:
@@ -18,7 +19,7 @@ async def in_thread(call: Callable[[], Any]) -> Any:
         else:
             _tell(loop, future, future.set_result, result)
 
-    threading.Thread(target=work, daemon=True).start()
+    _give(work)
     return await future
 
 
@@ -27,6 +28,34 @@ def in_a_moment(call: Callable[[], None], moment: float = 1.0) -> None:
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(moment)
+
+
+class _Worker:
+    """A thread that does one thing after another, and is idle in between."""
+
+    def __init__(self) -> None:
+        self.work: "queue.Queue[Callable[[], None]]" = queue.Queue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self.work.get()()
+            if len(_IDLE) >= _KEPT:
+                return
+            _IDLE.append(self)
+
+
+_KEPT = 16  # idle threads, which cost less than to start one for each of a thousand deeds
+_IDLE: List[_Worker] = []
+
+
+def _give(work: Callable[[], None]) -> None:
+    """To a thread that has nothing else to do: what hangs holds up nothing but itself."""
+    try:
+        worker = _IDLE.pop()
+    except IndexError:
+        worker = _Worker()
+    worker.work.put(work)
 
 
 def _tell(

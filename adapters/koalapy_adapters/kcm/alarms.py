@@ -1,0 +1,42 @@
+"""When time alone changes something of an attempt: the next moment of each, the earliest first."""
+
+import heapq
+from typing import Dict, List, Optional, Tuple
+
+_FEW = 64
+
+
+class Alarms:
+    """One moment an attempt, by its tag. What the heap holds besides is stale, and falls off at its top."""
+
+    def __init__(self) -> None:
+        self._moments: Dict[str, int] = {}
+        self._heap: List[Tuple[int, str]] = []
+
+    def set(self, tag: str, moment: Optional[int]) -> None:
+        """None: the attempt waits for no moment."""
+        if moment is None:
+            self._moments.pop(tag, None)
+        elif moment != self._moments.get(tag):
+            self._moments[tag] = moment
+            heapq.heappush(self._heap, (moment, tag))
+            if len(self._heap) > 2 * len(self._moments) + _FEW:
+                self._heap = sorted((moment, tag) for tag, moment in self._moments.items())
+
+    def next(self) -> Optional[int]:
+        """The earliest moment that is set."""
+        heap = self._heap
+        while heap and self._moments.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def ring(self, now: int) -> List[str]:
+        """The attempts whose moment has come, the earliest first; their moments are no longer set."""
+        due: List[str] = []
+        moment = self.next()
+        while moment is not None and moment <= now:
+            tag = heapq.heappop(self._heap)[1]
+            del self._moments[tag]
+            due.append(tag)
+            moment = self.next()
+        return due

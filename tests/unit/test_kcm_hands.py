@@ -1,0 +1,69 @@
+"""How many commands the KCM's hands need: of many cancels few, whatever each of them says."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+from koalapy_adapters.batch import slurm
+from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.errors import Result
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm.commands import BatchSystem
+from koalapy_adapters.kcm.deeds import Deeds
+from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.hands import CANCELS, Hands
+from koalapy_adapters.kcm.running import Ran
+from koalapy_adapters.messages import ClusterConfig
+
+
+class Shell:
+    """Runs no command, but notes them; the first takes until `go`."""
+
+    def __init__(self, stderr: str = "", status: int = 0) -> None:
+        self.ran: list[list[str]] = []
+        self.begun, self.go = threading.Event(), threading.Event()
+        self._stderr, self._status = stderr, status
+
+    def run(self, argv: list[str], timeout: float, handle: Any) -> Ran:
+        self.ran.append(argv)
+        self.begun.set()
+        assert self.go.wait(10)
+        return Ran(Result(argv, self._status, "", self._stderr), 0)
+
+
+def hands_over(shell: Shell, root: Path) -> Hands:
+    batch = BatchSystem(slurm, Site("someone"), runner=shell.run)
+    return Hands(Deeds(ClusterConfig("here", "slurm"), batch, Directories(str(root), "abcde", "here", 1), lambda: 0))
+
+
+def cancelled(shell: Shell, root: Path, count: int) -> list[do.JobCancelled]:
+    async def cancel_all() -> list[do.JobCancelled]:
+        hands = hands_over(shell, root)
+        cancels = [asyncio.ensure_future(hands.perform(do.CancelJob(f"tag {n}", str(n)))) for n in range(count)]
+        while not shell.begun.is_set():
+            await asyncio.sleep(0)
+        shell.go.set()
+        return await asyncio.gather(*cancels)
+
+    return asyncio.run(cancel_all())
+
+
+def test_what_waits_is_cancelled_by_one_command(tmp_path: Path) -> None:
+    shell = Shell()
+    outcomes = cancelled(shell, tmp_path, 40)
+    assert outcomes == [do.JobCancelled(f"tag {n}") for n in range(40)]
+    assert sorted(int(each) for argv in shell.ran for each in argv[1:]) == list(range(40))
+    assert len(shell.ran) <= 2
+
+
+def test_a_command_has_room_for_so_many(tmp_path: Path) -> None:
+    shell = Shell()
+    assert len(cancelled(shell, tmp_path, 2 * CANCELS + 5)) == 2 * CANCELS + 5
+    assert max(len(argv) - 1 for argv in shell.ran) <= CANCELS
+    assert len(shell.ran) <= 4
+
+
+def test_what_is_wrong_is_told_of_all(tmp_path: Path) -> None:
+    shell = Shell("scancel: error: Unable to contact slurm controller (connect failure)", 1)
+    assert all(each.error is not None for each in cancelled(shell, tmp_path, 3))
