@@ -128,6 +128,7 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("post", "/v1/jobs/{job}/cancel"),
         ("post", "/v1/jobs/{job}/hold"),
         ("post", "/v1/jobs/{job}/release"),
+        ("post", "/v1/jobs/{job}/fetch"),
         ("get", "/v1/clusters"),
         ("get", "/v1/clusters/{cluster}/login"),
         ("post", "/v1/clusters/{cluster}/login"),
@@ -174,8 +175,11 @@ def test_many_jobs_are_taken_together_or_not_at_all(koala: Any, http_: Connectio
 
 
 def test_many_jobs_are_held_released_and_cancelled_together(koala: Any, http_: Connection) -> None:
-    jobs = [{"job": {"components": [{"processors": 4, "executable": "sleep", "arguments": ["60"]}] * 3}}] * 3
-    _, document = ask(http_, "POST", "/v1/jobs/batch", {"jobs": [{**job, "directory": "/"} for job in jobs]})
+    component = {"processors": 4, "executable": "sleep", "arguments": ["60"], "cluster": "amsterdam"}
+    body = {"job": {"components": [component], "when_busy": "wait"}, "directory": "/"}
+    blocker = koala.submit(component)
+    koala.until(lambda: koala.job(blocker)["state"] == "running")
+    _, document = ask(http_, "POST", "/v1/jobs/batch", {"jobs": [body] * 3})
     ids = document["ids"]
     wanted = {"ids": [*ids, 10**6, ids[0]]}
     for change, state in (("hold", "held"), ("release", "waiting"), ("cancel", "cancelled")):
@@ -183,8 +187,8 @@ def test_many_jobs_are_held_released_and_cancelled_together(koala: Any, http_: C
         assert (status, document["schema"]) == (200, "koala.changed/1")
         assert [(job["id"], job["state"]) for job in document["jobs"]] == [(job, state) for job in ids], change
         assert [(each["id"], each["error"]["code"]) for each in document["refused"]] == [(10**6, "no_such_job")]
-    _, document = ask(http_, "POST", "/v1/jobs/cancel", {"ids": ids, "force": True})
-    assert document["jobs"] == []
+    _, document = ask(http_, "POST", "/v1/jobs/cancel", {"ids": [blocker, *ids], "force": True})
+    assert [job["id"] for job in document["jobs"]] == [blocker]
     assert {each["error"]["code"] for each in document["refused"]} == {"wrong_state"}
 
 
