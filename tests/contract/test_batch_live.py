@@ -13,7 +13,7 @@ from koalapy_adapters.contract.row import ACCOUNT, PROCESSORS, QUEUE, WALLTIME, 
 from koalapy_adapters.contract.test_attempts import *  # noqa: F403  # the suite's own tests
 from koalapy_adapters.contract.test_commands import *  # noqa: F403
 
-from koalapy.testgrid import layout
+from koalapy.testgrid import Running, layout
 from koalapy.testgrid.state import grid_file
 
 
@@ -104,8 +104,14 @@ ROWS = [HERE, *(pytest.param(row, marks=pytest.mark.grid) for row in GRID if row
 pytestmark = pytest.mark.timeout(600, func_only=True)
 
 
+@pytest.fixture(scope="session")
+def emptied(testgrid_session: Running) -> None:
+    """The test grid with everything running and nothing on it."""
+    testgrid_session.reset()
+
+
 @pytest.fixture(autouse=True)
 def standing(request: pytest.FixtureRequest) -> None:
     """The test grid, for its rows."""
     if request.node.get_closest_marker("grid"):
-        request.getfixturevalue("testgrid_session")
+        request.getfixturevalue("emptied")
