@@ -65,6 +65,7 @@ def kill_kcm(testgrid: Any, host: str) -> None:
     testgrid.containers.check(host, ["pkill", "-KILL", "-u", "koala", "-f", "pyz kcm"])
 
 
+@pytest.mark.slow
 def test_a_job_over_two_clusters_of_which_one_speaks_by_files(cut_off: Any, start: Callable[..., Any]) -> None:
     koalad = start(cut_off, alpha={}, beta=FILES)
     koalad.idle()
