@@ -12,7 +12,7 @@ class RunList:
     """
 
     def __init__(self) -> None:
-        self.claimed_on: dict[str, int] = {}  # attempts of claiming jobs; a cluster without is not there
+        self.claimed_on: dict[str, int] = {}  # attempts of claiming jobs, patient ones left out; none: it is not there
         self.split: dict[JobId, None] = {}
         self.restless: dict[JobId, None] = {}
         self._claims: dict[JobId, tuple[str | None, ...]] = {}
@@ -27,7 +27,7 @@ class RunList:
         if not claiming and (before is None or before.state is not JobState.CLAIMING):
             return
         live = after.live if claiming else ()
-        self._count(after.id, tuple(component.cluster for component in live))
+        self._count(after.id, () if after.patient else tuple(component.cluster for component in live))
         started = [component.allocated_at is not None for component in live]
         if any(started) and not all(started):
             self.split[after.id] = None

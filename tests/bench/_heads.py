@@ -88,7 +88,7 @@ class Head:
     def watched(self, jobs: int) -> "Iterator[Future[float]]":
         """When the batch system itself first lists so many jobs of ours, in seconds since 1970."""
         with ThreadPoolExecutor(1) as pool:
-            seen = pool.submit(self._until, self.words.count.format(user=OURS), f"-ge {jobs}")
+            seen = pool.submit(self._until, self.words.count.format(user=OURS), f"-ge {jobs}", OTHERS)
             time.sleep(0.5)  # until it looks
             yield seen
 
@@ -100,10 +100,10 @@ class Head:
         self.run(self.words.cancel.format(user=user), user)
         self._until(self.words.count.format(user=user), "-eq 0")
 
-    def _until(self, number: str, holds: str) -> float:
-        """When the command's number was first like that."""
+    def _until(self, number: str, holds: str, user: str = OURS) -> float:
+        """When the command's number was first like that, as this user sees it, whose commands nobody counts."""
         look = f"until [ $({number}) {holds} ]; do sleep 0.03; done; date +%s.%N"
-        return float(self.run(f"timeout {_PATIENCE_S} bash -c {shlex.quote(look)}"))
+        return float(self.run(f"timeout {_PATIENCE_S} bash -c {shlex.quote(look)}", user))
 
 
 def alpha(containers: Containers) -> Head:

@@ -46,6 +46,7 @@ class Play:
         self.history: list[History] = []
         self.pending: list[Command] = []
         self.down: set[str] = set()
+        self.urgent: dict[str, bool] = {}  # the last polling hint for each cluster
         for cluster in sizes:
             self.tell(ClusterConnected(cluster=cluster, version="22.05"))
         self.measure()
@@ -59,6 +60,8 @@ class Play:
         self.debts |= {debt.attempt: debt for debt in step.debts}
         for attempt in step.settled:
             del self.debts[attempt]
+        hints = [command for command in step.commands if isinstance(command, WatchCluster)]
+        self.urgent |= {hint.cluster: hint.urgent for hint in hints}
         commands: list[Command] = [command for command in step.commands if not isinstance(command, WatchCluster)]
         self.pending += commands
         return commands

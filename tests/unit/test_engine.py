@@ -122,6 +122,21 @@ def test_a_job_may_go_into_the_shortest_queue_when_it_has_waited_long_enough(pla
     assert play.job(job).patient
 
 
+def test_what_waits_in_a_batch_queue_has_no_cluster_asked_more_often(play: Any) -> None:
+    """However many they are: their wrappers tell when they start."""
+    play.measure(alpha=32, beta=16, gamma=16)
+    job = play.submit(component(4), when_busy=WhenBusy.QUEUE)
+    assert all(play.urgent.values())
+    play.wake()
+    play.measure(alpha=32, beta=16, gamma=16)
+    assert play.job(job).state is JobState.CLAIMING
+    assert not any(play.urgent.values())
+    play.measure()
+    claimed = play.submit(component(4, "beta"))
+    assert play.job(claimed).state is JobState.CLAIMING
+    assert [name for name, urgent in play.urgent.items() if urgent] == ["beta"]
+
+
 def test_two_cancels_in_one_batch_are_one(play: Any) -> None:
     play.measure(alpha=32, beta=16, gamma=16)
     job = play.submit(component(4))

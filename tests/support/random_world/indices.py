@@ -90,7 +90,7 @@ def _run_list(engine: Engine) -> None:
     claiming = [job for job in engine.records.jobs.values() if job.state is JobState.CLAIMING]
     claimed: dict[str | None, int] = {}
     for job in claiming:
-        for component in job.live:
+        for component in job.live if not job.patient else ():
             claimed[component.cluster] = claimed.get(component.cluster, 0) + 1
     run_list = engine._run_list
     promise(run_list.claimed_on == claimed, "claims are counted by cluster", (run_list.claimed_on, claimed))
