@@ -89,12 +89,13 @@ def password(testgrid: Any) -> Iterator[None]:
 
 def connected(grid: Any, cluster: str = "alpha") -> Document:
     """Once it is up and measured."""
+    with grid.client() as client:
 
-    def look() -> Document | None:
-        (found,) = [each for each in grid("clusters", "--json").document["clusters"] if each["name"] == cluster]
-        return found if found["connection"] == "up" and found["idle"] else None
+        def look() -> Document | None:
+            (found,) = [each for each in client.clusters() if each["name"] == cluster]
+            return found if found["connection"] == "up" and found["idle"] else None
 
-    return dict(grid.until(look))
+        return dict(grid.until(look))
 
 
 def runs(grid: Any, cluster: str, script: str, **fields: Any) -> str:
@@ -102,7 +103,8 @@ def runs(grid: Any, cluster: str, script: str, **fields: Any) -> str:
     job = grid.end(grid.submit(live.sh(script, cluster=cluster, walltime="2m", **fields)))
     assert job["state"] == "done", job["reason"]
     assert job["components"][0]["attempt"] == 1
-    return str(grid("logs", job["id"]).out)
+    with grid.client() as client:
+        return b"".join(client.output(job["id"])).decode()
 
 
 @pytest.mark.usefixtures("password")
@@ -185,7 +187,8 @@ def test_a_banner_and_a_python_that_a_module_brings(testgrid: Any, entries: Any,
         connected(grid)
         job = grid.end(grid.submit(live.sh("hostname", processors=8, cluster="alpha", walltime="2m")))
         assert job["state"] == "done", job["reason"]
-        said = grid("logs", job["id"]).out.split()
+        with grid.client() as client:
+            said = b"".join(client.output(job["id"])).split()
         assert (len(said), len(set(said))) == (8, 2)
     finally:
         for place in places:
