@@ -12,8 +12,8 @@ from koalapy.model.units import Duration
 class Timing:
     """In seconds. A session whose other side says nothing for `silence` is given up; `welcome` is what its start may
     take. `retry_first` and `retry_max` bound the wait before the next try to connect, which does not pass `retry_soon`
-    while it has been out of reach for seconds only; a site's fault (a wrong key, no Python) gets `retry_site`. A session
-    that lasted `settled` is followed by a quick try."""
+    while it has been out of reach for seconds only; a site's fault (a wrong key, no Python) gets `retry_site`. A
+    session that lasted `settled` is followed by a quick try."""
 
     ping: float = 5.0
     silence: float = 15.0
