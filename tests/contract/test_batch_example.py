@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "batch-systems.md"
-TEST_TIMEOUT_S = 300
+TEST_TIMEOUT_S = 600
 
 
 def block(language: str) -> str:
