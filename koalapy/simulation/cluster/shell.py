@@ -128,7 +128,7 @@ class Shell:
         """The job is there; the command says so a moment later, if it lives."""
         command.effect = None
         entered = self._enter(job)
-        self._agenda.after(self.delay(), lambda: command.finish(0, stdout=entered.id))
+        self._agenda.after(self.delay(), lambda: command.finish(0, stdout=f"{entered.id}\n"))
 
     def _lose_reply(self, command: SubmitCommand, job: BatchJob) -> None:
         self._enter(job)
