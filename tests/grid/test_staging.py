@@ -63,7 +63,7 @@ def fill(path: Path, size: int) -> None:
             file.write(number.to_bytes(8, "big") + block[8:])
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(240, func_only=True)
 def test_a_tree_goes_to_every_cluster_and_comes_back_as_it_was(koala: Any) -> None:
     (koala.work / "tree").mkdir()
     grow(koala.work / "tree", seed=1)
@@ -79,7 +79,7 @@ def test_a_tree_goes_to_every_cluster_and_comes_back_as_it_was(koala: Any) -> No
     assert len(versions) == 1, "all components have one version"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(120, func_only=True)
 def test_what_does_not_fit_is_said_before_anything_runs(koala: Any) -> None:
     fill(koala.work / "large", 200 * MB)
     job = koala.end(koala.submit(sh("touch ran", cluster="beta"), stage_in=["large"]))
@@ -89,23 +89,23 @@ def test_what_does_not_fit_is_said_before_anything_runs(koala: Any) -> None:
     assert job["components"][0]["batch_id"] is None
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(240, func_only=True)
 def test_a_cut_connection_costs_what_was_on_the_wire(koala: Any, testgrid: Any) -> None:
     """In both directions: 300 MB, cut in the middle, go on where they were."""
     fill(koala.work / "large", 300 * MB)
     job = koala.submit(
         sh("cp large back; sha256sum large", cluster="alpha"), stage_in=["large"], stage_out=["back"], retry_on=[]
     )
-    parts = []
     for direction in ("in", "out"):
         moved = cut_in_the_middle(koala, testgrid, job, direction)
-        parts.append(first_after(koala, job, direction, moved))
+        again = first_after(koala, job, direction)
+        print(f"{direction}: cut at {moved / MB:.0f} MB, went on at {again / MB:.0f} MB")
+        assert again > moved - 20 * MB, "it went on, and did not begin anew"
     found = koala.end(job)
     assert found["state"] == "done", found["reason"]
     assert found["submission_failures"] == 0
     assert filecmp.cmp(koala.work / "large", koala.work / "back", shallow=False)
     assert not list(koala.work.glob(".koala-*"))
-    assert all(part > 0 for part in parts), "it went on, and did not begin anew"
 
 
 def transfer(koala: Any, job: int, direction: str) -> Document | None:
@@ -123,7 +123,7 @@ def cut_in_the_middle(koala: Any, testgrid: Any, job: int, direction: str) -> in
     return int(moved)
 
 
-def first_after(koala: Any, job: int, direction: str, before: int) -> int:
+def first_after(koala: Any, job: int, direction: str) -> int:
     """Where it went on: what is there as the transfer begins again."""
     koala.until(lambda: any(each["name"] == "alpha" and each["connection"] != "up" for each in clusters(koala)))
     return int(koala.until(lambda: (transfer(koala, job, direction) or {}).get("bytes_moved")))
@@ -134,7 +134,7 @@ def clusters(koala: Any) -> list[Document]:
         return list(grid.clusters())
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(240, func_only=True)
 def test_ten_thousand_small_files_go_and_come(koala: Any) -> None:
     (koala.work / "many").mkdir()
     for number in range(10_000):
@@ -149,7 +149,7 @@ def test_ten_thousand_small_files_go_and_come(koala: Any) -> None:
     assert contents(koala.work / "many") == contents(koala.work / "out")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(240, func_only=True)
 def test_a_flood_of_output_delays_no_cancel(koala: Any) -> None:
     sleeper = koala.submit(sh("echo up; sleep 600", cluster="alpha"))
     koala.until(lambda: koala.job(sleeper)["components"][0]["state"] == "running")
@@ -166,7 +166,7 @@ def test_a_flood_of_output_delays_no_cancel(koala: Any) -> None:
     print(f"cancelled under a flood in {took:.2f} s")
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(180, func_only=True)
 def test_a_failed_stage_out_is_fetched_again(koala: Any) -> None:
     job = koala.end(koala.submit(sh("echo kept > kept", cluster="gamma"), stage_out=["kept", "never"]))
     assert (job["state"], job["reason_code"]) == ("failed", "no_output_file")
@@ -176,7 +176,7 @@ def test_a_failed_stage_out_is_fetched_again(koala: Any) -> None:
     assert (koala.work / "again" / "kept").read_text() == "kept\n"
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(180, func_only=True)
 def test_a_thousand_needs_of_one_file_send_it_once(koala: Any, testgrid: Any) -> None:
     """A hundred jobs here, of 20 MB: the stage has one file, and little more than its bytes went over."""
     fill(koala.work / "shared", 20 * MB)

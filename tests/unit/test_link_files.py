@@ -13,7 +13,14 @@ import pytest
 
 from koalapy.model.commands import CancelComponent, CollectOutput
 from koalapy.model.errors import Reason, RequestError
-from koalapy.model.events import ClusterConnected, ComponentGone, ComponentSubmitted, OutputCollected, SubmissionFailed
+from koalapy.model.events import (
+    ClusterConnected,
+    ComponentGone,
+    ComponentSubmitted,
+    FilesStaged,
+    OutputCollected,
+    SubmissionFailed,
+)
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.runtime.collect import Collector
 from koalapy.runtime.staging.gather import gather, place_of
@@ -65,6 +72,54 @@ def test_a_file_travels_once(haven: Any, tmp_path: Path) -> None:
     inode = stored.stat().st_ino
     haven.run(haven.submit_of("cmp file file", ["file"]))
     assert [path.stat().st_ino for path in stage.iterdir()] == [inode]
+
+
+def test_two_jobs_that_share_a_file_wait_for_one_transfer(haven: Any, tmp_path: Path) -> None:
+    """They need other files too, so that neither can go by what the other one needs."""
+    haven.start()
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(100 << 20)
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    commands = [haven.submit_of(f"test -s large && cat {name}", ["large", name]) for name in ("a", "b")]
+    for command in commands:
+        haven.send(command)
+    for command in commands:
+        haven.ear.event(ComponentSubmitted, lambda event, command=command: event.attempt == command.attempt)  # type: ignore[misc]
+    stage = next(haven.shared.glob("*/stage"))
+    assert sorted(path.stat().st_size for path in stage.iterdir()) == [1, 1, 100 << 20]
+    told = {event.attempt: event for event in haven.ear.events(FilesStaged)}
+    assert {(event.files, event.size) for event in told.values()} == {(2, (100 << 20) + 1)}
+    assert len({event.version for event in told.values()}) == 2
+
+
+def test_more_files_than_a_message_has_room_for(haven: Any, tmp_path: Path) -> None:
+    haven.start()
+    (tmp_path / "many").mkdir()
+    for number in range(3000):
+        (tmp_path / "many" / f"{number:04}").write_text(str(number))
+    command = haven.submit_of("cat many/*", ["many"])
+    assert haven.run(command).exit_status == 0
+    assert b"".join(haven.link.fetch(command.attempt, "output")) == "".join(map(str, range(3000))).encode()
+
+
+def test_what_was_cut_goes_on_over_the_next_connection(haven: Any, tmp_path: Path) -> None:
+    haven.start()
+    data = os.urandom(1 << 20) * 150
+    (tmp_path / "large").write_bytes(data)
+    command = haven.submit_of("true", ["large"])
+    mark = len(haven.ear.deliveries)
+    haven.send(command)
+    wait_until(lambda: any(path.stat().st_size > 20 << 20 for path in haven.shared.glob("*/stage/*.part")))
+    haven.kill_kcm()
+    [part] = haven.shared.glob("*/stage/*.part")
+    inode = part.stat().st_ino
+    haven.ear.event(ClusterConnected, after=mark)
+    haven.send(command, doubt=True)
+    haven.ear.event(ComponentSubmitted, lambda event: event.attempt == command.attempt)
+    [stored] = next(haven.shared.glob("*/stage")).iterdir()
+    assert stored.stat().st_ino == inode, "the part became the file"
+    assert stored.read_bytes() == data
 
 
 def missing(directory: Path) -> str:
