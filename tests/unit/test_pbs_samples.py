@@ -1,42 +1,20 @@
-"""Every captured situation of OpenPBS 23.06, and of Slurm in Torque's clothes, is read as the golden file says.
+"""Every captured situation of OpenPBS 23.06, and of Slurm in Torque's clothes, is read as the golden file says."""
 
-Read the difference, then bless: KOALA_BLESS=1 pytest tests/unit/test_pbs_samples.py
-"""
-
-import json
-import os
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+import readings
 from koalapy_adapters.batch import pbs, torque
 from koalapy_adapters.batch.protocol import Site
 from koalapy_adapters.errors import BatchError, Result
+from readings import Reader, Sample, text
 
-HERE = Path(__file__).parent
-SAMPLES = HERE / "samples"
-GOLDEN = HERE.parent / "golden"
-WHOSE = {"transient", "site", "request", "ours"}
-
-Reader = Callable[[Result], Any]
-
-
-class Sample(NamedTuple):
-    """A command, and what became of it. Output that was empty has no file."""
-
-    name: str
-    result: Result
-    read: Reader
-
-
-def text(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
+HERE = readings.SAMPLES
 
 
 def openpbs() -> list[Sample]:
-    directory = SAMPLES / "pbs"
+    directory = HERE / "pbs"
     found = []
     for line in text(directory / "INDEX.txt").splitlines():
         match = re.match(r"(\S+) +rc=(\d+) +(.*?)(?:   # stderr: .*)?$", line)
@@ -72,11 +50,11 @@ def openpbs_capacity(nodes: Result | None = None, queues: Result | None = None) 
 
 
 def whole(name: str) -> Result:
-    return Result(["qstat"], 0, text(SAMPLES / "pbs" / name), "")
+    return Result(["qstat"], 0, text(HERE / "pbs" / name), "")
 
 
 def slurms_torque() -> list[Sample]:
-    directory = SAMPLES / "torque"
+    directory = HERE / "torque"
     found = []
     for line in text(directory / "index.tsv").splitlines():
         name, status, command = line.rstrip(";").split("\t")
@@ -100,7 +78,7 @@ def torque_reader(argv: list[str]) -> Reader:
 
 
 def torque_capacity(nodes: Result | None = None, queues: Result | None = None) -> Any:
-    directory = SAMPLES / "torque"
+    directory = HERE / "torque"
     jobs = Result(["sh"], 0, text(directory / "qstat_f.out"), "")
     nodes = nodes or Result(["pbsnodes"], 0, text(directory / "pbsnodes_a.out"), "")
     queues = queues or Result(["qstat"], 0, text(directory / "qstat_Qf.out"), "")
@@ -110,56 +88,22 @@ def torque_capacity(nodes: Result | None = None, queues: Result | None = None) -
 ALL = [*openpbs(), *slurms_torque()]
 
 
-def reading(sample: Sample) -> Any:
-    try:
-        return plain(sample.read(sample.result))
-    except BatchError as error:
-        return {"refused": type(error).__name__, "code": error.code, "message": error.message, "words": words(error)}
-
-
-def words(error: BatchError) -> str:
-    return error.result.words[:100] if error.result is not None else ""
-
-
-def plain(value: Any) -> Any:
-    """As JSON has it, but for what is as always."""
-    if hasattr(value, "_asdict"):
-        return {key: plain(each) for key, each in value._asdict().items() if each not in ("", None, [], {})}
-    return {key: plain(each) for key, each in value.items()} if isinstance(value, dict) else value
-
-
 @pytest.mark.parametrize("family", ["pbs", "torque"])
 def test_every_sample_is_read_or_refused_as_expected(family: str) -> None:
-    golden = GOLDEN / f"{family}-readings.json"
     of_family = [sample for sample in ALL if sample.name.startswith(f"{family}/")]
-    readings = json.loads(json.dumps({sample.name: reading(sample) for sample in of_family}))
-    if os.environ.get("KOALA_BLESS"):
-        golden.write_text(json.dumps(readings, indent=1, ensure_ascii=False) + "\n")
-    assert readings == json.loads(golden.read_text())
+    assert readings.are_as_blessed(of_family, readings.GOLDEN / f"{family}-readings.json")
 
 
 def test_there_are_all_samples() -> None:
     listed = {sample.name.partition("/")[2].partition(".")[0] for sample in ALL}
-    files = {path.name.partition(".")[0] for family in ("pbs", "torque") for path in (SAMPLES / family).iterdir()}
+    files = {path.name.partition(".")[0] for family in ("pbs", "torque") for path in (HERE / family).iterdir()}
     assert len(ALL) == 188
     assert files - listed == {"INDEX", "index", "job-environment"}
 
 
-def refusal(sample: Sample) -> BatchError | None:
-    try:
-        sample.read(sample.result)
-    except BatchError as error:
-        return error
-    return None
-
-
-REFUSED = [(sample, error) for sample, error in ((sample, refusal(sample)) for sample in ALL) if error is not None]
+REFUSED = readings.refused(ALL)
 
 
 @pytest.mark.parametrize(("sample", "error"), REFUSED, ids=[sample.name for sample, _ in REFUSED])
 def test_a_refusal_says_whose_move_it_is_and_what_is_wrong(sample: Sample, error: BatchError) -> None:
-    assert error.whose in WHOSE
-    assert error.message.endswith(".")
-    assert "\n" not in error.message
-    assert error.advice.endswith(".")
-    assert not sample.result.stdout + sample.result.stderr or words(error)
+    assert readings.says_whose_move_it_is(sample, error)

@@ -1,40 +1,22 @@
-"""Every captured situation of Grid Engine 8.1.9, by its commands and its library, is read as the golden file says.
+"""Every captured situation of Grid Engine 8.1.9, by its commands and its library, is read as the golden file says."""
 
-Read the difference, then bless: KOALA_BLESS=1 pytest tests/unit/test_sge_samples.py
-"""
-
-import json
-import os
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import readings
 from koalapy_adapters.batch import sge, sge_jobs
 from koalapy_adapters.batch.protocol import Site
 from koalapy_adapters.errors import BatchError, Result
+from readings import Reader, Sample
 
-HERE = Path(__file__).parent
-SAMPLES = HERE / "samples" / "sge"
-GOLDEN = HERE.parent / "golden" / "sge-readings.json"
-WHOSE = {"transient", "site", "request", "ours"}
+HERE = readings.SAMPLES / "sge"
 SITE = Site(user="koala", parallel_environment="smp")
-
-Reader = Callable[[Result], Any]
-
-
-class Sample(NamedTuple):
-    """A command, and what became of it. Output that was empty has no file."""
-
-    name: str
-    result: Result
-    read: Reader
 
 
 def text(name: str) -> str:
-    path = SAMPLES / name
-    return path.read_text() if path.exists() else ""
+    return readings.text(HERE / name)
 
 
 def captured() -> Iterator[Sample]:
@@ -108,48 +90,17 @@ _READERS: dict[str, Reader] = {
 ALL = [*captured(), *by_drmaa()]
 
 
-def reading(sample: Sample) -> Any:
-    try:
-        return plain(sample.read(sample.result))
-    except BatchError as error:
-        said = error.result.words[:100] if error.result is not None else ""
-        return {"refused": type(error).__name__, "code": error.code, "message": error.message[:200], "words": said}
-
-
-def plain(value: Any) -> Any:
-    """As JSON has it, but for what is as always."""
-    if hasattr(value, "_asdict"):
-        return {key: plain(each) for key, each in value._asdict().items() if each not in ("", None, [], {})}
-    return {key: plain(each) for key, each in value.items()} if isinstance(value, dict) else value
-
-
 def test_every_sample_is_read_or_refused_as_expected() -> None:
-    readings = json.loads(json.dumps({sample.name: reading(sample) for sample in ALL}))
-    if os.environ.get("KOALA_BLESS"):
-        GOLDEN.write_text(json.dumps(readings, indent=1, ensure_ascii=False) + "\n")
-    assert readings == json.loads(GOLDEN.read_text())
+    assert readings.are_as_blessed(ALL, readings.GOLDEN / "sge-readings.json")
 
 
 def test_there_are_all_samples() -> None:
     assert len(ALL) == len({sample.name for sample in ALL}) == 97
 
 
-def refusals() -> Iterator[tuple[Sample, BatchError]]:
-    for sample in ALL:
-        try:
-            sample.read(sample.result)
-        except BatchError as error:
-            yield sample, error
-
-
-REFUSED = list(refusals())
+REFUSED = readings.refused(ALL)
 
 
 @pytest.mark.parametrize(("sample", "error"), REFUSED, ids=[sample.name for sample, _ in REFUSED])
 def test_a_refusal_says_whose_move_it_is_and_what_is_wrong(sample: Sample, error: BatchError) -> None:
-    assert error.whose in WHOSE
-    assert error.message.endswith(".")
-    assert "\n" not in error.message
-    assert error.advice.endswith(".")
-    assert error.result is not None
-    assert not sample.result.stdout + sample.result.stderr or error.result.words
+    assert readings.says_whose_move_it_is(sample, error)
