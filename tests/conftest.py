@@ -17,13 +17,19 @@ _SECONDS: dict[str, float] = defaultdict(float)
 _NOT_TESTED = "The store in PostgreSQL was not tested: "
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side run whole files; all that needs the test grid is one such group, for there is one test grid."""
-    for item in items:
-        file = item.path.relative_to(Path(__file__).parent)
-        needs_grid = file.parts[0] == "grid" or item.get_closest_marker("grid") is not None
-        item.add_marker(pytest.mark.xdist_group("grid" if needs_grid else str(file)))
+_ON_THE_GRID = ("tests/grid/", "tests/contract/test_batch_live.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Side by side run whole files; all that needs the test grid goes to one process, for there is one test grid."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "grid" if nodeid.startswith(_ON_THE_GRID) else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")
