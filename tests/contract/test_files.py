@@ -1,6 +1,7 @@
 """A file system is what `Files` says of it: this machine's disk, and the one of the simulated world, alike."""
 
 import errno
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -118,9 +119,12 @@ def test_touching_makes_and_using_does_not(place: Place) -> None:
 
 def test_a_copy_is_another_file(place: Place) -> None:
     place.files.write(place("a"), b"one")
-    place.files.copy(place("a"), place("b"), 0o700)
+    digest = hashlib.sha256(b"one").hexdigest()
+    place.files.copy(place("a"), place("b"), 0o700, digest)
     place.files.write(place("a"), b"two")
     assert place.files.read(place("b")) == b"one"
+    with pytest.raises(ValueError, match="damaged"):
+        place.files.copy(place("a"), place("c"), 0o700, digest)
 
 
 def test_what_is_unpredictable_is_as_long_as_asked_for_and_never_the_same(place: Place) -> None:
