@@ -123,8 +123,13 @@ def test_a_copy_is_another_file(place: Place) -> None:
     place.files.copy(place("a"), place("b"), 0o700, digest)
     place.files.write(place("a"), b"two")
     assert place.files.read(place("b")) == b"one"
+
+
+def test_a_copy_of_what_is_damaged_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"two")
     with pytest.raises(ValueError, match="damaged"):
-        place.files.copy(place("a"), place("c"), 0o700, digest)
+        Files().copy(str(tmp_path / "a"), str(tmp_path / "b"), 0o700, hashlib.sha256(b"one").hexdigest())
+    assert not (tmp_path / "b").exists()
 
 
 def test_what_is_unpredictable_is_as_long_as_asked_for_and_never_the_same(place: Place) -> None:
