@@ -15,7 +15,7 @@ from koalapy.api import schemas
 Document = dict[str, Any]
 JOB = (
     "id name owner state priority type submitted_at started_at finished_at submission_failures completion_failures "
-    "held_processor_seconds reason reason_code components"
+    "held_processor_seconds reason reason_code components transfers"
 )
 COMPONENT = (
     "index cluster processors state attempt batch_id hosts exit_status queued_at at_barrier_at released_at started_at "
@@ -52,7 +52,7 @@ def test_up_when_it_is_up_changes_nothing(koala: Any) -> None:
 
 def test_status_says_that_it_is_ready(koala: Any) -> None:
     document = koala("status", "--json").document
-    assert set(document) == fields("schema pid version grid state debts troubles recovery unknown_tags")
+    assert set(document) == fields("schema pid version grid state debts troubles recovery unknown_tags asks")
     assert document["schema"] == "koala.status/1"
     assert (document["grid"], document["state"], document["debts"], document["troubles"]) == ("live", "ready", [], [])
     assert os.path.exists(f"/proc/{document['pid']}")
