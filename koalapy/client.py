@@ -1,40 +1,24 @@
 """`Grid`, the Python client of koalad's HTTP API: all that `koala` can do."""
 
-import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-import httpx
-
+from koalapy.calls import Calls, Document
 from koalapy.daemon import start, wait_for_end
-from koalapy.locations import Locations, default_grid_file, read_file
-from koalapy.model.errors import KoalaError, OurError, RequestError, SiteError, TransientError
+from koalapy.locations import Locations, read_file
+from koalapy.model.errors import KoalaError, RequestError, TransientError
 from koalapy.model.textfile.document import MAX_BYTES
 
-Document = dict[str, Any]
-
-_NOT_THERE = ("stopping", "standing_by")  # a koalad answers, but not one that does the work
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LONGEST_WAIT_S = 30.0
 _IDS_AT_ONCE = 1000  # in one address
 _SURVEY_S = 300.0  # all clusters, a few at a time
 _DOWN_S, _CANCEL_S = 60.0, 660.0
-_KINDS: dict[str, type[KoalaError]] = {
-    "transient": TransientError,
-    "site": SiteError,
-    "request": RequestError,
-    "ours": OurError,
-}
-
-
-class NotReachable(TransientError):
-    """koalad does not answer on its socket."""
 
 
 class Grid:
@@ -46,8 +30,7 @@ class Grid:
 
     def __init__(self, grid: str | Path | None = None, *, timeout_s: float = 60.0) -> None:
         self.locations = Locations.of(grid)
-        self._timeout_s = timeout_s
-        self._http = self._connect()
+        self._calls = Calls(self.locations, timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -56,23 +39,16 @@ class Grid:
         self.close()
 
     def close(self) -> None:
-        self._http.close()
+        self._calls.close()
 
     def up(self) -> bool:
         """Start koalad if it does not run, and return when it is ready. False if it ran already."""
         started = start(self.locations, self.is_up)
-        self._http.close()
-        self._http = self._connect()
+        self._calls.reopen()
         return started
 
     def is_up(self) -> bool:
-        try:
-            with self._connect() as http:
-                self._reach()
-                http.get("/v1/status")
-        except (httpx.TransportError, NotReachable):
-            return False
-        return True
+        return self._calls.answers()
 
     def down(self, *, cancel: bool = False) -> None:
         """End koalad, and return when its process is gone. Jobs run on, unless `cancel`."""
@@ -122,12 +98,12 @@ class Grid:
         found: list[Document] = []
         for some in _chunks(sorted(set(ids))) or [[]]:
             parameters = wanted + [("id", str(job)) for job in some]
-            found += self._call("GET", "/v1/jobs", params=parameters)["jobs"]
+            found += self._calls.call("GET", "/v1/jobs", params=parameters)["jobs"]
         return found
 
     def show(self, job: int) -> Document:
         """The job and its events: schema koala.job/1."""
-        return self._call("GET", f"/v1/jobs/{job}")
+        return self._calls.call("GET", f"/v1/jobs/{job}")
 
     def wait(self, jobs: Sequence[int], timeout_s: float | None = None) -> list[Document]:
         """The jobs, in this order, once all of them are over. Raises TimeoutError after `timeout_s`."""
@@ -141,8 +117,7 @@ class Grid:
         while True:
             left = _LONGEST_WAIT_S if deadline is None else max(0.0, min(_LONGEST_WAIT_S, deadline - time.monotonic()))
             parameters = [("id", str(job)) for job in jobs] + [("timeout", str(left))]
-            patience = httpx.Timeout(self._timeout_s, read=left + self._timeout_s)
-            found = list(self._call("GET", "/v1/wait", params=parameters, timeout=patience)["jobs"])
+            found = list(self._calls.call("GET", "/v1/wait", params=parameters, wait_s=left)["jobs"])
             if all(job["state"] in _FINAL for job in found):
                 return found
             if deadline is not None and time.monotonic() >= deadline:
@@ -151,7 +126,7 @@ class Grid:
                 raise TimeoutError(f"{what} not over yet.")
 
     def cancel(self, job: int, *, force: bool = False) -> Document:
-        return dict(self._call("POST", f"/v1/jobs/{job}/cancel", json={"force": force})["job"])
+        return dict(self._calls.call("POST", f"/v1/jobs/{job}/cancel", json={"force": force})["job"])
 
     def fetch(
         self,
@@ -168,8 +143,8 @@ class Grid:
         body: Document = {"paths": list(paths)}
         if directory is not None:
             body["directory"] = str(Path(directory).absolute())
-        patience = httpx.Timeout(self._timeout_s, read=timeout_s + self._timeout_s)
-        return self._call("POST", f"/v1/jobs/{job}/fetch", json=body, params={"timeout": timeout_s}, timeout=patience)
+        parameters = {"timeout": timeout_s}
+        return self._calls.call("POST", f"/v1/jobs/{job}/fetch", json=body, params=parameters, wait_s=timeout_s)
 
     def cancel_many(self, jobs: Sequence[int], *, force: bool = False) -> Document:
         """By one request: schema koala.changed/1, with those that were `refused`."""
@@ -182,14 +157,14 @@ class Grid:
         return self._change("release", jobs)
 
     def hold(self, job: int) -> Document:
-        return dict(self._call("POST", f"/v1/jobs/{job}/hold")["job"])
+        return dict(self._calls.call("POST", f"/v1/jobs/{job}/hold")["job"])
 
     def release(self, job: int) -> Document:
-        return dict(self._call("POST", f"/v1/jobs/{job}/release")["job"])
+        return dict(self._calls.call("POST", f"/v1/jobs/{job}/release")["job"])
 
     def explain(self, job: int) -> Document:
         """Why it waits or why it failed: schema koala.explain/1."""
-        return self._call("GET", f"/v1/jobs/{job}/explain")
+        return self._calls.call("GET", f"/v1/jobs/{job}/explain")
 
     def output(
         self, job: int, *, stream: str = "output", component: int | None = None, follow: bool = False
@@ -201,48 +176,34 @@ class Grid:
         parameters: dict[str, Any] = {"stream": stream, "follow": follow}
         if component is not None:
             parameters["component"] = component
-        patience = httpx.Timeout(self._timeout_s, read=None)
-        begun = False
-        self._reach()
-        try:
-            with self._http.stream("GET", f"/v1/jobs/{job}/output", params=parameters, timeout=patience) as answer:
-                if answer.status_code != httpx.codes.OK:
-                    answer.read()
-                    raise _error(answer)
-                begun = True
-                yield from answer.iter_raw()
-        except httpx.TransportError as error:
-            if begun:
-                raise TransientError("cut", f"The output of job {job} broke off.", "Ask for it again.") from error
-            raise self._not_reachable(error) from error
+        cut = TransientError("cut", f"The output of job {job} broke off.", "Ask for it again.")
+        with self._calls.stream(f"/v1/jobs/{job}/output", parameters, cut) as chunks:
+            yield from chunks
 
     def clusters(self) -> list[Document]:
-        return list(self._call("GET", "/v1/clusters")["clusters"])
+        return list(self._calls.call("GET", "/v1/clusters")["clusters"])
 
     def status(self) -> Document:
         """Schema koala.status/1."""
-        return self._call("GET", "/v1/status")
+        return self._calls.call("GET", "/v1/status")
 
     def unknown(self, clusters: Sequence[str] = ()) -> Document:
         """Tags on these clusters, or on all, that the store does not know: schema koala.unknown/1."""
-        patience = httpx.Timeout(self._timeout_s, read=_SURVEY_S)
-        return self._call("GET", "/v1/unknown", params=[("cluster", each) for each in clusters], timeout=patience)
+        return self._calls.call("GET", "/v1/unknown", params=[("cluster", each) for each in clusters], wait_s=_SURVEY_S)
 
     def clean(self, tag: str, cluster: str | None = None, *, timeout_s: float = _LONGEST_WAIT_S) -> Document:
         """End what there is of such a tag, where it was seen, and remove its directory; it may be a live job elsewhere.
 
         Schema koala.clean/1; its state is `cleaning` if that takes longer than `timeout_s`: ask again to wait.
         """
-        patience = httpx.Timeout(self._timeout_s, read=timeout_s + self._timeout_s)
-        parameters = {"timeout": timeout_s}
-        body = {"cluster": cluster}
-        return self._call(
-            "POST", f"/v1/unknown/{quote(tag, safe='')}/clean", params=parameters, json=body, timeout=patience
+        path = f"/v1/unknown/{quote(tag, safe='')}/clean"
+        return self._calls.call(
+            "POST", path, params={"timeout": timeout_s}, json={"cluster": cluster}, wait_s=timeout_s
         )
 
     def logins(self, *, retry: bool = False) -> list[Document]:
         """How the login on each cluster stands; with `retry`, those that koalad has given up are tried again."""
-        return list(self._call("POST" if retry else "GET", "/v1/logins")["logins"])
+        return list(self._calls.call("POST" if retry else "GET", "/v1/logins")["logins"])
 
     def login(self, cluster: str, answer: Callable[[Document], Sequence[str]]) -> Document:
         """Log in on a cluster that is not connected; how its login stands in the end: connected, or why not.
@@ -250,12 +211,12 @@ class Grid:
         `answer` is given each question, and each notice as one without prompts, and returns an answer for each prompt.
         """
         path = f"/v1/clusters/{quote(cluster, safe='')}/login"
-        found = dict(self._call("POST", path)["login"])
+        found = dict(self._calls.call("POST", path)["login"])
         try:
             return self._answer(path, found, answer)
         except BaseException:
             with suppress(KoalaError):
-                self._call("DELETE", path)
+                self._calls.call("DELETE", path)
             raise
 
     def _answer(self, path: str, found: Document, answer: Callable[[Document], Sequence[str]]) -> Document:
@@ -268,15 +229,14 @@ class Grid:
             if question is not None and question["number"] != answered:
                 answered = question["number"]
                 body = {"number": answered, "answers": list(answer(question))}
-                self._call("POST", f"{path}/answers", json=body)
-            found = self._look(path, found["version"])
+                self._calls.call("POST", f"{path}/answers", json=body)
+            found = self._look(path, found["version"], _LONGEST_WAIT_S)
         return found
 
-    def _look(self, path: str, version: int) -> Document:
-        """How it stands once that is another than at this version, or after a while."""
-        patience = httpx.Timeout(self._timeout_s, read=_LONGEST_WAIT_S + self._timeout_s)
-        parameters = {"version": version, "timeout": _LONGEST_WAIT_S}
-        return dict(self._call("GET", path, params=parameters, timeout=patience)["login"])
+    def _look(self, path: str, version: int, timeout_s: float) -> Document:
+        """How it stands once that is another than at this version, or after the time."""
+        parameters = {"version": version, "timeout": timeout_s}
+        return dict(self._calls.call("GET", path, params=parameters, wait_s=timeout_s)["login"])
 
     def settled(self, timeout_s: float) -> list[Document]:
         """The logins once each that may ask something has come to a first end, or after the time."""
@@ -285,44 +245,16 @@ class Grid:
         for each in found:
             while each["may_ask"] and each["state"] == "connecting" and (left := deadline - time.monotonic()) > 0:
                 path = f"/v1/clusters/{quote(each['cluster'], safe='')}/login"
-                parameters = {"version": each["version"], "timeout": left}
-                each = dict(self._call("GET", path, params=parameters)["login"])
+                each = self._look(path, each["version"], left)
         return self.logins()
 
     def shutdown(self, *, cancel: bool = False) -> None:
         """Tell koalad to end, and return at once. Jobs run on, unless `cancel`."""
-        self._call("POST", "/v1/shutdown", json={"cancel": cancel})
-
-    def _connect(self) -> httpx.Client:
-        transport = httpx.HTTPTransport(uds=str(self._socket()), limits=httpx.Limits(max_connections=None))
-        return httpx.Client(transport=transport, base_url="http://koalad", timeout=self._timeout_s)
-
-    def _socket(self) -> Path:
-        sockets = self.locations.sockets
-        return next((path for path in sockets if path.exists()), sockets[0])
-
-    def _reach(self) -> None:
-        """Raises NotReachable if nobody listens: httpx would leave such a socket to the garbage collector."""
-        with socket.socket(socket.AF_UNIX) as plug:
-            plug.settimeout(self._timeout_s)
-            try:
-                plug.connect(str(self._socket()))
-            except OSError as error:
-                raise self._not_reachable(httpx.ConnectError(str(error))) from error
-
-    def _call(self, method: str, path: str, **request: Any) -> Document:
-        self._reach()
-        try:
-            answer = self._http.request(method, path, **request)
-        except httpx.TransportError as error:
-            raise self._not_reachable(error) from error
-        if answer.is_error:
-            raise _error(answer)
-        return dict(answer.json())
+        self._calls.call("POST", "/v1/shutdown", json={"cancel": cancel})
 
     def _post_jobs(self, path: str, body: Document) -> Document:
         try:
-            return self._call("POST", path, json=body)
+            return self._calls.call("POST", path, json=body)
         except UnicodeEncodeError as error:
             near = error.object[max(0, error.start - 20) : error.end]
             message = f"The job holds bytes that are no UTF-8, near {near!r}."
@@ -333,7 +265,7 @@ class Grid:
 
     def _change(self, what: str, jobs: Sequence[int], **wishes: Any) -> Document:
         answers = [
-            self._call("POST", f"/v1/jobs/{what}", json={"ids": list(some), **wishes})
+            self._calls.call("POST", f"/v1/jobs/{what}", json={"ids": list(some), **wishes})
             for some in _chunks(list(dict.fromkeys(jobs)))
         ]
         return {
@@ -341,42 +273,6 @@ class Grid:
             "jobs": [job for answer in answers for job in answer["jobs"]],
             "refused": [job for answer in answers for job in answer["refused"]],
         }
-
-    def _not_reachable(self, error: httpx.TransportError) -> NotReachable:
-        if isinstance(error, httpx.ConnectError):
-            advice = f"Start it with `koala up{self._option()}`."
-            return NotReachable("not_reachable", f"koalad of grid {self.locations.grid} is not running.", advice)
-        why = "was cut off" if isinstance(error, httpx.ProtocolError | httpx.NetworkError) else "takes too long"
-        message = f"koalad of grid {self.locations.grid} does not answer: it {why}."
-        return NotReachable("not_reachable", message, f"Look at {self.locations.log}.")
-
-    def _option(self) -> str:
-        """How this grid is named on a command line; nothing for the default one."""
-        file = self.locations.grid_file
-        if file is None:
-            return " --grid FILE"
-        return "" if file == default_grid_file().absolute() else f" --grid {file}"
-
-
-def _error(answer: httpx.Response) -> KoalaError:
-    try:
-        fields = answer.json()["error"]
-    except (ValueError, KeyError, TypeError):
-        return OurError("bad_answer", f"koalad answered {answer.status_code}: {answer.text[:200]}", "Look at its log.")
-    return error_of(fields)
-
-
-def error_of(fields: Document) -> KoalaError:
-    """The error that the API has said in these words."""
-    kind = NotReachable if fields["code"] in _NOT_THERE else _KINDS.get(fields["whose"], OurError)
-    error = kind(fields["code"], fields["message"], fields["advice"])
-    error.reason = replace(
-        error.reason,
-        command=fields["command"] or "",
-        exit_status=fields["exit_status"],
-        words=fields["words"] or "",
-    )
-    return error
 
 
 def _job_text(

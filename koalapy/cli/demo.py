@@ -16,9 +16,10 @@ import yaml
 from rich.live import Live
 from rich.table import Table
 
+from koalapy.calls import NotReachable
 from koalapy.cli.output import DONE, FAILED, out, print_json, rich_table, say, table, told
 from koalapy.cli.signals import interruptible, uninterrupted
-from koalapy.client import Grid, NotReachable
+from koalapy.client import Grid
 from koalapy.daemon import wait_for_end
 from koalapy.data import data_path
 from koalapy.model.errors import KoalaError, OurError

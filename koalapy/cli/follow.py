@@ -6,8 +6,9 @@ import threading
 import time
 from typing import BinaryIO
 
+from koalapy.calls import Document, NotReachable
 from koalapy.cli.output import say
-from koalapy.client import Document, Grid, NotReachable
+from koalapy.client import Grid
 from koalapy.model.errors import KoalaError, TransientError
 
 _FINAL = frozenset({"done", "failed", "cancelled"})

@@ -4,11 +4,12 @@ from typing import Annotated, Any
 
 import typer
 
+from koalapy.calls import Document
 from koalapy.cli import options
 from koalapy.cli.login import log_in_where_asked
 from koalapy.cli.output import ago, out, print_json, table, told
 from koalapy.cli.unknown import show_unknown, tell_unknown
-from koalapy.client import Document, Grid
+from koalapy.client import Grid
 from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
 

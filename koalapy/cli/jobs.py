@@ -6,10 +6,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from koalapy.calls import error_of
 from koalapy.cli import options
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
 from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, exit_status, out, print_json, say, table, tell, told
-from koalapy.client import Grid, error_of
+from koalapy.client import Grid
 from koalapy.model.states import JobState
 
 app = typer.Typer()

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 from koalapy_adapters.connections.asking import Question
 
+from koalapy.calls import Document
 from koalapy.cli import options
 from koalapy.cli.output import FAILED, errors, out, print_json, say, told
-from koalapy.client import Document, Grid
+from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 
 app = typer.Typer()

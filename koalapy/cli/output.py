@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from koalapy.client import NotReachable
+from koalapy.calls import NotReachable
 from koalapy.model.errors import KoalaError
 
 DONE, FAILED, BAD_INPUT, NOT_REACHABLE = 0, 1, 2, 3

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.follow import follow_output
 from koalapy.cli.jobs import exit_by, tell_end
 from koalapy.cli.output import BAD_INPUT, print_json, say, told
 from koalapy.cli.signals import deferred, interruptible
-from koalapy.client import Grid, NotReachable
+from koalapy.client import Grid
 from koalapy.languages.paths import landing
 from koalapy.model.errors import KoalaError, RequestError
 

@@ -5,9 +5,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from koalapy.calls import Document, NotReachable
 from koalapy.cli import options
 from koalapy.cli.output import DONE, FAILED, exit_status, out, print_json, say, table, tell, told
-from koalapy.client import Document, Grid, NotReachable
+from koalapy.client import Grid
 from koalapy.model.errors import KoalaError, RequestError
 
 app = typer.Typer()

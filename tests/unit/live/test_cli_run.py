@@ -118,7 +118,7 @@ def test_interrupted_it_cancels_its_job(koala: Any, number: signal.Signals) -> N
 
 
 def test_interrupted_before_it_could_start_it_leaves_no_job(koala: Any) -> None:
-    process = koala.start("run", "-n", 4, "-n", 4, "-n", 2, "--on", "leiden", "--", "true")
+    process = koala.start("run", "-n", 4, "-n", 4, "-n", 2, "--on", "leiden", "--", "sleep", 1000)
     assert process.stderr is not None
     koala.until(lambda: process.stderr.readline().decode().startswith("job "))
     process.send_signal(signal.SIGINT)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from koalapy import Grid
-from koalapy.client import NotReachable
+from koalapy.calls import NotReachable
 from koalapy.model.errors import RequestError, TransientError
 
 Document = dict[str, Any]

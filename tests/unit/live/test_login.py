@@ -5,7 +5,7 @@ import pty
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import live
 import pytest
 
 from koalapy.api import schemas
+from koalapy.calls import Calls
 
 CODE = ("One-time password", [("Verification code:", False)], ["123 456"])
 SECRET = "123 456"
@@ -124,18 +125,19 @@ def read_until(end: int, words: bytes) -> bytes:
 def test_answers_that_nobody_wants(grid: Any) -> None:
     grid("up")
     with grid.client() as client:
-        refuse: Callable[..., Any] = client._call
+        calls = Calls(client.locations, 60.0)
         for body, code in (
             ({"number": 1, "answers": ["not wanted"]}, "not_asked"),
             ({"number": "x", "answers": ["not wanted"]}, "bad_request"),
             ({"number": 1, "answers": "not wanted"}, "bad_request"),
         ):
             with pytest.raises(Exception, match=r".") as caught:
-                refuse("POST", "/v1/clusters/here/login/answers", json=body)
+                calls.call("POST", "/v1/clusters/here/login/answers", json=body)
             assert caught.value.reason.code == code  # type: ignore[attr-defined]
             assert "not wanted" not in str(caught.value)
         with pytest.raises(Exception, match="is not in the grid file"):
             client.login("nowhere", lambda question: [])
+        calls.close()
     grid("login", "nowhere").refused(2, "nowhere")
 
 
