@@ -1,6 +1,7 @@
 """The two ends of a connection under test: a program that is pushed and echoes, and what starts it."""
 
 import contextlib
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,18 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     running = server.Sshd(tmp_path_factory.mktemp("sshd"), ("ed25519", "ecdsa", "rsa"))
     yield running
     running.stop()
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The socket of a real ssh-agent with nothing in it, which the environment names."""
+    path = tmp_path / "agent.sock"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
+        while not path.exists():
+            assert process.poll() is None
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+        yield path
+        process.terminate()
 
 
 def ssh_to(running: Any, **changes: Any) -> SshConnection:

@@ -4,7 +4,6 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from koalapy_adapters.errors import SiteError, TransientError
 
 ECHO = ends.ECHO
 STARTED = ends.STARTED
+agent = ends.agent
 error_of = ends.error_of
 ignore = ends.ignore
 read_exactly = ends.read_exactly
@@ -150,18 +150,6 @@ def test_an_identity_that_is_no_key(sshd: Any, tmp_path: Path) -> None:
     error = error_of(ssh_to(sshd, identity=str(tmp_path / "garbage")), tmp_path)
     assert error.code == "no_identity"
     assert "no private key" in error.message
-
-
-@pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A real agent with nothing in it."""
-    path = tmp_path / "agent.sock"
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
-        while not path.exists():
-            assert process.poll() is None
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
-        yield path
-        process.terminate()
 
 
 @pytest.mark.usefixtures("agent")

@@ -21,6 +21,7 @@ from koalapy_adapters.errors import SiteError, TransientError
 
 ECHO = ends.ECHO
 STARTED = ends.STARTED
+agent = ends.agent
 error_of = ends.error_of
 read_exactly = ends.read_exactly
 server = ends.server
@@ -351,17 +352,6 @@ def test_a_certificate_that_is_over(authority: Any, tmp_path: Path, config: Conf
     mine = server.make_key(tmp_path / "mine")
     server.certify(signer, mine, "-V", "20200101:20200102")
     assert error_of(ssh_to(running, identity=str(mine), config="none"), tmp_path).code == "authentication"
-
-
-@pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    path = tmp_path / "agent.sock"
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
-        while not path.exists():
-            assert process.poll() is None
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
-        yield path
-        process.terminate()
 
 
 def add(key: Path) -> None:
