@@ -12,7 +12,7 @@ from koalapy.testgrid.containers import Containers, addresses_of
 from koalapy.testgrid.errors import ContainersError
 from koalapy.testgrid.running import Running
 
-READY_TIMEOUT_S = 120.0
+READY_TIMEOUT_S = 240.0
 
 Say = Callable[[str], None]
 

@@ -41,9 +41,10 @@ def _run_job(containers: Containers, cluster: Cluster, deadline: float, timeout_
     status, output = _try_job(containers, cluster)
     while status != 0:
         if time.monotonic() > deadline:
+            words = output + containers.exec(cluster.name, ["/opt/testgrid/settle", "0"])[1]
             raise ContainersError(
                 "not_ready",
-                f"The cluster {cluster.name} ran no job within {timeout_s:.0f} s: {output.strip() or 'it hung'}",
+                f"The cluster {cluster.name} ran no job within {timeout_s:.0f} s: {words.strip()}",
                 f"Look at 'docker logs {layout.container_name(cluster.name)}', then 'koala testgrid down' and 'up'.",
             )
         time.sleep(PAUSE_S)

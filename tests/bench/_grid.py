@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -23,26 +24,40 @@ KOALA = [sys.executable, "-m", "koalapy.cli.main"]
 
 @contextmanager
 def koalad_on_test_grid(**scheduling: Any) -> Iterator[tuple[Grid, Path]]:
-    """A koalad over the main job's clusters, on the test grid, brought up; its state is in a temporary place."""
-    with testgrid.reserved(), tempfile.TemporaryDirectory(prefix="koala-bench-") as name:
+    """A koalad over the main job's clusters, on the test grid, brought up and empty. See `koalad_of`."""
+    with testgrid.reserved():
         grid = testgrid.up().grid(*layout.MAIN)
         testgrid.reset()
-        directory = Path(name)
-        grid["grid"] = "bench"
         if scheduling:
             grid["scheduling"] = scheduling
-        grid_file = directory / "grid.yaml"
-        grid_file.write_text(yaml.safe_dump(grid))
-        before = dict(os.environ)
-        os.environ |= {"XDG_STATE_HOME": name, "XDG_RUNTIME_DIR": name}
-        subprocess.run([*KOALA, "up", "--grid", str(grid_file)], check=True, stdout=sys.stderr)
-        with Grid(grid_file) as koalad:
-            try:
-                yield koalad, grid_file
-            finally:
-                koalad.shutdown(cancel=True)
-                os.environ.clear()
-                os.environ |= before
+        with koalad_of(grid) as koalad:
+            yield koalad
+
+
+@contextmanager
+def koalad_of(grid: dict[str, Any], timeout_s: float = 60) -> Iterator[tuple[Grid, Path]]:
+    """A koalad of this grid file, and the file, its state in a temporary place; in the end it and its jobs are gone."""
+    end_orderly()
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="koala-bench-") as place:
+        grid_file = Path(place, "grid.yaml")
+        grid_file.write_text(yaml.safe_dump(grid | {"grid": "bench"}))
+        os.environ |= {"XDG_STATE_HOME": place, "XDG_RUNTIME_DIR": place}
+        try:
+            subprocess.run([*KOALA, "up", "--grid", str(grid_file)], check=True, stdout=sys.stderr)
+            with Grid(grid_file, timeout_s=timeout_s) as koalad:
+                try:
+                    yield koalad, grid_file
+                finally:
+                    koalad.down(cancel=True)
+        finally:
+            os.environ.clear()
+            os.environ |= before
+
+
+def end_orderly() -> None:
+    """A bench that is asked to end leaves nothing behind, as one that comes to its end."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def wait_until_measured(koalad: Grid, patience_s: float = 60) -> None:

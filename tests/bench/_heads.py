@@ -1,20 +1,13 @@
 """A cluster of the test grid by its own commands: filled by somebody else, watched, emptied; no koalapy in it."""
 
-import os
 import shlex
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import yaml
-from _grid import KOALA
+from _grid import end_orderly, koalad_of
 
 from koalapy import Grid, testgrid
 from koalapy.testgrid import Containers
@@ -120,6 +113,7 @@ HEADS: dict[str, Callable[[Containers], Head]] = {"alpha": alpha, "gamma": gamma
 @contextmanager
 def full_cluster(name: str) -> Iterator[Head]:
     """One cluster of the test grid, which is brought up and reserved, and all of it is somebody else's."""
+    end_orderly()
     with testgrid.reserved():
         running = testgrid.up()
         running.reset()
@@ -131,25 +125,12 @@ def full_cluster(name: str) -> Iterator[Head]:
 @contextmanager
 def koalad_over(head: Head, jobs: int) -> Iterator[Grid]:
     """A koalad over this one cluster, whose queue takes so many jobs of ours at once."""
-    grid: dict[str, Any] = testgrid.up().grid(head.name)
-    grid["grid"], grid["queue_after"] = "bench", "0s"
+    grid = testgrid.up().grid(head.name)
+    grid["queue_after"] = "0s"
     grid["clusters"][head.name]["backlog"] = jobs
-    before = dict(os.environ)
-    with tempfile.TemporaryDirectory(prefix="koala-bench-") as place:
-        grid_file = Path(place, "grid.yaml")
-        grid_file.write_text(yaml.safe_dump(grid))
-        os.environ |= {"XDG_STATE_HOME": place, "XDG_RUNTIME_DIR": place}
-        try:
-            subprocess.run([*KOALA, "up", "--grid", str(grid_file)], check=True, stdout=sys.stderr)
-            with Grid(grid_file, timeout_s=300) as koalad:
-                try:
-                    _wait_until_known(koalad)
-                    yield koalad
-                finally:
-                    koalad.down(cancel=True)
-        finally:
-            os.environ.clear()
-            os.environ |= before
+    with koalad_of(grid, timeout_s=300) as (koalad, _):
+        _wait_until_known(koalad)
+        yield koalad
 
 
 def _wait_until_known(koalad: Grid) -> None:
