@@ -18,7 +18,7 @@ from koalapy.model.commands import (
     ForgetComponent,
     ReleaseComponent,
     SubmitComponent,
-    WatchCluster,
+    Word,
 )
 from koalapy.model.events import ClusterConnected, Event, StoreRestored
 from koalapy.model.records import Step
@@ -56,7 +56,7 @@ class Links(Protocol):
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None: ...
 
-    def watch(self, command: WatchCluster) -> None: ...
+    def say(self, word: Word) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
 
@@ -120,7 +120,7 @@ class Driver:
         return leap
 
     def _change(self, step: Step, confirmed: list[int], leap: Leap | None) -> Change:
-        sent = tuple(self._numbered(command) for command in step.commands if not isinstance(command, WatchCluster))
+        sent = tuple(self._numbered(command) for command in step.commands)
         superseded = [number for entry in sent for number in self._superseded_by(entry)]
         return Change(
             jobs=step.jobs,
@@ -131,6 +131,7 @@ class Driver:
             sent=sent,
             confirmed=tuple(dict.fromkeys([*confirmed, *superseded])),
             leap=leap,
+            results=step.results,
         )
 
     def _numbered(self, command: Command) -> OutboxEntry:
@@ -162,9 +163,8 @@ class Driver:
             self._links.send(entry, True)
         for entry in change.sent:
             self._links.send(entry, self._is_doubtful(entry.command))
-        for command in step.commands:
-            if isinstance(command, WatchCluster):
-                self._links.watch(command)
+        for word in step.words:
+            self._links.say(word)
         for delivery in deliveries:
             if delivery.after is not None:
                 delivery.after(step)
@@ -186,6 +186,6 @@ class Driver:
 
 def cluster_of(command: Command) -> str | None:
     """The cluster that a command goes to, None for one that goes to several."""
-    if isinstance(command, SubmitComponent | ReleaseComponent | CancelComponent | ForgetComponent | WatchCluster):
+    if isinstance(command, SubmitComponent | ReleaseComponent | CancelComponent | ForgetComponent):
         return command.cluster
     return None

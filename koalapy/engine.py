@@ -391,7 +391,7 @@ class Engine:
             urgent = waiting or name in claimed
             if known.connected and self._watched.get(name) != urgent:
                 self._watched[name] = urgent
-                self._records.command(WatchCluster(cluster=name, urgent=urgent))
+                self._records.say(WatchCluster(cluster=name, urgent=urgent))
 
 
 CANCELLED = Reason("cancelled", "request", "It was cancelled by its user.", "")

@@ -11,7 +11,7 @@ from koalapy.link import translate
 from koalapy.link.cluster import Cluster
 from koalapy.link.offset import ClockOffset
 from koalapy.link.outstanding import ComponentCommand, Outstanding
-from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent
+from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent, Word
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     ClusterConnected,
@@ -126,8 +126,8 @@ class Conversation:
         event = SubmissionFailed(attempt=command.attempt, reason=reason)
         return Heard((Delivery(events=(event,), confirmed=(number,)),))
 
-    def watch(self, urgent: bool) -> Messages:
-        return (wire.Watch(urgent),)
+    def tell(self, word: Word) -> Messages:
+        return (translate.word(self._cluster.instance, word),)
 
     def acknowledge(self, epoch: int, number: int) -> Messages:
         """Events up to this number are committed. Those of another session's KCM are gone with it."""

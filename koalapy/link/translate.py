@@ -7,7 +7,17 @@ from koalapy_adapters import messages as wire
 from koalapy_adapters.errors import BatchError
 
 from koalapy.model.cluster import ClusterState, Node
-from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent
+from koalapy.model.commands import (
+    CancelComponent,
+    FeedSweep,
+    ForgetComponent,
+    RecallParameters,
+    ReleaseComponent,
+    SubmitComponent,
+    TrustLauncher,
+    WatchCluster,
+    Word,
+)
 from koalapy.model.errors import Reason, Whose
 from koalapy.model.events import ClusterMeasured, ComponentReported, ComponentSeen, MeasurementFailed
 from koalapy.model.identity import AttemptId, InstanceId, Tag, attempt_of, tag_of
@@ -66,6 +76,19 @@ def release(instance: InstanceId, number: int, command: ReleaseComponent) -> wir
 
 def cancel(instance: InstanceId, number: int, command: CancelComponent) -> wire.Cancel:
     return wire.Cancel(number, tag_of(instance, command.attempt), command.batch_id, command.force)
+
+
+def word(instance: InstanceId, said: Word) -> wire.Watch | wire.Feed | wire.Recall | wire.Trust:
+    match said:
+        case WatchCluster():
+            return wire.Watch(said.urgent)
+        case FeedSweep():
+            ranges = [list(pair) for pair in said.numbers.pairs]
+            return wire.Feed(said.sweep, ranges, said.anew, [tag_of(instance, each) for each in said.launchers])
+        case RecallParameters():
+            return wire.Recall(said.sweep, said.most)
+        case TrustLauncher():
+            return wire.Trust(tag_of(instance, said.attempt))
 
 
 def forget(instance: InstanceId, number: int, command: ForgetComponent) -> wire.Forget:

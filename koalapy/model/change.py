@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from koalapy.model.commands import Command
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.sweep import ResultBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Change:
     history: tuple[History, ...] = ()
     removed: tuple[JobId, ...] = ()  # pruned jobs, their history with them; none that has a debt
     leap: Leap | None = None
+    results: tuple[ResultBatch, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -49,6 +51,7 @@ class Change:
             or self.removed
             or self.counters
             or self.leap
+            or self.results
         )
 
 

@@ -1,11 +1,13 @@
 """What the engine wants done, each in the imperative. Every command is idempotent and known by attempt or job.
 
-A command is committed to the outbox before it is sent, and stays there until its cluster has confirmed it.
+A command is committed to the outbox before it is sent, and stays there until its cluster has confirmed it. A word is
+only said, after the commit of what it follows from.
 """
 
 from dataclasses import dataclass
 
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.intervals import Intervals
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import Duration
 
@@ -72,10 +74,46 @@ class CollectOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchCluster:
-    """Whether something waits on this cluster's numbers. Not kept in the outbox: said again on every change."""
+    """Whether something waits on this cluster's numbers. Said again on every change."""
 
     cluster: str
     urgent: bool
 
 
-Command = SubmitComponent | ReleaseComponent | CancelComponent | ForgetComponent | CollectOutput | WatchCluster
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedSweep:
+    """Parameters for a sweep's Launchers on the cluster. After every connect it is said `anew`.
+
+    `anew`: these are all that are out there, in whosever hands, and `launchers` are those that may hold some of them or
+    have left a journal; what none of them holds or has done is for the KCM to give. A KCM heeds no other feed before.
+    """
+
+    cluster: str
+    sweep: JobId
+    numbers: Intervals
+    anew: bool = False
+    launchers: tuple[AttemptId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallParameters:
+    """Give back what no Launcher has begun, this many at most. Answered by ParametersReturned."""
+
+    cluster: str
+    sweep: JobId
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustLauncher:
+    """A Launcher whose first parameters all failed is no black hole: the program is to blame."""
+
+    cluster: str
+    attempt: AttemptId
+
+
+# Committed to the outbox before they are sent, and kept there until they are confirmed.
+Command = SubmitComponent | ReleaseComponent | CancelComponent | ForgetComponent | CollectOutput
+
+# Only said: what is lost with a connection is said again, in other words, after the next one.
+Word = WatchCluster | FeedSweep | RecallParameters | TrustLauncher

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from koalapy.model.cluster import ClusterState, Node
 from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.request import Request
+from koalapy.model.sweep import ParameterResult
 from koalapy.model.units import Instant
 
 # ---- from users
@@ -174,6 +176,56 @@ class OutputCollected:
     notes: tuple[str, ...] = ()
 
 
+# ---- from Launchers, through their KCMs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersEnded:
+    """Parameters that a Launcher has run; the same may be told again. A Launcher's end is told after all of its."""
+
+    cluster: str
+    sweep: JobId
+    attempt: AttemptId
+    results: tuple[ParameterResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersReturned:
+    """Parameters that were out there and are in nobody's hands any more, unfinished; `begun` of them had been begun."""
+
+    cluster: str
+    sweep: JobId
+    numbers: Intervals
+    begun: Intervals = NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersWanted:
+    """The KCM could use so many more to keep its credit; it asks again when it has less."""
+
+    cluster: str
+    sweep: JobId
+    wanted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchersSeen:
+    """Of each Launcher, once a second at most: (attempt, parameters that run, instant of the newest pull)."""
+
+    cluster: str
+    launchers: tuple[tuple[AttemptId, int, Instant], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherSuspected:
+    """All its first parameters failed at once: it keeps their results to itself and pulls no more until it is trusted,
+    or gives them back when it is ended."""
+
+    cluster: str
+    attempt: AttemptId
+    host: str
+
+
 Event = (
     JobSubmitted
     | CancelRequested
@@ -192,4 +244,9 @@ Event = (
     | ComponentReported
     | ComponentGone
     | OutputCollected
+    | ParametersEnded
+    | ParametersReturned
+    | ParametersWanted
+    | LaunchersSeen
+    | LauncherSuspected
 )

@@ -10,6 +10,7 @@ from koalapy.model.evolve import evolver
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JOB_TRANSITIONS, ComponentState, JobState
+from koalapy.model.sweep import Glide, Runner
 from koalapy.model.units import Instant
 
 
@@ -75,6 +76,7 @@ class Job:
     `held` is in processor-microseconds: allocated, but waiting at a barrier. `excluded` says until when a cluster is
     left out for this job. `collecting`: components are over, staged-out files are on their way. `patient`: it went
     into batch queues and has no claim time-out. `forced`: its user does not want to wait for clusters out of reach.
+    `runner`: it is a sweep, and has no components of its own. `glide`: it is a Launcher of a sweep.
     """
 
     id: JobId
@@ -99,6 +101,8 @@ class Job:
     patient: bool = False
     forced: bool = False
     key: str = ""
+    runner: Runner | None = None
+    glide: Glide | None = None
 
     def to(self, state: JobState, **changes: Any) -> "Job":
         """The job in another state. Raises ValueError for a transition that the table does not have."""

@@ -5,23 +5,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from koalapy.model.change import Snapshot
-from koalapy.model.commands import Command
+from koalapy.model.commands import Command, Word
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.index import Index, Keys, LiveAttempts
 from koalapy.model.job import Component, Counters, Debt, History, Job
+from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one batch of events led to: commands to be done once the rest is committed."""
+    """What one batch of events led to: commands and words for once the rest is committed."""
 
     commands: tuple[Command, ...] = ()
+    words: tuple[Word, ...] = ()
     jobs: tuple[Job, ...] = ()
     debts: tuple[Debt, ...] = ()
     settled: tuple[AttemptId, ...] = ()
     counters: Counters | None = None
     history: tuple[History, ...] = ()
+    results: tuple[ResultBatch, ...] = ()
 
 
 class Records:
@@ -53,8 +56,14 @@ class Records:
         where = {"component": component.index, "attempt": component.attempt, "cluster": component.cluster}
         self.note(now, job.id, kind, **where, **details)
 
+    def result(self, batch: ResultBatch) -> None:
+        self._results.append(batch)
+
     def command(self, command: Command) -> None:
         self._commands.append(command)
+
+    def say(self, word: Word) -> None:
+        self._words.append(word)
 
     def owe(self, debt: Debt) -> None:
         self.debts[debt.attempt] = debt
@@ -106,11 +115,13 @@ class Records:
     def take(self) -> Step:
         step = Step(
             commands=tuple(self._commands),
+            words=tuple(self._words),
             jobs=tuple(self._changed.values()),
             debts=tuple(self._debts.values()),
             settled=tuple(self._settled),
             counters=self.counters if self._counted else None,
             history=tuple(self._history),
+            results=tuple(self._results),
         )
         for job in step.jobs:
             if job.state.final:
@@ -133,7 +144,9 @@ class Records:
     def _clear(self) -> None:
         self._changed: dict[JobId, Job] = {}
         self._commands: list[Command] = []
+        self._words: list[Word] = []
         self._history: list[History] = []
+        self._results: list[ResultBatch] = []
         self._debts: dict[AttemptId, Debt] = {}
         self._settled: list[AttemptId] = []
         self._counted = False

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koalapy.model.sweep import Space
 from koalapy.model.units import HOUR, Duration
 
 MAX_PROCESSORS = 1_000_000
@@ -71,7 +72,8 @@ class Request:
     """A job as its user wrote it. `directory` is absolute: the paths of the job are relative to it.
 
     `stage_out_to`: (pattern, place) of what is staged out to another place than the job's directory. `files` names the
-    list of what is staged in, as it was when the job was submitted; '' if there is none.
+    list of what is staged in, as it was when the job was submitted; '' if there is none. `parameters`: it is a sweep
+    of its one component, in whose arguments, environment and paths `{name}` stands for a parameter's value.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Request:
     directory: str = "/"
     stage_out_to: tuple[tuple[str, str], ...] = ()
     files: str = ""
+    parameters: Space | None = None
 
     @property
     def type(self) -> RequestType:

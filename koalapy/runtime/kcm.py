@@ -15,7 +15,7 @@ from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Conversation, Heard, Messages
 from koalapy.link.outstanding import ComponentCommand
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitComponent, Word
 from koalapy.model.errors import Reason
 from koalapy.model.events import Event
 from koalapy.model.identity import AttemptId, JobId, tag_of
@@ -91,8 +91,8 @@ class Kcm:
         else:
             self._say(lambda talk: talk.say(number, doubt))
 
-    def watch(self, urgent: bool) -> None:
-        self._say(lambda talk: talk.watch(urgent))
+    def say(self, word: Word) -> None:
+        self._say(lambda talk: talk.tell(word))
 
     def acknowledge(self, epoch: int, number: int) -> None:
         """Events of another session's KCM are gone with it."""

@@ -22,6 +22,7 @@ from koalapy.link.cluster import Cluster
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.translate import reason_of_error
 from koalapy.link.vetting import Verdict, trusting
+from koalapy.model.commands import WatchCluster, Word
 from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId, JobId
@@ -81,7 +82,7 @@ class Link:
         self._status = LinkStatus(cluster.name, "connecting")
         self._kcm: Kcm | None = None  # once it has said Welcome
         self._talking: Kcm | None = None
-        self._urgent = False
+        self._watched: WatchCluster | None = None
         self._said: deque[str] = deque(maxlen=20)
         self._patience = Patience(cluster.timing)
         self._wanted = self._number = 0
@@ -123,11 +124,12 @@ class Link:
         if (kcm := self._kcm) is not None:
             kcm.send(number, command, doubt)
 
-    def watch(self, urgent: bool) -> None:
-        """Remembered, and said to every KCM to come."""
-        self._urgent = urgent
+    def say(self, word: Word) -> None:
+        """The last watch is remembered, and said to every KCM to come."""
+        if isinstance(word, WatchCluster):
+            self._watched = word
         if (kcm := self._kcm) is not None:
-            kcm.watch(urgent)
+            kcm.say(word)
 
     def acknowledge(self, epoch: int, number: int) -> None:
         if (kcm := self._kcm) is not None:
@@ -281,8 +283,8 @@ class Link:
         self._patience.renew()
         self._around.told(self._status, self._number)
         _LOG.info("cluster_connected", cluster=self.cluster.name, host=welcome.host, batch=welcome.batch_version)
-        if self._urgent and self._kcm is not None:
-            self._kcm.watch(True)
+        if self._watched is not None and self._kcm is not None:
+            self._kcm.say(self._watched)
         self._around.connected()
         return True
 

@@ -17,7 +17,7 @@ from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.vetting import CONNECTS, Verdict, Vetting
 from koalapy.model.change import OutboxEntry
-from koalapy.model.commands import CollectOutput, ForgetComponent, WatchCluster
+from koalapy.model.commands import CollectOutput, ForgetComponent, Word
 from koalapy.model.errors import RequestError
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId
@@ -94,14 +94,14 @@ class ClusterLinks:
         command = entry.command
         if isinstance(command, CollectOutput):
             self._collector.collect(entry.number, command)
-        elif not isinstance(command, WatchCluster) and command.cluster in self._links:
+        elif command.cluster in self._links:
             if isinstance(command, ForgetComponent):
                 self._hub.forget(command.attempt)
             self._links[command.cluster].send(entry.number, command, doubt)
 
-    def watch(self, command: WatchCluster) -> None:
-        if command.cluster in self._links:
-            self._links[command.cluster].watch(command.urgent)
+    def say(self, word: Word) -> None:
+        if word.cluster in self._links:
+            self._links[word.cluster].say(word)
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         self._links[cluster].acknowledge(epoch, number)

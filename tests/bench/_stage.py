@@ -12,7 +12,7 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterState, Node
-from koalapy.model.commands import WatchCluster
+from koalapy.model.commands import Word
 from koalapy.model.events import (
     ClusterConnected,
     ClusterMeasured,
@@ -135,7 +135,7 @@ class _Links:
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None: ...
 
-    def watch(self, command: WatchCluster) -> None: ...
+    def say(self, word: Word) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
 

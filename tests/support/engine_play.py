@@ -60,9 +60,9 @@ class Play:
         self.debts |= {debt.attempt: debt for debt in step.debts}
         for attempt in step.settled:
             del self.debts[attempt]
-        hints = [command for command in step.commands if isinstance(command, WatchCluster)]
+        hints = [word for word in step.words if isinstance(word, WatchCluster)]
         self.urgent |= {hint.cluster: hint.urgent for hint in hints}
-        commands: list[Command] = [command for command in step.commands if not isinstance(command, WatchCluster)]
+        commands = list(step.commands)
         self.pending += commands
         return commands
 

@@ -6,7 +6,7 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.commands import CancelComponent, SubmitComponent, WatchCluster
+from koalapy.model.commands import CancelComponent, SubmitComponent, Word
 from koalapy.model.errors import TransientError
 from koalapy.model.events import CancelRequested, ClusterConnected, ClusterMeasured, JobSubmitted
 from koalapy.model.identity import JobId
@@ -41,15 +41,15 @@ class Recorder:
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
         self.said.append(("doubt" if doubt else "send", entry))
 
-    def watch(self, command: WatchCluster) -> None:
-        self.said.append(("watch", command))
+    def say(self, word: Word) -> None:
+        self.said.append(("word", word))
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         self.said.append(("acknowledge", (cluster, epoch, number)))
 
     @property
     def kinds(self) -> list[str]:
-        return [kind for kind, _ in self.said if kind != "watch"]
+        return [kind for kind, _ in self.said if kind != "word"]
 
     def sent(self, kind: str = "send") -> list[OutboxEntry]:
         return [what for said, what in self.said if said == kind and isinstance(what, OutboxEntry)]

@@ -12,7 +12,7 @@ import pytest
 from koalapy_adapters.errors import SiteError as SiteFault
 from koalapy_adapters.errors import TransientError as Passing
 
-from koalapy.model.commands import CancelComponent, ForgetComponent
+from koalapy.model.commands import CancelComponent, ForgetComponent, WatchCluster
 from koalapy.model.errors import TransientError
 from koalapy.model.events import (
     ClusterConnected,
@@ -166,7 +166,7 @@ def test_words_of_other_stores_are_not_for_us(haven: Any, tmp_path: Path) -> Non
 
 def test_a_watched_cluster_is_asked_more_often(tmp_path: Path) -> None:
     haven = Haven(tmp_path, poll=600.0)
-    haven.link.watch(True)  # before it is connected: remembered
+    haven.link.say(WatchCluster(cluster="alpha", urgent=True))  # before it is connected: remembered
     haven.start()
     haven.ear.event(ClusterMeasured, after=1 + haven.ear.deliveries.index(haven.ear.delivery(ClusterMeasured)[1]))
     haven.close()

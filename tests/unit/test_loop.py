@@ -12,7 +12,7 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import WatchCluster
+from koalapy.model.commands import Word
 from koalapy.model.events import JobSubmitted
 from koalapy.model.records import Step
 from koalapy.model.request import ComponentRequest, Request
@@ -40,8 +40,8 @@ class Nowhere:
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
         raise AssertionError(entry)
 
-    def watch(self, command: WatchCluster) -> None:
-        raise AssertionError(command)
+    def say(self, word: Word) -> None:
+        raise AssertionError(word)
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         raise AssertionError(cluster)

@@ -9,7 +9,7 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
-from koalapy.model.commands import SubmitComponent, WatchCluster
+from koalapy.model.commands import SubmitComponent, Word
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     ClusterConnected,
@@ -105,7 +105,7 @@ class World:
         if isinstance(entry.command, SubmitComponent):
             self.sent.append((entry.command, doubt))
 
-    def watch(self, command: WatchCluster) -> None: ...
+    def say(self, word: Word) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
 

@@ -8,7 +8,7 @@ twice, they are done once and answered twice. Batch jobs and attempts are known 
 import re
 from typing import Any, Dict, Type
 
-from koalapy_adapters.messages import kcm, koalad, relay
+from koalapy_adapters.messages import kcm, koalad, launcher, relay
 from koalapy_adapters.messages.kcm import (
     BatchSeen,
     Done,
@@ -16,8 +16,13 @@ from koalapy_adapters.messages.kcm import (
     Failure,
     Fetched,
     Gone,
+    LaunchersSeen,
+    LauncherSuspected,
     Measured,
     MeasureFailed,
+    ParametersBack,
+    ParametersDone,
+    ParametersWanted,
     Pong,
     PutKey,
     Refused,
@@ -33,6 +38,7 @@ from koalapy_adapters.messages.koalad import (
     Diagnose,
     Dissolve,
     Examine,
+    Feed,
     Fetch,
     FetchMany,
     Forget,
@@ -40,20 +46,24 @@ from koalapy_adapters.messages.koalad import (
     ListFiles,
     Ping,
     Program,
+    Recall,
     Release,
     Stat,
     Store,
     StoreMany,
     Submit,
     Tags,
+    Trust,
     Want,
     Watch,
 )
-from koalapy_adapters.messages.relay import Beat, Enter, Knock, Say, Stop
+from koalapy_adapters.messages.launcher import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, Trusted
+from koalapy_adapters.messages.relay import Beat, Enter, FromLauncher, Knock, Say, Stop, ToLauncher
 
 __all__ = [
     "PROTOCOL",
     "Acknowledge",
+    "Back",
     "BatchSeen",
     "Beat",
     "Cancel",
@@ -61,27 +71,41 @@ __all__ = [
     "ClusterConfig",
     "Diagnose",
     "Dissolve",
+    "Doing",
     "Done",
+    "Ended",
     "Enter",
     "Event",
     "Examine",
     "Failure",
+    "Feed",
     "Fetch",
     "FetchMany",
     "Fetched",
     "Forget",
+    "FromLauncher",
+    "Give",
     "Gone",
     "Hello",
+    "Holding",
     "Json",
+    "Kept",
     "Knock",
+    "LauncherSuspected",
+    "LaunchersSeen",
     "ListFiles",
     "MeasureFailed",
     "Measured",
     "MessageError",
+    "ParametersBack",
+    "ParametersDone",
+    "ParametersWanted",
     "Ping",
     "Pong",
     "Program",
+    "Pull",
     "PutKey",
+    "Recall",
     "Refused",
     "Release",
     "Report",
@@ -92,7 +116,11 @@ __all__ = [
     "StoreMany",
     "Submit",
     "Submitted",
+    "Suspect",
     "Tags",
+    "ToLauncher",
+    "Trust",
+    "Trusted",
     "Want",
     "Watch",
     "Welcome",
@@ -111,7 +139,7 @@ class MessageError(ValueError):
 
 MESSAGES: Dict[str, Type[Any]] = {
     re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).lower(): kind
-    for kind in (*koalad.MESSAGES, *kcm.MESSAGES, *relay.MESSAGES)
+    for kind in (*koalad.MESSAGES, *kcm.MESSAGES, *relay.MESSAGES, *launcher.MESSAGES)
 }
 _NAMES = {kind: name for name, kind in MESSAGES.items()}
 

@@ -162,6 +162,47 @@ class PutKey(NamedTuple):
     value: str
 
 
+class ParametersDone(NamedTuple):
+    """Parameters that a Launcher has run. `results`: [number, exit status, ending, host, slot, started at, ended at,
+    output at, output size, errors at, errors size] each (see koalapy.model.sweep.ParameterResult); instants of the
+    KCM's clock. An event; it goes out before the end of the Launcher's attempt does."""
+
+    sweep: int
+    tag: str
+    results: List[List[Any]]
+
+
+class ParametersBack(NamedTuple):
+    """Parameters that are out here no more: in nobody's hands, and not done; `begun` of them were begun. An event."""
+
+    sweep: int
+    ranges: List[List[int]]
+    begun: List[List[int]] = []
+
+
+class ParametersWanted(NamedTuple):
+    """The KCM could use so many more to keep its credit. An event."""
+
+    sweep: int
+    wanted: int
+
+
+class LaunchersSeen(NamedTuple):
+    """[tag, parameters that run, instant of the newest pull by the KCM's clock] of Launchers, once a second at most.
+
+    An event.
+    """
+
+    launchers: List[List[Any]]
+
+
+class LauncherSuspected(NamedTuple):
+    """Everything that the Launcher ran failed at once: it waits for Trust or its end. An event."""
+
+    tag: str
+    host: str
+
+
 MESSAGES: Tuple[Type[Any], ...] = (
     Welcome,
     Submitted,
@@ -176,4 +217,9 @@ MESSAGES: Tuple[Type[Any], ...] = (
     Report,
     Gone,
     PutKey,
+    ParametersDone,
+    ParametersBack,
+    ParametersWanted,
+    LaunchersSeen,
+    LauncherSuspected,
 )

@@ -120,6 +120,33 @@ class Watch(NamedTuple):
     urgent: bool
 
 
+class Feed(NamedTuple):
+    """Parameters for a sweep's Launchers: `ranges` of numbers, [first, last] each, both included.
+
+    `anew`: these are all that are out here, in whosever hands, and `launchers`, tags, are those that may hold some of
+    them or have left a journal; what none of them holds or has done is the KCM's to give. The first feed of a sweep
+    that a KCM hears is one of these; it heeds no other before.
+    """
+
+    sweep: int
+    ranges: List[List[int]]
+    anew: bool = False
+    launchers: List[str] = []
+
+
+class Recall(NamedTuple):
+    """Give back what no Launcher has, `most` at most. Answered by a ParametersBack event, an empty one too."""
+
+    sweep: int
+    most: int
+
+
+class Trust(NamedTuple):
+    """The Launcher that suspected itself to be on a black hole is not: it goes on."""
+
+    tag: str
+
+
 class Acknowledge(NamedTuple):
     """Events up to this number are committed."""
 
@@ -268,6 +295,9 @@ MESSAGES: Tuple[Type[Any], ...] = (
     Cancel,
     Forget,
     Watch,
+    Feed,
+    Recall,
+    Trust,
     Acknowledge,
     Ping,
     Want,

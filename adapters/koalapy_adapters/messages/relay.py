@@ -33,6 +33,18 @@ class Stop(NamedTuple):
     force: bool = False
 
 
+class FromLauncher(NamedTuple):
+    """Wrapper to KCM: what the Launcher says (see messages.launcher), as it is. Instants of the node's clock."""
+
+    body: Json
+
+
+class ToLauncher(NamedTuple):
+    """KCM to wrapper: what the Launcher is told."""
+
+    body: Json
+
+
 class Beat(NamedTuple):
     """Either way, so that each side notices when the other is gone."""
 
@@ -42,5 +54,7 @@ MESSAGES: Tuple[Type[Any], ...] = (
     Enter,
     Say,
     Stop,
+    FromLauncher,
+    ToLauncher,
     Beat,
 )

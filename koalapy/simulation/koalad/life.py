@@ -11,7 +11,7 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.link.vetting import CONNECTS, Verdict, Vetting
 from koalapy.model.change import Change, OutboxEntry, Snapshot
-from koalapy.model.commands import CollectOutput, WatchCluster
+from koalapy.model.commands import CollectOutput, Word
 from koalapy.model.errors import KoalaError
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, JobId
@@ -176,13 +176,13 @@ class Life:
             if entry.number not in self.collecting:
                 self.collecting[entry.number] = command
                 self._collect(entry.number, command)
-        elif not isinstance(command, WatchCluster) and command.cluster in self.links:
+        elif command.cluster in self.links:
             self.links[command.cluster].send(entry.number, command, doubt)
 
-    def watch(self, command: WatchCluster) -> None:
+    def say(self, word: Word) -> None:
         self.process.step()
-        if command.cluster in self.links:
-            self.links[command.cluster].watch(command.urgent)
+        if word.cluster in self.links:
+            self.links[word.cluster].say(word)
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         self.process.step()

@@ -16,7 +16,7 @@ from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Conversation, Heard, Messages
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.vetting import Verdict
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitComponent, WatchCluster, Word
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId, JobId
@@ -82,7 +82,7 @@ class Uplink:
         self._talk: Conversation | None = None
         self._session = 0  # the conversation's epoch
         self._reason: Reason | None = None  # why it was lost, while it is
-        self._urgent = False
+        self._watched: WatchCluster | None = None
         self._tries = 0
         self._requests = count(_FIRST_REQUEST)
         self._asked: dict[int, Answered] = {}
@@ -103,10 +103,11 @@ class Uplink:
         else:
             self._say(talk.say(number, doubt))
 
-    def watch(self, urgent: bool) -> None:
-        self._urgent = urgent
+    def say(self, word: Word) -> None:
+        if isinstance(word, WatchCluster):
+            self._watched = word
         if self._talk is not None and self.connected:
-            self._say(self._talk.watch(urgent))
+            self._say(self._talk.tell(word))
 
     def acknowledge(self, epoch: int, number: int) -> None:
         if self._talk is not None:
@@ -170,8 +171,8 @@ class Uplink:
             self._end(self.pipe, _REPLACED if verdict is Verdict.REPLACED else _RESTORED)
             return False
         self.connected, self._reason = True, None
-        if self._urgent and self._talk is not None:
-            self._say(self._talk.watch(True))
+        if self._watched is not None and self._talk is not None:
+            self._say(self._talk.tell(self._watched))
         return True
 
     def _ticked(self, pipe: Pipe) -> None:

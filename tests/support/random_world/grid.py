@@ -7,7 +7,7 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import CollectOutput, WatchCluster
+from koalapy.model.commands import CollectOutput, Word
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import ClusterConnected, ClusterLost, Event, OutputCollected
 from koalapy.model.identity import InstanceId
@@ -111,10 +111,10 @@ class Grid:
             self.promises.of_doubt(command)
         if isinstance(command, CollectOutput):
             self.collecting[entry.number] = command
-        elif not isinstance(command, WatchCluster) and command.cluster in self.kcms:
+        elif command.cluster in self.kcms:
             self.kcms[command.cluster].send(entry.number, command)
 
-    def watch(self, command: WatchCluster) -> None: ...
+    def say(self, word: Word) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         kcm = self.kcms.get(cluster)
