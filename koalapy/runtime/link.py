@@ -167,12 +167,13 @@ class Link:
         offset: int = 0,
         follow: bool = False,
         ended: Callable[[wire.Fetched], None] = lambda end: None,
+        size: int = -1,
     ) -> Iterator[bytes]:
         """What the attempt has written: `where` is output, errors or work (then `path`). Until its end, with `follow`.
 
-        `ended` hears how it ended. Raises KoalaError where there is no such file, too.
+        `ended` hears how it ended. `size`: see messages.Fetch. Raises KoalaError where there is no such file, too.
         """
-        request = lambda id, tag: wire.Fetch(id, tag, where, path, offset, follow)  # noqa: E731
+        request = lambda id, tag: wire.Fetch(id, tag, where, path, offset, follow, size)  # noqa: E731
         yield from self._connected().stream(attempt, request, ended)
 
     def fetch_many(

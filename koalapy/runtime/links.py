@@ -112,6 +112,10 @@ class ClusterLinks:
         """What the attempt's processes wrote: `stream` is output or errors. Raises KoalaError."""
         return self._named(cluster).fetch(attempt, stream, follow=follow)
 
+    def read_file(self, cluster: str, attempt: AttemptId, path: str, offset: int, size: int) -> Iterator[bytes]:
+        """This stretch of a file that the attempt has left in its working directory. Raises KoalaError."""
+        return self._named(cluster).fetch(attempt, "work", path, offset, size=size)
+
     def fetch(self, command: CollectOutput, timeout_s: float) -> Home | None:
         """See Collector.fetch."""
         return self._collector.fetch(command, timeout_s)

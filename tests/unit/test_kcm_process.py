@@ -212,6 +212,8 @@ def test_files_in_and_out_keep_bytes_and_mode(connect: Callable[[], Any]) -> Non
     copied, end = koalad.fetch(TAGS[0], "work", "copy.bin")
     assert (copied == data, end.mode) == (True, 0o640)
     assert koalad.fetch(TAGS[0], "work", "copy.bin", offset=len(data) - 10)[0] == data[-10:]
+    assert koalad.fetch(TAGS[0], "work", "copy.bin", offset=3, size=5)[0] == data[3:8]
+    assert koalad.fetch(TAGS[0], "work", "copy.bin", offset=len(data) - 2, size=5)[0] == data[-2:]
     sizes = koalad.answer(Stat, TAGS[0], ["copy.bin", "absent", "../token", "sub"]).details
     assert sizes == {"copy.bin": len(data)}
     assert koalad.fetch(TAGS[0], "work", "../token")[1].error["code"] == "bad_fetch"

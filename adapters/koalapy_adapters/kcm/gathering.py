@@ -90,6 +90,37 @@ class OneFile:
             self._file.close()
 
 
+class Stretch:
+    """`length` bytes of a file from `offset` on, or as many as there are; nothing before them is read."""
+
+    digest = ""
+
+    def __init__(self, attempt: str, path: str, offset: int, length: int) -> None:
+        if not is_inside(path):
+            raise RequestError("bad_fetch", "There is nothing to fetch from 'work', %r." % path)
+        self._attempt, self._path, self._offset, self._left = attempt, path, offset, length
+        self._file = None  # type: Optional[Any]
+        self.sent = 0
+        self.mode = 0
+
+    def open(self) -> None:
+        """Raises RequestError if there is no such file or attempt, OSError if that cannot be known now."""
+        self._file, status = _open(self._attempt, self._path)
+        self.mode = stat.S_IMODE(status.st_mode)
+        self._file.seek(self._offset)
+
+    def read(self, size: int, last: bool) -> bytes:
+        assert self._file is not None
+        data = self._file.read(min(size, self._left))  # type: bytes
+        self._left -= len(data)
+        self.sent += len(data)
+        return data
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
 class ManyFiles:
     """See messages.FetchMany."""
 

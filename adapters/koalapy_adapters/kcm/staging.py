@@ -9,7 +9,7 @@ from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import INITIAL_CREDIT, MAX_CHUNK, Chunk
 from koalapy_adapters.kcm.commands import failure_of
 from koalapy_adapters.kcm.directories import Directories, unusable
-from koalapy_adapters.kcm.gathering import FileList, ManyFiles, OneFile, size_of
+from koalapy_adapters.kcm.gathering import FileList, ManyFiles, OneFile, Stretch, size_of
 from koalapy_adapters.kcm.outputs import Outputs
 from koalapy_adapters.kcm.pipes import Writer
 from koalapy_adapters.kcm.stage import Stage
@@ -135,7 +135,7 @@ class Staging:
     async def _fetch(self, message: Fetch) -> Fetched:
         attempt = self._directories.attempt(message.tag)
         if message.where == "work":
-            file = OneFile(attempt, message.path, message.offset)
+            file = _file_of(attempt, message)
             try:
                 return await self._pass_on(message.id, file)
             finally:
@@ -177,6 +177,12 @@ class Staging:
         attempt = self._directories.attempt(message.tag)
         sizes = await in_thread(lambda: {path: size_of(attempt, path) for path in message.paths})
         return Done(message.id, details={path: size for path, size in sizes.items() if size is not None})
+
+
+def _file_of(attempt: str, message: Fetch) -> Any:
+    if message.size < 0:
+        return OneFile(attempt, message.path, message.offset)
+    return Stretch(attempt, message.path, message.offset, message.size)
 
 
 _SERVED: Dict[type, Callable[[Staging, Any], Any]] = {

@@ -195,7 +195,8 @@ class Fetch(NamedTuple):
     """Read a file of the attempt from `offset`: `where` is output (stdout of all processes), errors, work (`path`), or
     batch (what the wrapper itself says).
 
-    Chunks come on stream `id`; then Fetched. With `follow` it goes on until the attempt has ended.
+    Chunks come on stream `id`; then Fetched. With `follow` it goes on until the attempt has ended. `size`: so many
+    bytes of a file of work at most, which has no digest then; -1: to its end.
     """
 
     id: int
@@ -204,6 +205,7 @@ class Fetch(NamedTuple):
     path: str = ""
     offset: int = 0
     follow: bool = False
+    size: int = -1
 
 
 class FetchMany(NamedTuple):
