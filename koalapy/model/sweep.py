@@ -13,9 +13,9 @@ from koalapy.model.units import Instant
 class Source:
     """The values of one or several names that take the same value. One of the three is given.
 
-    `loop`: first, last (included) and step as decimal numbers, `without` what they leave out of it. `values`: as they
-    are. `file`: a path as in `stage_in`, whose column `column` (from 0) of each of its `lines` lines is a value; -1 is
-    the whole line.
+    `loop`: first, last (included) and step as decimal numbers, without exponent; `without` what they leave out of it.
+    `values`: as they are. `file`: where it lies in the program's directory; each of its `lines` lines is a value, or,
+    where `column` (from 0) is not -1, that cell of each line after its first, which has the names.
     """
 
     names: tuple[str, ...]
