@@ -19,6 +19,7 @@ SHARED/                         `shared` of the grid file, else ~/.koala
       hosts, rendezvous         KOALA_HOSTS, KOALA_RENDEZVOUS
       output/RANK.out, RANK.err
       work/                     the program's working directory, with the staged files
+      journal                   of a Launcher: what it has run; see launcher.journal
 """
 
 import json

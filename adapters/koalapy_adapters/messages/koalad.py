@@ -49,7 +49,13 @@ class ClusterConfig(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What the wrapper starts. Written to component.json (mode 0600), never to a command line."""
+    """What the wrapper starts. Written to component.json (mode 0600), never to a command line.
+
+    `sweep`: of a Launcher, what it runs: this program, once for each of the parameters that it pulls. `sweep` (id),
+    `space` (see launcher.space), `slots`, `limit_s` (one parameter's walltime; None: that of the Launcher),
+    `output_limit` (bytes that one parameter may write; None: 1 GiB), `drain_s` (nothing is begun in the last so many
+    seconds of the walltime; None: 5). `walltime` and `grace` are the Launcher's.
+    """
 
     job: int
     component: int
@@ -66,6 +72,7 @@ class Program(NamedTuple):
     barrier_timeout: float  # seconds at the barrier, after which the wrapper leaves it
     grace: float  # seconds between SIGTERM and SIGKILL
     optional: bool = False
+    sweep: Optional[Json] = None
 
 
 class Submit(NamedTuple):

@@ -17,9 +17,14 @@ class Holding(NamedTuple):
 
 
 class Pull(NamedTuple):
-    """It could use so many more, beyond what it holds. The newest Pull counts; one of 0 takes back the last."""
+    """It could use so many more, beyond what it holds. The newest Pull counts; one of 0 takes back the last.
+
+    `given`: so many have come with Gives over this connection when it said so. What was on its way then counts as part
+    of `wanted`: still to give are `wanted` less what was given over this connection, plus `given`.
+    """
 
     wanted: int
+    given: int = 0
 
 
 class Give(NamedTuple):
@@ -42,7 +47,10 @@ class Kept(NamedTuple):
 
 
 class Back(NamedTuple):
-    """What it will not run any more; `begun` of them were running. The last thing that a Launcher says."""
+    """What it will not run any more; `begun` of them were running. It holds them no longer.
+
+    The last thing that a Launcher says; and said before, where what it holds would wait long for its turn.
+    """
 
     ranges: List[List[int]]
     begun: List[List[int]]

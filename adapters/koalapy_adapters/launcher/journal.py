@@ -1,0 +1,74 @@
+"""A Launcher's journal: what it has run, a line for each result, so that no kill loses what was done.
+
+The file `journal` of the attempt's directory holds one JSON array a line, in the order in which the parameters ended:
+
+    [number, exit status, ending, host, slot, started at, ended at, output at, output size, errors at, errors size]
+
+just as in messages.ParametersDone, but for the instants, which are the node's clock. `ending` is one of ENDINGS. Each
+line is one write(2) with O_APPEND by the slot that ran the parameter, before it begins another. So the file is whole
+but for a last line without an end or, after a disk was full, lines that are no JSON: those are passed over. A parameter
+whose line is not there was not done. It may hold a parameter twice; then the first line counts.
+"""
+
+import json
+import os
+from typing import Any, Dict, List
+
+from koalapy_adapters.files import DISK, Files
+from koalapy_adapters.layout import inside
+
+NAME = "journal"
+EXITED, KILLED, WALLTIME, OUTPUT, FAILED = ENDINGS = ("exited", "killed", "walltime", "output", "failed")
+_FIELDS = 11
+
+Row = List[Any]
+
+
+def path(attempt: str) -> str:
+    return inside(attempt, NAME)
+
+
+def read(attempt: str, files: Files = DISK) -> List[Row]:
+    """The results of this attempt, each number once; none where there is no journal. Raises OSError."""
+    try:
+        data = files.read(path(attempt))
+    except FileNotFoundError:
+        return []
+    found: Dict[int, Row] = {}
+    for line in data.split(b"\n")[:-1]:
+        row = _row(line)
+        if row:
+            found.setdefault(row[0], row)
+    return list(found.values())
+
+
+class Journal:
+    """For one writer; several may write to one file."""
+
+    def __init__(self, attempt: str) -> None:
+        """Raises OSError where it cannot be written."""
+        self._file = os.open(path(attempt), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._waiting = b""
+
+    def write(self, lines: bytes) -> bool:
+        """Whole lines. False where the disk has no room: they are written before the next ones."""
+        self._waiting += lines
+        try:
+            written = os.write(self._file, self._waiting)
+        except OSError:
+            return False
+        if written < len(self._waiting):
+            self._waiting = b"\n" + self._waiting[self._waiting.rfind(b"\n", 0, written) + 1 :]
+            return False
+        self._waiting = b""
+        return True
+
+
+def _row(line: bytes) -> Row:
+    """Empty for what is no result."""
+    try:
+        row = json.loads(line.decode())
+    except ValueError:
+        return []
+    sound = isinstance(row, list) and len(row) == _FIELDS and isinstance(row[0], int) and row[2] in ENDINGS
+    return row if sound else []
