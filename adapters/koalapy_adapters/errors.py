@@ -10,6 +10,9 @@ BatchError
 from typing import List, NamedTuple, Optional
 
 
+_TRACEBACK = "Traceback (most recent call last):"
+
+
 class Result(NamedTuple):
     """A finished command. `exit_status` is None when it was ended for taking too long."""
 
@@ -20,8 +23,10 @@ class Result(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What the command said of its failure, shortened to one line."""
+        """What the command said of its failure, shortened to one line; of a traceback, its last."""
         said = (self.stderr.strip() or self.stdout.strip()).splitlines()
+        if _TRACEBACK in said:
+            said = said[: said.index(_TRACEBACK)] + said[-1:]
         return "; ".join(line.strip() for line in said if line.strip())[:500]
 
 
