@@ -9,7 +9,6 @@ BatchError
 
 from typing import List, NamedTuple, Optional
 
-
 _TRACEBACK = "Traceback (most recent call last):"
 
 
