@@ -159,9 +159,9 @@ class Koala:
         """koalad ends with all its jobs, and nothing of them is left."""
         if not (left := self.processes()):
             return
-        answer = self("down", "--cancel")
-        assert answer.status in (0, 3), answer
         try:
+            answer = self("down", "--cancel")
+            assert answer.status in (0, 3), answer
             self.until(lambda: not self.processes())
         finally:
             for process in left:
