@@ -28,6 +28,8 @@ class SubmitComponent:
     stage_in: tuple[str, ...]
     directory: str
     files: str = ""  # see Request
+    lowest: bool = False  # with the lowest priority that a user may set
+    avoid: tuple[str, ...] = ()  # hosts of the cluster that it must not run on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason
 from koalapy.model.evolve import evolver
-from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JOB_TRANSITIONS, ComponentState, JobState
 from koalapy.model.sweep import Glide, Runner
@@ -154,14 +154,16 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the engine counts: the next job's id and the next place in the wait queue.
+    """What the engine counts: the next job's id, the next place in the wait queue, the next Launcher's id.
 
+    Launchers have ids far above those of the jobs that users submit, whose numbers thereby have no gaps.
     Jobs of ids below `doubtful_below` are in a store that was restored from a backup, and may have gone on since.
     """
 
     next_job: int = 1
     next_place: int = 1
     doubtful_below: int = 0
+    next_launcher: int = FIRST_LAUNCHER
 
 
 _evolve_job, _evolve_component = evolver(Job), evolver(Component)

@@ -1,12 +1,13 @@
 """What every store promises to the driver, which commits, and to other threads, which read meanwhile."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Debt, History, Job
 from koalapy.model.states import JobState
+from koalapy.model.sweep import ResultBatch
 
 
 class Store(Protocol):
@@ -45,7 +46,13 @@ class Store(Protocol):
         """
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
-        """By id, finished ones too; of these states and these ids only, where they are given."""
+        """By id, finished ones too; of these states and these ids only, where they are given.
+
+        Launchers are left out, unless they are named by their ids.
+        """
+
+    def launchers_of(self, sweep: JobId) -> list[Job]:
+        """By id, those that are over too."""
 
     def job(self, job_id: JobId) -> Job | None: ...
 
@@ -57,6 +64,10 @@ class Store(Protocol):
 
     def history(self, job_id: JobId) -> list[History]:
         """In the order of commits, details as JSON has them; empty for a job that is not there."""
+
+    def results(self, sweep: JobId, after: int = 0) -> Iterator[tuple[int, ResultBatch]]:
+        """In the order of commits, each with its number, those of numbers above `after` only: read as they are asked
+        for, so that whoever stops in between has not read the rest."""
 
     def debts(self) -> list[Debt]:
         """By attempt."""

@@ -11,6 +11,7 @@ from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, Debt, History, Job
 from koalapy.model.states import JobState
+from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
 from koalapy.store.founding import new_instance
@@ -38,6 +39,7 @@ class _Contents:
     debts: dict[AttemptId, Debt] = field(default_factory=dict)
     outbox: dict[int, OutboxEntry] = field(default_factory=dict)
     history: dict[JobId, list[_Line]] = field(default_factory=dict)
+    results: list[ResultBatch | None] = field(default_factory=list)  # None: of a job that was removed
     guard: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -98,7 +100,12 @@ class MemoryStore:
         with self._open() as contents:
             wanted = sorted(contents.jobs if ids is None else set(ids) & contents.jobs.keys())
             found = [contents.jobs[job_id] for job_id in wanted]
-        return [job for job in found if states is None or job.state in states]
+        shown = [job for job in found if ids is not None or job.glide is None]
+        return [job for job in shown if states is None or job.state in states]
+
+    def launchers_of(self, sweep: JobId) -> list[Job]:
+        with self._open() as contents:
+            return [job for _, job in sorted(contents.jobs.items()) if _is_launcher(job, sweep)]
 
     def job(self, job_id: JobId) -> Job | None:
         with self._open() as contents:
@@ -116,6 +123,15 @@ class MemoryStore:
         with self._open() as contents:
             lines = list(contents.history.get(job_id, ()))
         return [History(job=job_id, at=at, kind=kind, details=load_details(text)) for at, kind, text in lines]
+
+    def results(self, sweep: JobId, after: int = 0) -> Iterator[tuple[int, ResultBatch]]:
+        with self._open() as contents:
+            kept = [
+                (sequence, batch)
+                for sequence, batch in enumerate(contents.results, start=1)
+                if sequence > after and batch is not None and batch.sweep == sweep
+            ]
+        yield from kept
 
     def debts(self) -> list[Debt]:
         with self._open() as contents:
@@ -150,6 +166,9 @@ def _refuse_conflicts(contents: _Contents, change: Change) -> None:
     for line in change.history:
         if line.job not in known:
             raise _conflict(f"there is history, but no job {line.job}")
+    for batch in change.results:
+        if batch.sweep not in known:
+            raise _conflict(f"there are results, but no sweep {batch.sweep}")
 
 
 def _refuse_keys(contents: _Contents, change: Change) -> None:
@@ -177,6 +196,7 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
     contents.last_number = max(contents.last_number, *(entry.number for entry in change.sent), 0)
     for job_id, line in lines:
         contents.history.setdefault(job_id, []).append(line)
+    contents.results += change.results
 
 
 def _take_away(contents: _Contents, change: Change) -> None:
@@ -185,9 +205,16 @@ def _take_away(contents: _Contents, change: Change) -> None:
     for number in change.confirmed:
         contents.outbox.pop(number, None)
     for job_id in change.removed:
-        _forget_key(contents, job_id)
-        contents.jobs.pop(job_id, None)
-        contents.history.pop(job_id, None)
+        gone = {job_id, *(job.id for job in contents.jobs.values() if _is_launcher(job, job_id))}
+        for each in gone:
+            _forget_key(contents, each)
+            contents.jobs.pop(each, None)
+            contents.history.pop(each, None)
+        contents.results = [None if batch and batch.sweep in gone else batch for batch in contents.results]
+
+
+def _is_launcher(job: Job, sweep: JobId) -> bool:
+    return job.glide is not None and job.glide.sweep == sweep
 
 
 def _forget_key(contents: _Contents, job_id: JobId) -> None:

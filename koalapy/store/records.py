@@ -1,4 +1,4 @@
-"""Records as text: jobs, debts, commands and details of history as JSON, and back.
+"""Records as text: jobs, debts, commands, results and details of history as JSON, and back.
 
 The JSON has every field in the order of its declaration, so equal records are equal texts. It is ASCII: an argument
 whose bytes are no UTF-8 (surrogate escapes) comes back as it was. A field with a default that a record lacks gets the
@@ -14,6 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from koalapy.model.commands import Command
 from koalapy.model.job import Counters, Debt, Job
+from koalapy.model.sweep import ResultBatch
 from koalapy.store.errors import StoreConflict, StoreUnreadable
 
 T = TypeVar("T")
@@ -51,6 +52,15 @@ def load_command(kind: str, text: str) -> Command:
 
 def load_counters(values: Mapping[str, int]) -> Counters:
     return _COUNTERS.build(values)
+
+
+def dump_results(batch: ResultBatch) -> str:
+    """All of it: where it came from stands in its row once more, for whoever looks for it there."""
+    return _RESULTS.dump(batch)
+
+
+def load_results(text: str) -> ResultBatch:
+    return _RESULTS.load(text)
 
 
 def dump_details(details: Mapping[str, Any]) -> str:
@@ -126,4 +136,5 @@ def _unreadable(name: str, why: str) -> StoreUnreadable:
 _JOB = _Form(Job)
 _DEBT = _Form(Debt)
 _COUNTERS = _Form(Counters)
+_RESULTS = _Form(ResultBatch)
 _COMMANDS: dict[str, _Form[Any]] = {kind.__name__: _Form(kind) for kind in get_args(Command)}

@@ -8,7 +8,8 @@ from typing import Any
 from koalapy.model.change import OutboxEntry
 from koalapy.model.identity import AttemptId
 from koalapy.model.job import Counters, Debt, History, Job
-from koalapy.store.records import dump_command, dump_debt, dump_details, dump_job
+from koalapy.model.sweep import ResultBatch
+from koalapy.store.records import dump_command, dump_debt, dump_details, dump_job, dump_results
 
 Row = dict[str, Any]
 
@@ -39,6 +40,18 @@ def history_rows(lines: Iterable[History]) -> list[Row]:
     ]
 
 
+def result_rows(batches: Iterable[ResultBatch]) -> list[Row]:
+    return [
+        {
+            "sweep": batch.sweep,
+            "cluster": plain(batch.cluster),
+            **attempt_row(batch.attempt),
+            "results": dump_results(batch),
+        }
+        for batch in batches
+    ]
+
+
 def counter_rows(counters: Counters | None) -> list[Row]:
     return [{"name": name, "value": value} for name, value in asdict(counters).items()] if counters else []
 
@@ -59,6 +72,7 @@ def _job_row(job: Job) -> Row:
         "submitted_at": job.submitted_at,
         "finished_at": job.finished_at,
         "record": dump_job(job),
+        "sweep": job.glide.sweep if job.glide else None,
     }
 
 

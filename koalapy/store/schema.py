@@ -12,7 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0002"  # the last migration's; versions are ordered as texts
+SCHEMA_VERSION = "0003"  # the last migration's; versions are ordered as texts
 FORMAT = "koalapy.store"
 
 metadata = MetaData()
@@ -41,8 +41,10 @@ jobs = Table(
     Column("submitted_at", BigInteger, nullable=False),
     Column("finished_at", BigInteger),
     Column("record", Text, nullable=False),
+    Column("sweep", Integer),  # whose Launcher it is
     UniqueConstraint("owner", "key", name="jobs_owner_key"),
     Index("jobs_state", "state"),
+    Index("jobs_sweep", "sweep"),
 )
 
 # A debt outlives its job, and so does a command of the outbox: neither refers to the table of jobs.
@@ -74,6 +76,19 @@ history = Table(
     Column("kind", Text, nullable=False),
     Column("details", Text, nullable=False),
     Index("history_of_job", "job", "sequence"),
+)
+
+results = Table(
+    "results",
+    metadata,
+    Column("sequence", _Count, primary_key=True),
+    Column("sweep", Integer, ForeignKey("jobs.id", ondelete="CASCADE", name="results_sweep"), nullable=False),
+    Column("cluster", Text, nullable=False),
+    Column("job", Integer, nullable=False),
+    Column("component", Integer, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("results", Text, nullable=False),  # of as many parameters as the attempt told together
+    Index("results_of_sweep", "sweep", "sequence"),
 )
 
 counters = Table(

@@ -4,13 +4,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, select
+from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Counters, Debt, History, Job
 from koalapy.model.states import JobState
+from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store import records, rows, schema
 from koalapy.store.backend import Backend
@@ -80,12 +81,16 @@ class SqlStore:
         query = _JOBS if states is None else _in_states(states)
         with self._transaction() as connection:
             if ids is None:
-                return _jobs(connection, query)
+                return _jobs(connection, query.where(schema.jobs.c.sweep.is_(None)))
             chunks = _chunks(sorted(set(ids)))
             return [job for chunk in chunks for job in _jobs(connection, query.where(schema.jobs.c.id.in_(chunk)))]
 
     def job(self, job_id: JobId) -> Job | None:
         return next(iter(self.jobs(ids=[job_id])), None)
+
+    def launchers_of(self, sweep: JobId) -> list[Job]:
+        with self._transaction() as connection:
+            return _jobs(connection, _JOBS.where(schema.jobs.c.sweep == sweep))
 
     def job_of_key(self, owner: str, key: str) -> JobId | None:
         with self._transaction() as connection:
@@ -109,6 +114,17 @@ class SqlStore:
             History(job=job_id, at=Instant(at), kind=kind, details=records.load_details(details))
             for at, kind, details in lines
         ]
+
+    def results(self, sweep: JobId, after: int = 0) -> Iterator[tuple[int, ResultBatch]]:
+        while page := self._results(sweep, after):
+            for after, text in page:
+                yield after, records.load_results(text)
+
+    def _results(self, sweep: JobId, after: int) -> list[tuple[int, str]]:
+        """A page of them: no transaction stays open while somebody thinks about what he has read."""
+        with self._transaction() as connection:
+            found = connection.execute(_RESULTS, {"of_sweep": sweep, "after": after})
+            return [(sequence, text) for sequence, text in found]
 
     def debts(self) -> list[Debt]:
         with self._transaction() as connection:
@@ -161,6 +177,7 @@ class _Writes:
             (self._put_counter, rows.counter_rows(change.counters)),
             (_SEND, rows.outbox_rows(change.sent)),
             (_TELL, rows.history_rows(change.history)),
+            (_RESULT, rows.result_rows(change.results)),
             (_SETTLE, [_marked(rows.attempt_row(attempt)) for attempt in change.settled]),
             (_CONFIRM, [{"of_number": number} for number in change.confirmed]),
             (_REMOVE, [{"of_id": job_id} for job_id in change.removed]),
@@ -218,10 +235,19 @@ _HISTORY = (
     .where(schema.history.c.job == bindparam("of_job"))
     .order_by(schema.history.c.sequence)
 )
+_RESULTS = (
+    select(schema.results.c.sequence, schema.results.c.results)
+    .where(schema.results.c.sweep == bindparam("of_sweep"), schema.results.c.sequence > bindparam("after"))
+    .order_by(schema.results.c.sequence)
+    .limit(_AT_ONCE)
+)
 _SEND = schema.outbox.insert()
 _TELL = schema.history.insert()
+_RESULT = schema.results.insert()
 _CONFIRM = delete(schema.outbox).where(schema.outbox.c.number == bindparam("of_number"))
-_REMOVE = delete(schema.jobs).where(schema.jobs.c.id == bindparam("of_id"))
+_REMOVE = delete(schema.jobs).where(
+    or_(schema.jobs.c.id == bindparam("of_id"), schema.jobs.c.sweep == bindparam("of_id"))
+)
 _SETTLE = delete(schema.debts).where(
     *(schema.debts.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
 )

@@ -13,14 +13,17 @@ from koalapy.model.change import Change, Leap, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent
 from koalapy.model.errors import Reason
 from koalapy.model.identity import INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
+from koalapy.model.intervals import Intervals
 from koalapy.model.job import Component, Counters, Debt, History, Job, Outcome
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
+from koalapy.model.sweep import Axis, Glide, ParameterResult, ResultBatch, Runner, Source, Space
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
 from koalapy.store.memory import MemoryStore
 from koalapy.store.open import open_store
+from koalapy.store.records import dump_job
 
 Opener = Callable[[], Store]
 
@@ -91,6 +94,35 @@ def a_line(job: int, kind: str = "job_submitted", **details: Any) -> History:
 
 def entry(number: int, command: Command | None = None) -> OutboxEntry:
     return OutboxEntry(number, command or ForgetComponent(cluster="vu", attempt=an_attempt(number)))
+
+
+def a_sweep(number: int, count: int = 1_000_000) -> Job:
+    axis = Axis(sources=(Source(names=("x",), loop=("1", str(count), "1")),), count=count)
+    plain = a_job(number, JobState.RUNNING)
+    request = replace(plain.request, parameters=Space(axes=(axis,)))
+    done = Intervals.of([(1, 500), (600, 700)])
+    runner = Runner(
+        count=count,
+        done=done,
+        failed=Intervals.of([(7, 7)]),
+        out=(("vu", Intervals.of([(501, 599)])),),
+        owed=(("delft", 2),),
+        left_out=(("vu", "node7"),),
+        charged=5,
+        admitted_at=Instant(9),
+    )
+    return replace(plain, request=request, components=(), runner=runner)
+
+
+def a_launcher(number: int, sweep: int, state: JobState = JobState.RUNNING) -> Job:
+    return a_job(number, state, glide=Glide(sweep=JobId(sweep), going="shrunk"))
+
+
+def a_batch(sweep: int, first: int, count: int = 3, host: str = "node1") -> ResultBatch:
+    results = [
+        ParameterResult(number, 0, "exited", host, 2, 5, 6, 0, 10, 0, 3) for number in range(first, first + count)
+    ]
+    return ResultBatch(JobId(sweep), "vu", an_attempt(1 << 23), tuple(results))
 
 
 def state_of(store: Store) -> tuple[object, ...]:
@@ -306,6 +338,77 @@ def test_a_text_comes_back_whatever_it_holds(store: Store, strange: str) -> None
     assert store.history(JobId(1))[0].details == {"words": strange}
 
 
+# ---- sweeps
+
+
+def test_a_sweep_and_its_launcher_come_back_equal(opener: Opener) -> None:
+    first = opener()
+    counters = Counters(next_job=2, next_launcher=(1 << 23) + 1)
+    first.commit(Change(jobs=(a_sweep(1), a_launcher(1 << 23, sweep=1)), counters=counters))
+    first.close()
+    kept = opener().load()
+    assert kept.jobs == (a_sweep(1), a_launcher(1 << 23, sweep=1))
+    assert kept.counters == counters
+
+
+def test_launchers_are_listed_with_their_sweep_or_by_their_ids(store: Store) -> None:
+    launchers = [a_launcher((1 << 23) + number, sweep=1 + number % 2) for number in range(4)]
+    over = a_launcher((1 << 23) + 4, sweep=1, state=JobState.DONE)
+    store.commit(Change(jobs=(a_sweep(1), a_sweep(2), *launchers, over)))
+    assert store.jobs() == [a_sweep(1), a_sweep(2)]
+    assert store.jobs(states=[JobState.RUNNING]) == [a_sweep(1), a_sweep(2)]
+    assert store.launchers_of(JobId(1)) == [launchers[0], launchers[2], over]
+    assert store.launchers_of(JobId(9)) == []
+    assert store.jobs(ids=[over.id]) == [over]
+    assert store.job(over.id) == over
+    assert store.load().jobs == (a_sweep(1), a_sweep(2), *launchers)
+
+
+def test_results_come_in_the_order_of_commits(store: Store) -> None:
+    store.commit(Change(jobs=(a_sweep(1), a_sweep(2)), results=(a_batch(1, 4), a_batch(2, 1))))
+    store.commit(Change(results=(a_batch(1, 1), a_batch(1, 7))))
+    numbered = list(store.results(JobId(1)))
+    assert [batch for _, batch in numbered] == [a_batch(1, 4), a_batch(1, 1), a_batch(1, 7)]
+    assert [number for number, _ in numbered] == sorted({number for number, _ in numbered})
+    assert list(store.results(JobId(1), after=numbered[0][0])) == numbered[1:]
+    assert [batch for _, batch in store.results(JobId(2))] == [a_batch(2, 1)]
+    assert list(store.results(JobId(3))) == []
+
+
+def test_results_are_read_while_others_are_committed(store: Store) -> None:
+    """More than a page of them, and a reader that takes its time keeps nobody from writing."""
+    store.commit(Change(jobs=(a_sweep(1),), results=tuple(a_batch(1, number, 1) for number in range(1, 1501))))
+    reader = store.results(JobId(1))
+    first = next(reader)
+    store.commit(Change(results=(a_batch(1, 9999),)))
+    read = [first, *reader]
+    assert [batch.results[0].number for _, batch in read[:1500]] == list(range(1, 1501))
+    assert [batch for _, batch in store.results(JobId(1), after=read[1499][0])] == [a_batch(1, 9999)]
+
+
+def test_results_outlive_a_restart_whatever_a_host_is_called(opener: Opener) -> None:
+    first = opener()
+    first.commit(Change(jobs=(a_sweep(1),), results=(a_batch(1, 1, host="naïve \udce9 \0"),)))
+    first.close()
+    assert [batch for _, batch in opener().results(JobId(1))] == [a_batch(1, 1, host="naïve \udce9 \0")]
+
+
+def test_a_pruned_sweep_takes_its_results_and_launchers_along(store: Store) -> None:
+    launcher, other = a_launcher(1 << 23, 1, JobState.DONE), a_launcher((1 << 23) + 1, 2, JobState.DONE)
+    jobs = (a_sweep(1), a_sweep(2), launcher, other)
+    store.commit(Change(jobs=jobs, results=(a_batch(1, 1), a_batch(2, 1)), history=(a_line(launcher.id),)))
+    store.commit(Change(removed=(JobId(1),)))
+    assert (store.jobs(), store.launchers_of(JobId(1)), list(store.results(JobId(1)))) == ([a_sweep(2)], [], [])
+    assert store.history(launcher.id) == []
+    assert store.launchers_of(JobId(2)) == [other]
+    assert [batch for _, batch in store.results(JobId(2))] == [a_batch(2, 1)]
+
+
+def test_a_million_parameters_are_a_small_record(store: Store) -> None:
+    store.commit(Change(jobs=(a_sweep(1),)))
+    assert len(dump_job(a_sweep(1))) < 2500
+
+
 # ---- all or nothing
 
 GOOD = Change(
@@ -328,10 +431,20 @@ GOOD = Change(
         {"sent": (*GOOD.sent, entry(10))},
         {"sent": (*GOOD.sent, entry(11))},
         {"history": (*GOOD.history, a_line(99))},
+        {"results": (a_batch(99, 1),)},
         {"history": (*GOOD.history, a_line(1, "unwritable", words=object()))},
         {"history": (*GOOD.history, a_line(1, "unwritable", number=float("nan")))},
     ],
-    ids=["key of another", "key twice", "number in use", "number twice", "no such job", "no JSON", "no number"],
+    ids=[
+        "key of another",
+        "key twice",
+        "number in use",
+        "number twice",
+        "no such job",
+        "no such sweep",
+        "no JSON",
+        "no number",
+    ],
 )
 def test_a_contradiction_leaves_everything_as_it_was(opener: Opener, contradiction: dict[str, Any]) -> None:
     store = opener()

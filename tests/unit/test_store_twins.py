@@ -13,6 +13,7 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Component, Counters, Debt, History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Glide, ParameterResult, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreConflict
@@ -22,6 +23,7 @@ from koalapy.store.open import open_store
 WISH = ComponentRequest(processors=2, executable="./a.out")
 REQUEST = Request(name="poisson", components=(WISH,))
 JOB_IDS = st.integers(1, 5).map(JobId)
+RESULT = ParameterResult(7, 0, "exited", "node1", 0, 5, 6, 0, 1, 0, 2)
 ATTEMPTS = st.builds(AttemptId, JOB_IDS, st.integers(0, 1), st.integers(1, 2))
 
 
@@ -37,6 +39,7 @@ def jobs(draw: st.DrawFn) -> Job:
         submitted_at=Instant(5),
         components=(Component(index=0, request=WISH),),
         key=draw(st.sampled_from(["", "", "", "a", "b"])),
+        glide=draw(st.none() | st.builds(Glide, sweep=JOB_IDS)),
     )
 
 
@@ -60,6 +63,9 @@ CHANGES = st.builds(
             History, job=JOB_IDS, at=st.just(Instant(4)), kind=st.sampled_from(["a", "b"]), details=st.just({"n": (1,)})
         ),
         max_size=2,
+    ).map(tuple),
+    results=st.lists(
+        st.builds(ResultBatch, JOB_IDS, st.sampled_from("ab"), ATTEMPTS, st.just((RESULT,))), max_size=2
     ).map(tuple),
     removed=st.lists(JOB_IDS, max_size=1).map(tuple),
 )
@@ -96,6 +102,8 @@ def _answers(store: Store) -> list[object]:
         store.jobs(states=[JobState.DONE, JobState.WAITING], ids=ids[:3]),
         store.debts(),
         [store.history(job_id) for job_id in ids],
+        [[batch for _, batch in store.results(job_id)] for job_id in ids],
+        [store.launchers_of(job_id) for job_id in ids],
         [store.job_of_key("mona", key) for key in ("a", "b", "")],
         store.next_number,
     ]
