@@ -44,8 +44,10 @@ def _batch(command: SubmitComponent) -> dict[str, Any]:
     request = command.request
     said = {name: getattr(request, name) for name in _WISHES if getattr(request, name)}
     native = {"native": list(request.native)} if request.native else {}
+    manners = {"lowest": True} if command.lowest else {}
+    avoid = {"avoid": list(command.avoid)} if command.avoid else {}
     walltime_s = -(-command.walltime // SECOND)
-    return {"processors": request.processors, "walltime_s": walltime_s, **said, **native}
+    return {"processors": request.processors, "walltime_s": walltime_s, **said, **native, **manners, **avoid}
 
 
 def program(command: SubmitComponent, grace: Duration) -> wire.Program:

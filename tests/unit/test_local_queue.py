@@ -147,6 +147,18 @@ def test_slots_are_given_first_come_first_served(queue: Queue, await_that: Await
     assert (queue.capacity().idle, set(queue.capacity().statuses)) == (4, set(ids))
 
 
+def test_the_lowest_are_behind_all_others(queue: Queue, await_that: Await) -> None:
+    first = queue.submit("sleep 600", 4)
+    lowest = queue.submit("echo >began; sleep 600", 4, lowest=True)
+    last = queue.submit("echo >began; sleep 600", 4)
+    queue.cancel(first)
+    await_that((queue.directory(3) / "began").exists)
+    assert queue.status(lowest).state == "queued"
+    queue.cancel(last)
+    await_that((queue.directory(2) / "began").exists)
+    queue.cancel(lowest)
+
+
 def test_others_jobs_are_counted_as_others(queue: Queue, tmp_path: Path, await_that: Await) -> None:
     script = tmp_path / "mine.sh"
     script.write_text(f"#!/bin/sh\n#KOALA processors=3\n#KOALA directory={tmp_path}\nsleep 600\n")

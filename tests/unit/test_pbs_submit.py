@@ -162,6 +162,12 @@ def test_words_of_qsub(words: str, error: type[BatchError], code: str | None) ->
     assert code in (None, caught.value.code)
 
 
+def test_hosts_to_avoid_are_refused_in_words() -> None:
+    with pytest.raises(RequestError, match="leave out c1 and c2") as caught:
+        pbs.script(job(avoid=["c2", "c1"]))
+    assert caught.value.code == "unsupported"
+
+
 def test_what_a_hook_of_the_site_says_is_its_refusal() -> None:
     """Any words, but PBSE_HOOKERROR, 15136, as exit status."""
     with pytest.raises(SiteError) as caught:

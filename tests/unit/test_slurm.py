@@ -70,6 +70,24 @@ def test_walltime_is_rounded_up_to_minutes(walltime_s: int, minutes: int) -> Non
     assert f"--time={minutes}" in directives(job(walltime_s=walltime_s))
 
 
+@pytest.mark.parametrize("option", ["-x a,b[1-3]", "-xa,b[1-3]", "--exclude=a,b[1-3]", "--exclude a,b[1-3]"])
+def test_hosts_to_avoid_are_left_out_with_those_of_the_user(option: str) -> None:
+    """sbatch heeds the last --exclude alone."""
+    found = directives(job(native=[option], avoid=["c2", "c1", "c2"]))
+    assert [line for line in found if "exclude" in line][-1] == "--exclude=a,b[1-3],c1,c2"
+
+
+@pytest.mark.parametrize("host", ["a,b", "-a", "a b", "c[1-2]", "", "a\n#SBATCH --wrap=x"])
+def test_what_is_no_host_cannot_be_avoided(host: str) -> None:
+    with pytest.raises(RequestError, match="no name of a host"):
+        slurm.script(job(avoid=[host]))
+
+
+def test_the_lowest_priority_beats_what_the_user_wrote() -> None:
+    found = directives(job(native=["--nice=0"], lowest=True))
+    assert [line for line in found if "nice" in line][-1] == "--nice=2147483645"
+
+
 @pytest.mark.parametrize("option", ["-Mother", "-M other", "--clusters=a,b", "--cluster other", "--cl=other"])
 def test_another_cluster_of_a_federation_is_refused(option: str) -> None:
     with pytest.raises(RequestError) as caught:

@@ -1,6 +1,7 @@
 """Torque's dialect: what Slurm's imitation of it prints, captured, and what Torque 6 prints, by its source."""
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,21 @@ def test_several_processors_need_a_number_for_each_node() -> None:
     with pytest.raises(SiteError) as caught:
         torque.script(job(processors=2))
     assert "processors_per_node" in caught.value.advice
+
+
+def test_hosts_to_avoid_are_refused_in_words() -> None:
+    with pytest.raises(RequestError, match="Torque has no option to leave out c1"):
+        torque.script(job(avoid=["c1"]))
+
+
+def test_the_lowest_priority_is_said_so_that_slurms_qsub_takes_it_too(tmp_path: Path) -> None:
+    """What is -1024 to Torque must be a large number to Slurm, which has an sbatch beside it."""
+    argv = torque.submit_argv(job(lowest=True), "/home/koala/t/script")
+    for name, priority in (("qsub", "-1024"), ("sbatch", "2147483645")):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$@"\n')
+        (tmp_path / name).chmod(0o755)
+        said = subprocess.run(argv, capture_output=True, text=True, check=True, env={"PATH": f"{tmp_path}:/bin"})
+        assert said.stdout.split() == ["-p", priority, *torque.submit_argv(job(), "/home/koala/t/script")[1:]]
 
 
 @pytest.mark.parametrize("wish", [{"qos": "high"}, {"reservation": "R17"}])

@@ -63,7 +63,7 @@ def script(job: BatchJob) -> str:
 
     A wish for what the local queue has not is written too, so that it refuses the job in its own words.
     """
-    lacked = {"queue": job.queue, "constraint": job.constraint, "gpus": job.gpus}
+    lacked = {"queue": job.queue, "constraint": job.constraint, "gpus": job.gpus, "avoid": " ".join(job.avoid)}
     wishes = [
         "name=" + job.tag,
         "processors=%d" % job.processors,
@@ -72,7 +72,8 @@ def script(job: BatchJob) -> str:
         "output=" + one_line("output", job.output),
         *(one_line(key, "%s=%s" % (key, value)) for key, value in lacked.items() if value),
     ]
-    lines = ["#!/bin/sh"] + ["#KOALA " + wish for wish in wishes + native_lines(job.native)]
+    last = ["lowest=1"] if job.lowest else []
+    lines = ["#!/bin/sh"] + ["#KOALA " + wish for wish in wishes + native_lines(job.native) + last]
     return "\n".join(lines) + "\n" + exec_line(job.command)
 
 

@@ -11,7 +11,7 @@ from koalapy_adapters.batch.pbs_records import asked, records, word
 from koalapy_adapters.batch.pbs_refusals import HOOKED, REFUSALS, REFUSED_BY_SITE, UNREACHABLE
 from koalapy_adapters.batch.pbs_words import OPENPBS
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
-from koalapy_adapters.batch.text import exec_line, native_lines, one_line, rounded_up
+from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.errors import RequestError, Result, SiteError
 
@@ -25,6 +25,7 @@ hosts = pbs_launch.hosts
 launch = pbs_launch.launch
 
 _MIB = 1024 * 1024
+LOWEST_PRIORITY = -1024  # qsub(1B), -p
 
 # What DESIGN promises of every batch job: not rerunnable, and bearing its tag. Its output is written by the job itself,
 # since PBS would deliver it at the end only, and keep the job for half a minute where it cannot.
@@ -60,8 +61,9 @@ def script(job: BatchJob) -> str:
     """`gpus` are those on each node, `constraint` is what each chunk must have, such as `model=haswell`, and a
     `reservation` is its queue, such as R17. Raises RequestError for what PBS has no words for.
     """
+    everywhere(job, "PBS")
     directives = ["-S /bin/sh", "-m n", *_shape(job), *_wishes(job), *native_lines(job.native)]
-    return whole_script(job, directives)
+    return whole_script(job, directives + (["-p %d" % LOWEST_PRIORITY] if job.lowest else []))
 
 
 def whole_script(job: BatchJob, directives: Sequence[str], begin: str = "") -> str:
@@ -231,6 +233,16 @@ def _wishes(job: BatchJob) -> List[str]:
         ("account", "-A", job.account),
     ]
     return ["%s %s" % (option, one_line(what, value)) for what, option, value in wishes if value]
+
+
+def everywhere(job: BatchJob, family: str) -> None:
+    """Raises RequestError for hosts to avoid: a job of this family names what it must have, not what it must not."""
+    if job.avoid:
+        raise RequestError(
+            "unsupported",
+            "%s has no option to leave out %s." % (family, " and ".join(hosts_left_out(job))),
+            "Have the site take it out of service (`pbsnodes -o`), or name in `constraint` what only other nodes have.",
+        )
 
 
 def clock(seconds: int) -> str:

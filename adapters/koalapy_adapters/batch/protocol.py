@@ -62,6 +62,8 @@ class BatchJob(NamedTuple):
     constraint: Optional[str] = None
     parallel_environment: Optional[str] = None
     native: List[str] = []
+    lowest: bool = False  # behind everybody's jobs: with the lowest priority that a user may give
+    avoid: List[str] = []  # hosts that it is not to run on, by the names that the batch system has for them
 
     @property
     def output(self) -> str:

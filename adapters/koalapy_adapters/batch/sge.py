@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Sequence
 from koalapy_adapters.batch import sge_accounting, sge_capacity, sge_drmaa, sge_jobs, sge_launch
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
-from koalapy_adapters.batch.text import exec_line, is_tag, native_lines, one_line, rounded_up
+from koalapy_adapters.batch.text import exec_line, hosts_left_out, is_tag, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.errors import RequestError, Result, SiteError
 
@@ -22,6 +22,7 @@ launch = sge_launch.launch
 drmaa = sge_drmaa
 
 _MIB = 1024 * 1024
+_LOWEST_PRIORITY = -1023  # qsub(1), -p
 
 
 def describe_argv(site: Site) -> Argv:
@@ -43,7 +44,7 @@ def script(job: BatchJob) -> str:
     How the slots lie on the nodes is decided by the parallel environment's allocation rule, so `processors_per_node`
     changes nothing here. Raises RequestError or SiteError for what Grid Engine has no words for.
     """
-    directives = _shape(job) + _wishes(job) + native_lines(job.native) + _identity(job)
+    directives = _shape(job) + _wishes(job) + native_lines(job.native) + _manners(job) + _identity(job)
     lines = ["#!/bin/sh"] + ["#$ " + directive for directive in directives]
     return "\n".join(lines) + "\n" + exec_line(job.command)
 
@@ -174,6 +175,14 @@ def _wishes(job: BatchJob) -> List[str]:
     if job.gpus:
         raise _wordless("gpus", "Say what the site calls its GPUs in `native`, such as `-l gpu=1`.")
     return wishes
+
+
+def _manners(job: BatchJob) -> List[str]:
+    """After what the user wrote, for the last -p counts. Hosts that are asked for in `native` are a request of the same
+    resource, which this one replaces.
+    """
+    manners = ["-p %d" % _LOWEST_PRIORITY] if job.lowest else []
+    return manners + (["-l h=!(%s)" % "|".join(hosts_left_out(job))] if job.avoid else [])
 
 
 def _wordless(what: str, advice: str) -> RequestError:

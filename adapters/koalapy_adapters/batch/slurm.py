@@ -6,7 +6,8 @@ from typing import Dict, List, Optional, Sequence
 from koalapy_adapters.batch import slurm_capacity, slurm_jobs, slurm_launch
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
-from koalapy_adapters.batch.text import exec_line, native_lines, one_line, rounded_up
+from koalapy_adapters.batch.slurm_words import NICEST
+from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, unreadable
 from koalapy_adapters.errors import RequestError, Result, SiteError
 
@@ -23,6 +24,8 @@ _MIB = 1024 * 1024
 
 # Some sites do not install it, and then there is no history to be told: the same as of a job it does not know.
 _SACCT = ["sh", "-c", 'command -v sacct >/dev/null || exit 0; exec sacct "$@"', "sacct"]
+
+_EXCLUDES = re.compile(r"(?:-x\s*|--exclude(?:=|\s+))(\S+)\Z")
 
 # What DESIGN promises of every batch job, after all that a user may have written: the last of two directives counts.
 _ALWAYS = ["--no-requeue", "--open-mode=append", "--export=ALL"]
@@ -69,7 +72,7 @@ def script(job: BatchJob) -> str:
     cluster: whatever becomes of a job there, this cluster's commands do not tell.
     """
     _stay(job.native)
-    directives = _shape(job) + _wishes(job) + native_lines(job.native) + _identity(job)
+    directives = _shape(job) + _wishes(job) + native_lines(job.native) + _manners(job) + _identity(job)
     lines = ["#!/bin/sh"] + ["#SBATCH " + directive for directive in directives]
     return "\n".join(lines) + "\n" + _CLEAN + exec_line(job.command)
 
@@ -193,6 +196,17 @@ def _wishes(job: BatchJob) -> List[str]:
     if job.exclusive:
         wishes.append("--exclusive")
     return wishes
+
+
+def _manners(job: BatchJob) -> List[str]:
+    """After what the user wrote, of which sbatch would take no more than the last: so the hosts left out there are
+    named again.
+    """
+    manners = ["--nice=%d" % NICEST] if job.lowest else []
+    if job.avoid:
+        found = [_EXCLUDES.match(option.strip()) for option in job.native]
+        manners.append("--exclude=" + ",".join([match.group(1) for match in found if match] + hosts_left_out(job)))
+    return manners
 
 
 def _stay(native: Sequence[str]) -> None:

@@ -58,6 +58,9 @@ ENDINGS = {
     "TIMEOUT": WALLTIME,
 }
 
+# sbatch(1): the largest --nice. What is left of the job's priority then is at least 1: it is not held.
+NICEST = 2147483645
+
 # Why a local job waits that wants processors now; "None" is a job that the scheduler has not looked at yet.
 WAITS_FOR_RESOURCES = frozenset(["None", "Priority", "Resources"])
 

@@ -4,9 +4,11 @@ import re
 import shlex
 from typing import List, Sequence
 
+from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.errors import RequestError
 
 _TAG = re.compile(r"k[0-9abcdefghjkmnpqrstvwxyz]{14}\Z")
+_HOST = re.compile(r"[A-Za-z0-9_][\w.-]*\Z", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -37,6 +39,17 @@ def one_line(what: str, value: str) -> str:
 def native_lines(native: Sequence[str]) -> List[str]:
     """The batch system's own options, one directive each, as the user wrote them."""
     return [one_line("native option", line) for line in native]
+
+
+def hosts_left_out(job: BatchJob) -> List[str]:
+    """The hosts to avoid, in order, once each. Raises RequestError for what is no name of a host: a batch system would
+    read it as a pattern, or as more options.
+    """
+    for host in job.avoid:
+        if not _HOST.match(host):
+            message = "%r is no name of a host." % host
+            raise RequestError("bad_value", message, "Name hosts as the batch system does.")
+    return sorted(set(job.avoid))
 
 
 def rounded_up(amount: int, unit: int) -> int:

@@ -6,10 +6,11 @@ import re
 from typing import Dict, List, Optional, Sequence
 
 from koalapy_adapters.batch import pbs_jobs, torque_capacity, torque_launch
-from koalapy_adapters.batch.pbs import ALWAYS, clock, submitted_id, whole_script
+from koalapy_adapters.batch.pbs import ALWAYS, LOWEST_PRIORITY, clock, everywhere, submitted_id, whole_script
 from koalapy_adapters.batch.pbs_records import asked
 from koalapy_adapters.batch.pbs_words import TORQUE
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
+from koalapy_adapters.batch.slurm_words import NICEST
 from koalapy_adapters.batch.text import native_lines, one_line, rounded_up
 from koalapy_adapters.batch.torque_capacity import LISTED, check_answer
 from koalapy_adapters.batch.torque_refusals import REFUSALS
@@ -40,6 +41,9 @@ if [ -n "${SLURM_JOB_ID-}" ]; then
     done
 fi
 """
+# Slurm's qsub takes the number for one of --nice, where more is less; and its sbatch, which reads it as a directive in
+# the script too, refuses a negative one.
+_LOWEST = 'p=%d; command -v sbatch >/dev/null && p=%d; exec qsub -p "$p" "$@"' % (LOWEST_PRIORITY, NICEST)
 _PLAIN_PATH = re.compile(r"[\w./+,:@%=-]+\Z")
 _GONE = re.compile(r"unknown job id|invalid for state|already in exit state|job not found", re.IGNORECASE)
 _GONE_STATUS = 153
@@ -70,6 +74,7 @@ def script(job: BatchJob) -> str:
     """`constraint` is a property of the nodes, `gpus` are those on each node. Raises RequestError or SiteError for what
     Torque has no words for.
     """
+    everywhere(job, "Torque")
     directives = ["-S /bin/sh", "-m n", *_shape(job), *_wishes(job), *native_lines(job.native)]
     return whole_script(job, directives, _CLEAN)
 
@@ -82,11 +87,13 @@ def submit_argv(job: BatchJob, path: str) -> Argv:
             "Torque's qsub cannot be trusted with %s, for it has a blank or a sign of the shell." % path,
             "Choose another `shared` directory of the cluster in the grid file.",
         )
-    return ["qsub", "-N", job.tag, *ALWAYS, path]
+    submit = ["sh", "-c", _LOWEST, "qsub"] if job.lowest else ["qsub"]
+    return [*submit, "-N", job.tag, *ALWAYS, path]
 
 
 def parse_submit(result: Result) -> str:
     """An id such as `56.server`, or of Slurm's qsub `56`, which prints its errors there too."""
+    result = asked(result, "qsub") if result.argv[:1] == ["sh"] else result
     check(result, REFUSALS)
     found = submitted_id(result)
     if not found:

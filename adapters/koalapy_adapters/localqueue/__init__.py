@@ -2,7 +2,8 @@
 
     local-queue --directory DIR [--slots N] [--command JSON] COMMAND [ARGUMENT…]
 
-      submit SCRIPT      queue a script with `#KOALA key=value` lines (name, processors, walltime, output, directory)
+      submit SCRIPT      queue a script with `#KOALA key=value` lines (name, processors, walltime, output, directory,
+                         lowest)
       status ID…         these jobs, without those no longer known
       find NAME          the newest job of this name, also one that has ended
       cancel ID…         end these jobs; an unknown or ended one is no error

@@ -14,8 +14,8 @@ from koalapy_adapters.wrapper.descendants import send, start_of
 VERSION = "1"
 MAX_SCRIPT = 1 << 20
 _DIRECTIVE = "#KOALA "
-_LACKED = {"queue": "queues", "constraint": "node features", "gpus": "GPUs"}
-_NUMBERS = ("processors", "walltime")
+_LACKED = {"queue": "queues", "constraint": "node features", "gpus": "GPUs", "avoid": "hosts to leave out"}
+_NUMBERS = ("processors", "walltime", "lowest")
 
 Answer = Dict[str, Any]
 
@@ -57,6 +57,7 @@ def submit(queue: Queue, words: List[str]) -> Answer:
             processors=wishes["processors"],
             walltime_s=wishes["walltime"],
             submitted_at=now(),
+            lowest=bool(wishes["lowest"]),
         )
         queue.spool.write_script(job.id, text)
         return jobs.with_job(state._replace(next_id=job.id + 1), job)
@@ -156,6 +157,7 @@ def _directives(text: str) -> Dict[str, Any]:
     """The `#KOALA key=value` lines over their defaults. Raises RequestError for one that is unknown or no number."""
     here = os.getcwd()
     wishes: Dict[str, Any] = {"name": "job", "processors": 1, "walltime": 3600, "directory": here, "output": ""}
+    wishes["lowest"] = 0
     for line in text.splitlines():
         if line.startswith(_DIRECTIVE):
             key, _, value = line[len(_DIRECTIVE) :].strip().partition("=")
@@ -166,7 +168,7 @@ def _directives(text: str) -> Dict[str, Any]:
                 raise RequestError(
                     "bad_directive",
                     "The line %s is not understood by the local queue." % json.dumps(line),
-                    "Use #KOALA with name=, processors=, walltime= (seconds), directory= or output=.",
+                    "Use #KOALA with name=, processors=, walltime= (seconds), directory=, output= or lowest=1.",
                 )
             wishes[key] = int(value) if key in _NUMBERS else value
     wishes["output"] = os.path.join(wishes["directory"], wishes["output"] or "job.out")

@@ -25,6 +25,7 @@ class Job(NamedTuple):
     exit_status: Optional[int] = None  # 128 + N for signal N
     ending: str = ""  # exited, killed, lost, walltime, cancelled
     reason: str = ""
+    lowest: bool = False  # behind all that are not
 
 
 class State(NamedTuple):
@@ -41,13 +42,14 @@ def used(state: State) -> int:
 
 
 def startable(state: State) -> List[Job]:
-    """The queued jobs that fit now, first come first served: nothing passes the first that must wait.
+    """The queued jobs that fit now, first come first served, the lowest behind all others: nothing passes the first
+    that must wait.
 
     A job larger than the whole machine (its slots were lowered) holds up nobody.
     """
     idle = state.slots - used(state)
     found = []
-    for job in in_order(state, QUEUED):
+    for job in sorted(in_order(state, QUEUED), key=lambda job: job.lowest):
         if job.processors > state.slots:
             continue
         if job.processors > idle:
