@@ -148,6 +148,9 @@ def measured(instance: InstanceId, cluster: str, message: wire.Measured, mapped:
         unit=message.unit,
         largest=message.largest,
         largest_idle=message.largest_idle,
+        wanted_local=message.wanted_local,
+        others_hidden=message.others_hidden,
+        whole_nodes=tuple((processors, nodes) for processors, nodes in message.whole_nodes),
     )
     return ClusterMeasured(cluster=cluster, state=state)
 

@@ -31,6 +31,10 @@ class ClusterState:
     batch system showed when it was asked. `free_nodes` says how many nodes have how many free processors, for
     requests of so many processors a node: ((free processors, nodes), ...). `largest` and `largest_idle` are what one
     component could get there ever and now, where the batch system gives no job all that there is.
+
+    `wanted_local` is what must be idle for all those waiting jobs to start: no more than is, where they can start on
+    that; else `idle` and, in whole nodes, what they lack. Where `others_hidden`, nobody knows whether one waits.
+    `whole_nodes` are those of `free_nodes` on which nothing runs at all.
     """
 
     measured_at: Instant
@@ -46,6 +50,9 @@ class ClusterState:
     unit: str = "core"
     largest: int | None = None
     largest_idle: int | None = None
+    wanted_local: int = 0
+    others_hidden: bool = False
+    whole_nodes: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ class Site(NamedTuple):
     slots: Optional[int] = None  # local only
     directory: str = ""  # the shared directory
     command: List[str] = []  # argv that starts the pushed file on the head node
+    instance: str = ""  # the store that asks
 
 
 class BatchJob(NamedTuple):
@@ -92,7 +93,9 @@ class Description(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """In processors, each counted once. See koalapy.model.cluster.ClusterState for each field."""
+    """In processors, each counted once. See koalapy.model.cluster.ClusterState for each field, and `wanting` for what
+    other people's waiting jobs come to.
+    """
 
     total: int
     idle: int
@@ -106,6 +109,9 @@ class Capacity(NamedTuple):
     unit: str = "core"
     largest: Optional[int] = None  # what one job could ever get, and could get now; None: all of it
     largest_idle: Optional[int] = None
+    wanted_local: int = 0
+    others_hidden: bool = False  # other people's jobs are not shown: nobody knows whether one waits
+    whole_nodes: List[List[int]] = []  # [processors, how many] of the nodes that are idle altogether
 
 
 class Host(NamedTuple):

@@ -17,6 +17,13 @@ def is_tag(name: str) -> bool:
     return _TAG.match(name) is not None
 
 
+def is_launcher(name: str) -> bool:
+    """Whether a batch job of this name is the Launcher of a sweep, of whichever store: the upper half of the ids of
+    jobs is theirs (see koalapy.model.identity), which the first character after the store's tells.
+    """
+    return is_tag(name) and name[6] in "ghjkmnpqrstvwxyz"
+
+
 def exec_line(argv: Sequence[str]) -> str:
     """The batch script's last line: the shell becomes this command, its arguments byte for byte.
 

@@ -43,7 +43,7 @@ class Ground:
         self.config = asked if self._launcher is None else asked._replace(python=self._launcher.path)
         self._directories = Directories(shared, hello.instance, self.config.name, hello.epoch)
         dialect = load(self.config.batch)
-        site = recipes.site(self.config, shared, self._pushed)
+        site = recipes.site(self.config, shared, self._pushed, hello.instance)
         self._drmaa = _drmaa(self.config, dialect, site.command, tell)
         self.batch = BatchSystem(dialect, site, self._drmaa, keeps=True)
         deeds = Deeds(self.config, self.batch, self._directories, now)

@@ -32,11 +32,11 @@ class Recipe(NamedTuple):
     pushed: str
 
 
-def site(config: ClusterConfig, shared: str, pushed: str) -> Site:
-    """The cluster as a dialect sees it; `pushed` is the pushed file on the head node."""
+def site(config: ClusterConfig, shared: str, pushed: str, instance: str = "") -> Site:
+    """The cluster as a dialect sees it; `pushed` is the pushed file on the head node, `instance` the store's."""
     fields = {name: value for name, value in config._asdict().items() if name in Site._fields}
     user = pwd.getpwuid(os.getuid()).pw_name
-    return Site(user=user, directory=shared, command=interpreter(sys.executable, pushed), **fields)
+    return Site(user=user, directory=shared, command=interpreter(sys.executable, pushed), instance=instance, **fields)
 
 
 def interpreter(python: str, pushed: str) -> List[str]:
