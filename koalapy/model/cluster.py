@@ -2,10 +2,35 @@
 
 from dataclasses import dataclass, field
 
+from koalapy.model.hours import Hours
 from koalapy.model.identity import Tag
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 
 DEFAULT_NETWORK = "default"
+SCAVENGING_FLOOR = SECOND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scavenge:
+    """What a site lets sweeps have of a cluster. The defaults: whatever is idle, at any time.
+
+    `idle_share`: of its nodes, that must be idle (what sweeps hold counts as idle). `max_nodes`: that sweeps may hold.
+    `hours`: when they may, by the clock of koalad's host. `floor`: the shortest poll while sweeps hold nodes there.
+    `queue`, `qos`: where the batch system itself takes nodes back from sweeps' jobs for others', if the site has such.
+    """
+
+    off: bool = False
+    idle_share: float = 0.0
+    max_nodes: int | None = None
+    hours: Hours | None = None
+    floor: Duration = SCAVENGING_FLOOR
+    queue: str | None = None
+    qos: str | None = None
+
+    @property
+    def native(self) -> bool:
+        """The batch system preempts sweeps' jobs by itself."""
+        return self.queue is not None or self.qos is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +45,7 @@ class ClusterSettings:
     max_age: Duration = MINUTE
     poll: Duration = Duration(10 * SECOND)
     backlog: int | None = None
+    scavenge: Scavenge = Scavenge()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.model.hours import Offsets
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 
 DEFAULT_QUEUE = "fpfs"
 DEFAULT_PLACEMENT = "worst-fit"
@@ -14,6 +15,34 @@ BARRIER_TIMEOUT = Duration(5 * MINUTE)
 QUEUE_AFTER = Duration(5 * MINUTE)
 ORPHAN_TIMEOUT = Duration(10 * MINUTE)
 GRACE = Duration(5 * SECOND)
+DEFAULT_SHARING = "equipartition-persite"
+DEFAULT_IDLENESS = "site-rules"
+DEFAULT_PREEMPTION = "newest-first"
+DEFAULT_ORDER = "in-order"
+BY_HAND, DYNAMIC = "by-hand", "dynamic"
+NODES_PER_RUNNER = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scavenging:
+    """How sweeps share what is idle. `policy`, `idleness`, `admission`, `preemption`, `order`: registered policies.
+
+    `grace` is what a parameter's program has between SIGTERM and SIGKILL, `walltime` a Launcher's. `max_runners`:
+    active at once; None: no bound. `nodes_per_runner`: what `dynamic` admission wants each to have. `offsets`: the
+    clock on the wall of koalad's host, for hours. `personal`: every sweep counts as a user of its own.
+    """
+
+    policy: str = DEFAULT_SHARING
+    idleness: str = DEFAULT_IDLENESS
+    admission: str = BY_HAND
+    preemption: str = DEFAULT_PREEMPTION
+    order: str = DEFAULT_ORDER
+    grace: Duration = GRACE
+    walltime: Duration = HOUR
+    max_runners: int | None = None
+    nodes_per_runner: int = NODES_PER_RUNNER
+    offsets: Offsets = ()
+    personal: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +65,4 @@ class Settings:
     queue_after: Duration = QUEUE_AFTER
     orphan_timeout: Duration = ORPHAN_TIMEOUT
     grace: Duration = GRACE
+    scavenging: Scavenging = Scavenging()

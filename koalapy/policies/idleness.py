@@ -1,0 +1,59 @@
+"""How many of a cluster's nodes sweeps may hold: the site's own notion of idleness (CCGrid 2009, section 2.1).
+
+An idleness policy is `(sight) -> nodes`. While the answer is no more than what they hold, nobody grows there; those
+beyond it go.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from koalapy.model.cluster import Scavenge
+from koalapy.model.units import Duration, Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """A cluster as a policy sees it, in nodes. `total`: all there are; `idle`: wholly free, and promised to nobody.
+
+    `held` is what sweeps hold, `waiting` counts others' jobs that wait for resources. `utc_offset`: how far the clock
+    on the wall of koalad's host is ahead of UTC now.
+    """
+
+    total: int
+    idle: int
+    held: int
+    waiting: int
+    now: Instant
+    utc_offset: Duration
+    rules: Scavenge
+
+
+IdlenessPolicy = Callable[[Sight], int]
+
+
+def site_rules(sight: Sight) -> int:
+    """As the grid file says of the cluster: its hours, the share that must be idle, the most nodes.
+
+    Outside the hours none. A share that is idle no more, or a waiting local job, stops growth only: what the job lacks
+    is taken from the sweeps besides, and no more than that. What sweeps hold counts as idle.
+    """
+    rules = sight.rules
+    if rules.hours is not None and not rules.hours.include(sight.now, sight.utc_offset):
+        return 0
+    there = sight.idle + sight.held
+    may_grow = not sight.waiting and there >= rules.idle_share * sight.total
+    allowed = there if may_grow else sight.held
+    return allowed if rules.max_nodes is None else min(allowed, rules.max_nodes)
+
+
+def any_idle(sight: Sight) -> int:
+    """Whatever is idle while no local job waits."""
+    return sight.held if sight.waiting else sight.held + sight.idle
+
+
+def wrong_allowance(answer: int, sight: Sight) -> str:
+    """What is wrong with an answer, as the end of a sentence; '' if nothing is."""
+    if not isinstance(answer, int) or isinstance(answer, bool) or answer < 0:
+        return f"it allows {answer} nodes"
+    there = sight.idle + sight.held
+    return f"it allows {answer} nodes, where there are {there}" if answer > there else ""

@@ -1,0 +1,102 @@
+"""What a fair-share policy sees of runners and clusters, what it answers, and what no answer may be. All in nodes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimant:
+    """An active runner. `wants`: the nodes that it has a use for, grid-wide, those it holds included.
+
+    `holds`: its Launchers' nodes on each cluster, without those that were asked to go. `owed`: nodes that were taken
+    from it there for others' jobs since all was last shared out anew. It takes none on a cluster of `barred`.
+    """
+
+    sweep: int
+    user: str
+    wants: int
+    holds: Mapping[str, int] = field(default_factory=dict)
+    owed: Mapping[str, int] = field(default_factory=dict)
+    barred: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A cluster's nodes that runners may have besides those they hold, as its idleness policy allows.
+
+    `idle` can be had now. `coming` will be free once Launchers have gone that make room for other runners; it counts
+    only where all is shared out anew, so that nobody is asked to go for it twice. `closed`: nobody may grow there, so
+    that nobody has to shrink there for another either.
+    """
+
+    cluster: str
+    idle: int
+    coming: int = 0
+    closed: bool = False
+
+
+Nodes = Mapping[int, Mapping[str, int]]  # of each sweep, on each cluster
+
+# (runners, clusters, anew) -> the nodes that each runner should have, on every cluster where it should have any.
+# `anew`: the set of runners has changed, and some may have to shrink; else nobody is given less than it holds.
+Share = Callable[[Sequence[Claimant], Sequence[Site], bool], Nodes]
+
+# (runners, cluster, nodes) -> how many each runner gives up there, for jobs that are no sweeps.
+Reclaim = Callable[[Sequence[Claimant], str, int], Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """A fair-share policy: two pure functions, which see the runners with the oldest first."""
+
+    share: Share
+    reclaim: Reclaim
+
+
+def wrong_share(answer: Nodes, claimants: Sequence[Claimant], sites: Sequence[Site], anew: bool) -> str:
+    """What is wrong with a `share`, as the end of a sentence; '' if nothing is."""
+    runners = {each.sweep: each for each in claimants}
+    for sweep, nodes in answer.items():
+        if sweep not in runners:
+            return f"it names sweep {sweep}, which is not active"
+        if wrong := _wrong_nodes(nodes, runners[sweep], {site.cluster for site in sites}):
+            return f"it gives sweep {sweep} {wrong}"
+    if not anew and (less := [each.sweep for each in claimants if _shrinks(each, answer.get(each.sweep, {}))]):
+        return f"it shrinks sweep {less[0]}, though the runners are the same"
+    return next(filter(None, (_overfull(answer, claimants, site, anew) for site in sites)), "")
+
+
+def wrong_reclaim(answer: Mapping[int, int], claimants: Sequence[Claimant], cluster: str, nodes: int) -> str:
+    """What is wrong with a `reclaim`, as the end of a sentence; '' if nothing is."""
+    held = {each.sweep: each.holds.get(cluster, 0) for each in claimants}
+    for sweep, count in answer.items():
+        if not _is_count(count) or count > held.get(sweep, 0):
+            return f"it takes {count} nodes of sweep {sweep} on {cluster}, which holds {held.get(sweep, 0)}"
+    enough = min(nodes, sum(held.values()))
+    taken = sum(answer.values())
+    return "" if taken == enough else f"it takes {taken} nodes on {cluster}, where it is {enough}"
+
+
+def _wrong_nodes(nodes: Mapping[str, int], runner: Claimant, clusters: set[str]) -> str:
+    for cluster, count in nodes.items():
+        if not _is_count(count) or (count and cluster not in clusters | set(runner.holds)):
+            return f"{count} nodes on {cluster}"
+        if cluster in runner.barred and count > runner.holds.get(cluster, 0):
+            return f"{count} nodes on {cluster}, where it may not grow"
+    total, most = sum(nodes.values()), max(runner.wants, sum(runner.holds.values()))
+    return f"{total} nodes, where it has a use for {most}" if total > most else ""
+
+
+def _shrinks(runner: Claimant, nodes: Mapping[str, int]) -> bool:
+    return any(nodes.get(cluster, 0) < held for cluster, held in runner.holds.items())
+
+
+def _overfull(answer: Nodes, claimants: Sequence[Claimant], site: Site, anew: bool) -> str:
+    there = sum(nodes.get(site.cluster, 0) for nodes in answer.values())
+    held = sum(each.holds.get(site.cluster, 0) for each in claimants)
+    most = held if site.closed else held + site.idle + (site.coming if anew else 0)
+    return f"it gives away {there} nodes on {site.cluster}, where there are {most}" if there > most else ""
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,89 @@
+"""Which parameters a sweep runs next on a cluster, and where it takes nodes (CCGrid 2009, section 5.4).
+
+A user's own order is a `SweepOrder` of two pure functions, registered under `koalapy.sweep_order`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koalapy.model.intervals import NONE, Intervals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A sweep's parameters that may run now, by their numbers: `waiting` is all of them.
+
+    `returned`: those of them that were begun or handed out before and came back, by the cluster they came back from.
+    `holds`: the nodes that the sweep has on each cluster.
+    """
+
+    waiting: Intervals
+    returned: Mapping[str, Intervals] = field(default_factory=dict)
+    holds: Mapping[str, int] = field(default_factory=dict)
+
+
+# (pool, cluster, most) -> the numbers to run next there, of those that wait, `most` at most.
+Feed = Callable[[Pool, str, int], Intervals]
+
+# (pool, clusters) -> those of the clusters where the sweep takes no further nodes.
+Avoid = Callable[[Pool, Sequence[str]], Sequence[str]]
+
+
+def _nowhere(pool: Pool, clusters: Sequence[str]) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOrder:
+    """The order of a sweep's parameters, and the clusters that it stays away from."""
+
+    feed: Feed
+    avoid: Avoid = _nowhere
+
+
+def _in_order(pool: Pool, cluster: str, most: int) -> Intervals:
+    """As they were written; those that came back first, so that nothing is late at the end."""
+    returned = NONE
+    for numbers in pool.returned.values():
+        returned |= numbers
+    return _first(most, returned & pool.waiting, pool.waiting)
+
+
+def _back_home(pool: Pool, cluster: str, most: int) -> Intervals:
+    """What came back from this cluster first: its input files are there. What came back from others goes last, since
+    their clusters may want it themselves; but it is run here rather than nothing."""
+    elsewhere = NONE
+    for other, numbers in pool.returned.items():
+        if other != cluster and pool.holds.get(other):
+            elsewhere |= numbers
+    own = pool.returned.get(cluster, NONE)
+    return _first(most, own & pool.waiting, pool.waiting - elsewhere, pool.waiting)
+
+
+IN_ORDER = SweepOrder(_in_order)
+BACK_HOME = SweepOrder(_back_home)
+
+
+def wrong_feed(answer: Intervals, pool: Pool, most: int) -> str:
+    """What is wrong with a feed, as the end of a sentence; '' if nothing is."""
+    if not isinstance(answer, Intervals):
+        return f"it feeds {type(answer).__name__}, not Intervals"
+    if strangers := answer - pool.waiting:
+        return f"it feeds parameter {strangers.pairs[0][0]}, which does not wait"
+    return f"it feeds {len(answer)} parameters, more than {most}" if len(answer) > most else ""
+
+
+def wrong_avoidance(answer: Sequence[str], clusters: Sequence[str]) -> str:
+    """What is wrong with what is avoided, as the end of a sentence; '' if nothing is."""
+    strangers = [each for each in answer if each not in clusters]
+    return f"it avoids {strangers[0]}, which is no cluster of the grid" if strangers else ""
+
+
+def _first(most: int, *choices: Intervals) -> Intervals:
+    """Of the first choice as many as there are, then of the next, and so on."""
+    chosen = NONE
+    for numbers in choices:
+        if len(chosen) >= most:
+            break
+        chosen |= (numbers - chosen).lowest(most - len(chosen))
+    return chosen
