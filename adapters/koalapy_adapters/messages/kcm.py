@@ -103,6 +103,9 @@ class Measured(NamedTuple):
     unit: str = "core"
     largest: Optional[int] = None
     largest_idle: Optional[int] = None
+    wanted_local: int = 0
+    others_hidden: bool = False
+    whole_nodes: List[List[int]] = []
 
 
 class MeasureFailed(NamedTuple):
