@@ -1,5 +1,6 @@
 """`Grid`, the Python client of koalad's HTTP API: all that `koala` can do."""
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,7 +73,18 @@ class Grid:
         The same `key` again is the same job; one is made where none is given, so that a repeated request after a cut
         connection does not make two.
         """
-        return int(self._post_jobs("/v1/jobs", _job_text(job, directory, overrides, key))["id"])
+        return int(self.accept(job, directory=directory, overrides=overrides, key=key)["id"])
+
+    def accept(
+        self,
+        job: Mapping[str, Any] | str | Path,
+        *,
+        directory: str | Path | None = None,
+        overrides: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> Document:
+        """As `submit`, with all that koalad says of it: schema koala.submit/1."""
+        return self._post_jobs("/v1/jobs", _job_text(job, directory, overrides, key))
 
     def submit_many(
         self,
@@ -167,17 +179,46 @@ class Grid:
         return self._calls.call("GET", f"/v1/jobs/{job}/explain")
 
     def output(
-        self, job: int, *, stream: str = "output", component: int | None = None, follow: bool = False
+        self,
+        job: int,
+        *,
+        stream: str = "output",
+        component: int | None = None,
+        follow: bool = False,
+        parameter: int | None = None,
     ) -> Iterator[bytes]:
         """What the processes of the last attempt wrote; `follow` goes on until the attempt has ended.
 
-        Raises TransientError with the code `cut` if it breaks off.
+        Of a sweep, what the `parameter` of this number wrote. Raises TransientError with the code `cut` if it breaks
+        off.
         """
         parameters: dict[str, Any] = {"stream": stream, "follow": follow}
         if component is not None:
             parameters["component"] = component
+        if parameter is not None:
+            parameters["parameter"] = parameter
         cut = TransientError("cut", f"The output of job {job} broke off.", "Ask for it again.")
         with self._calls.stream(f"/v1/jobs/{job}/output", parameters, cut) as chunks:
+            yield from chunks
+
+    def runners(self, states: Sequence[str] = ()) -> list[Document]:
+        """The runners of sweeps that are not over; with states, those of the sweeps in these: koala.runners/1."""
+        parameters = [("state", state) for state in states]
+        return list(self._calls.call("GET", "/v1/runners", params=parameters)["runners"])
+
+    def results(self, sweep: int, *, failed: bool = False) -> Iterator[Document]:
+        """Each parameter that is done, in the order in which they were recorded, as they come: there may be millions.
+
+        With `failed`, of those that did not end with 0 only. Raises TransientError, code `cut`, if it breaks off.
+        """
+        for line in _lines(self.results_as("jsonl", sweep, failed=failed)):
+            yield json.loads(line)
+
+    def results_as(self, form: str, sweep: int, *, failed: bool = False) -> Iterator[bytes]:
+        """The same as bytes: `form` is json (one document, koala.results/1), jsonl (a line each) or csv."""
+        cut = TransientError("cut", f"The results of sweep {sweep} broke off.", "Ask for them again.")
+        path, parameters = f"/v1/sweeps/{sweep}/results", {"format": form, "failed": failed}
+        with self._calls.stream(path, parameters, cut) as chunks:
             yield from chunks
 
     def clusters(self) -> list[Document]:
@@ -299,6 +340,14 @@ def _read(path: Path) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise RequestError("not_text", f"{path} is not a text file.", "A job file is YAML in UTF-8.") from error
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Whole ones, however the chunks cut them."""
+    left = b""
+    for chunk in chunks:
+        *whole, left = (left + chunk).split(b"\n")
+        yield from whole
 
 
 def _chunks(ids: Sequence[int]) -> list[Sequence[int]]:

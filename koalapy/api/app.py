@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from koalapy.api.documents import Document
 from koalapy.api.limits import BodyLimit
 from koalapy.api.logins import add_logins, login
 from koalapy.api.refusals import add_refusals
+from koalapy.api.sweeps import add_sweeps
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.identity import JobId
 from koalapy.model.request import Request
@@ -111,6 +113,7 @@ def create_app(service: Service, read: Reader, facts: Facts, shutdown: Callable[
     _add_jobs(app, service, read, facts, owner)
     _add_answers(app, service)
     _add_output(app, service)
+    add_sweeps(app, service.sweeps)
     _add_unknown(app, service)
     add_logins(app, service.logins)
     _add_koalad(app, service, facts, shutdown)
@@ -127,7 +130,9 @@ def _add_jobs(app: FastAPI, service: Service, read: Reader, facts: Facts, owner:
     def submit(body: JobText) -> Document:
         """Accept a job. The same key again answers with the same job."""
         _must_take_jobs(facts)
-        return documents.submitted(service.submit(read(body), owner, body.key))
+        begun = time.perf_counter()
+        job = service.submit(read(body), owner, body.key)
+        return documents.submitted(job, time.perf_counter() - begun)
 
     @app.post("/v1/jobs/batch", **_answer(schemas.SubmitsAnswer))
     def submit_many(body: JobTexts) -> Document:
@@ -258,10 +263,17 @@ def _add_output(app: FastAPI, service: Service) -> None:
         responses={200: {"content": {"application/octet-stream": {}}, "description": "bytes, as they were written"}},
     )
     async def output(
-        job: JobId, stream: Literal["output", "errors"] = "output", component: int | None = None, follow: bool = False
+        job: JobId,
+        stream: Literal["output", "errors"] = "output",
+        component: int | None = None,
+        follow: bool = False,
+        parameter: int | None = None,
     ) -> StreamingResponse:
-        """What the processes of the last attempt wrote; with `follow` until it has ended."""
-        pieces = await run_in_threadpool(service.output, job, stream, component, follow)
+        """What the last attempt's processes wrote, with `follow` until it has ended; or one parameter of a sweep."""
+        if parameter is None:
+            pieces = await run_in_threadpool(service.output, job, stream, component, follow)
+        else:
+            pieces = await run_in_threadpool(service.sweeps.output, job, parameter, stream)
         first = await _next(pieces, followers)  # what cannot be read is refused before the answer begins
         return StreamingResponse(_all(first, pieces, followers), media_type="application/octet-stream")
 

@@ -6,6 +6,7 @@ from typing import Any
 from koalapy import __version__
 from koalapy.api.explaining import summary
 from koalapy.api.story import sentence
+from koalapy.api.sweep_documents import progress
 from koalapy.model.cluster import ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
@@ -33,7 +34,7 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> Document:
         "owner": job.owner,
         "state": str(job.state),
         "priority": job.request.priority,
-        "type": str(job.request.type),
+        "type": "sweep" if job.runner else str(job.request.type),
         "submitted_at": format_instant(job.submitted_at),
         "started_at": _instant(job.started_at),
         "finished_at": _instant(job.finished_at),
@@ -44,6 +45,7 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> Document:
         "reason_code": job.reason.code if job.reason else None,
         "components": [component(each) for each in job.components],
         "transfers": [transfer(each) for each in transfers],
+        "sweep": progress(job.runner) if job.runner else None,
     }
 
 
@@ -117,8 +119,8 @@ def _detail(name: str, value: Any) -> Any:
     return format_instant(Instant(value)) if name.endswith("_at") and isinstance(value, int) else value
 
 
-def submitted(job_id: int) -> Document:
-    return {"schema": "koala.submit/1", "id": job_id}
+def submitted(job_id: int, accepted_s: float) -> Document:
+    return {"schema": "koala.submit/1", "id": job_id, "accepted_s": round(accepted_s, 6)}
 
 
 def submitted_many(ids: Sequence[int]) -> Document:
@@ -137,13 +139,14 @@ def clusters(reports: Iterable[ClusterReport]) -> Document:
 def cluster(report: ClusterReport) -> Document:
     """`connection` is up, down, connecting or asks; `reason` says in one sentence why nothing is placed there."""
     known, view, state = report.known, report.view, report.view.state
-    numbers = {name: _number(state, name) for name in ("total", "ours", "scavenged", "others", "waiting_local")}
+    numbers = {name: _number(state, name) for name in ("total", "ours", "others", "waiting_local")}
     return {
         "name": view.name,
         "batch": known.settings.batch,
         "version": known.version or None,
         "connection": _connection(report),
         **numbers,
+        "scavenged": report.scavenged if state else None,
         "idle": view.idle if state else None,
         "promised": view.promised,
         "unit": state.unit if state else None,

@@ -4,7 +4,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-JobStateName = Literal["waiting", "held", "claiming", "running", "stopping", "done", "failed", "cancelled"]
+from koalapy.api.answer import INSTANT, Answer
+from koalapy.api.sweep_schemas import JobStateName, ResultsAnswer, RunnersAnswer, SweepProgress
+
 ComponentStateName = Literal[
     "waiting", "submitting", "queued", "at_barrier", "released", "running", "suspended", "unknown", "done", "failed",
     "cancelled",
@@ -15,12 +17,6 @@ RecoveryKind = Literal[
     "attempt_lost", "attempt_submitted", "attempt_refused", "attempt_cancelled", "debt_settled", "job_released",
     "job_given_back", "output_collected", "directories_forgotten", "store_restored", "attempt_recalled",
 ]  # fmt: skip
-
-_INSTANT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"
-
-
-class Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid")
 
 
 class Reason(Answer):
@@ -51,11 +47,11 @@ class Component(Answer):
     batch_id: str | None
     hosts: list[str] = Field(description="node names, each once")
     exit_status: int | None = Field(description="128 + N for signal N")
-    queued_at: str | None = Field(pattern=_INSTANT)
-    at_barrier_at: str | None = Field(pattern=_INSTANT)
-    released_at: str | None = Field(pattern=_INSTANT, description="when its wrapper had the release")
-    started_at: str | None = Field(pattern=_INSTANT, description="just before its first program was started")
-    ended_at: str | None = Field(pattern=_INSTANT)
+    queued_at: str | None = Field(pattern=INSTANT)
+    at_barrier_at: str | None = Field(pattern=INSTANT)
+    released_at: str | None = Field(pattern=INSTANT, description="when its wrapper had the release")
+    started_at: str | None = Field(pattern=INSTANT, description="just before its first program was started")
+    ended_at: str | None = Field(pattern=INSTANT)
     reason: str | None
 
 
@@ -79,17 +75,18 @@ class Job(Answer):
     owner: str
     state: JobStateName
     priority: int
-    type: Literal["ordered", "unordered", "mixed"]
-    submitted_at: str = Field(pattern=_INSTANT)
-    started_at: str | None = Field(pattern=_INSTANT)
-    finished_at: str | None = Field(pattern=_INSTANT)
+    type: Literal["ordered", "unordered", "mixed", "sweep"]
+    submitted_at: str = Field(pattern=INSTANT)
+    started_at: str | None = Field(pattern=INSTANT)
+    finished_at: str | None = Field(pattern=INSTANT)
     submission_failures: int
     completion_failures: int
     held_processor_seconds: float = Field(description="allocated, but waiting at a barrier")
     reason: str | None
     reason_code: str | None
-    components: list[Component]
+    components: list[Component] = Field(description="none of a sweep")
     transfers: list[Transfer]
+    sweep: SweepProgress | None = Field(description="null of what is none")
 
 
 class Event(BaseModel):
@@ -97,7 +94,7 @@ class Event(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    at: str = Field(pattern=_INSTANT)
+    at: str = Field(pattern=INSTANT)
     kind: str
     text: str = Field(description="a sentence")
 
@@ -116,6 +113,7 @@ class JobsAnswer(Answer):
 class SubmitAnswer(Answer):
     schema_: Literal["koala.submit/1"] = Field(alias="schema")
     id: int
+    accepted_s: float = Field(description="from the request, read, to its commit, as koalad measured it")
 
 
 class FetchAnswer(Answer):
@@ -176,7 +174,7 @@ class Debt(Answer):
     attempt: str
     cluster: str
     batch_id: str | None
-    since: str = Field(pattern=_INSTANT)
+    since: str = Field(pattern=INSTANT)
 
 
 class JobsRecovered(Answer):
@@ -192,7 +190,7 @@ class JobsRecovered(Answer):
 class RecoveryLine(Answer):
     """One thing that was recovered at koalad's start, or cleaned up since."""
 
-    at: str = Field(pattern=_INSTANT)
+    at: str = Field(pattern=INSTANT)
     kind: RecoveryKind
     text: str = Field(description="a sentence")
     job: int | None
@@ -203,7 +201,7 @@ class RecoveryLine(Answer):
 class Recovery(Answer):
     """What koalad started from, what is still open of it, and the newest lines."""
 
-    at: str = Field(pattern=_INSTANT)
+    at: str = Field(pattern=INSTANT)
     jobs: JobsRecovered
     jobs_at_barrier: int = Field(description="jobs with components at a barrier")
     attempts: int = Field(description="those that may have had a batch job")
@@ -240,7 +238,7 @@ class UnknownTags(Answer):
 
 class Surveyed(Answer):
     cluster: str
-    at: str = Field(pattern=_INSTANT)
+    at: str = Field(pattern=INSTANT)
     reason: str | None = Field(description="why it could not be asked; its tags are then those seen before")
 
 
@@ -334,6 +332,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     for model in (
         ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, UnknownAnswer, CleanAnswer,
         ExplainAnswer, DownAnswer, FetchAnswer, LoginAnswer, LoginsAnswer, SubmitsAnswer, ChangedAnswer,
+        RunnersAnswer, ResultsAnswer,
     )
 }  # fmt: skip
 

@@ -75,6 +75,35 @@ def _collected(line: History) -> str:
     return f"Its output was brought to its directory{count}. {notes}"
 
 
+# ---- of a sweep
+
+
+def _admitted(line: History) -> str:
+    others = line.details.get("runners")
+    return "It is admitted" + (f", as one of {_many(others, 'runner')}." if isinstance(others, int) else ".")
+
+
+def _nodes(words: str) -> Callable[[History], str]:
+    """`{nodes}` in the words is how many on which cluster."""
+
+    def tell(line: History) -> str:
+        nodes = f"{_many(line.details.get('nodes'), 'node')} on {line.details.get('cluster')}"
+        return _because(words.format(nodes=nodes), line)
+
+    return tell
+
+
+def _preempted(line: History) -> str:
+    parameters = line.details.get("parameters")
+    lost = f", with {_many(parameters, 'parameter')} that begin anew" if parameters else ""
+    return _because(f"{_nodes('It gives back {nodes} to others, at once')(line).rstrip('.')}{lost}", line)
+
+
+def _black_hole(line: History) -> str:
+    host, cluster = line.details.get("host"), line.details.get("cluster")
+    return _because(f"Everything fails at once on {host} of {cluster}: it is left out", line)
+
+
 # ---- of an attempt
 
 
@@ -161,6 +190,17 @@ TELLERS: dict[str, Callable[[History], str]] = {
     "job_failed": _plain("It failed"),
     "job_cancelled": _plain("It is cancelled"),
     "output_collected": _collected,
+    "sweep_waits": _plain("It waits to be admitted"),
+    "sweep_admitted": _admitted,
+    "sweep_grown": _nodes("It grows by {nodes}"),
+    "sweep_shrunk": _nodes("It shrinks by {nodes}"),
+    "sweep_preempted": _preempted,
+    "launcher_lost": _of_attempt("was lost; its parameters begin anew"),
+    "launcher_withdrawn": _nodes("It takes back {nodes}, whose batch jobs have not started in time"),
+    "black_hole_left_out": _black_hole,
+    "black_hole_trusted": _of_attempt(
+        "failed at all it began; so do others, and the program is to blame, not the node"
+    ),
     "component_submitted": _put_in,
     "submission_failed": _not_put_in,
     "files_staged": _staged,

@@ -10,6 +10,7 @@ from koalapy.calls import error_of
 from koalapy.cli import options
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
 from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, exit_status, out, print_json, say, table, tell, told
+from koalapy.cli.progress import counted, wait_for_all
 from koalapy.client import Grid
 from koalapy.model.states import JobState
 
@@ -27,31 +28,33 @@ def submit(
 ) -> None:
     """Submit job files."""
     with told(), Grid(grid) as koalad:
-        ids = _submitted(koalad, files, _overrides(override or []))
+        accepted = _submitted(koalad, files, _overrides(override or []))
+        ids = accepted.get("ids") or [accepted["id"]]
         if not json:
             for job in ids:
                 out.print(f"job {job} accepted")
         found = [wait_telling(koalad, job) for job in ids] if wait else []
         if json:
-            print_json(_submit_document(ids, found))
+            print_json(accepted | _ends(found, several=len(ids) > 1))
         else:
             for each in found:
                 tell_end(each)
-        exit_by([each["state"] for each in found])
+        exit_by(found)
 
 
-def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str]) -> list[int]:
+def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str]) -> Document:
     if len(files) == 1:
-        return [koalad.submit(files[0], overrides=overrides)]
-    return koalad.submit_many(files, overrides=overrides)
+        return koalad.accept(files[0], overrides=overrides)
+    return {"schema": "koala.submits/1", "ids": koalad.submit_many(files, overrides=overrides)}
 
 
-def _submit_document(ids: list[int], found: list[Document]) -> Document:
-    """Of several files lists."""
-    states = [job["state"] for job in found]
-    if len(ids) == 1:
-        return {"schema": "koala.submit/1", "id": ids[0]} | ({"state": states[0]} if states else {})
-    return {"schema": "koala.submits/1", "ids": ids} | ({"states": states} if states else {})
+def _ends(found: list[Document], several: bool) -> Document:
+    """Of jobs that were waited for, lists if there are several."""
+    if not found:
+        return {}
+    if several:
+        return {"states": [job["state"] for job in found]}
+    return {"state": found[0]["state"]} | ({"sweep": found[0]["sweep"]} if found[0]["sweep"] else {})
 
 
 @app.command()
@@ -70,7 +73,7 @@ def jobs(
         [
             (
                 job["id"], job["name"], job["state"], job["type"], _clusters(job), ago(job["submitted_at"]),
-                job["reason"] or moving(job),
+                job["reason"] or (counted(job["sweep"]) if job["sweep"] else moving(job)),
             )
             for job in found
         ],
@@ -85,21 +88,14 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
     if json:
         return print_json(document)
     found = document["job"]
-    hidden = ("components", "reason_code", "transfers")
+    hidden = ("components", "reason_code", "transfers", "sweep")
     for name, value in found.items():
         if name not in hidden and value not in (None, ""):
             out.print(f"{name.replace('_', ' '):24}{value}")
-    out.print()
-    table(
-        ("COMPONENT", "CLUSTER", "PROCESSORS", "STATE", "ATTEMPT", "BATCH ID", "HOSTS", "EXIT", "REASON"),
-        [
-            (
-                each["index"], each["cluster"], each["processors"], each["state"].replace("_", " "), each["attempt"],
-                each["batch_id"], ",".join(each["hosts"]) or None, each["exit_status"], each["reason"],
-            )
-            for each in found["components"]
-        ],
-    )  # fmt: skip
+    if found["sweep"]:
+        out.print(f"{'parameters':24}{counted(found['sweep'])}")
+    else:
+        _show_components(found["components"])
     for transfer in found["transfers"]:
         out.print(f"\n{told_of(transfer)}")
     out.print()
@@ -108,18 +104,36 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
     return None
 
 
+def _show_components(components: list[Document]) -> None:
+    out.print()
+    table(
+        ("COMPONENT", "CLUSTER", "PROCESSORS", "STATE", "ATTEMPT", "BATCH ID", "HOSTS", "EXIT", "REASON"),
+        [
+            (
+                each["index"], each["cluster"], each["processors"], each["state"].replace("_", " "), each["attempt"],
+                each["batch_id"], ",".join(each["hosts"]) or None, each["exit_status"], each["reason"],
+            )
+            for each in components
+        ],
+    )  # fmt: skip
+
+
 @app.command()
 def logs(
     job: options.JobId,
     component: Annotated[int | None, typer.Option("--component", "-c", help="Of this component only.")] = None,
     errors: Annotated[bool, typer.Option("--errors", "-e", help="Standard error instead.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
+    parameter: Annotated[
+        int | None, typer.Option("--parameter", "-p", metavar="N", help="Of this parameter of a sweep, from 1.")
+    ] = None,
     grid: options.Grid = None,
 ) -> None:
-    """The standard output of all processes of the last attempt."""
+    """The standard output of all processes of the last attempt, or of one parameter of a sweep."""
     with told(), Grid(grid) as koalad:
         stream = "errors" if errors else "output"
-        for piece in koalad.output(job, stream=stream, component=component, follow=follow):
+        pieces = koalad.output(job, stream=stream, component=component, follow=follow, parameter=parameter)
+        for piece in pieces:
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
 
@@ -173,7 +187,7 @@ def wait(
     """Wait until jobs are over."""
     with told(), Grid(grid) as koalad:
         try:
-            found = koalad.wait(jobs, timeout)
+            found = wait_for_all(koalad, jobs, timeout)
         except TimeoutError as error:
             say(f"koala: {error}\nWhat is left goes on; wait again, or longer than {timeout:g} s.")
             raise typer.Exit(FAILED) from None
@@ -182,7 +196,7 @@ def wait(
     else:
         for job in found:
             tell_end(job)
-    exit_by([job["state"] for job in found])
+    exit_by(found)
 
 
 @app.command()
@@ -201,7 +215,7 @@ def cancel(
 
 @app.command()
 def hold(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
-    """Keep waiting jobs from being started."""
+    """Keep waiting jobs from being started, and sweeps from going on."""
     with told(), Grid(grid) as koalad:
         _tell_changed(koalad.hold_many(jobs), json)
 
@@ -239,13 +253,21 @@ def _overrides(pairs: list[str]) -> dict[str, str]:
 def tell_end(job: Document) -> None:
     """How a job ended, for a person."""
     ends = {"done": "is done", "failed": f"failed: {job['reason']}", "cancelled": "was cancelled"}
-    say(f"job {job['id']} {ends.get(job['state'], 'is ' + job['state'])}")
+    parameters = f": {counted(job['sweep'])}" if job["sweep"] and job["state"] != "failed" else ""
+    say(f"job {job['id']} {ends.get(job['state'], 'is ' + job['state'])}{parameters}")
+    if job["sweep"] and job["sweep"]["failed"]:
+        say(f"`koala results {job['id']} --failed` lists those that failed.")
 
 
-def exit_by(states: list[str]) -> NoReturn:
-    """0 if all are done."""
-    raise typer.Exit(DONE if all(state == "done" for state in states) else FAILED)
+def exit_by(jobs: list[Document]) -> NoReturn:
+    """0 if all are done, every parameter of sweeps well."""
+    raise typer.Exit(DONE if all(_well(job) for job in jobs) else FAILED)
+
+
+def _well(job: Document) -> bool:
+    return job["state"] == "done" and not (job["sweep"] and job["sweep"]["failed"])
 
 
 def _clusters(job: Document) -> str | None:
-    return ",".join(dict.fromkeys(each["cluster"] for each in job["components"] if each["cluster"])) or None
+    named = [each["cluster"] for each in job["components"]] if not job["sweep"] else job["sweep"]["clusters"]
+    return ",".join(dict.fromkeys(cluster for cluster in named if cluster)) or None

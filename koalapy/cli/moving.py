@@ -8,6 +8,7 @@ from rich.status import Status
 from rich.text import Text
 
 from koalapy.cli.output import errors, say
+from koalapy.cli.progress import wait_for_all
 from koalapy.client import Grid
 
 LOOK_S = 1.0
@@ -17,13 +18,16 @@ Document = dict[str, Any]
 
 
 def wait_telling(koalad: Grid, job: int) -> Document:
-    """The job once it is over; what of it is on its way is told meanwhile."""
+    """The job once it is over; what of it is on its way, or how far a sweep is, is told meanwhile."""
     with TransferLines() as lines:
         while True:
             try:
                 return koalad.wait([job], LOOK_S)[0]
             except TimeoutError:
-                lines.tell(koalad.jobs(ids=[job])[0])
+                found = koalad.jobs(ids=[job])[0]
+            if found["sweep"]:
+                return wait_for_all(koalad, [job])[0]
+            lines.tell(found)
 
 
 def moving(job: Document) -> str | None:

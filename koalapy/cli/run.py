@@ -78,7 +78,7 @@ def _run(koalad: Grid, request: Document, json: bool) -> None:
         print_json(document)
     if document["job"]["state"] != "done":
         tell_end(document["job"])
-    exit_by([document["job"]["state"]])
+    exit_by([document["job"]])
 
 
 def _cancel(koalad: Grid, job: int) -> None:

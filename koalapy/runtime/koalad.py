@@ -20,6 +20,7 @@ from koalapy.runtime.recovery import Line, Recovery
 from koalapy.runtime.registry import policies
 from koalapy.runtime.service import Service
 from koalapy.runtime.staging.intake import Intake
+from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.store.open import open_store
 
@@ -67,7 +68,16 @@ class Koalad:
         unknown = UnknownTags(snapshot.instance, list(grid.clusters), self._links.ask, jobs, self._clock.now)
         files = JobFiles(intake.take_down, intake.transfers, self._links.fetch)
         self.service = Service(
-            self._store, self._loop, self._clock, self._links.read, chosen.placement, recovery, unknown, logins, files
+            self._store,
+            self._loop,
+            self._clock,
+            self._links.read,
+            chosen.placement,
+            recovery,
+            unknown,
+            logins,
+            files,
+            Sweeps(self._store, self._loop, self._clock, self._links.read_file),
         )
 
     def start(self) -> None:

@@ -30,6 +30,7 @@ from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.recovery import Line, Recovered, Recovery
 from koalapy.runtime.staging.transfers import Progress
+from koalapy.runtime.sweeps import Sweeps, scavenged
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.waiting import Waiters
 from koalapy.store.contract import Store
@@ -47,6 +48,7 @@ class ClusterReport:
     known: Known
     view: View
     age: int | None  # microseconds since the measurement
+    scavenged: int = 0  # processors that Launchers have
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Service:
     """One koalad. `read(cluster, attempt, stream, follow)` reads a component's output over its link.
 
     `unknown`: tags on the clusters that its store does not know. `logins`: what they ask, and who answers. `files`:
-    what jobs stage.
+    what jobs stage. `sweeps`: what is told of them.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Service:
         unknown: UnknownTags,
         logins: Logins,
         files: JobFiles,
+        sweeps: Sweeps,
     ) -> None:
         self._store = store
         self._files = files
@@ -93,6 +96,7 @@ class Service:
         self._placement = placement
         self.unknown = unknown
         self.logins = logins
+        self.sweeps = sweeps
         self._recovery = recovery
         self._waiters = Waiters()
 
@@ -184,11 +188,7 @@ class Service:
 
     def clusters(self) -> list[ClusterReport]:
         now = self._clock.now()
-        return self._loop.ask(
-            lambda engine: [
-                ClusterReport(engine.known.clusters[view.name], view, _age(now, view)) for view in engine.views(now)
-            ]
-        )
+        return self._loop.ask(lambda engine: _reports(engine, now))
 
     def explain(self, job: JobId) -> Explanation:
         found, now = self.job(job), self._clock.now()
@@ -246,6 +246,7 @@ class Service:
 
     def committed(self, change: Change) -> tuple[Line, ...]:
         """Whoever waits for a job of this commit hears that it is over; what it recovered."""
+        self.sweeps.committed(change)
         for job in change.jobs:
             if job.state.final:
                 self._waiters.ended(job.id)
@@ -285,23 +286,30 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class _Movable:
-    """The states in which something can be done with a job, and what is said of the others."""
+    """The states in which something can be done with a job, or with a sweep, and what is said of the others.
+
+    With a Launcher nothing can be done but through its sweep.
+    """
 
     states: Collection[JobState]
     problem: str
     advice: str
+    of_sweeps: Collection[JobState] = ()  # besides
 
     def refusal(self, job: JobId, found: Job | None) -> RequestError | None:
-        if found is None:
+        if found is None or found.glide is not None:
             return _no_such(job)
-        if found.state not in self.states:
+        if found.state not in self.states and not (found.runner and found.state in self.of_sweeps):
             return RequestError("wrong_state", f"Job {job} {self.problem}.", self.advice)
         return None
 
 
 _CANCEL = _Movable([state for state in JobState if not state.final], "is over already", "Nothing is left to cancel.")
 _HOLD = _Movable(
-    (JobState.WAITING, JobState.CLAIMING, JobState.HELD), "cannot be held", "Only a job that has not started can be."
+    (JobState.WAITING, JobState.CLAIMING, JobState.HELD),
+    "cannot be held",
+    "Only a job that has not started can be, and a sweep.",
+    of_sweeps=(JobState.RUNNING,),
 )
 _RELEASE = _Movable((JobState.HELD,), "is not held", "Hold it first with `koala hold`.")
 
@@ -320,6 +328,13 @@ def _of_waiting(engine: Engine) -> list[str]:
     if unheard:
         said.append(f"Those that wait go on once {', '.join(unheard)} can say whether they ran there since.")
     return [" ".join(said)]
+
+
+def _reports(engine: Engine, now: Instant) -> list[ClusterReport]:
+    taken, known = scavenged(engine.records.jobs.values()), engine.known.clusters
+    return [
+        ClusterReport(known[view.name], view, _age(now, view), taken.get(view.name, 0)) for view in engine.views(now)
+    ]
 
 
 def _possible(job: JobId) -> bool:

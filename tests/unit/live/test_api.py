@@ -129,6 +129,8 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("post", "/v1/jobs/{job}/hold"),
         ("post", "/v1/jobs/{job}/release"),
         ("post", "/v1/jobs/{job}/fetch"),
+        ("get", "/v1/runners"),
+        ("get", "/v1/sweeps/{sweep}/results"),
         ("get", "/v1/clusters"),
         ("get", "/v1/clusters/{cluster}/login"),
         ("post", "/v1/clusters/{cluster}/login"),

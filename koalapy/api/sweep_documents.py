@@ -1,0 +1,160 @@
+"""The JSON documents about sweeps; results row by row, since there may be a million of them."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from koalapy.model.sweep import Runner
+from koalapy.model.units import SECOND, Instant, format_instant
+from koalapy.runtime.sweeps import Place, Row, RunnerReport
+
+Document = dict[str, Any]
+Rows = Iterable[Row]
+
+_AT_ONCE = 500  # rows in a piece of an answer
+_BEFORE, _AFTER = ("parameter",), ("exit_status", "ending", "cluster", "host", "started_at", "ended_at")
+
+
+def progress(runner: Runner) -> Document:
+    return {**_counts(runner), "clusters": [cluster for cluster, numbers in runner.out if numbers]}
+
+
+def _counts(runner: Runner) -> Document:
+    return {
+        "parameters": runner.count,
+        "done": len(runner.done),
+        "failed": len(runner.failed),
+        "out": sum(len(numbers) for _, numbers in runner.out),
+        "preempted": runner.preempted,
+    }
+
+
+def runners(reports: Iterable[RunnerReport]) -> Document:
+    return {"schema": "koala.runners/1", "runners": [runner(each) for each in reports]}
+
+
+def runner(report: RunnerReport) -> Document:
+    job, told = report.job, _counts(report.runner)
+    running = [place.running for place in report.places]
+    known = [each for each in running if each is not None]
+    return {
+        "id": job.id,
+        "name": job.request.name,
+        "owner": job.owner,
+        "state": str(job.state),
+        "submitted_at": format_instant(job.submitted_at),
+        "admitted_at": _instant(report.runner.admitted_at),
+        "finished_at": _instant(job.finished_at),
+        **told,
+        "running": sum(known) if len(known) == len(running) else None,
+        "waiting": told["parameters"] - told["done"] - told["out"],
+        "parameters_per_minute": None if report.per_minute is None else round(report.per_minute, 3),
+        "ends_at": _instant(report.ends_at),
+        "charged_processor_seconds": round(report.charged / SECOND, 6),
+        "reason": str(job.reason) if job.reason else None,
+        "admission": None,
+        "clusters": [_place(each) for each in report.places],
+    }
+
+
+def _place(place: Place) -> Document:
+    return {
+        "cluster": place.cluster,
+        "nodes": place.nodes,
+        "processors": place.processors,
+        "starting": place.starting,
+        "going": place.going,
+        "running": place.running,
+        "out": place.out,
+        "owed": place.owed,
+        "left_out": list(place.left_out),
+    }
+
+
+def result(names: Sequence[str], row: Row) -> Document:
+    found = row.result
+    return {
+        "parameter": found.number,
+        "values": None if row.values is None else dict(zip(names, map(_shown, row.values), strict=True)),
+        "exit_status": found.exit_status,
+        "ending": found.ending,
+        "cluster": row.cluster,
+        "host": found.host,
+        "started_at": format_instant(Instant(found.started_at)),
+        "ended_at": format_instant(Instant(found.ended_at)),
+        "output_bytes": found.output_size,
+        "error_bytes": found.errors_size,
+    }
+
+
+# ---- results in each of their forms, in pieces
+
+
+def as_json(sweep: int, names: Sequence[str], rows: Rows) -> Iterator[bytes]:
+    """One document, koala.results/1."""
+    yield json.dumps({"schema": "koala.results/1", "id": sweep, "results": []})[:-2].encode()
+    between = ""
+    for piece in _pieces(rows):
+        yield (between + ",\n".join(_json(names, row) for row in piece)).encode()
+        between = ",\n"
+    yield b"]}\n"
+
+
+def as_lines(sweep: int, names: Sequence[str], rows: Rows) -> Iterator[bytes]:
+    """A JSON object a line."""
+    for piece in _pieces(rows):
+        yield "".join(_json(names, row) + "\n" for row in piece).encode()
+
+
+def as_csv(sweep: int, names: Sequence[str], rows: Rows) -> Iterator[bytes]:
+    """With a header; RFC 4180, but lines end with LF. What cannot be told is empty."""
+    yield _csv([columns(names)])
+    for piece in _pieces(rows):
+        yield _csv(_cells(names, row) for row in piece)
+
+
+def columns(names: Sequence[str]) -> list[str]:
+    """A parameter that is named as another column is goes by `value_` and its name."""
+    taken = {*_BEFORE, *_AFTER}
+    return [*_BEFORE, *(f"value_{name}" if name in taken else name for name in names), *_AFTER]
+
+
+FORMS: dict[str, tuple[str, Callable[[int, Sequence[str], Rows], Iterator[bytes]]]] = {
+    "json": ("application/json", as_json),
+    "jsonl": ("application/jsonl", as_lines),
+    "csv": ("text/csv; charset=utf-8", as_csv),
+}
+
+
+def _pieces(rows: Rows) -> Iterator[list[Row]]:
+    source = iter(rows)
+    while piece := list(islice(source, _AT_ONCE)):
+        yield piece
+
+
+def _json(names: Sequence[str], row: Row) -> str:
+    return json.dumps(result(names, row), ensure_ascii=False)
+
+
+def _cells(names: Sequence[str], row: Row) -> list[object]:
+    told = result(names, row)
+    values = [""] * len(names) if row.values is None else [told["values"][name] for name in names]
+    return [told["parameter"], *values, *(told[name] for name in _AFTER)]
+
+
+def _csv(rows: Iterable[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _shown(value: str) -> str:
+    """As JSON has it: bytes that are no UTF-8 are replaced."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _instant(instant: Instant | None) -> str | None:
+    return None if instant is None else format_instant(instant)

@@ -1,0 +1,95 @@
+"""The answers about sweeps, as the API's description has them. `sweep_documents` builds them."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from koalapy.api.answer import INSTANT, Answer
+
+JobStateName = Literal["waiting", "held", "claiming", "running", "stopping", "done", "failed", "cancelled"]
+Ending = Literal["exited", "killed", "walltime", "output", "failed"]
+
+
+class Counts(Answer):
+    """Of parameters."""
+
+    parameters: int
+    done: int = Field(description="whatever became of them")
+    failed: int = Field(description="of those done, the ones that did not end with 0")
+    out: int = Field(description="with clusters, and not done")
+    preempted: int = Field(description="begun, given up for others' jobs, and begun anew")
+
+
+class SweepProgress(Counts):
+    """How far a sweep is."""
+
+    clusters: list[str] = Field(description="those that parameters are out on")
+
+
+class RunnerCluster(Answer):
+    """What a sweep has on one cluster."""
+
+    cluster: str
+    nodes: int = Field(description="of its Launchers, those that are going included")
+    processors: int
+    starting: int = Field(description="Launchers whose batch job waits")
+    going: int = Field(description="Launchers that were asked to end")
+    running: int | None = Field(description="parameters that run; null: not known")
+    out: int = Field(description="parameters that are there and not done")
+    owed: int = Field(description="nodes that were taken from it for others' jobs")
+    left_out: list[str] = Field(description="nodes on which everything fails at once")
+
+
+class Admission(Answer):
+    """What was predicted when the sweep was admitted, and what came true since, in nodes of all clusters."""
+
+    predicted_nodes: float
+    nodes: float | None
+
+
+class Runner(Counts):
+    """A sweep and its CS-Runner."""
+
+    id: int
+    name: str
+    owner: str
+    state: JobStateName
+    submitted_at: str = Field(pattern=INSTANT)
+    admitted_at: str | None = Field(pattern=INSTANT)
+    finished_at: str | None = Field(pattern=INSTANT)
+    running: int | None = Field(description="parameters that run; null: not known")
+    waiting: int = Field(description="parameters that are neither done nor with a cluster")
+    parameters_per_minute: float | None = Field(description="over the last minute")
+    ends_at: str | None = Field(pattern=INSTANT, description="estimated by that")
+    charged_processor_seconds: float = Field(description="of all its allocations, idle time in them included")
+    reason: str | None
+    admission: Admission | None
+    clusters: list[RunnerCluster]
+
+
+class RunnersAnswer(Answer):
+    schema_: Literal["koala.runners/1"] = Field(alias="schema")
+    runners: list[Runner]
+
+
+class Result(Answer):
+    """One parameter that is done."""
+
+    parameter: int = Field(description="its number in the sweep as written, from 1")
+    values: dict[str, str] | None = Field(description="by name; null: their file is not there any more")
+    exit_status: int = Field(description="128 + N for signal N")
+    ending: Ending = Field(description="output: it wrote more than it may; failed: it could not be started")
+    cluster: str
+    host: str
+    started_at: str = Field(pattern=INSTANT)
+    ended_at: str = Field(pattern=INSTANT)
+    output_bytes: int
+    error_bytes: int
+
+
+class ResultsAnswer(Answer):
+    """In the order in which they were recorded."""
+
+    schema_: Literal["koala.results/1"] = Field(alias="schema")
+    id: int
+    results: list[Result]

@@ -1,0 +1,37 @@
+"""The part of the HTTP API that is about sweeps."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Query
+from fastapi.responses import StreamingResponse
+
+from koalapy.api import sweep_documents, sweep_schemas
+from koalapy.api.sweep_documents import FORMS, Document
+from koalapy.model.identity import JobId
+from koalapy.model.states import JobState
+from koalapy.runtime.sweeps import Sweeps
+
+_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": sweep_schemas.ResultsAnswer,
+        "content": {"application/jsonl": {}, "text/csv": {}},
+        "description": "one document; or a Result a line; or a line of values for each",
+    }
+}
+
+
+def add_sweeps(app: FastAPI, sweeps: Sweeps) -> None:
+    @app.get("/v1/runners", response_model=None, responses={200: {"model": sweep_schemas.RunnersAnswer}})
+    def runners(state: Annotated[list[JobState] | None, Query()] = None) -> Document:
+        """The runners of sweeps that are not over; with states, those of the sweeps in these."""
+        return sweep_documents.runners(sweeps.runners(state))
+
+    @app.get("/v1/sweeps/{sweep}/results", response_class=StreamingResponse, responses=_BYTES)
+    def results(
+        sweep: JobId, format: Literal["json", "jsonl", "csv"] = "json", failed: bool = False
+    ) -> StreamingResponse:
+        """Each parameter that is done, in the order in which they were recorded; with `failed` those that failed."""
+        media, form = FORMS[format]
+        pieces: Iterator[bytes] = form(sweep, sweeps.names(sweep), sweeps.results(sweep, failed))
+        return StreamingResponse(pieces, media_type=media)

@@ -1,0 +1,236 @@
+"""What koalad tells of sweeps: how their runners stand, each parameter's result, and what a parameter wrote."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from koalapy_adapters.launcher.lines import Lines
+from koalapy_adapters.launcher.space import Compiled, names
+
+from koalapy.engine import Engine
+from koalapy.model.change import Change
+from koalapy.model.errors import RequestError
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Component, Job
+from koalapy.model.states import JobState
+from koalapy.model.sweep import ParameterResult, Runner
+from koalapy.model.units import MINUTE, Instant
+from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.pace import Pace
+from koalapy.store.contract import Store
+
+SLOT_FILES = {"output": "slot-%d.out", "errors": "slot-%d.err"}  # of a Launcher, in its working directory
+ReadFile = Callable[[str, AttemptId, str, int, int], Iterator[bytes]]  # cluster, attempt, path, offset, size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What a runner has on one cluster.
+
+    `nodes` and `processors`: its Launchers that have theirs, those included that are `going`. `starting`: Launchers
+    whose batch job waits. `running`: parameters that run, None if that is not known. `out`: parameters there that are
+    not done. `owed`: see Runner. `left_out`: nodes that are black holes.
+    """
+
+    cluster: str
+    nodes: int = 0
+    processors: int = 0
+    starting: int = 0
+    going: int = 0
+    running: int | None = None
+    out: int = 0
+    owed: int = 0
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerReport:
+    """One sweep. `charged`: processor-microseconds of its Launchers' allocations up to now, those that run included."""
+
+    job: Job
+    runner: Runner
+    places: tuple[Place, ...]
+    charged: int
+    per_minute: float | None = None
+    ends_at: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One parameter's result. `values` in the order of the sweep's names; None if they cannot be told any more."""
+
+    values: tuple[str, ...] | None
+    cluster: str
+    attempt: AttemptId
+    result: ParameterResult
+
+
+class Sweeps:
+    """For any thread. `read_file` reads a stretch of a file that an attempt has left on its cluster."""
+
+    def __init__(self, store: Store, loop: DriverLoop, clock: SystemClock, read_file: ReadFile) -> None:
+        self._store, self._loop, self._clock, self._read_file = store, loop, clock, read_file
+        self._pace = Pace()
+
+    def committed(self, change: Change) -> None:
+        self._pace.count(self._clock.now(), change.results)
+        for job in change.jobs:
+            if job.state.final:
+                self._pace.over(job.id)
+
+    def runners(self, states: Collection[JobState] | None = None) -> list[RunnerReport]:
+        """By id; of the sweeps in these states, or of those that are not over."""
+        now = self._clock.now()
+        living = {report.job.id: report for report in self._loop.ask(lambda engine: self._living(engine, now))}
+        if states is None:
+            return list(living.values())
+        sweeps = [job for job in self._store.jobs(states) if job.runner is not None]
+        return [living.get(job.id) or _over(job) for job in sweeps]
+
+    def names(self, sweep: JobId) -> list[str]:
+        """The names of its parameters, as they are written. Raises RequestError for what is no sweep."""
+        return names(_space(self._sweep(sweep)))
+
+    def results(self, sweep: JobId, failed: bool = False) -> Iterator[Row]:
+        """In the order in which they were recorded; of those that did not end with 0 only, with `failed`.
+
+        Read as they are asked for. Raises RequestError for what is no sweep, before the first.
+        """
+        return self._rows(self._sweep(sweep), failed)
+
+    def output(self, sweep: JobId, number: int, stream: str) -> Iterator[bytes]:
+        """What one parameter wrote: `stream` is output or errors. Raises KoalaError."""
+        job = self._sweep(sweep)
+        found = self._result(job, number)
+        result = found.result
+        at = (result.output_at, result.output_size) if stream == "output" else (result.errors_at, result.errors_size)
+        return (
+            self._read_file(found.cluster, found.attempt, SLOT_FILES[stream] % result.slot, *at) if at[1] else iter(())
+        )
+
+    def _living(self, engine: Engine, now: Instant) -> list[RunnerReport]:
+        launchers: dict[JobId, list[Job]] = {}
+        for job in engine.records.jobs.values():
+            if job.glide is not None:
+                launchers.setdefault(job.glide.sweep, []).append(job)
+        sweeps = sorted((job for job in engine.records.jobs.values() if job.runner is not None), key=lambda job: job.id)
+        return [self._living_one(job, launchers.get(job.id, []), now) for job in sweeps]
+
+    def _living_one(self, job: Job, launchers: Sequence[Job], now: Instant) -> RunnerReport:
+        assert job.runner is not None
+        pace = self._pace.per_minute(now, job.id)
+        left = job.runner.count - len(job.runner.done)
+        return RunnerReport(
+            job=job,
+            runner=job.runner,
+            places=places(job.runner, launchers),
+            charged=job.runner.charged + sum(_charged(each.components[0], now) for each in launchers),
+            per_minute=pace,
+            ends_at=Instant(now + round(left * MINUTE / pace)) if pace else None,
+        )
+
+    def _sweep(self, sweep: JobId) -> Job:
+        job = self._store.job(sweep)
+        if job is None:
+            raise RequestError("no_such_job", f"There is no job {sweep}.", "`koala jobs` lists those there are.")
+        if job.runner is None:
+            raise RequestError("no_sweep", f"Job {sweep} is no sweep.", "`koala runners --all` lists the sweeps.")
+        return job
+
+    def _rows(self, job: Job, failed: bool) -> Iterator[Row]:
+        values = _values_of(job)
+        for _, batch in self._store.results(job.id):
+            for result in batch.results:
+                if not failed or has_failed(result):
+                    yield Row(values(result.number), batch.cluster, batch.attempt, result)
+
+    def _result(self, job: Job, number: int) -> Row:
+        assert job.runner is not None
+        if not 1 <= number <= job.runner.count:
+            message = f"Sweep {job.id} has no parameter {number}."
+            raise RequestError("no_such_parameter", message, f"They are counted from 1 to {job.runner.count}.")
+        if number in job.runner.done:
+            for _, batch in self._store.results(job.id):
+                for result in batch.results:
+                    if result.number == number:
+                        return Row(None, batch.cluster, batch.attempt, result)
+        message = f"Parameter {number} of sweep {job.id} has not ended yet."
+        raise RequestError(
+            "not_ended", message, "Its output can be read once it has; `koala runners` shows the progress."
+        )
+
+
+def has_failed(result: ParameterResult) -> bool:
+    return result.exit_status != 0 or result.ending != "exited"
+
+
+def scavenged(jobs: Iterable[Job]) -> dict[str, int]:
+    """Processors of each cluster that Launchers have."""
+    found: dict[str, int] = {}
+    for job in jobs:
+        if job.glide is not None and (cluster := _has_nodes(job.components[0])):
+            found[cluster] = found.get(cluster, 0) + job.components[0].processors
+    return found
+
+
+def places(runner: Runner, launchers: Sequence[Job]) -> tuple[Place, ...]:
+    """By cluster: those where it has, is owed or has left out anything."""
+    clusters = {name for name, _ in (*runner.out, *runner.owed, *runner.left_out)}
+    clusters |= {job.components[0].cluster for job in launchers if job.components[0].cluster}
+    return tuple(_place(runner, cluster, launchers) for cluster in sorted(clusters))
+
+
+def _place(runner: Runner, cluster: str, launchers: Sequence[Job]) -> Place:
+    here = [job for job in launchers if job.components[0].cluster == cluster]
+    having = [job for job in here if _has_nodes(job.components[0])]
+    return Place(
+        cluster=cluster,
+        nodes=len(having),
+        processors=sum(job.components[0].processors for job in having),
+        starting=sum(not job.components[0].gone and job.components[0].allocated_at is None for job in here),
+        going=sum(job.glide is not None and job.glide.going != "" for job in having),
+        out=len(runner.out_on(cluster)),
+        owed=dict(runner.owed).get(cluster, 0),
+        left_out=tuple(host for name, host in runner.left_out if name == cluster),
+    )
+
+
+def _has_nodes(component: Component) -> str | None:
+    """The cluster on which it has its node now."""
+    has = not component.gone and component.allocated_at is not None and component.ended_at is None
+    return component.cluster if has else None
+
+
+def _charged(component: Component, now: Instant) -> int:
+    """Of a Launcher that has not been counted into its runner's yet."""
+    if component.allocated_at is None:
+        return 0
+    return (now - component.allocated_at) * component.processors
+
+
+def _over(job: Job) -> RunnerReport:
+    assert job.runner is not None
+    return RunnerReport(job=job, runner=job.runner, places=places(job.runner, ()), charged=job.runner.charged)
+
+
+def _space(job: Job) -> dict[str, object]:
+    assert job.request.parameters is not None
+    return asdict(job.request.parameters)
+
+
+def _values_of(job: Job) -> Callable[[int], tuple[str, ...] | None]:
+    """Values that come from a file are read from it again: they are told for as long as it is there."""
+    space = _space(job)
+    lines = Lines(job.request.directory)
+    try:
+        compiled = Compiled(space, [f"{{{name}}}" for name in names(space)], lines.read)
+    except ValueError:
+        return lambda number: None
+
+    def values(number: int) -> tuple[str, ...] | None:
+        try:
+            return tuple(value.decode("utf-8", "surrogateescape") for value in compiled.of(number))
+        except ValueError:
+            return None
+
+    return values
