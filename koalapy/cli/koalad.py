@@ -13,11 +13,12 @@ import typer
 from koalapy.api.app import JobText
 from koalapy.cli.life import Life
 from koalapy.cli.log import LogFormat, set_up
-from koalapy.config import GridFile, read_grid
+from koalapy.config import SWEEP_POLICIES, GridFile, read_grid
 from koalapy.languages import from_mapping, read_job
 from koalapy.locations import Locations, read_file
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.request import Request
+from koalapy.runtime.plainfile import open_plain
 from koalapy.runtime.registry import load, registered
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -62,9 +63,9 @@ def _reader(grid: GridFile) -> Callable[[JobText], Request]:
         """The request of a submitted text or mapping. Raises RequestError with file, line and key."""
         _check(job)
         if job.job is not None:
-            return from_mapping(job.job, job.source, job.directory, clusters, job.overrides)
+            return from_mapping(job.job, job.source, job.directory, clusters, job.overrides, open_plain)
         assert job.text is not None
-        return read_job(job.text, job.source, job.directory, clusters, job.overrides, readers)
+        return read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_plain)
 
     return read
 
@@ -77,6 +78,7 @@ def read_grid_file(path: Path) -> GridFile:
         list(registered("koalapy.batch_systems")),
         queueing=list(registered("koalapy.queueing")),
         placement=list(registered("koalapy.placement")),
+        policies={group: list(registered(f"koalapy.{group}")) for group in SWEEP_POLICIES},
     )
 
 

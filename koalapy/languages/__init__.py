@@ -3,5 +3,6 @@
 from koalapy.languages.endings import language_of
 from koalapy.languages.native import from_mapping
 from koalapy.languages.reading import Reader, read_job
+from koalapy.languages.sweep import sweep_request
 
-__all__ = ["Reader", "from_mapping", "language_of", "read_job"]
+__all__ = ["Reader", "from_mapping", "language_of", "read_job", "sweep_request"]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
+from koalapy.languages.parameters import Combination, Parameters, Tables
 from koalapy.languages.paths import as_executable, as_place, as_staged_in, as_staged_out, twice
 from koalapy.model.identity import MAX_COMPONENTS
 from koalapy.model.request import (
@@ -208,11 +209,25 @@ class JobFile(Section):
         default=(), description="files, directories and patterns: what is fetched when the job is done"
     )
 
+    parameters: Parameters | None = Field(default=None, description="a sweep: names, and the values that they take")
+    csv: Tables = Field(default=(), description="a sweep: files whose columns are parameters, each row one of them")
+    combine: Combination | None = Field(
+        default=None, description="cross, every value with every other; zip; or lists of names that vary together"
+    )
+
     @model_validator(mode="after")
     def _check_optional(self) -> Self:
         if all(component.optional for component in self.components):
             advice = "Leave `optional` out of one at least."
             raise wrong("are all optional, so that nothing need run", advice, at=("components",))
+        return self
+
+    @model_validator(mode="after")
+    def _check_sweep(self) -> Self:
+        if self.combine is not None and self.parameters is None and not self.csv:
+            raise wrong(
+                "combines parameters of which there are none", "Write parameters, or remove it.", at=("combine",)
+            )
         return self
 
     @model_validator(mode="after")

@@ -6,6 +6,8 @@ from typing import Any
 from koalapy.languages.endings import stem_of
 from koalapy.languages.jobfile import Communication, JobFile
 from koalapy.languages.overrides import override
+from koalapy.languages.spaces import with_parameters
+from koalapy.languages.sweepfiles import OpenFile
 from koalapy.model.request import Request, WhenBusy
 from koalapy.model.textfile.document import Document, read_document
 from koalapy.model.textfile.validation import validate
@@ -20,13 +22,15 @@ def read(
     directory: str,
     clusters: Collection[str] | None = None,
     overrides: Mapping[str, str] | None = None,
+    open_file: OpenFile | None = None,
 ) -> Request:
     """The request that a job file's text makes. Raises RequestError, which names file, line and key.
 
     `source` is the file's name as its owner knows it, `directory` the absolute one that its paths are relative to.
     `clusters` are the grid's names; None leaves them unchecked. `overrides` are those of `koala submit -o`.
+    `open_file` opens the files of a sweep's parameters.
     """
-    return _request(read_document(text, source), directory, clusters, overrides)
+    return request_of(read_document(text, source), directory, clusters, overrides, open_file)
 
 
 def from_mapping(
@@ -35,9 +39,10 @@ def from_mapping(
     directory: str,
     clusters: Collection[str] | None = None,
     overrides: Mapping[str, str] | None = None,
+    open_file: OpenFile | None = None,
 ) -> Request:
     """The same from a mapping of the file's shape; errors name `source` and key."""
-    return _request(Document(source, dict(mapping)), directory, clusters, overrides)
+    return request_of(Document(source, dict(mapping)), directory, clusters, overrides, open_file)
 
 
 def json_schema() -> dict[str, Any]:
@@ -45,12 +50,18 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobFile.model_json_schema()}
 
 
-def _request(
-    document: Document, directory: str, clusters: Collection[str] | None, overrides: Mapping[str, str] | None
+def request_of(
+    document: Document,
+    directory: str,
+    clusters: Collection[str] | None,
+    overrides: Mapping[str, str] | None,
+    open_file: OpenFile | None,
 ) -> Request:
-    job = validate(JobFile, override(document, overrides or {}), {"clusters": clusters})
+    """The request of a document of the job file's shape, whatever language it was written in."""
+    document = override(document, overrides or {})
+    job = validate(JobFile, document, {"clusters": clusters})
     busy = WhenBusy.QUEUE if len(job.components) == 1 else WhenBusy.WAIT
-    return Request(
+    request = Request(
         name=job.name or _name_of(document.source),
         components=tuple(component.request() for component in job.components),
         priority=job.priority,
@@ -62,6 +73,7 @@ def _request(
         stage_out_to=tuple((each.path, each.to) for each in job.stage_out if each.to is not None),
         directory=directory,
     )
+    return with_parameters(request, job, document, open_file)
 
 
 def _name_of(source: str) -> str:

@@ -22,6 +22,14 @@ def landing(path: str) -> str:
     return path.rpartition("/")[2] if inner is None else inner
 
 
+def covers(name: str, path: str) -> bool:
+    """Whether what is staged as `name` has the file `path` in it, at the place where it would lie by itself."""
+    whole, inner = _inner(name), _inner(path)
+    if whole is None or inner is None:
+        return name == path
+    return not whole or inner == whole or inner.startswith(f"{whole}/")
+
+
 def as_staged_in(value: object) -> str:
     """A path or pattern, absolute or relative to the job file. Whether it exists is seen when the job is submitted."""
     path = _path(value)

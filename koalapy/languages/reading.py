@@ -5,6 +5,7 @@ from typing import Protocol
 
 from koalapy.languages import native
 from koalapy.languages.endings import DEFAULT_LANGUAGE, language_of
+from koalapy.languages.sweepfiles import OpenFile
 from koalapy.model.errors import RequestError
 from koalapy.model.request import Request
 from koalapy.model.textfile.words import listed
@@ -20,6 +21,7 @@ class Reader(Protocol):
         directory: str,
         clusters: Collection[str] | None = None,
         overrides: Mapping[str, str] | None = None,
+        open_file: OpenFile | None = None,
     ) -> Request: ...
 
 
@@ -33,10 +35,11 @@ def read_job(
     clusters: Collection[str] | None = None,
     overrides: Mapping[str, str] | None = None,
     readers: Mapping[str, Reader] = OWN,
+    open_file: OpenFile | None = None,
 ) -> Request:
     """The request, by the reader of the language that the ending of `source` names; the rest as for `native.read`."""
     language = language_of(source)
     if language not in readers:
         message = f"{source} is written in {language}, for which no reader is installed."
         raise RequestError("unknown_language", message, f"Write the job in {listed(sorted(readers))}.")
-    return readers[language](text, source, directory, clusters, overrides)
+    return readers[language](text, source, directory, clusters, overrides, open_file)

@@ -44,6 +44,11 @@ def known_keys(schema: type[Section], path: Path) -> list[str]:
     return list(_resolved(whole, node).get("properties", {}))
 
 
+def refusal(document: Document, path: Path, code: str, what: str, advice: str) -> RequestError:
+    """The error for what only more than the schema can tell: `what` goes on after the name of what is at `path`."""
+    return RequestError(code, _sentence(document, Problem(path, code, what, advice)), advice)
+
+
 def _refusal(document: Document, problems: Sequence[Problem], count: int) -> RequestError:
     """One error for `count` problems, of which the first few are told, in the order of their lines."""
     first = problems[0]

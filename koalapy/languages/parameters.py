@@ -1,0 +1,170 @@
+"""The schema of a sweep's parameters in a job file: ranges, lists, files, and which of them vary together."""
+
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    WithJsonSchema,
+    model_validator,
+)
+
+from koalapy.languages.counting import MOST_NAMES
+from koalapy.languages.paths import as_staged_in
+from koalapy.languages.ranges import Loop, as_loop, looks_like_range
+from koalapy.model.textfile.document import kind_of
+from koalapy.model.textfile.fields import Line, Section, Text, as_list, as_mapping, as_text, wrong
+from koalapy.model.textfile.words import shown
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+_KINDS = ("range", "values", "file")
+
+
+class Combine(StrEnum):
+    """Every value with every other, or the first with the first and so on."""
+
+    CROSS = "cross"
+    ZIP = "zip"
+
+
+Together = tuple[tuple[str, ...], ...]  # names that vary together, group by group
+
+
+class Parameter(Section):
+    """Where the values of one name come from: one of `range`, `values` and `file`."""
+
+    range: Text | None = Field(default=None, description="FIRST:LAST or FIRST:LAST:STEP, both ends included")
+    without: Annotated[tuple[Text, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
+        default=(), alias="except", description="numbers that are left out of the range"
+    )
+    values: Annotated[tuple[Text, ...], Field(strict=False), BeforeValidator(as_list)] | None = Field(
+        default=None, description="texts"
+    )
+    file: Annotated[str, BeforeValidator(as_staged_in), WithJsonSchema({"type": "string"})] | None = Field(
+        default=None, description="a file whose lines are the values, or below whose heading they are"
+    )
+    column: Line | None = Field(default=None, description="the file is comma-separated values: the column's heading")
+    _loop: Loop | None = PrivateAttr(default=None)
+
+    @property
+    def loop(self) -> Loop | None:
+        """What `range` says."""
+        return self._loop
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = [key for key in _KINDS if getattr(self, key) is not None]
+        if len(given) != 1:
+            what = f"has {' and '.join(given)}" if given else "says nothing of its values"
+            raise wrong(what, "Write one of range, values and file.")
+        for key, of in (("without", "range"), ("column", "file")):
+            if getattr(self, key) and of not in given:
+                raise wrong(f"has {_written(key)} without a {of}", f"Write the {of}, or remove it.")
+        if self.values is not None and not self.values:
+            raise wrong("has no values", "Write at least one.")
+        if self.range is not None:
+            self._loop = as_loop(self.range, self.without)
+        return self
+
+
+def as_parameter(value: object) -> object:
+    """A text in short is a range, `@FILE` or a list with commas; a list has texts as they are."""
+    if isinstance(value, dict | Parameter):
+        return value
+    if isinstance(value, list | tuple):
+        return {"values": value}
+    if value is None:
+        raise wrong(f"is {kind_of(value)} where values belong", "Write a range such as 1:100, a list, or @FILE.")
+    return _in_short(as_text(value))
+
+
+def _in_short(text: str) -> dict[str, Any]:
+    if text.startswith("@"):
+        return {"file": text[1:]}
+    if "," in text:
+        return {"values": _parts(text)}
+    if looks_like_range(text):
+        as_loop(text)  # here, so that what is wrong with it is said of the parameter's name alone
+        return {"range": text}
+    if not text:
+        raise wrong("is empty", "Write a range such as 1:100, values such as a,b,c, or @FILE.")
+    return {"values": (text,)}
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in text.split(","))
+    if not all(parts):
+        raise wrong(f"is {shown(text)}, with nothing between two commas", 'Write ["a", ""] for an empty text.')
+    if any(map(looks_like_range, parts)):
+        raise wrong(f"is {shown(text)}, a list with a range in it", "Write one range, or texts in brackets: [a, b].")
+    return parts
+
+
+def _name(value: object) -> str:
+    text = as_text(value)
+    if not _NAME.fullmatch(text):
+        advice = "Use letters, digits and _, and begin with no digit; 64 characters at most."
+        raise wrong("is no name of a parameter", advice)
+    return text
+
+
+def _not_none(parameters: dict[str, Parameter]) -> dict[str, Parameter]:
+    if not parameters:
+        raise wrong("is empty", "Write names and their values, such as x: 1:100.")
+    if len(parameters) > MOST_NAMES:
+        raise wrong(
+            f"has {len(parameters)} names, more than {MOST_NAMES}", "Put them into a file of columns.", "too_many"
+        )
+    return parameters
+
+
+def _combine(value: object) -> Combine | Together:
+    """cross, zip, or lists of the names that vary together."""
+    if not isinstance(value, list | tuple):
+        return _word(as_text(value))
+    groups = tuple(tuple(map(_name, as_list(group))) for group in value)
+    names = [name for group in groups for name in group]
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise wrong(f"names {twice[0]} twice", "Write each name once.")
+    return groups
+
+
+def _word(text: str) -> Combine:
+    if text not in list(Combine):
+        raise wrong(f"is {shown(text)}", "Write cross, zip, or lists of the names that vary together: [[x, y]].")
+    return Combine(text)
+
+
+def _written(key: str) -> str:
+    return "except" if key == "without" else key
+
+
+Name = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": _NAME.pattern})]
+_SHORT: list[Any] = [
+    {"type": ["string", "number"], "description": "1:100, 1:100:5, a,b,c or @FILE"},
+    {"type": "array", "items": {"type": ["string", "number", "boolean"]}, "minItems": 1},
+]
+Given = Annotated[
+    Parameter,
+    BeforeValidator(as_parameter),
+    WithJsonSchema({"anyOf": [*_SHORT, Parameter.model_json_schema()]}),
+]
+Parameters = Annotated[dict[Name, Given], BeforeValidator(as_mapping), AfterValidator(_not_none)]
+Combination = Annotated[
+    Combine | Together,
+    PlainValidator(_combine),
+    WithJsonSchema(
+        {"anyOf": [{"enum": [*Combine]}, {"type": "array", "items": {"type": "array", "items": {"type": "string"}}}]}
+    ),
+]
+Tables = Annotated[
+    tuple[Annotated[str, BeforeValidator(as_staged_in)], ...],
+    Field(strict=False),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else as_list(value)),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]

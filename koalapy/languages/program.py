@@ -1,0 +1,71 @@
+"""The program of a sweep as its job file has it: which parameters its texts use, and what it may not ask for."""
+
+from collections.abc import Collection, Iterator
+
+from koalapy.languages.templates import NUMBER, TemplateError, names_in
+from koalapy.model.request import ComponentRequest
+from koalapy.model.textfile.document import Document, Path
+from koalapy.model.textfile.validation import refusal
+from koalapy.model.textfile.words import listed, nearest, shown
+
+Uses = dict[str, Path]  # a name, and the first text that uses it
+
+_COMPONENT = ("components", 0)
+
+
+def check_component(component: ComponentRequest, components: int, document: Document) -> None:
+    """Raises RequestError for what is no program of a sweep."""
+    if components != 1:
+        what, advice = (
+            f"are {components}, but a sweep has one program",
+            "Write one component, or leave the parameters out.",
+        )
+        raise refusal(document, ("components",), "not_one_component", what, advice)
+    if component.processors != component.threads_per_process:
+        what = f"is {component.processors}, but each parameter is one process of {component.threads_per_process}"
+        advice = "Write 1, or as many as threads_per_process."
+        raise refusal(document, (*_COMPONENT, "processors"), "not_one_process", what, advice)
+    if component.optional:
+        raise refusal(document, (*_COMPONENT, "optional"), "wrong_value", "is true of a sweep's program", "Remove it.")
+
+
+def uses_of(component: ComponentRequest, document: Document) -> Uses:
+    """The names in executable, arguments and environment. Raises RequestError for a brace that is none of a name's."""
+    found: Uses = {}
+    for path, text in _texts(component):
+        try:
+            for name in names_in(text):
+                found.setdefault(name, path)
+        except TemplateError as error:
+            brace = str(error)[-1]
+            advice = f"Write {brace}{brace} for a brace, and {{x}} for a parameter's value."
+            raise refusal(document, path, "lone_brace", f"is {shown(text)}, which {error}", advice) from error
+    return found
+
+
+def check_names(uses: Uses, known: Collection[str], declared: Collection[str], document: Document) -> None:
+    """Raises RequestError for a name that is used and unknown, or `declared` and not used."""
+    for name, path in uses.items():
+        if name != NUMBER and name not in known:
+            raise refusal(
+                document, path, "unknown_name", f"uses {{{shown(name, quote='')}}}, no parameter", _meant(name, known)
+            )
+    for name in declared:
+        if name not in uses:
+            advice = f"Write {{{name}}} into an argument, a variable or the executable, or remove the parameter."
+            raise refusal(document, ("parameters", name), "unused_name", "is used nowhere", advice)
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    braces = "{{ and }} are braces."
+    if (meant := nearest(name, known)) is not None:
+        return f"Did you mean {{{meant}}}? {braces}"
+    return f"Known are {listed((f'{{{each}}}' for each in (*known, NUMBER)), 'and')}; {braces}"
+
+
+def _texts(component: ComponentRequest) -> Iterator[tuple[Path, str]]:
+    yield (*_COMPONENT, "executable"), component.executable
+    for index, text in enumerate(component.arguments):
+        yield (*_COMPONENT, "arguments", index), text
+    for name, text in component.environment:
+        yield (*_COMPONENT, "environment", name), text

@@ -1,0 +1,149 @@
+"""From the parameters of a job file to the space of a sweep: files are counted, values put side by side."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import NamedTuple
+
+from koalapy.languages.counting import MOST_PARAMETERS
+from koalapy.languages.jobfile import MOST_BYTES, JobFile
+from koalapy.languages.parameters import Combine, Parameter
+from koalapy.languages.paths import covers, landing, twice
+from koalapy.languages.program import Uses, check_component, check_names, uses_of
+from koalapy.languages.sweepfiles import OpenFile, SweepFiles
+from koalapy.languages.tables import Table
+from koalapy.model.request import Request
+from koalapy.model.sweep import Axis, Source, Space
+from koalapy.model.textfile.document import Document, Path
+from koalapy.model.textfile.validation import refusal
+from koalapy.model.textfile.words import shown, use_known
+
+
+class _Values(NamedTuple):
+    """One name's. `table`: the file of which they are a column."""
+
+    source: Source
+    size: int
+    file: str = ""
+    table: str = ""
+
+
+def with_parameters(request: Request, job: JobFile, document: Document, open_file: OpenFile | None) -> Request:
+    """The request of a sweep, if the job is one. Raises RequestError."""
+    if job.parameters is None and not job.csv:
+        return request
+    check_component(request.components[0], len(request.components), document)
+    uses = uses_of(request.components[0], document)
+    values = _all_values(job, uses, document, SweepFiles(request.directory, document, open_file))
+    check_names(uses, values, job.parameters or {}, document)
+    space = _space(values, _groups(job, values, document), document)
+    return replace(request, parameters=space, stage_in=_staged(request.stage_in, values.values(), document))
+
+
+def _all_values(job: JobFile, uses: Uses, document: Document, files: SweepFiles) -> dict[str, _Values]:
+    """In the order in which they are written. Of a table's columns those that the program uses."""
+    values = {}
+    for name, parameter in (job.parameters or {}).items():
+        values[name] = _values(name, parameter, document, files)
+    for index, file in enumerate(job.csv):
+        where = ("csv", index)
+        table = files.rows(file, where)
+        columns = [name for name in dict.fromkeys(table.names) if name and name in uses]
+        if not columns:
+            what = f"is {shown(file)}, none of whose columns the program uses"
+            raise refusal(document, where, "unused_name", what, f"Write {{{_first(table)}}} into an argument.")
+        for name in columns:
+            if name in values:
+                what = f"is {shown(file)}, whose column {shown(name)} is a parameter already"
+                raise refusal(document, where, "duplicate_name", what, "Rename one of them.")
+            values[name] = _column(name, name, file, table, where, document)
+    return values
+
+
+def _values(name: str, parameter: Parameter, document: Document, files: SweepFiles) -> _Values:
+    where = ("parameters", name)
+    if parameter.loop is not None:
+        first, last, step, without, size = parameter.loop
+        return _Values(Source(names=(name,), loop=(first, last, step), without=without), size)
+    if parameter.file is None:
+        texts = parameter.values or ()
+        return _Values(Source(names=(name,), values=texts), len(texts))
+    if parameter.column is not None:
+        return _column(name, parameter.column, parameter.file, files.rows(parameter.file, where), where, document)
+    lines = files.lines(parameter.file, where).lines
+    return _Values(Source(names=(name,), file=landing(parameter.file), lines=lines), lines, parameter.file)
+
+
+def _column(name: str, heading: str, file: str, table: Table, where: Path, document: Document) -> _Values:
+    if heading not in table.names:
+        what = f"asks for the column {shown(heading)}, which {file} does not have"
+        raise refusal(
+            document, where, "unknown_column", what, use_known(heading, [each for each in table.names if each])
+        )
+    if table.names.count(heading) > 1:
+        what = f"asks for the column {shown(heading)}, which {file} has twice"
+        raise refusal(document, where, "duplicate_name", what, "Rename one of them.")
+    source = Source(names=(name,), file=landing(file), column=table.names.index(heading), lines=table.lines)
+    return _Values(source, table.lines, file, file)
+
+
+def _first(table: Table) -> str:
+    return next((name for name in table.names if name), "NAME")
+
+
+def _groups(job: JobFile, values: Mapping[str, _Values], document: Document) -> list[list[str]]:
+    """The names that vary together, group by group: columns of one table always do."""
+    if job.combine is Combine.ZIP:
+        return [list(values)]
+    together = [[name for name, each in values.items() if each.table == table] for table in _tables(values)]
+    for group in job.combine if isinstance(job.combine, tuple) else ():
+        if unknown := [name for name in group if name not in values]:
+            advice = use_known(unknown[0], list(values))
+            raise refusal(document, ("combine",), "unknown_name", f"names {shown(unknown[0])}, no parameter", advice)
+        together.append(list(group))
+    return _merged(list(values), together)
+
+
+def _tables(values: Mapping[str, _Values]) -> list[str]:
+    return list(dict.fromkeys(each.table for each in values.values() if each.table))
+
+
+def _merged(names: Sequence[str], together: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Each name in one group, with all that share one with it; in the order of `names`."""
+    group_of = {name: [name] for name in names}
+    for each in together:
+        members = {other for name in each for other in group_of[name]}
+        joined = [name for name in names if name in members]
+        group_of.update(dict.fromkeys(joined, joined))
+    return list({id(group): group for group in group_of.values()}.values())
+
+
+def _space(values: Mapping[str, _Values], groups: Iterable[Sequence[str]], document: Document) -> Space:
+    space = Space(axes=tuple(_axis([values[name] for name in group], group, document) for group in groups))
+    if space.count > MOST_PARAMETERS:
+        what = f"are {space.count:,} parameters, more than {MOST_PARAMETERS:,}"
+        raise refusal(document, ("parameters",), "too_many", what, "Submit it as several sweeps.")
+    if len(json.dumps(asdict(space))) > MOST_BYTES:
+        what = f"has values of more than {MOST_BYTES:,} bytes"
+        raise refusal(document, ("parameters",), "too_large", what, "Put them into a file, one a line, and name it.")
+    return space
+
+
+def _axis(values: Sequence[_Values], names: Sequence[str], document: Document) -> Axis:
+    for name, each in zip(names, values, strict=True):
+        if each.size != values[0].size:
+            what = f"has {each.size:,} values and {names[0]} {values[0].size:,}, but they vary together"
+            where = ("parameters", name) if not each.table else ("csv",)
+            raise refusal(document, where, "unequal_lengths", what, "Write as many of each, or combine them as cross.")
+    return Axis(sources=tuple(each.source for each in values), count=values[0].size)
+
+
+def _staged(stage_in: tuple[str, ...], values: Iterable[_Values], document: Document) -> tuple[str, ...]:
+    """With the files of parameters."""
+    files = dict.fromkeys(each.file for each in values if each.file)
+    more = [file for file in files if not any(covers(name, file) for name in stage_in)]
+    if found := twice([*stage_in, *more]):
+        name = [*stage_in, *more][found[0]]
+        what = f"names {shown(name)}, where another file lies already ({shown(found[1])})"
+        raise refusal(document, ("parameters",), "staged_twice", what, "Rename one of them.")
+    return (*stage_in, *more)

@@ -1,0 +1,53 @@
+"""The files of one sweep's parameters: each opened by whoever may, and read once."""
+
+import posixpath
+from collections.abc import Callable
+from typing import IO, Protocol
+
+from koalapy.languages.tables import BadFile, Table, count_lines, count_rows
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.document import Document, Path
+from koalapy.model.textfile.validation import refusal
+from koalapy.model.textfile.words import shown
+
+
+class OpenFile(Protocol):
+    """Opens a plain file of the submitter's, by its absolute path, to be read from its beginning. Raises OSError."""
+
+    def __call__(self, path: str) -> IO[bytes]: ...
+
+
+class SweepFiles:
+    """Paths are relative to `directory`. What is wrong with a file is told with its line, as a RequestError."""
+
+    def __init__(self, directory: str, document: Document, open_file: OpenFile | None) -> None:
+        self._directory, self._document, self._open = directory, document, open_file
+        self._known: dict[tuple[str, bool], Table] = {}
+
+    def lines(self, file: str, where: Path) -> Table:
+        """`where`: the place in the document that names the file."""
+        return self._table(file, where, count_lines)
+
+    def rows(self, file: str, where: Path) -> Table:
+        return self._table(file, where, count_rows)
+
+    def _table(self, file: str, where: Path, count: Callable[[IO[bytes]], Table]) -> Table:
+        key = posixpath.normpath(file), count is count_rows
+        if key not in self._known:
+            self._known[key] = self._count(file, where, count)
+        return self._known[key]
+
+    def _count(self, file: str, where: Path, count: Callable[[IO[bytes]], Table]) -> Table:
+        if self._open is None:
+            what = f"is the file {shown(file)}, and nobody reads files here"
+            raise refusal(self._document, where, "no_files", what, "Submit the job to a koalad.")
+        try:
+            with self._open(posixpath.join(self._directory, file)) as opened:
+                return count(opened)
+        except OSError as error:
+            what = f"is the file {shown(file)}, which cannot be read: {error.strerror or error}"
+            advice = "Correct the path; it is relative to the job file."
+            raise refusal(self._document, where, "unreadable_file", what, advice) from error
+        except BadFile as error:
+            place, whole = (f"{file}:{error.line}", "line") if error.line else (file, "file")
+            raise RequestError("bad_file", f"{place}: the {whole} {error.what}.", error.advice) from error

@@ -1,0 +1,147 @@
+"""Files of parameters: lines, and comma-separated values below a line of names. Read once, in a stream, when they are
+submitted; koalapy_adapters.launcher reads single lines of them on the nodes, and must find the same."""
+
+import csv
+from collections.abc import Iterator
+from itertools import chain
+from typing import IO, NamedTuple
+
+from koalapy.model.textfile.words import shown
+
+LONGEST_LINE = 131_071  # bytes: what Linux hands to a program as one argument, its end not counted
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BLOCK = 1 << 20
+
+
+class BadFile(ValueError):
+    """A file that holds no parameters; `line` is where, from 1, and 0 if it is all of it."""
+
+    def __init__(self, line: int, what: str, advice: str) -> None:
+        super().__init__(what)
+        self.line, self.what, self.advice = line, what, advice
+
+
+class Table(NamedTuple):
+    """A file of values: the names in its first line, () of one that is just lines; and how many lines of values."""
+
+    names: tuple[str, ...]
+    lines: int
+
+
+def count_lines(file: IO[bytes]) -> Table:
+    """Of a file each line of which is a value. Raises BadFile, OSError."""
+    count = sum(len(lines) for _, lines in _blocks(file))
+    if not count:
+        raise BadFile(0, "holds no line", "Write a value on each line.")
+    return Table((), count)
+
+
+def count_rows(file: IO[bytes]) -> Table:
+    """Of a file of comma-separated values with a heading. Raises BadFile, OSError."""
+    blocks = _blocks(file)
+    _, lines = next(blocks, (1, []))
+    names = _heading(lines[0]) if lines else ()
+    count = 0
+    for number, rows in chain([(2, lines[1:])], blocks):
+        _check_widths(rows, len(names), number)
+        count += len(rows)
+    if not count:
+        raise BadFile(0, "holds no row below a heading", "Write the columns' names on the first line, then rows.")
+    return Table(names, count)
+
+
+def _blocks(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """Some lines at a time without their ends, and the number of the first; empty lines at the file's end are none."""
+    number, empty = 1, False
+    for lines in _raw_blocks(file):
+        filled = _without_last_empty(lines)
+        if filled and (empty or b"" in filled):
+            where = number if empty else number + filled.index(b"")
+            raise BadFile(where, "is empty", "Remove it, or write a value there.")
+        if filled:
+            _check_lines(filled, number)
+            yield number, filled
+        number += len(filled)
+        empty = empty or len(filled) < len(lines)
+
+
+def _raw_blocks(file: IO[bytes]) -> Iterator[list[bytes]]:
+    """No more of the file is held at a time than a block and a line; of one that is too long, its beginning."""
+    rest = file.read(len(_BYTE_ORDER_MARK)).removeprefix(_BYTE_ORDER_MARK)
+    while block := file.read(_BLOCK):
+        data = rest + block
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        yield _without_returns(lines) if b"\r" in data else lines
+        if len(rest) > LONGEST_LINE + 1:
+            break
+    if rest:
+        yield _without_returns([rest])
+
+
+def _without_returns(lines: list[bytes]) -> list[bytes]:
+    return [line[:-1] if line.endswith(b"\r") else line for line in lines]
+
+
+def _without_last_empty(lines: list[bytes]) -> list[bytes]:
+    end = len(lines)
+    while end and not lines[end - 1]:
+        end -= 1
+    return lines if end == len(lines) else lines[:end]
+
+
+def _check_lines(lines: list[bytes], number: int) -> None:
+    """All at once, and only if that fails one by one."""
+    if max(map(len, lines)) > LONGEST_LINE:
+        where = next(index for index, line in enumerate(lines, number) if len(line) > LONGEST_LINE)
+        raise BadFile(where, f"has more than {LONGEST_LINE:,} bytes", "No program can be given more at once.")
+    for index, line in enumerate(lines, number):
+        if b"\0" in line:
+            raise BadFile(index, "holds a NUL character", "Remove it; no program can be given one.")
+
+
+def _heading(line: bytes) -> tuple[str, ...]:
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        raise BadFile(1, "is a heading that is no UTF-8", "Save the file as UTF-8.") from None
+    return tuple(cell.strip() for cell in _cells(text, 1))
+
+
+def _check_widths(rows: list[bytes], wanted: int, number: int) -> None:
+    """All at once, and only if that fails one by one."""
+    if _widths(rows) == [wanted] * len(rows):
+        return
+    for index, row in enumerate(rows, number):
+        width = _width(row, index)
+        if width != wanted:
+            what = f"has {_columns(width)} where the heading has {wanted}"
+            raise BadFile(index, what, "Correct the line; text with a comma in it belongs in double quotes.")
+
+
+def _widths(rows: list[bytes]) -> list[int]:
+    """A quote that is open at the end of a line makes one row of two, or of more."""
+    try:
+        return list(map(len, csv.reader(b"\n".join(rows).decode("latin-1").split("\n"), strict=True)))
+    except csv.Error:
+        return []
+
+
+def _width(row: bytes, number: int) -> int:
+    return len(_cells(row.decode("latin-1"), number)) if b'"' in row else row.count(b",") + 1
+
+
+def _cells(text: str, number: int) -> list[str]:
+    try:
+        return next(csv.reader([text], strict=True), [])
+    except csv.Error as error:
+        if "unexpected end" in str(error):
+            raise BadFile(
+                number, "has a quote that it does not close", "Close it; a row must be on one line."
+            ) from None
+        what = f"is no row of comma-separated values ({shown(str(error), quote='')})"
+        raise BadFile(number, what, 'Double the quotes inside of quotes: "a ""b"" c".') from None
+
+
+def _columns(count: int) -> str:
+    return "1 column" if count == 1 else f"{count} columns"

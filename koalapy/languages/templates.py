@@ -1,0 +1,29 @@
+"""Texts of a sweep's program: `{x}` stands for a parameter's value, `{#}` for its number, `{{` and `}}` for braces.
+
+koalapy_adapters.launcher.space puts the values in, on the nodes.
+"""
+
+import re
+
+NUMBER = "#"
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+class TemplateError(ValueError):
+    """A brace that is neither one of two nor begins a name; its words go on after the text's name."""
+
+
+def names_in(text: str) -> list[str]:
+    """The names that the text uses, in their order."""
+    found = []
+    for piece in _PIECE.finditer(text):
+        if piece[0] in "{}":
+            raise TemplateError(f"has a lone {piece[0]}")
+        if piece[1] is not None:
+            found.append(piece[1])
+    return found
+
+
+def literal(text: str) -> str:
+    """The template that stands for just this text."""
+    return text.replace("{", "{{").replace("}", "}}")
