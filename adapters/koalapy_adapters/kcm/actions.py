@@ -97,6 +97,13 @@ class Measure(NamedTuple):
     """-> CapacityMeasured"""
 
 
+class ReadJournal(NamedTuple):
+    """Read what a Launcher has written down of these numbers, [first, last] each. -> JournalRead"""
+
+    tag: str
+    ranges: List[List[int]]
+
+
 class Remove(NamedTuple):
     """Remove the attempt's directory. -> Removed"""
 
@@ -217,6 +224,15 @@ class CapacityMeasured(NamedTuple):
     cost: int = 0
 
 
+class JournalRead(NamedTuple):
+    """`results` as in messages.ParametersDone, instants of the node's clock; `there`: whether there is a journal."""
+
+    tag: str
+    results: List[List[Any]] = []
+    there: bool = True
+    error: Optional[Json] = None
+
+
 class Removed(NamedTuple):
     tag: str
     error: Optional[Json] = None
@@ -248,6 +264,13 @@ class WrapperPut(NamedTuple):
     tag: str
     key: str
     value: str
+
+
+class LauncherSaid(NamedTuple):
+    """A message of messages.launcher as JSON, its instants of the node's clock."""
+
+    tag: str
+    body: Json
 
 
 class WrapperLeft(NamedTuple):

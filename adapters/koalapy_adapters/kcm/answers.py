@@ -2,6 +2,7 @@
 
 from typing import Any, List
 
+from koalapy_adapters.kcm import farewell
 from koalapy_adapters.kcm.actions import Send
 from koalapy_adapters.kcm.attempts import UNANSWERED, Attempt, Core, Stage, failure
 from koalapy_adapters.messages import Refused, Submitted
@@ -20,7 +21,7 @@ def accept(core: Core, now: int, attempt: Attempt, batch_id: str) -> List[Any]:
     attempt.stage, attempt.retry_at = Stage.IN, None
     answers = _answer(attempt, [Submitted(id, attempt.tag, attempt.batch_id) for id in attempt.asked])
     attempt.seen = None  # the next look at the queue tells it again
-    return answers + (core.outbox.put(now, attempt.report) if attempt.report is not None else [])
+    return answers + (farewell.tell(core, now, attempt.tag, attempt.report) if attempt.report is not None else [])
 
 
 def refuse(attempt: Attempt) -> List[Any]:

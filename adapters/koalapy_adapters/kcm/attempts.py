@@ -5,8 +5,10 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import JobStatus
 from koalapy_adapters.kcm.actions import SECOND
+from koalapy_adapters.kcm.backoff import Backoff
 from koalapy_adapters.kcm.outbox import Outbox
 from koalapy_adapters.kcm.polling import Pace
+from koalapy_adapters.kcm.sweeps import Sweeps
 from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
 
 MISSING = "missing"  # the state of a batch job that neither queue nor accounting know
@@ -38,18 +40,6 @@ UNANSWERED = frozenset(
         Stage.WITHDRAWING,
     )
 )
-
-
-class Backoff:
-    """A wait that grows by so many percent each time, from `first` up to `limit` (microseconds)."""
-
-    def __init__(self, first: int, limit: int, growth: int = 100) -> None:
-        self._next, self._limit, self._growth = first, limit, growth
-
-    def after(self, now: int) -> int:
-        """The instant of the next try."""
-        wait, self._next = self._next, min(self._next * (100 + self._growth) // 100, self._limit)
-        return now + wait
 
 
 class Ending:
@@ -177,6 +167,7 @@ class Core:
         self.pace = pace
         self.limits = limits
         self.epoch = epoch
+        self.sweeps = Sweeps()
         self.checking = False  # a CheckJobs runs
         self.unchecked: Dict[str, None] = {}  # tags of those that the next one is to ask about, in order
 

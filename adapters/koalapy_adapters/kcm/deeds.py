@@ -9,6 +9,7 @@ from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import recipes
 from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt, failure_of, guarded
 from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.numbers import each
 from koalapy_adapters.kcm.running import Handle
 from koalapy_adapters.messages import ClusterConfig
 
@@ -90,6 +91,11 @@ class Deeds:
         capacity, error = _call(self._batch.capacity)
         return do.CapacityMeasured(started_at, capacity, error, self._batch.measured - spent)
 
+    def _read_journal(self, action: do.ReadJournal) -> do.JournalRead:
+        wanted = frozenset(each(action.ranges))
+        rows, error = _call(lambda: self._directories.journal(action.tag, wanted))
+        return do.JournalRead(action.tag, rows or [], rows is not None, error)
+
     def _remove(self, action: do.Remove) -> do.Removed:
         return do.Removed(action.tag, _call(lambda: self._clear(action.tag))[1])
 
@@ -147,6 +153,7 @@ _PERFORMERS: Dict[type, Callable[[Deeds, Any], Any]] = {
     do.CheckJobs: Deeds._check,
     do.Inspect: Deeds._inspect,
     do.Measure: Deeds._measure,
+    do.ReadJournal: Deeds._read_journal,
     do.Remove: Deeds._remove,
     do.ListTags: Deeds._list_tags,
     do.ExamineTags: Deeds._examine,

@@ -8,13 +8,14 @@ import os
 import re
 import threading
 import zipfile
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Container, Dict, List, NamedTuple, Optional, Tuple
 
 from koalapy_adapters import claims, layout
 from koalapy_adapters.errors import BatchError, RequestError, SiteError
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.kcm import placing
 from koalapy_adapters.kcm.actions import Sight
+from koalapy_adapters.launcher import journal
 
 _TAG = re.compile(r"k[0-9a-z]{14}")
 _INSTANCE = re.compile(r"[0-9a-z]{1,32}")
@@ -205,6 +206,19 @@ class Directories:
             raise unusable(self.own, error) from error
         sights = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
         return {tag: sight for tag, sight in sights.items() if sight is not None}
+
+    def journal(self, tag: str, numbers: Container[int]) -> Optional[List[List[Any]]]:
+        """What a Launcher has written down of these numbers; None where it left no journal."""
+        directory = self.attempt(tag)
+        self._see(self.own)
+        try:
+            if journal.NAME not in self.files.names(directory):
+                return None
+            return journal.read(directory, self.files, numbers)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unusable(directory, error) from error
 
     def token(self, tag: str) -> Optional[bytes]:
         """The attempt's secret; None for one that does not exist, or is another store's."""

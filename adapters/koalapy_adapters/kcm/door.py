@@ -3,8 +3,8 @@
 import hmac
 from typing import Any, Optional
 
-from koalapy_adapters.kcm.actions import WrapperPut, WrapperSaid
-from koalapy_adapters.messages import PROTOCOL, Beat, Knock, MessageError, PutKey, Say
+from koalapy_adapters.kcm.actions import LauncherSaid, WrapperPut, WrapperSaid
+from koalapy_adapters.messages import PROTOCOL, Beat, FromLauncher, Knock, MessageError, PutKey, Say
 
 PROTOCOLS = (PROTOCOL,)  # those that a wrapper may speak
 
@@ -28,6 +28,8 @@ def outcome(tag: str, message: Any) -> Any:
         return WrapperSaid(tag, message.report)
     if isinstance(message, PutKey):
         return WrapperPut(tag, str(message.key), str(message.value))
+    if isinstance(message, FromLauncher) and isinstance(message.body, dict):
+        return LauncherSaid(tag, message.body)
     if isinstance(message, Beat):
         return None
     raise MessageError("a wrapper does not say %s" % type(message).__name__)

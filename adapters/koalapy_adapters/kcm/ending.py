@@ -10,7 +10,7 @@ no wrapper said that all are empty, their agents have the time that they need to
 from typing import Any, List, Optional
 
 from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, NOT_STARTED, WALLTIME, JobStatus
-from koalapy_adapters.kcm import answers
+from koalapy_adapters.kcm import answers, farewell
 from koalapy_adapters.kcm.actions import (
     SECOND,
     CancelJob,
@@ -20,13 +20,13 @@ from koalapy_adapters.kcm.actions import (
     JobsChecked,
     Look,
     Looked,
-    Remove,
     Revoke,
     Revoked,
     Send,
     Tell,
 )
 from koalapy_adapters.kcm.attempts import Attempt, Core, Ending, Stage, failure
+from koalapy_adapters.kcm.forgetting import forget
 from koalapy_adapters.messages import Cancel, Clean, Done, Gone, Refused, Stop
 from koalapy_adapters.wrapper.silence import until_ended
 
@@ -45,7 +45,7 @@ def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
     if attempt.stop is None or forced:
         attempt.stop = Stop(request.force)
     if attempt.gone:
-        return actions + core.outbox.put(now, Gone(attempt.tag, now))
+        return actions + farewell.tell(core, now, attempt.tag, Gone(attempt.tag, now))
     if attempt.ending is not None:
         return actions + (_hurry(attempt, now) if forced else [])
     if attempt.busy:
@@ -63,13 +63,6 @@ def clean(core: Core, now: int, attempt: Attempt, request: Clean) -> List[Any]:
     if attempt.gone:
         return _forget_cleaned(attempt)
     return [] if attempt.ending is not None else begin(core, now, attempt)
-
-
-def forget(attempt: Attempt, ids: List[int]) -> List[Any]:
-    """Its directory may go; those who asked hear when it has."""
-    first = not attempt.forgotten
-    attempt.forgotten += ids
-    return [Remove(attempt.tag)] if first else []
 
 
 def begin(core: Core, now: int, attempt: Attempt) -> List[Any]:
@@ -253,7 +246,7 @@ def _conclude(core: Core, now: int, attempt: Attempt) -> List[Any]:
         return []
     attempt.ending, attempt.gone, attempt.gone_at = None, True, now
     actions = answers.given_up(attempt)
-    actions += core.outbox.put(now, Gone(attempt.tag, now)) if attempt.cancelled else []
+    actions += farewell.tell(core, now, attempt.tag, Gone(attempt.tag, now)) if attempt.cancelled else []
     return actions + _forget_cleaned(attempt)
 
 

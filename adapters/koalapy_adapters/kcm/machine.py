@@ -3,7 +3,7 @@
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm import ending, submitting, watching, wrappers
+from koalapy_adapters.kcm import ending, farewell, feeding, forgetting, submitting, telling, watching, wrappers
 from koalapy_adapters.kcm.actions import SECOND
 from koalapy_adapters.kcm.alarms import Alarms
 from koalapy_adapters.kcm.attempts import UNANSWERED, Attempt, Core, Limits
@@ -17,13 +17,16 @@ from koalapy_adapters.messages import (
     Dissolve,
     Done,
     Examine,
+    Feed,
     Forget,
     Hello,
     PutKey,
+    Recall,
     Refused,
     Release,
     Submit,
     Tags,
+    Trust,
     Watch,
 )
 from koalapy_adapters.wrapper.contact import SILENCE
@@ -56,8 +59,8 @@ class Machine:
         due_now = self._alarms.ring(now)
         for attempt in [core.attempts[tag] for tag in due_now if tag in core.attempts]:
             actions += submitting.tick(core, now, attempt) + ending.tick(core, now, attempt)
-            actions += watching.tick(core, now, attempt) + _forget_again(now, attempt)
-        actions += ending.check(core)
+            actions += watching.tick(core, now, attempt) + forgetting.tick(now, attempt)
+        actions += feeding.tick(core, now) + ending.check(core)
         self._set_alarms(due_now)
         due = core.pace.due()
         if due is not None and due <= now:
@@ -68,7 +71,7 @@ class Machine:
     def wakeup(self) -> Optional[int]:
         """When `tick` has something to do, if nothing happens before."""
         core = self._core
-        timers = (core.outbox.wakeup(), core.pace.due(), self._alarms.next())
+        timers = (core.outbox.wakeup(), core.pace.due(), self._alarms.next(), core.sweeps.alarms.next())
         return min((at for at in timers if at is not None), default=None)
 
     def is_over(self, tag: str) -> bool:
@@ -98,29 +101,16 @@ def _touched(core: Core, event: Any) -> Iterable[str]:
 def _submit(core: Core, now: int, event: Submit) -> List[Any]:
     """One that was heard of before may have been sent before, whatever koalad says."""
     doubt = event.doubt or event.tag in core.attempts
+    feeding.submitted(core, now, event)
     return submitting.asked(core, now, core.attempt(now, event.tag), event, doubt)
 
 
 def _forget(core: Core, now: int, event: Forget) -> List[Any]:
-    return ending.forget(core.attempt(now, event.tag), [event.id])
+    return farewell.asked_to_forget(core, now, core.attempt(now, event.tag), event.id)
 
 
-def _removed(core: Core, now: int, event: do.Removed) -> List[Any]:
-    attempt = core.attempts.get(event.tag)
-    if attempt is None:
-        return []
-    if event.error is not None:
-        attempt.forget_at = attempt.forget_backoff.after(now)
-        return []
-    del core.attempts[event.tag]
-    return [do.Send(Done(id)) for id in attempt.forgotten]
-
-
-def _forget_again(now: int, attempt: Attempt) -> List[Any]:
-    if attempt.forget_at is None or now < attempt.forget_at:
-        return []
-    attempt.forget_at = None
-    return [do.Remove(attempt.tag)]
+def _acknowledge(core: Core, now: int, event: Acknowledge) -> List[Any]:
+    return core.outbox.acknowledge(now, event.number) + telling.acknowledged(core, event.number)
 
 
 def _watch(core: Core, now: int, event: Watch) -> List[Any]:
@@ -201,7 +191,7 @@ def _of_known(handler: Callable[[Core, int, Attempt, Any], List[Any]]) -> Callab
     return handle
 
 
-_OF_NONE = (Acknowledge, Watch, Tags, Examine, do.Listed)
+_OF_NONE = (Acknowledge, Watch, Tags, Examine, do.Listed, Feed, Recall, do.LauncherSaid)
 
 _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     Submit: _submit,
@@ -210,7 +200,10 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     PutKey: lambda core, now, event: wrappers.put_from_koalad(core.attempt(now, event.space), event),
     Forget: _forget,
     Watch: _watch,
-    Acknowledge: lambda core, now, event: core.outbox.acknowledge(now, event.number),
+    Acknowledge: _acknowledge,
+    Feed: feeding.fed,
+    Recall: feeding.recalled,
+    Trust: feeding.trusted,
     Tags: lambda core, now, event: [do.ListTags(event.id, event.after)],
     Examine: lambda core, now, event: [do.ExamineTags(event.id, event.tags)],
     Clean: _of_attempt(ending.clean),
@@ -224,10 +217,12 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     do.JobsChecked: ending.checked,
     do.Inspected: _inspected,
     do.CapacityMeasured: watching.measured,
-    do.Removed: _removed,
+    do.Removed: forgetting.removed,
+    do.JournalRead: feeding.journal_read,
     do.Listed: _listed,
     do.WrapperEntered: _of_attempt(wrappers.entered),
     do.WrapperSaid: _of_attempt(lambda core, now, attempt, event: wrappers.said(core, now, attempt, event.report)),
+    do.LauncherSaid: _of_attempt(feeding.said),
     do.WrapperPut: _of_attempt(
         lambda core, now, attempt, event: wrappers.put_from_wrapper(attempt, event.key, event.value)
     ),

@@ -19,6 +19,11 @@ class Outbox:
         self._waiting: Optional[Any] = None
         self._quiet_since = 0
 
+    @property
+    def last(self) -> int:
+        """The number of the newest event."""
+        return self._last
+
     def put(self, now: int, body: Any) -> List[Any]:
         """Number this message as an event and send it."""
         self._last += 1

@@ -97,7 +97,7 @@ class Relay:
         beat = asyncio.ensure_future(_beat(writer))
         closed = False
         try:
-            while True:
+            while self._guests.get(tag) is writer:  # one that was replaced has nothing more to say
                 said = outcome(tag, await asyncio.wait_for(messages.next(), SILENCE))
                 if said is not None:
                     self._tell_machine(said)

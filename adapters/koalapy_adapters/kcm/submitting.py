@@ -2,7 +2,7 @@
 
 from typing import Any, List
 
-from koalapy_adapters.kcm import answers, ending
+from koalapy_adapters.kcm import answers, ending, feeding
 from koalapy_adapters.kcm.actions import (
     Inspect,
     JobSubmitted,
@@ -33,7 +33,7 @@ def asked(core: Core, now: int, attempt: Attempt, request: Submit, doubt: bool) 
     if attempt.stage is Stage.IN or attempt.batch_id:
         return answers.accept(core, now, attempt, attempt.batch_id)
     attempt.doubtful, attempt.undoubted = doubt, not doubt
-    return _look(attempt, Stage.LOOKING) if doubt else _prepare(attempt)
+    return _look(attempt, Stage.LOOKING) if doubt else _prepare(core, now, attempt)
 
 
 def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]:
@@ -63,7 +63,7 @@ def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
         return ending.begin(core, now, attempt)
     if sight.claim or sight.record:
         return answers.accept(core, now, attempt, str((sight.record or {}).get("batch_id", "")))
-    return _prepare(attempt)
+    return _prepare(core, now, attempt)
 
 
 def waits_for_sight(attempt: Attempt) -> bool:
@@ -127,11 +127,13 @@ def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
     return _look(attempt, attempt.stage)
 
 
-def _prepare(attempt: Attempt) -> List[Any]:
+def _prepare(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    """It is in no queue, and nobody has claimed it."""
     request = attempt.request
     assert request is not None
     attempt.stage = Stage.PREPARING
-    return _act(attempt, Prepare(attempt.tag, request.batch, request.program, request.staged, request.id))
+    prepare = Prepare(attempt.tag, request.batch, request.program, request.staged, request.id)
+    return _act(attempt, prepare) + feeding.fresh(core, now, attempt)
 
 
 def _look(attempt: Attempt, stage: Stage) -> List[Any]:

@@ -8,7 +8,7 @@ lost is missing too, if it was claimed: its node may be cut off, and its program
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, NOT_STARTED, QUEUED, Capacity, JobStatus
-from koalapy_adapters.kcm import unbegun, wrappers
+from koalapy_adapters.kcm import farewell, feeding, unbegun, wrappers
 from koalapy_adapters.kcm.actions import SECOND, CancelJob, CapacityMeasured, Inspect, Look, Looked, Sight
 from koalapy_adapters.kcm.attempts import MISSING, UNANSWERED, Attempt, Core, Stage
 from koalapy_adapters.messages import BatchSeen, Measured, MeasureFailed, Report
@@ -27,7 +27,7 @@ def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
     by_tag = _by_tag(core, capacity.statuses)
     for attempt in list(core.attempts.values()):
         actions += _listed(core, now, attempt, by_tag.get(attempt.tag), outcome.started_at)
-    return actions + inspect_all(core)
+    return actions + inspect_all(core) + feeding.look_again(core)
 
 
 def inspect_all(core: Core) -> List[Any]:
@@ -45,7 +45,7 @@ def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
         return _unsettle(attempt, attempt.unsettled)
     if sight.heartbeat != attempt.heartbeat:
         attempt.heartbeat, attempt.sign_at = sight.heartbeat, now
-    actions: List[Any] = []
+    actions: List[Any] = feeding.sighted(core, now, attempt, sight)
     if sight.record is not None and not attempt.connected:
         actions += wrappers.said(core, now, attempt, sight.record)
     return actions + _settle(core, now, attempt, sight)
@@ -86,7 +86,7 @@ def see(core: Core, now: int, attempt: Attempt, status: JobStatus) -> List[Any]:
         return []
     attempt.seen = status
     attempt.batch_id = attempt.batch_id or status.batch_id
-    return core.outbox.put(now, _batch_seen(now, attempt.tag, status))
+    return farewell.tell(core, now, attempt.tag, _batch_seen(now, attempt.tag, status))
 
 
 def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
@@ -167,7 +167,7 @@ def _tell_why(core: Core, now: int, attempt: Attempt, status: JobStatus, sight: 
         ending="failed",
         error=error,
     )
-    return core.outbox.put(now, ended)
+    return farewell.tell(core, now, attempt.tag, ended)
 
 
 def _look(attempt: Attempt) -> List[Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.kcm import ending
+from koalapy_adapters.kcm import ending, farewell, feeding
 from koalapy_adapters.kcm.actions import Inspect, Send, Tell, WrapperEntered
 from koalapy_adapters.kcm.attempts import Attempt, Core, failure
 from koalapy_adapters.messages import PROTOCOL, Done, Enter, PutKey, Refused, Release, Report
@@ -17,6 +17,7 @@ OVER = failure(
 def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> List[Any]:
     """A wrapper has connected, perhaps again: it is told all that it may have missed."""
     attempt.connected, attempt.closed = True, False
+    feeding.parted(core, attempt)
     attempt.offset = now - outcome.clock
     attempt.sign_at = now
     missed: List[Any] = [Enter(PROTOCOL, now), *attempt.keys.values()]
@@ -37,7 +38,7 @@ def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List
     _heed_restart(attempt)
     attempt.batch_id = attempt.batch_id or mapped.batch_id
     attempt.sign_at = now
-    actions = core.outbox.put(now, mapped) + _answer_release(attempt)
+    actions = farewell.tell(core, now, attempt.tag, mapped) + _answer_release(attempt)
     if attempt.over:
         core.pace.soon(now)
         ending.wrapper_silent(attempt, now)
@@ -62,6 +63,7 @@ def _heed_restart(attempt: Attempt) -> None:
 def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
     """Its connection is gone; whether it ended, its record says."""
     attempt.connected, attempt.closed, attempt.sign_at = False, closed, now
+    feeding.parted(core, attempt)
     if attempt.over:
         return []
     core.pace.soon(now)

@@ -12,7 +12,7 @@ whose line is not there was not done. It may hold a parameter twice; then the fi
 
 import json
 import os
-from typing import Any, Dict, List
+from typing import Any, Container, Dict, List, Optional
 
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.layout import inside
@@ -28,15 +28,18 @@ def path(attempt: str) -> str:
     return inside(attempt, NAME)
 
 
-def read(attempt: str, files: Files = DISK) -> List[Row]:
-    """The results of this attempt, each number once; none where there is no journal. Raises OSError."""
+def read(attempt: str, files: Files = DISK, among: Optional[Container[int]] = None) -> List[Row]:
+    """The results of this attempt, each number once; none where there is no journal. Raises OSError.
+
+    `among`: only of these numbers; of a long journal the other lines are not even parsed.
+    """
     try:
         data = files.read(path(attempt))
     except FileNotFoundError:
         return []
     found: Dict[int, Row] = {}
     for line in data.split(b"\n")[:-1]:
-        row = _row(line)
+        row = _row(line) if among is None or _number(line) in among else []
         if row:
             found.setdefault(row[0], row)
     return list(found.values())
@@ -62,6 +65,12 @@ class Journal:
             return False
         self._waiting = b""
         return True
+
+
+def _number(line: bytes) -> int:
+    """What the line is the result of; 0, which is no parameter's, where it does not say."""
+    digits = line[1:].partition(b",")[0]
+    return int(digits) if digits.isdigit() else 0
 
 
 def _row(line: bytes) -> Row:

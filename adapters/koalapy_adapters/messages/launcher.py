@@ -10,10 +10,12 @@ from typing import Any, List, NamedTuple, Tuple, Type
 class Holding(NamedTuple):
     """The first message of every connection: all that is in the Launcher's hands and not done, running or not.
 
-    What it has run and nobody has kept yet follows, as Ended.
+    What it has run and nobody has kept yet follows, as Ended; then a Pull, of 0 if it wants none, which says that all
+    has been repeated. `slots`: how many it runs at a time.
     """
 
     ranges: List[List[int]]
+    slots: int = 0
 
 
 class Pull(NamedTuple):

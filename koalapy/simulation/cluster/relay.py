@@ -5,7 +5,7 @@ from typing import Any
 
 from koalapy_adapters import messages
 from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.door import admits, is_knock
+from koalapy_adapters.kcm.door import admits, is_knock, outcome
 from koalapy_adapters.kcm.relay import BEAT, KNOCK, SILENCE
 
 from koalapy.model.units import SECOND, Duration
@@ -65,8 +65,8 @@ class SimRelay:
         return True
 
     def heard(self, tag: str, message: Any) -> None:
-        if isinstance(message, messages.Say):
-            self._tell_machine(do.WrapperSaid(tag, message.report))
+        if isinstance(message, (messages.Say, messages.FromLauncher)):
+            self._tell_machine(outcome(tag, message))
 
     def part(self, visit: "_Visit", closed: bool = False) -> None:
         """`closed`: by the wrapper's side."""

@@ -1,0 +1,127 @@
+"""A Launcher's end: koalad hears of it only after all that the Launcher had done and held.
+
+Before its Report, BatchSeen or Gone goes out, its journal is read: what is written there and koalad may not have goes
+first as ParametersDone, then what it held and had not done as ParametersBack. Its directory stays until then.
+"""
+
+from typing import Any, List
+
+from koalapy_adapters.batch.protocol import ENDED
+from koalapy_adapters.kcm import telling
+from koalapy_adapters.kcm.actions import SECOND, JournalRead, ReadJournal
+from koalapy_adapters.kcm.attempts import Attempt, Core
+from koalapy_adapters.kcm.forgetting import forget
+from koalapy_adapters.kcm.numbers import ranges_of
+from koalapy_adapters.kcm.supply import Launcher, Supply
+from koalapy_adapters.kcm.sweeps import is_launcher
+from koalapy_adapters.messages import BatchSeen, Gone, Report
+
+PATIENCE = 5 * SECOND  # koalad names the Launchers of its sweeps as soon as it is connected
+
+
+def tell(core: Core, now: int, tag: str, body: Any) -> List[Any]:
+    """Tell koalad something of an attempt: at once, unless it is of a Launcher that has ended."""
+    if not is_launcher(tag):
+        return core.outbox.put(now, body)
+    launcher = core.sweeps.launcher(tag)
+    if launcher.over or not (launcher.ends or _is_end(body)):
+        return core.outbox.put(now, body)
+    launcher.ends.append(body)
+    return close(core, now, launcher)
+
+
+def asked_to_forget(core: Core, now: int, attempt: Attempt, id: int) -> List[Any]:
+    """koalad has recorded its end; its journal may still be wanted."""
+    launcher = core.sweeps.launchers.get(attempt.tag)
+    if launcher is None or launcher.over:
+        return forget(attempt, [id])
+    launcher.forgets.append(id)
+    return close(core, now, launcher)
+
+
+def named(core: Core, now: int, launcher: Launcher) -> List[Any]:
+    """koalad has said that it may hold something. If its end was told before, there is still its journal."""
+    attempt = core.attempts.get(launcher.tag)
+    if launcher.over and not launcher.placed:
+        launcher.over = False  # so that its directory stays
+        return _read(core, launcher)
+    return close(core, now, launcher) if attempt is not None and launcher.ending else []
+
+
+def close(core: Core, now: int, launcher: Launcher) -> List[Any]:
+    """It has ended. What it held is known, or in its journal, or koalad has yet to say of which sweep it is."""
+    supply = core.sweeps.supply_of(launcher)
+    if launcher.reading or launcher.read_at is not None:
+        return []
+    if supply is None:
+        if launcher.patience_at is None:
+            launcher.patience_at = now + PATIENCE
+            core.sweeps.wait_for_launcher(launcher)
+        return _finish(core, now, launcher) if now >= launcher.patience_at else []
+    actions = telling.flush(core, now, launcher, supply)
+    if launcher.placed and not launcher.hands:
+        return actions + _finish(core, now, launcher)
+    return actions + _read(core, launcher)
+
+
+def journal_read(core: Core, now: int, outcome: JournalRead) -> List[Any]:
+    launcher, attempt = core.sweeps.launchers.get(outcome.tag), core.attempts.get(outcome.tag)
+    if launcher is None or attempt is None or not launcher.reading:
+        return []
+    launcher.reading = False
+    supply = core.sweeps.supply_of(launcher)
+    if outcome.error is not None or supply is None:
+        launcher.read_at = launcher.read_backoff.after(now)
+        core.sweeps.wait_for_launcher(launcher)
+        return []
+    rows = [row for row in telling.mapped(attempt, outcome.results) if _may_have(launcher, supply, row[0])]
+    actions = telling.gather(core, now, launcher, supply, rows) + telling.flush(core, now, launcher, supply)
+    actions += _hand_back(core, now, launcher, supply, outcome.there)
+    supply.place(launcher)
+    return actions + _finish(core, now, launcher)
+
+
+def tick(core: Core, now: int, launcher: Launcher) -> List[Any]:
+    if launcher.read_at is not None and launcher.read_at <= now:
+        launcher.read_at = None
+        return _read(core, launcher)
+    if launcher.patience_at is not None and launcher.patience_at <= now and launcher.ending:
+        return close(core, now, launcher)
+    return []
+
+
+def _read(core: Core, launcher: Launcher) -> List[Any]:
+    supply = core.sweeps.supplies[launcher.sweep]
+    wanted = set(launcher.hands) if launcher.placed else supply.unplaced.union(launcher.hands)
+    launcher.reading = True
+    return [ReadJournal(launcher.tag, ranges_of(sorted(wanted)))]
+
+
+def _hand_back(core: Core, now: int, launcher: Launcher, supply: Supply, there: bool) -> List[Any]:
+    """What it held when it ended. Which of that it had begun nobody knows: the first, as many as it ran at a time."""
+    held = supply.returned(launcher, list(launcher.hands))
+    if not held:
+        return []
+    running = launcher.running or launcher.slots or len(held)
+    return telling.give_back(core, now, supply, held, held[:running] if there else held)
+
+
+def _finish(core: Core, now: int, launcher: Launcher) -> List[Any]:
+    """Now its end may be told."""
+    ends, launcher.ends = launcher.ends, []
+    ids, launcher.forgets = launcher.forgets, []
+    launcher.over, launcher.patience_at, launcher.wanted = True, None, 0
+    core.sweeps.doing.pop(launcher.tag, None)
+    actions = [action for body in ends for action in core.outbox.put(now, body)]
+    attempt = core.attempts.get(launcher.tag)
+    return actions + (forget(attempt, ids) if ids and attempt is not None else [])
+
+
+def _may_have(launcher: Launcher, supply: Supply, number: int) -> bool:
+    return number in launcher.hands or number in supply.unplaced
+
+
+def _is_end(body: Any) -> bool:
+    if isinstance(body, Report):
+        return body.phase == "ended"
+    return isinstance(body, Gone) or (isinstance(body, BatchSeen) and body.state == ENDED)

@@ -1,0 +1,77 @@
+"""All that the KCM knows of sweeps: their supplies, their Launchers, and what koalad has yet to hear or acknowledge."""
+
+from collections import deque
+from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
+
+from koalapy_adapters.kcm.alarms import Alarms
+from koalapy_adapters.kcm.supply import Launcher, Supply
+
+_FIRST_LAUNCHER = "g"  # of the digits of a tag's attempt, the first of the upper half (see koalapy.model.identity)
+_FIRST_DIGIT = 6
+
+
+def is_launcher(tag: str) -> bool:
+    """Whether the tag is a Launcher's: of the ids of jobs the upper half is for them."""
+    return tag[_FIRST_DIGIT : _FIRST_DIGIT + 1] >= _FIRST_LAUNCHER
+
+
+class Told(NamedTuple):
+    """An event that took numbers away from here; `ended` is the Launcher's Ended that it completes, 0 none."""
+
+    event: int
+    supply: Supply
+    numbers: List[int]
+    tag: str = ""
+    ended: int = 0
+
+
+class Sweeps:
+    """By the sweep's id, and by the Launcher's tag."""
+
+    def __init__(self) -> None:
+        self.supplies: Dict[int, Supply] = {}
+        self.launchers: Dict[str, Launcher] = {}
+        self.told: Deque[Told] = deque()  # not acknowledged yet, in order
+        self.doing: Dict[str, Tuple[int, int]] = {}  # what LaunchersSeen is to say next
+        self.seen_at: Optional[int] = None  # when it is to be said
+        self.quiet_until = 0  # no other one before
+        self.alarms = Alarms()  # by tags, sweeps as text, and SEEN
+
+    def supply(self, sweep: int) -> Supply:
+        if sweep not in self.supplies:
+            self.supplies[sweep] = Supply(sweep)
+        return self.supplies[sweep]
+
+    def launcher(self, tag: str) -> Launcher:
+        if tag not in self.launchers:
+            self.launchers[tag] = Launcher(tag)
+        return self.launchers[tag]
+
+    def supply_of(self, launcher: Launcher) -> Optional[Supply]:
+        """None while its sweep is not known, or was not fed yet: nothing that it says can be understood before."""
+        supply = self.supplies.get(launcher.sweep)
+        return supply if supply is not None and supply.begun else None
+
+    def join(self, tag: str, sweep: int) -> Launcher:
+        """The Launcher, which is this sweep's."""
+        launcher = self.launcher(tag)
+        launcher.sweep = sweep
+        self.supply(sweep).launchers.setdefault(tag, launcher)
+        return launcher
+
+    def wait_for_launcher(self, launcher: Launcher) -> None:
+        """It may wait for another moment than before."""
+        timers = (launcher.results_at, launcher.read_at, launcher.patience_at)
+        self.alarms.set(launcher.tag, min((at for at in timers if at is not None), default=None))
+
+    def wait_for_supply(self, supply: Supply) -> None:
+        timers = (supply.ask_at, supply.idle_at)
+        self.alarms.set(str(supply.sweep), min((at for at in timers if at is not None), default=None))
+
+    def drop(self, tag: str) -> None:
+        """Nothing more is to be heard of it."""
+        launcher = self.launchers.pop(tag, None)
+        self.doing.pop(tag, None)
+        self.alarms.set(tag, None)
+        if launcher is not None and launcher.sweep in self.supplies:
+            self.supplies[launcher.sweep].launchers.pop(tag, None)
