@@ -9,11 +9,14 @@ from koalapy_adapters.errors import Result, SiteError, TransientError, Unreadabl
 
 SAMPLES = Path(__file__).parent / "samples" / "slurm"
 SITE = Site(user="koala")
+CONFIG = "PrivateData             = none\n"
 IDLE = "c1|batch*|idle|0/4/0/4|1:4:1|NO|up|0|4000|UNLIMITED\n"
 
 
-def capacity(sinfo: str, squeue: str = "", site: Site = SITE, reservation: str = "", limits: str = "") -> Capacity:
-    answers = [sinfo, squeue, limits, reservation]
+def capacity(
+    sinfo: str, squeue: str = "", site: Site = SITE, reservation: str = "", limits: str = "", config: str = CONFIG
+) -> Capacity:
+    answers = [sinfo, squeue, limits, config, reservation]
     results = [Result(argv, 0, text, "") for argv, text in zip(slurm.capacity_argvs(site), answers, strict=False)]
     return slurm.parse_capacity(site, results)
 
@@ -117,7 +120,7 @@ def test_a_queue_that_is_not_there(site: Site) -> None:
 def test_a_reservation_that_is_not_there_or_not_yet() -> None:
     site = SITE._replace(reservation="nope")
     nothing = Result([], 0, "", "")
-    results = [Result([], 0, IDLE, ""), nothing, nothing, Result([], 1, "Reservation nope not found\n", "")]
+    results = [Result([], 0, IDLE, ""), nothing, nothing, nothing, Result([], 1, "Reservation nope not found\n", "")]
     with pytest.raises(SiteError) as caught:
         slurm.parse_capacity(site, results)
     assert caught.value.code == "no_such_reservation"
@@ -133,3 +136,132 @@ def test_a_controller_that_is_down() -> None:
 def test_lines_that_are_no_nodes() -> None:
     with pytest.raises(UnreadableError):
         capacity("Something new\n")
+
+
+# ---- what others' waiting jobs want ----------------------------------------------------------------------------------
+
+FULL = IDLE.replace("idle|0/4/0/4", "allocated|4/0/0/4")
+HERE = "kaaaaa000000011"  # a job of this user's, of the store aaaaa
+THERE = "kbbbbb000000011"
+LAUNCHER = "kbbbbbg00000011"
+
+
+def nodes(*lines: str) -> str:
+    """These nodes of the default partition, numbered."""
+    return "".join(line.replace("c1|", f"c{number}|", 1) for number, line in enumerate(lines, 1))
+
+
+def waits(shape: str, user: str = "wombat", name: str = "job", reason: str = "Resources", number: int = 7) -> str:
+    """`shape`: PROCESSORS NODES OVERSUBSCRIBE, and what array and which nodes it asks for."""
+    processors, count, shared, array, named, feature = [*shape.split(), *[""] * 6][:6]
+    array = f"{number}{array}" if array else str(number)
+    fields = [number, "PENDING", user, "batch", processors, "0", "0", reason, array, count, shared, named]
+    return "|".join(map(str, fields)) + f"|{feature or '(null)':6.6}|{name:>16.16}\n"
+
+
+@pytest.mark.parametrize(
+    ("shape", "lacks"),
+    [
+        ("4 1 OK", 4),
+        ("1 1 OK", 4),
+        ("8 2 OK", 8),
+        ("2 2 OK", 8),
+        ("1 1 NO", 4),
+        ("1 1 OK _[1-3]", 4),
+        ("1 1 OK _[1-9]", 12),
+        ("1 1 OK _[1-100%2]", 4),
+        ("4 1 OK _[1,3,5-8", 12),
+        ("1 1 OK _[0-20:4]", 8),
+        ("2K 512 OK", 12),
+    ],
+)
+def test_what_a_local_job_lacks_is_whole_nodes(shape: str, lacks: int) -> None:
+    """Of three that are taken; no more than all of them can be given back."""
+    seen = capacity(nodes(FULL, FULL, FULL), waits(shape))
+    assert (seen.waiting_local, seen.wanted_local, seen.whole_nodes) == (1, lacks, [])
+
+
+def test_of_an_array_with_a_limit_no_more_start_than_it_leaves() -> None:
+    running = waits("1 1 OK _3", number=8).replace("PENDING", "RUNNING").replace("|8_3|", "|7_3|")
+    taken = nodes(FULL, FULL)
+    assert capacity(taken, waits("4 1 OK _[4-9%2]") + running).wanted_local == 4
+    assert capacity(taken, waits("4 1 OK _[4-9%1]") + running).wanted_local == 0
+
+
+def test_pieces_that_are_of_no_use_to_it_are_lacking_too() -> None:
+    """Three processors here and three there are no node: with what is idle, one more must be."""
+    piece = IDLE.replace("idle|0/4/0/4", "mixed|1/3/0/4")
+    assert capacity(nodes(piece, piece, FULL), waits("4 1 OK")).wanted_local == 6 + 4
+    assert capacity(nodes(piece, piece, FULL), waits("3 1 OK")).wanted_local == 3
+    assert capacity(nodes(piece, piece, FULL), waits("6 2 OK")).wanted_local == 6
+    assert capacity(nodes(piece, piece, FULL), waits("8 2 NO")).wanted_local == 6 + 8
+
+
+def test_what_slurm_keeps_for_it_is_not_lacking() -> None:
+    planned = IDLE.replace("idle|", "idle+planned|")
+    seen = capacity(nodes(planned, planned, FULL), waits("12 3 OK"))
+    assert (seen.idle, seen.wanted_local) == (0, 4)
+
+
+@pytest.mark.parametrize("asks", ["c1", "(null) haswel"])
+def test_of_a_job_that_asks_for_certain_nodes_nobody_knows_whether_those_will_do(asks: str) -> None:
+    named, feature = [*asks.split(), ""][:2]
+    line = waits("4 1 OK").replace("|OK||(null)", f"|OK|{named}|{feature or '(null)'}")
+    assert capacity(nodes(IDLE, FULL), line).wanted_local == 4 + 4
+
+
+@pytest.mark.parametrize("reason", ["JobHeldUser", "Dependency", "QOSMaxCpuPerUserLimit", "BeginTime", "Licenses"])
+def test_what_waits_for_something_else_wants_nothing(reason: str) -> None:
+    assert capacity(nodes(FULL), waits("4 1 OK", reason=reason)).wanted_local == 0
+
+
+def test_whose_jobs_count() -> None:
+    """Not what this store has waiting, which it knows; another store's of the same user as well as anybody's; and no
+    Launcher of anybody's, nor as a local job.
+    """
+    site = SITE._replace(instance="aaaaa")
+
+    def seen(user: str, name: str) -> tuple[int, int]:
+        found = capacity(nodes(FULL), waits("4 1 OK", user, name), site)
+        return found.waiting_local, found.wanted_local
+
+    assert seen("koala", HERE) == (0, 0)
+    assert seen("koala", THERE) == (0, 4)
+    assert seen("koala", "job") == (1, 4)
+    assert seen("wombat", THERE) == (1, 4)
+    assert seen("wombat", HERE) == (1, 4)
+    assert seen("wombat", LAUNCHER) == seen("koala", LAUNCHER) == (0, 0)
+
+
+def test_nodes_that_are_idle_altogether() -> None:
+    mixed = IDLE.replace("idle|0/4/0/4", "mixed|1/3/0/4")
+    large = IDLE.replace("0/4/0/4", "0/8/0/8")
+    seen = capacity(nodes(IDLE, mixed, large, IDLE, FULL))
+    assert (seen.whole_nodes, seen.free_nodes) == ([[8, 1], [4, 2]], [[8, 1], [4, 2], [3, 1]])
+    assert capacity(nodes(IDLE.replace("idle|", "idle+planned|"))).whole_nodes == []
+
+
+def test_of_large_numbers_squeue_says_how_many_thousand() -> None:
+    running = waits("1K 256 OK", "koala", HERE).replace("PENDING", "RUNNING")
+    assert capacity(nodes(FULL), running).ours == 1024
+
+
+@pytest.mark.parametrize(
+    ("config", "hidden"),
+    [
+        ("PrivateData             = none\n", False),
+        ("PrivateData             = accounts,jobs,usage\n", True),
+        ("PrivateData = all\n", True),
+        ("PrivateData = nodes,users\n", False),
+        ("", True),
+    ],
+)
+def test_whether_others_are_hidden(config: str, hidden: bool) -> None:
+    """What is not known counts as hidden: whoever scavenges must see who waits."""
+    assert capacity(IDLE, config=config).others_hidden is hidden
+
+
+def test_the_configuration_is_asked_for_seldom() -> None:
+    answers = [Result(argv, 0, "x", "") for argv in slurm.capacity_argvs(SITE)]
+    assert [slurm.keeps(answer) > 60 for answer in answers] == [False, False, False, True]
+    assert slurm.keeps(answers[3]._replace(exit_status=1)) == 0

@@ -77,7 +77,7 @@ def test_accounts_that_are_each_other_s_parents_do_not_hang() -> None:
 
 def capacity(squeue: str, **site: str) -> Capacity:
     here = SITE._replace(**site)
-    answers = [said("24.11-limits-sinfo"), squeue, said("24.11-limits-scontrol")]
+    answers = [said("24.11-limits-sinfo"), squeue, said("24.11-limits-scontrol"), "PrivateData = none"]
     results = [Result(argv, 0, text, "") for argv, text in zip(slurm.capacity_argvs(here), answers, strict=True)]
     return slurm.parse_capacity(here, results)
 

@@ -48,7 +48,7 @@ def reader(argv: list[str]) -> Reader:
 
 def nodes(result: Result) -> Any:
     nothing = Result([], 0, "", "")
-    return slurm.parse_capacity(SITE, [result, nothing, nothing])
+    return slurm.parse_capacity(SITE, [result, nothing, nothing, nothing])
 
 
 def history(result: Result) -> Any:

@@ -15,6 +15,7 @@ NAME = "slurm"
 
 capacity_argvs = slurm_capacity.capacity_argvs
 parse_capacity = slurm_capacity.parse_capacity
+keeps = slurm_capacity.keeps
 batch_id = slurm_launch.batch_id
 restarts = slurm_launch.restarts
 hosts = slurm_launch.hosts
@@ -62,7 +63,7 @@ def parse_describe(result: Result) -> Description:
         features.append("accounting")
     if "MEMORY" in settings.get("SelectTypeParameters", "").upper():
         features.append("memory")
-    if {"all", "jobs"}.intersection(settings.get("PrivateData", "").split(",")):
+    if slurm_capacity.hidden(result):
         features.append("others_hidden")
     return Description(settings["SLURM_VERSION"], features)
 

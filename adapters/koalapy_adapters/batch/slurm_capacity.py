@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from typing import Dict, List, NamedTuple, Optional, Set
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Set
 
-from koalapy_adapters.batch import hostlist, slurm_jobs, slurm_limits
+from koalapy_adapters.batch import hostlist, slurm_jobs, slurm_limits, wanting
 from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, JobStatus, Site
 from koalapy_adapters.batch.slurm_jobs import Job
 from koalapy_adapters.batch.slurm_refusals import UNREACHABLE
 from koalapy_adapters.batch.slurm_words import WAITS_FOR_RESOURCES
-from koalapy_adapters.batch.text import is_tag
+from koalapy_adapters.batch.text import is_launcher, is_tag
 from koalapy_adapters.batch.verdicts import Verdict, check, unreadable
 from koalapy_adapters.errors import Result, SiteError
 
@@ -28,6 +28,8 @@ _NODE = re.compile(
 _USABLE = frozenset(["idle", "mixed", "allocated"])
 _HARMLESS = frozenset(["cloud", "dynamic_norm", "dynamic_future"])
 _RESERVED = frozenset(["reserved", "maint"])
+_KEPT_FOR_THEM = frozenset(["planned"])
+_CONFIG_S = 600.0  # seconds for which what `scontrol show config` says is good
 
 _NO_RESERVATION = (
     Verdict(
@@ -60,12 +62,24 @@ class Node(NamedTuple):
 def capacity_argvs(site: Site) -> List[Argv]:
     argvs = [
         ["sinfo", "-h", "-a", "-N", "-O", SINFO_FORMAT],
-        ["squeue", "-h", "-a", "-O", slurm_jobs.SQUEUE_FORMAT],
+        ["squeue", "-h", "-a", "-O", slurm_jobs.SHAPES_FORMAT],
         slurm_limits.argv(site),
+        ["scontrol", "show", "config"],
     ]
     if site.reservation:
         argvs.append(["scontrol", "show", "reservation", "-o", site.reservation])
     return argvs
+
+
+def keeps(result: Result) -> float:
+    """Seconds for which the answer of one of these commands is good."""
+    return _CONFIG_S if result.argv[1:] == ["show", "config"] and result.exit_status == 0 else 0.0
+
+
+def hidden(result: Result) -> bool:
+    """By `scontrol show config`: whether other people's jobs are not shown, or may not be, for all that is known."""
+    match = re.search(r"^PrivateData *= *(\S+)", result.stdout, re.MULTILINE)
+    return match is None or bool({"all", "jobs"}.intersection(match.group(1).split(",")))
 
 
 def parse_capacity(site: Site, results: List[Result]) -> Capacity:
@@ -76,25 +90,32 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     limits = slurm_limits.limits(site, results[2])
     ours = _queue(site, nodes)
     near = _neighbours(nodes, ours)
-    reserved = _reserved(results[3]) if site.reservation else None
-    jobs = list(slurm_jobs.jobs(results[1]))
+    reserved = _reserved(results[4]) if site.reservation else None
+    jobs = list(slurm_jobs.jobs(results[1], shaped=True))
     statuses = {job.batch_id: _status(job, limits.most, results[1]) for job in jobs if _is_ours(site, job)}
     held = [job for job in jobs if job.batch_id in statuses and _holds_processors(statuses[job.batch_id])]
     mine = sum(job.processors for job in held if near.intersection(job.partitions))
     each = {node.name: node for node in ours}
     free = _free(site, ours, reserved)
+    idle = sum(free.values()) if limits.room is None else min(limits.room, sum(free.values()))
+    whole = [free[name] for name, node in each.items() if not node.allocated]
+    waits = [job for job in jobs if job.state == "PENDING" and _wants_now(job, near)]
+    room = _free_to_all(nodes, near)
     return Capacity(
         total=sum(node.total for node in each.values()),
-        idle=sum(free) if limits.room is None else min(limits.room, sum(free)),
+        idle=idle,
         ours=mine,
         others=max(0, sum(node.allocated for node in each.values()) - mine),
-        waiting_local=sum(_waits(job, near) for job in jobs if job.batch_id not in statuses),
+        waiting_local=sum(job.batch_id not in statuses and not is_launcher(job.name) for job in waits),
         allocated=[job.name for job in held],
         pending=[status.name for status in statuses.values() if status.state in (QUEUED, HELD)],
-        free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
+        free_nodes=[list(count) for count in sorted(Counter(free.values()).items(), reverse=True) if count[0]],
         statuses=statuses,
         largest=limits.largest,
         unit="thread" if any(node.threads for node in ours) else "core",
+        wanted_local=wanting.wanted(_wishes(site, jobs, waits), room, [node.total for node in each.values()], idle),
+        others_hidden=hidden(results[3]),
+        whole_nodes=wanting.whole_nodes(whole, idle),
     )
 
 
@@ -165,19 +186,33 @@ def _reserved(result: Result) -> Set[str]:
         raise unreadable(result, "printed nodes that cannot be read (%s)" % error) from error
 
 
-def _free(site: Site, rows: List[Node], reserved: Optional[Set[str]]) -> List[int]:
+def _free(site: Site, rows: List[Node], reserved: Optional[Set[str]]) -> Dict[str, int]:
     """The free processors of each node, once, through whichever partition offers most of them."""
     free: Dict[str, int] = {}
     for node in rows:
         free[node.name] = max(free.get(node.name, 0), _free_on(site, node, reserved))
+    return free
+
+
+def _free_to_all(nodes: List[Node], near: Set[str]) -> List[int]:
+    """The same for anybody's jobs that compete with ours: what is kept for one of them too."""
+    free: Dict[str, int] = {}
+    for node in nodes:
+        if node.partition in near and _starts(node, _HARMLESS | _KEPT_FOR_THEM):
+            free[node.name] = max(free.get(node.name, 0), node.idle)
     return list(free.values())
+
+
+def _starts(node: Node, harmless: FrozenSet[str]) -> bool:
+    """Whether anything can start there, through this partition; `harmless`: what its state may say besides."""
+    return node.up and not node.full and bool(_USABLE & node.flags) and not node.flags - _USABLE - harmless
 
 
 def _free_on(site: Site, node: Node, reserved: Optional[Set[str]]) -> int:
     harmless = _HARMLESS | _RESERVED if reserved is not None else _HARMLESS
     if reserved is not None and node.name not in reserved:
         return 0
-    if not node.up or node.full or not _USABLE & node.flags or node.flags - _USABLE - harmless:
+    if not _starts(node, harmless):
         return 0
     if (site.exclusive or node.exclusive) and node.allocated:
         return 0
@@ -202,6 +237,21 @@ def _holds_processors(status: JobStatus) -> bool:
     return status.state in (RUNNING, SUSPENDED)
 
 
-def _waits(job: Job, near: Set[str]) -> bool:
-    """Whether it is a local job that wants processors of ours now: not held, dependent, limited or for later."""
-    return job.state == "PENDING" and job.reason in WAITS_FOR_RESOURCES and bool(near.intersection(job.partitions))
+def _wants_now(job: Job, near: Set[str]) -> bool:
+    """Whether a job that waits wants processors of ours now: not held, dependent, limited or for later."""
+    return job.reason in WAITS_FOR_RESOURCES and bool(near.intersection(job.partitions))
+
+
+def _wishes(site: Site, jobs: List[Job], waits: List[Job]) -> List[wanting.Wish]:
+    running = Counter(slurm_jobs.array_of(job) for job in jobs if job.state == "RUNNING")
+    return [
+        wanting.Wish(
+            job.processors,
+            job.nodes,
+            alone=job.alone,
+            picky=job.picky,
+            tasks=slurm_jobs.waiting_tasks(job, running[slurm_jobs.array_of(job)]),
+        )
+        for job in waits
+        if wanting.counts(site, job.user, job.name)
+    ]

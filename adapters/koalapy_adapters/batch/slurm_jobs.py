@@ -11,9 +11,19 @@ from koalapy_adapters.errors import Result
 # A stable text, not --json: squeue --json exits 0 when the controller is down, ignores -j, lists ended jobs too and is
 # forty times as long. The name comes last, since anybody may put a line break or a bar into it, and is cut to one more
 # than a tag has, too short for a line that could be taken for a job.
-SQUEUE_FORMAT = "JobID:|,State:|,UserName:|,Partition:|,NumCPUs:|,exit_code:|,RestartCnt:|,Reason:|,Name:.16"
+_STATUS = "JobID:|,State:|,UserName:|,Partition:|,NumCPUs:|,exit_code:|,RestartCnt:|,Reason:|"
+_SHAPE = "JobArrayID:|,NumNodes:|,OverSubscribe:|,ReqNodes:|,Feature:6|"  # features may have bars, so their beginning
+_NAME = "Name:.16"
+SQUEUE_FORMAT = "%s,%s" % (_STATUS, _NAME)
+SHAPES_FORMAT = "%s,%s,%s" % (_STATUS, _SHAPE, _NAME)
 SACCT_FORMAT = "JobIDRaw,JobName,State,ExitCode"
-_JOB = re.compile(r"(\d+)\|([A-Z_]+)\|([^|]+)\|([^|]*)\|(\d+)\|(\d+(?::\d+)?)\|(\d+)\|([^|]*)\|(.*)\Z")
+_OF_STATUS = r"(\d+)\|([A-Z_]+)\|([^|]+)\|([^|]*)\|([\d.]+[KMG]?)\|(\d+(?::\d+)?)\|(\d+)\|([^|]*)\|"
+_OF_SHAPE = r"(?:([^|]*)\|([\d.]+[KMG]?)[^|]*\|([A-Z:]*)\|([^|]*)\|(.{6})\|)"
+_JOB = re.compile(_OF_STATUS + r"()()()()()(.*)\Z")
+_SHAPED = re.compile(_OF_STATUS + _OF_SHAPE + r"?(.*)\Z")
+# squeue prints 2048 as 2K.
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_NOTHING = "(null)"
 
 # A larger "signal" is Slurm's own, such as the 125 of a job that ran out of memory.
 _LAST_SIGNAL = 64
@@ -22,7 +32,9 @@ _UNABLE = 53
 
 
 class Job(NamedTuple):
-    """A line of squeue. `partitions` are those that a pending job may start in."""
+    """A line of squeue. `partitions` are those that a pending job may start in; `array`: `12_[1-9:2%3]` of the tasks of
+    an array that wait, else the job itself; `picky`: it asks for certain nodes, by name or feature.
+    """
 
     batch_id: str
     state: str
@@ -33,36 +45,46 @@ class Job(NamedTuple):
     restarts: int
     reason: str
     name: str
+    array: str
+    nodes: int
+    alone: bool
+    picky: bool
 
 
-def jobs(result: Result) -> Iterator[Job]:
-    """The jobs of a squeue in SQUEUE_FORMAT. What is no job is the rest of a name with a line break, but it has to
-    follow one: what begins otherwise is another document, and no list of no jobs.
+def jobs(result: Result, shaped: bool = False) -> Iterator[Job]:
+    """The jobs of a squeue in SQUEUE_FORMAT or, `shaped`, in SHAPES_FORMAT. What is no job is the rest of a name with a
+    line break, but it has to follow one: what begins otherwise is another document, and no list of no jobs.
     """
+    form = _SHAPED if shaped else _JOB
     lines = result.stdout.splitlines()
-    if lines and not _JOB.match(lines[0]):
+    if lines and not form.match(lines[0]):
         raise unreadable(result, "printed a line that is no job (%.100r)" % lines[0])
     check_end(result)
     for line in lines:
-        match = _JOB.match(line)
+        match = form.match(line)
         if match:
-            number, state, user, partitions, processors, exit_code, restarts, reason, name = match.groups()
-            yield Job(
-                number,
-                state,
-                user,
-                partitions.split(","),
-                int(processors),
-                exit_code,
-                int(restarts),
-                reason,
-                name.strip(),
-            )
+            yield _job(*(group or "" for group in match.groups()))
 
 
 def status(job: Job, result: Result) -> JobStatus:
     """The job as the protocol says it. Raises UnreadableError for a state that Slurm's manual did not have."""
     return job_status(job.batch_id, job.name, job.state, job.reason, job.exit_code, job.restarts, result)
+
+
+def waiting_tasks(job: Job, running: int) -> int:
+    """How many tasks of the array start as soon as there is room, of which so many run: 1 of what is no array. squeue
+    cuts off long lists of them: those are at least so many.
+    """
+    match = re.match(r"\d+_\[([^\]%]*)(?:\]?%(\d+))?", job.array)
+    if not match:
+        return 1
+    found = sum(_tasks(part) for part in match.group(1).split(","))
+    return min(found, max(0, int(match.group(2)) - running)) if match.group(2) else found
+
+
+def array_of(job: Job) -> str:
+    """What the tasks of one array have in common."""
+    return job.array.partition("_")[0]
 
 
 def accounted_jobs(result: Result) -> Iterator[JobStatus]:
@@ -91,6 +113,41 @@ def job_status(
     if state == QUEUED and holds(reason):
         state = HELD
     return JobStatus(batch_id, name, state, reason, stuck(reason) if state in (QUEUED, HELD) else "", restarts=restarts)
+
+
+def _job(*fields: str) -> Job:
+    number, state, user, partitions, processors, code, restarts, reason, *shape, name = fields
+    array, nodes, shared, named, feature = shape
+    return Job(
+        batch_id=number,
+        state=state,
+        user=user,
+        partitions=partitions.split(","),
+        processors=_number(processors),
+        exit_code=code,
+        restarts=int(restarts),
+        reason=reason,
+        name=name.strip(),
+        array=array or number,
+        nodes=_number(nodes),
+        alone=shared == "NO",
+        picky=named not in ("", _NOTHING) or feature.strip() not in ("", _NOTHING),
+    )
+
+
+def _tasks(part: str) -> int:
+    """Of `7`, `1-9` or `0-20:4`."""
+    match = re.match(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+    if not match:
+        return 0
+    first, last, step = (int(group or 0) for group in match.groups())
+    return 1 + max(0, last - first) // max(1, step)
+
+
+def _number(text: str) -> int:
+    """Of `1536`, `2K` or `1.50K`; 1 for none, as of a job whose nodes nobody has counted."""
+    match = re.match(r"([\d.]+)([KMG]?)\Z", text)
+    return int(float(match.group(1)) * _UNITS[match.group(2)]) if match else 1
 
 
 def _ended(status: JobStatus, word: str, exit_code: str) -> JobStatus:

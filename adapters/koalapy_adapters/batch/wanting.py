@@ -25,16 +25,11 @@ class Wish(NamedTuple):
 
 
 def counts(site: Site, user: str, name: str) -> bool:
-    """Whether a job that waits, of this user and name, must not be scavenged over as far as a cluster can tell."""
+    """Whether a job of this user and name that waits must not be scavenged over, as far as a cluster can tell."""
     if is_launcher(name):
         return False
     own = user == site.user and is_tag(name)
     return not own or (bool(site.instance) and not name.startswith("k" + site.instance))
-
-
-def local(name: str) -> bool:
-    """Whether a job of this name, if not this user's, is one of the cluster's own users, as any but a Launcher is."""
-    return not is_launcher(name)
 
 
 def wanted(wishes: Iterable[Wish], free: Iterable[int], sizes: Iterable[int], idle: int) -> int:
@@ -51,12 +46,12 @@ def wanted(wishes: Iterable[Wish], free: Iterable[int], sizes: Iterable[int], id
     return idle + room.lacking if room.lacking else min(room.taken, idle)
 
 
-def whole_nodes(free: Iterable[int], sizes: Iterable[int], idle: int) -> List[List[int]]:
-    """[processors, how many] of the nodes that are free altogether, as far as what is idle in all allows."""
+def whole_nodes(free: Iterable[int], idle: int) -> List[List[int]]:
+    """[processors, how many] of nodes on which nothing runs, as far as what is idle in all allows."""
     found: List[int] = []
-    for left, size in sorted(zip(free, sizes), reverse=True):
-        if 0 < size <= left <= idle - sum(found):
-            found.append(left)
+    for processors in sorted(free, reverse=True):
+        if 0 < processors <= idle - sum(found):
+            found.append(processors)
     return [list(count) for count in sorted(Counter(found).items(), reverse=True)]
 
 
