@@ -320,6 +320,7 @@ def _add_koalad(app: FastAPI, service: Service, facts: Facts, shutdown: Callable
         return documents.status(
             known["pid"], known["grid"], known["state"], service.debts(), troubles, service.recovered(),
             service.unknown.last(), [login(each) for each in service.logins.views() if each.state == "asks"],
+            service.sweeps.runners(),
         )  # fmt: skip
 
     @app.post("/v1/shutdown", **_answer(schemas.DownAnswer))

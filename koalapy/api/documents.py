@@ -18,6 +18,7 @@ from koalapy.runtime.explanation import Explanation
 from koalapy.runtime.recovery import Line, Recovered
 from koalapy.runtime.service import Changed, ClusterReport
 from koalapy.runtime.staging.transfers import Progress
+from koalapy.runtime.sweeps import RunnerReport
 from koalapy.runtime.unknown import Survey, UnknownTag
 
 Document = dict[str, Any]
@@ -175,8 +176,12 @@ def status(
     found: Recovered,
     surveys: Iterable[Survey] = (),
     asks: Iterable[Document] = (),
+    runners: Iterable[RunnerReport] = (),
 ) -> Document:
-    """`surveys`: the last ones, of the clusters that were looked at. `asks`: logins that wait for a person."""
+    """`surveys`: the last ones, of the clusters that were looked at. `asks`: logins that wait for a person.
+
+    `runners`: of the sweeps that are not over.
+    """
     tags = [tag for survey in surveys for tag in survey.tags]
     return {
         "schema": "koala.status/1",
@@ -187,8 +192,19 @@ def status(
         "debts": [debt(each) for each in debts],
         "troubles": list(trouble),
         "asks": list(asks),
+        "runners": runners_at_work(list(runners)),
         "recovery": recovery(found),
         "unknown_tags": {"count": len(tags), "first": [unknown_tag(each) for each in tags[:_FIRST_TAGS]]},
+    }
+
+
+def runners_at_work(reports: Sequence[RunnerReport]) -> Document:
+    """How many there are, and of the nodes that they have."""
+    active = [each for each in reports if each.job.state.active]
+    return {
+        "active": len(active),
+        "waiting": len(reports) - len(active),
+        "nodes": sum(place.nodes for each in reports for place in each.places),
     }
 
 

@@ -5,14 +5,28 @@ from collections.abc import Callable
 from koalapy.broker.fit import Lack
 from koalapy.model.job import Component
 from koalapy.model.states import ComponentState, JobState
+from koalapy.model.sweep import Runner
 from koalapy.runtime.explanation import Explanation
 
 _WELL = frozenset({"busy", "too_large"})  # what a cluster may lack that can be used
 
 
 def summary(found: Explanation) -> str:
+    if found.job.runner is not None and (told := _of_sweep(found, found.job.runner)):
+        return told
     tell = _SUMMARIES.get(found.job.state)
     return tell(found) if tell else f"It is {found.job.state}."
+
+
+def _of_sweep(found: Explanation, runner: Runner) -> str:
+    """Nothing where it is told as of other jobs."""
+    left = runner.count - len(runner.done)
+    if found.job.state is JobState.WAITING:
+        return f"It waits to be admitted: {found.job.reason}" if found.job.reason else "It waits to be admitted."
+    if found.job.state is not JobState.RUNNING:
+        return ""
+    sick = "".join(f" {cluster}: {reason.message}" for cluster, reason in found.troubles.items())
+    return f"It has {left} of its {runner.count} parameters left; `koala runners` tells where they run.{sick}"
 
 
 def _waiting(found: Explanation) -> str:

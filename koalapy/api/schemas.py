@@ -282,6 +282,14 @@ class Login(Answer):
     may_ask: bool = Field(description="a login of this kind can ask something")
 
 
+class RunnersAtWork(Answer):
+    """Sweeps that are not over."""
+
+    active: int
+    waiting: int = Field(description="to be admitted, or held")
+    nodes: int = Field(description="that they have")
+
+
 class StatusAnswer(Answer):
     schema_: Literal["koala.status/1"] = Field(alias="schema")
     pid: int
@@ -291,6 +299,7 @@ class StatusAnswer(Answer):
     debts: list[Debt]
     troubles: list[str]
     asks: list[Login] = Field(description="logins that wait for a person")
+    runners: RunnersAtWork
     recovery: Recovery
     unknown_tags: UnknownTags
 

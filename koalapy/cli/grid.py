@@ -79,9 +79,17 @@ def status(
     for debt in document["debts"]:
         where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
         out.print(f"  owed: {where} of attempt {debt['attempt']} on {debt['cluster']} is still to be cancelled")
+    _tell_runners(document["runners"])
     tell_unknown(document["unknown_tags"])
     _tell_recovery(document["recovery"], None if recovery else _RECOVERY_LINES)
     return None
+
+
+def _tell_runners(found: Document) -> None:
+    """Nothing where there are no sweeps."""
+    if found["active"] or found["waiting"]:
+        waiting = f", {found['waiting']} wait or are held" if found["waiting"] else ""
+        out.print(f"  sweeps: {found['active']} active, on {found['nodes']} nodes{waiting}; `koala runners` has more")
 
 
 def _tell_recovery(found: Document, most: int | None) -> None:

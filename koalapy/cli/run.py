@@ -11,10 +11,10 @@ from koalapy.cli import options
 from koalapy.cli.follow import follow_output
 from koalapy.cli.jobs import exit_by, tell_end
 from koalapy.cli.output import BAD_INPUT, print_json, say, told
+from koalapy.cli.program import executable_of
 from koalapy.cli.signals import deferred, interruptible
 from koalapy.client import Grid
-from koalapy.languages.paths import landing
-from koalapy.model.errors import KoalaError, RequestError
+from koalapy.model.errors import KoalaError
 
 app = typer.Typer()
 Document = dict[str, Any]
@@ -45,12 +45,7 @@ def _request(
     program: list[str], processors: list[int], clusters: list[str], walltime: str | None, name: str | None
 ) -> Document:
     """The job of the command line. A program that is named by a relative path is staged in."""
-    executable, staged = program[0], []
-    if "/" in executable and not executable.startswith("/"):
-        if not Path(executable).is_file():
-            advice = "Name a program of the nodes' PATH, an absolute path there, or a file here."
-            raise RequestError("no_such_file", f"There is no file {executable}.", advice)
-        staged, executable = [executable], f"./{landing(executable)}"
+    executable, staged = executable_of(program[0])
     shared: Document = {"executable": executable, "arguments": program[1:]}
     if walltime is not None:
         shared["walltime"] = walltime

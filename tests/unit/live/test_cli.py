@@ -52,7 +52,7 @@ def test_up_when_it_is_up_changes_nothing(koala: Any) -> None:
 
 def test_status_says_that_it_is_ready(koala: Any) -> None:
     document = koala("status", "--json").document
-    assert set(document) == fields("schema pid version grid state debts troubles recovery unknown_tags asks")
+    assert set(document) == fields("schema pid version grid state debts troubles runners recovery unknown_tags asks")
     assert document["schema"] == "koala.status/1"
     assert (document["grid"], document["state"], document["debts"], document["troubles"]) == ("live", "ready", [], [])
     assert os.path.exists(f"/proc/{document['pid']}")
