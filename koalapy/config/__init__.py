@@ -3,9 +3,11 @@
 from koalapy.config.connect import Command, ConnectError, Connection, Docker, Local, Ssh, parse_connect
 from koalapy.config.convert import cluster_config, engine_settings
 from koalapy.config.load import json_schema, read_grid
+from koalapy.config.scavenging import SWEEP_POLICIES
 from koalapy.config.schema import Cluster, GridFile
 
 __all__ = [
+    "SWEEP_POLICIES",
     "Cluster",
     "Command",
     "ConnectError",

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from koalapy.config.hours import parse_hours
 from koalapy.config.schema import Cluster, GridFile
+from koalapy.model import cluster as model
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.settings import GRACE, Settings
+from koalapy.model.settings import GRACE, Scavenging, Settings
 from koalapy.model.units import SECOND, Duration
 
 # Keys of the grid file's cluster that the cluster side needs as they are.
@@ -38,6 +40,7 @@ def engine_settings(grid: GridFile) -> Settings:
         max_completion_failures=grid.retries.completion,
         queue_after=grid.queue_after,
         orphan_timeout=grid.orphan_timeout,
+        scavenging=Scavenging(**dict(grid.scavenging)),
     )
 
 
@@ -57,6 +60,7 @@ def cluster_config(grid: GridFile, name: str) -> dict[str, Any]:
         "orphan_timeout": _seconds(grid.orphan_timeout),
         "barrier_timeout": _seconds(grid.barrier.timeout),
         "grace": _seconds(GRACE),
+        "floor": _seconds(cluster.scavenge.floor),
     }
 
 
@@ -70,7 +74,13 @@ def _cluster_settings(name: str, cluster: Cluster) -> ClusterSettings:
         max_age=cluster.oldest,
         poll=cluster.poll,
         backlog=cluster.backlog,
+        scavenge=_scavenge(cluster),
     )
+
+
+def _scavenge(cluster: Cluster) -> model.Scavenge:
+    written = dict(cluster.scavenge)
+    return model.Scavenge(**written | {"hours": parse_hours(written["hours"]) if written["hours"] else None})
 
 
 def _seconds(duration: Duration) -> float:

@@ -1,6 +1,6 @@
 """From the text of a grid file to its values."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from koalapy.config.schema import GridFile
@@ -15,13 +15,14 @@ def read_grid(
     *,
     queueing: Collection[str] | None = None,
     placement: Collection[str] | None = None,
+    policies: Mapping[str, Collection[str]] | None = None,
 ) -> GridFile:
     """The grid file's values. Raises RequestError, which names file, line and key.
 
     `source` is the file's name as its owner knows it. The other arguments are the registered names; policies are not
-    checked where None is given.
+    checked where None is given. `policies`: those of sweeps, by the name of their group (see SWEEP_POLICIES).
     """
-    context = {"batch_systems": batch_systems, "queueing": queueing, "placement": placement}
+    context = {"batch_systems": batch_systems, "queueing": queueing, "placement": placement, "policies": policies}
     return validate(GridFile, read_document(text, source), context)
 
 

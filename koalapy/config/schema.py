@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from koalapy.config.connect import Command, Connection, Ssh, parse_connects
 from koalapy.config.names import GridName, check_names_differ
+from koalapy.config.scavenging import Scavenge, Scavenging
 from koalapy.config.values import (
     BatchSystem,
     ConfigFile,
@@ -21,8 +22,6 @@ from koalapy.config.values import (
     Queueing,
     Relay,
     RelayKind,
-    ScavengingPolicy,
-    Sharing,
     StoreUrl,
 )
 from koalapy.model import settings
@@ -45,7 +44,6 @@ from koalapy.model.units import MILLISECOND, SECOND, Duration
 
 # A poll may be put off by its own cost (100 × its CPU time), and one may fail: six polls outlast both.
 MAX_AGE_IN_POLLS = 6
-_NO_TIME = Duration(0)
 _POLL = Duration(10 * SECOND)
 _SHORTEST_POLL = Duration(100 * MILLISECOND)
 _MOST_FAILURES = 40  # so that no job has more attempts than a tag can number
@@ -85,6 +83,7 @@ class Cluster(Section):
     slots: Positive | None = Field(default=None, description="processors of batch: local; as many as the machine has")
     shared: Directory | None = Field(default=None, description="directory that head and nodes share; ~/.koala")
     python: Python = Field(default="python3", description="Python of head and nodes, 3.6 or later")
+    scavenge: Scavenge = Scavenge()
 
     @property
     def connections(self) -> tuple[Connection, ...]:
@@ -159,15 +158,6 @@ class Retries(Section):
     )
     completion: Failures = Field(
         default=settings.DEFAULT_MAX_FAILURES, description="completion failures that are tried again"
-    )
-
-
-class Scavenging(Section):
-    """How sweeps share what is idle. Read and checked; nothing scavenges in this version."""
-
-    policy: Sharing = Field(default=ScavengingPolicy.PER_SITE, description="how idle processors are shared")
-    grace: Annotated[Span, lasting(_NO_TIME)] = Field(
-        default=settings.GRACE, description="between being asked to go and being ended"
     )
 
 

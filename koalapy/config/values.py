@@ -17,18 +17,21 @@ class Relay(StrEnum):
     FILES = "files"
 
 
-class ScavengingPolicy(StrEnum):
-    """CCGrid 2009: equal shares over all clusters, or within each."""
-
-    ALL = "equipartition-all"
-    PER_SITE = "equipartition-persite"
-
-
 def _known_word(value: object, known: Any, what: str) -> str:
     text = as_line(value)
     if known is not None and text not in known:
         raise wrong(f"is {shown(text)}, no {what}", use_known(text, sorted(known)), f"unknown_{what.replace(' ', '_')}")
     return text
+
+
+def registered_word(group: str, what: str) -> BeforeValidator:
+    """The name of a policy that is registered under this group (see read_grid)."""
+
+    def read(value: object, info: ValidationInfo) -> str:
+        policies = info.context and info.context.get("policies")
+        return _known_word(value, policies and policies.get(group), what)
+
+    return BeforeValidator(read)
 
 
 def _batch_system(value: object, info: ValidationInfo) -> str:
@@ -108,7 +111,6 @@ def _later(value: object) -> None:
 
 Lines = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
 RelayKind = Annotated[Relay, one_of(Relay)]
-Sharing = Annotated[ScavengingPolicy, one_of(ScavengingPolicy)]
 Drmaa = Annotated[Line, AfterValidator(_drmaa)]
 StoreUrl = Annotated[Line, AfterValidator(_store)]
 Queueing = Annotated[str, BeforeValidator(_queueing), WithJsonSchema({"type": "string"})]

@@ -20,6 +20,7 @@ DEFAULT_IDLENESS = "site-rules"
 DEFAULT_PREEMPTION = "newest-first"
 DEFAULT_ORDER = "in-order"
 BY_HAND, DYNAMIC = "by-hand", "dynamic"
+LAUNCHER_WALLTIME = HOUR
 NODES_PER_RUNNER = 4
 
 
@@ -38,7 +39,7 @@ class Scavenging:
     preemption: str = DEFAULT_PREEMPTION
     order: str = DEFAULT_ORDER
     grace: Duration = GRACE
-    walltime: Duration = HOUR
+    walltime: Duration = LAUNCHER_WALLTIME
     max_runners: int | None = None
     nodes_per_runner: int = NODES_PER_RUNNER
     offsets: Offsets = ()

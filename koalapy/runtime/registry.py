@@ -6,6 +6,7 @@ from typing import Any
 
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
+from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
 
 
@@ -27,3 +28,20 @@ def load(group: str, name: str) -> Callable[..., Any]:
 def policies(settings: Settings) -> Policies:
     """The policies that the grid file names."""
     return Policies(load("koalapy.placement", settings.placement), load("koalapy.queueing", settings.queue))
+
+
+def scavenging_policies(settings: Settings) -> ScavengingPolicies:
+    """Those of sweeps that the grid file names, and every registered order of parameters."""
+    chosen = settings.scavenging
+    return ScavengingPolicies(
+        fairshare=_value("koalapy.fairshare", chosen.policy),
+        idleness=load("koalapy.idleness", chosen.idleness),
+        admission=load("koalapy.admission", chosen.admission),
+        preemption=load("koalapy.preemption", chosen.preemption),
+        order=_value("koalapy.sweep_order", chosen.order),
+        orders={name: _value("koalapy.sweep_order", name) for name in registered("koalapy.sweep_order")},
+    )
+
+
+def _value(group: str, name: str) -> Any:
+    return load(group, name)

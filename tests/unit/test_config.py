@@ -23,9 +23,10 @@ from koalapy.config import (
     parse_connect,
     read_grid,
 )
-from koalapy.model.cluster import ClusterSettings
-from koalapy.model.settings import Settings
-from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.config.hours import parse_hours
+from koalapy.model.cluster import ClusterSettings, Scavenge
+from koalapy.model.settings import Scavenging, Settings
+from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
 ROOT = Path(__file__).parents[2]
 BATCH = ("slurm", "sge", "pbs", "local")
@@ -80,6 +81,14 @@ clusters:
     ssh_config: ~/.ssh/config-of-the-grid
     shared: ~/koala/
     python: python3.9
+    scavenge:
+      off: no
+      idle_share: 25%
+      max_nodes: 16
+      hours: "* 20-23,0-7 * * *"
+      floor: 500ms
+      queue: scavenge.q
+      qos: standby
   b: {batch: local, connect: "local:", slots: 4}
 """
 
@@ -101,6 +110,37 @@ def test_the_example_of_the_design_is_read() -> None:
     assert (found.queue_after, found.orphan_timeout) == (0, 20 * MINUTE)
 
 
+def test_how_sweeps_share_is_read() -> None:
+    text = """\
+scavenging:
+  {policy: equipartition-all, idleness: any-idle, admission: dynamic, preemption: oldest-first, order: back-home,
+   grace: 30s, walltime: 4h, max_runners: 12, nodes_per_runner: 8}
+"""
+    assert engine_settings(read(SMALL + text)).scavenging == Scavenging(
+        policy="equipartition-all",
+        idleness="any-idle",
+        admission="dynamic",
+        preemption="oldest-first",
+        order="back-home",
+        grace=Duration(30 * SECOND),
+        walltime=Duration(4 * HOUR),
+        max_runners=12,
+        nodes_per_runner=8,
+    )
+
+
+@pytest.mark.parametrize(("written", "share"), [("0.25", 0.25), ("25%", 0.25), ("0", 0.0), ("1", 1.0), ("100%", 1.0)])
+def test_a_share_is_a_number_or_a_percentage(written: str, share: float) -> None:
+    (cluster,) = engine_settings(read(in_cluster(f"scavenge: {{idle_share: {written}}}"))).clusters
+    assert cluster.scavenge.idle_share == share
+
+
+def test_native_preemption_is_a_queue_or_a_quality_of_service() -> None:
+    assert not Scavenge().native
+    assert Scavenge(queue="scavenge.q").native
+    assert Scavenge(qos="standby").native
+
+
 def test_defaults_are_those_of_the_settings() -> None:
     found = engine_settings(read(SMALL))
     assert found == Settings(clusters=(ClusterSettings(name="here", batch="local"),))
@@ -118,6 +158,14 @@ def test_every_key_of_a_cluster_arrives() -> None:
         max_age=Duration(5 * MINUTE),
         poll=Duration(30 * SECOND),
         backlog=0,
+        scavenge=Scavenge(
+            idle_share=0.25,
+            max_nodes=16,
+            hours=parse_hours("* 20-23,0-7 * * *"),
+            floor=Duration(500 * MILLISECOND),
+            queue="scavenge.q",
+            qos="standby",
+        ),
     )
     assert second.max_age == 60 * SECOND
     cluster = grid.clusters["a"]
@@ -147,6 +195,7 @@ def test_every_key_of_a_cluster_arrives() -> None:
         "orphan_timeout": 600.0,
         "barrier_timeout": 300.0,
         "grace": 5.0,
+        "floor": 0.5,
     }
 
 
@@ -180,6 +229,8 @@ def test_the_schema_says_what_the_documentation_says() -> None:
     documented = set(re.findall(r"`([a-z_.]+)`", documentation))
     for key in schema["$defs"]["Cluster"]["properties"]:
         assert key in documented
+    for key in schema["$defs"]["Scavenge"]["properties"]:
+        assert f"scavenge.{key}" in documented
     for key, value in schema["properties"].items():
         section = schema["$defs"].get(value.get("$ref", "").rpartition("/")[2])
         names = [f"{key}.{inner}" for inner in section["properties"]] if section else [key]

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koalapy.config import GridFile, json_schema, read_grid
+from koalapy.config import SWEEP_POLICIES, GridFile, json_schema, read_grid
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.textfile import document
 from koalapy.model.textfile.document import MAX_BYTES
@@ -23,11 +23,11 @@ clusters:
 """
 
 
-def read(text: str | bytes, **policies: list[str]) -> GridFile:
+def read(text: str | bytes, **policies: Any) -> GridFile:
     return read_grid(text, "grid.yaml", BATCH, **policies)
 
 
-def refused(text: str | bytes, **policies: list[str]) -> Reason:
+def refused(text: str | bytes, **policies: Any) -> Reason:
     with pytest.raises(RequestError) as caught:
         read(text, **policies)
     return caught.value.reason
@@ -133,7 +133,13 @@ BAD_VALUES = [
     pytest.param(SMALL + f"queue_after: {'9' * 400}d\n", "not a duration", "90s", id="endless time"),
     pytest.param(SMALL + "retries: {submission: 41}\n", "is 41, more than 40", "40 or less", id="retries"),
     pytest.param(SMALL + "store: mysql://x\n", "store is no store", "sqlite", id="store"),
-    pytest.param(SMALL + "scavenging: {policy: equal}\n", "scavenging.policy is 'equal'", "", id="scavenging"),
+    pytest.param(SMALL + "scavenging: {walltime: 5s}\n", "scavenging.walltime is 5s, shorter", "longer", id="launcher"),
+    pytest.param(SMALL + "scavenging: {max_runners: 0}\n", "is 0, less than 1", "1 or more", id="no runners"),
+    pytest.param(in_cluster("scavenge: {idle_share: 1.5}"), "'1.5', no part of a whole", "25%", id="large share"),
+    pytest.param(in_cluster("scavenge: {idle_share: most}"), "'most', no share", "0.25", id="no share"),
+    pytest.param(in_cluster("scavenge: {hours: nights}"), "has 1 fields, not cron's five", "20-23,0-7", id="hours"),
+    pytest.param(in_cluster('scavenge: {hours: "* 20-7 * * *"}'), "ends before it begins", "20-23,0-7", id="night"),
+    pytest.param(in_cluster("scavenge: {floor: 1ms}"), "scavenge.floor is 0.001s, shorter", "longer", id="floor"),
     pytest.param(in_cluster("slots: 0"), "slots is 0, less than 1", "1 or more", id="no slots"),
     pytest.param(in_cluster("slots: -1"), "slots is -1, less than 1", "1 or more", id="negative slots"),
     pytest.param(in_cluster("slots: 1000001"), "more than 1000000", "or less", id="many slots"),
@@ -204,6 +210,14 @@ def test_policies_are_checked_where_they_are_known() -> None:
     assert read(text).scheduling.queue == "fcsf"
     assert "Did you mean fcfs?" in refused(text, queueing=["fcfs", "fpfs"]).advice
     assert "no placement policy" in refused(text, placement=["worst-fit"]).message
+
+
+@pytest.mark.parametrize("key", ["policy", "idleness", "admission", "preemption", "order"])
+def test_policies_of_sweeps_are_those_that_are_registered(key: str) -> None:
+    registered: Any = {group: ["newest-first", "equipartition-all"] for group in SWEEP_POLICIES}
+    reason = refused(SMALL + f"scavenging: {{{key}: newest-frist}}\n", policies=registered)
+    assert f"scavenging.{key} is 'newest-frist', no" in reason.message
+    assert "Did you mean newest-first?" in reason.advice
 
 
 def test_several_mistakes_are_told_in_the_order_of_their_lines() -> None:

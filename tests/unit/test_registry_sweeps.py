@@ -1,0 +1,38 @@
+"""What is registered for sweeps is what the grid file can name."""
+
+import pytest
+
+from koalapy.config import SWEEP_POLICIES
+from koalapy.model.errors import RequestError
+from koalapy.model.settings import Scavenging, Settings
+from koalapy.policies.fairshare import EQUIPARTITION_ALL
+from koalapy.policies.idleness import any_idle
+from koalapy.policies.preemption import oldest_first
+from koalapy.policies.scavenging import SHIPPED_ORDERS, ScavengingPolicies
+from koalapy.policies.sweep_order import BACK_HOME
+from koalapy.runtime.registry import registered, scavenging_policies
+
+
+def test_the_defaults_are_those_of_the_policies() -> None:
+    chosen = scavenging_policies(Settings(clusters=()))
+    assert chosen == ScavengingPolicies(orders=chosen.orders)
+    assert chosen.orders == SHIPPED_ORDERS
+
+
+def test_each_is_found_by_its_name() -> None:
+    named = Scavenging(policy="equipartition-all", idleness="any-idle", preemption="oldest-first", order="back-home")
+    chosen = scavenging_policies(Settings(clusters=(), scavenging=named))
+    assert (chosen.fairshare, chosen.idleness) == (EQUIPARTITION_ALL, any_idle)
+    assert (chosen.preemption, chosen.order) == (oldest_first, BACK_HOME)
+
+
+def test_one_that_is_not_registered_is_refused() -> None:
+    with pytest.raises(RequestError, match="Nothing called worst-first is registered"):
+        scavenging_policies(Settings(clusters=(), scavenging=Scavenging(preemption="worst-first")))
+
+
+@pytest.mark.parametrize("group", SWEEP_POLICIES)
+def test_every_registered_policy_can_be_loaded(group: str) -> None:
+    points = registered(f"koalapy.{group}")
+    assert len(points) >= 2
+    assert all(point.load() for point in points.values())
