@@ -7,7 +7,7 @@ from typing import Any
 from koalapy_adapters import messages as wire
 
 from koalapy.driver import Delivery
-from koalapy.link import translate
+from koalapy.link import sweeps, translate
 from koalapy.link.cluster import Cluster
 from koalapy.link.offset import ClockOffset
 from koalapy.link.outstanding import ComponentCommand, Outstanding
@@ -181,8 +181,8 @@ class Conversation:
         if message.number != self._delivered + 1:
             return Heard()
         body = wire.from_json(message.body)
-        self._delivered = message.number
         events, confirmed = self._told(body)
+        self._delivered = message.number
         return Heard((Delivery(events, confirmed, (self._cluster.name, self._epoch, message.number)),))
 
     def _told(self, message: Any) -> _Told:
@@ -191,6 +191,9 @@ class Conversation:
             return (translate.measured(self._cluster.instance, name, message, self._ours),), ()
         if isinstance(message, wire.MeasureFailed):
             return (translate.measure_failed(name, message),), ()
+        event = sweeps.told(self._cluster.instance, name, message, self._ours)
+        if event is not None:
+            return (event,), ()
         attempt = translate.own_attempt(self._cluster.instance, getattr(message, "tag", ""))
         return ((), ()) if attempt is None else self._told_of_attempt(attempt, message)
 

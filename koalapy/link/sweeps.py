@@ -1,0 +1,77 @@
+"""What a KCM says of sweeps as events of the core. Pure.
+
+A tag of another store is nothing to us; a sweep's number needs no such check, for a KCM serves one store only.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from koalapy_adapters import messages as wire
+
+from koalapy.link.translate import Mapped, own_attempt
+from koalapy.model.events import (
+    Event,
+    LaunchersSeen,
+    LauncherSuspected,
+    ParametersEnded,
+    ParametersReturned,
+    ParametersWanted,
+)
+from koalapy.model.identity import InstanceId, JobId
+from koalapy.model.intervals import Intervals
+from koalapy.model.sweep import ParameterResult
+
+
+def told(instance: InstanceId, cluster: str, message: Any, mapped: Mapped) -> Event | None:
+    """None for what is no word of sweeps, or of another store. Raises MessageError for one that is broken."""
+    translation = _TRANSLATIONS.get(type(message))
+    try:
+        return None if translation is None else translation(instance, cluster, message, mapped)
+    except (TypeError, ValueError) as error:
+        raise wire.MessageError(f"{type(message).__name__}: {error}") from error
+
+
+def _ended(instance: InstanceId, cluster: str, message: wire.ParametersDone, mapped: Mapped) -> Event | None:
+    attempt = own_attempt(instance, message.tag)
+    if attempt is None:
+        return None
+    results = tuple(_result(row, mapped) for row in message.results)
+    return ParametersEnded(cluster=cluster, sweep=JobId(message.sweep), attempt=attempt, results=results)
+
+
+def _result(row: list[Any], mapped: Mapped) -> ParameterResult:
+    result = ParameterResult(*row)
+    return result._replace(started_at=mapped(result.started_at), ended_at=mapped(result.ended_at))
+
+
+def _returned(instance: InstanceId, cluster: str, message: wire.ParametersBack, mapped: Mapped) -> Event:
+    numbers, begun = _intervals(message.ranges), _intervals(message.begun)
+    return ParametersReturned(cluster=cluster, sweep=JobId(message.sweep), numbers=numbers, begun=begun)
+
+
+def _intervals(ranges: Iterable[list[int]]) -> Intervals:
+    return Intervals.of((int(first), int(last)) for first, last in ranges)
+
+
+def _wanted(instance: InstanceId, cluster: str, message: wire.ParametersWanted, mapped: Mapped) -> Event:
+    return ParametersWanted(cluster=cluster, sweep=JobId(message.sweep), wanted=message.wanted)
+
+
+def _seen(instance: InstanceId, cluster: str, message: wire.LaunchersSeen, mapped: Mapped) -> Event:
+    theirs = [(own_attempt(instance, tag), running, newest_at) for tag, running, newest_at in message.launchers]
+    ours = tuple((attempt, running, mapped(at)) for attempt, running, at in theirs if attempt is not None)
+    return LaunchersSeen(cluster=cluster, launchers=ours)
+
+
+def _suspected(instance: InstanceId, cluster: str, message: wire.LauncherSuspected, mapped: Mapped) -> Event | None:
+    attempt = own_attempt(instance, message.tag)
+    return None if attempt is None else LauncherSuspected(cluster=cluster, attempt=attempt, host=message.host)
+
+
+_TRANSLATIONS: dict[type, Callable[[InstanceId, str, Any, Mapped], Event | None]] = {
+    wire.ParametersDone: _ended,
+    wire.ParametersBack: _returned,
+    wire.ParametersWanted: _wanted,
+    wire.LaunchersSeen: _seen,
+    wire.LauncherSuspected: _suspected,
+}

@@ -1,0 +1,111 @@
+"""What a KCM says of sweeps, as koalad hears it: numbers as they are, instants of its own clock, its own Launchers."""
+
+import pytest
+from koalapy_adapters import messages as wire
+
+from koalapy.link.cluster import Cluster
+from koalapy.link.conversation import Conversation
+from koalapy.model.commands import FeedSweep, RecallParameters, TrustLauncher
+from koalapy.model.events import (
+    Event,
+    LaunchersSeen,
+    LauncherSuspected,
+    ParametersEnded,
+    ParametersReturned,
+    ParametersWanted,
+)
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.intervals import Intervals
+from koalapy.model.sweep import ParameterResult
+from koalapy.model.units import SECOND, Instant
+
+OURS, THEIRS = InstanceId("abcde"), InstanceId("zzzzz")
+LAUNCHER = AttemptId(JobId(FIRST_LAUNCHER + 3), 0, 1)
+TAG, FOREIGN = str(tag_of(OURS, LAUNCHER)), str(tag_of(THEIRS, LAUNCHER))
+NOW = Instant(1_000 * SECOND)
+AHEAD = 40 * SECOND  # the KCM's clock
+SWEEP = JobId(12)
+ROW = [7, 1, "exited", "n1", 2, NOW + AHEAD - 20, NOW + AHEAD - 10, 0, 11, 5, 6]
+
+
+@pytest.fixture
+def talk() -> Conversation:
+    talk = Conversation(Cluster(name="vu", instance=OURS, config={"name": "vu", "batch": "slurm"}), 5)
+    talk.hello(NOW, "0", ())
+    talk.heard(NOW, wire.Welcome(wire.PROTOCOL, "0", NOW + AHEAD, "3.11", "head"))
+    return talk
+
+
+def told(talk: Conversation, *bodies: object) -> list[Event]:
+    """The events that come of these, each delivered under its own number."""
+    heard = [talk.heard(NOW, wire.Event(at, wire.to_json(body))) for at, body in enumerate(bodies, start=1)]
+    acknowledged = [each.acknowledge for one in heard for each in one.deliveries]
+    assert acknowledged == [("vu", 5, number) for number in range(1, len(bodies) + 1)]
+    return [event for one in heard for each in one.deliveries for event in each.events]
+
+
+def test_results_are_told_with_instants_of_koalads_clock(talk: Conversation) -> None:
+    expected = ParameterResult(7, 1, "exited", "n1", 2, Instant(NOW - 20), Instant(NOW - 10), 0, 11, 5, 6)
+    assert told(talk, wire.ParametersDone(SWEEP, TAG, [ROW])) == [
+        ParametersEnded(cluster="vu", sweep=SWEEP, attempt=LAUNCHER, results=(expected,))
+    ]
+
+
+def test_numbers_come_back_as_intervals(talk: Conversation) -> None:
+    assert told(talk, wire.ParametersBack(SWEEP, [[5, 9], [1, 2]], [[5, 6]])) == [
+        ParametersReturned(
+            cluster="vu", sweep=SWEEP, numbers=Intervals.of([(1, 2), (5, 9)]), begun=Intervals.of([(5, 6)])
+        )
+    ]
+
+
+def test_wants_and_suspicions_are_passed_on(talk: Conversation) -> None:
+    assert told(talk, wire.ParametersWanted(SWEEP, 40), wire.LauncherSuspected(TAG, "n3")) == [
+        ParametersWanted(cluster="vu", sweep=SWEEP, wanted=40),
+        LauncherSuspected(cluster="vu", attempt=LAUNCHER, host="n3"),
+    ]
+
+
+def test_of_launchers_only_our_own_are_seen(talk: Conversation) -> None:
+    newest = NOW + AHEAD - 3
+    assert told(talk, wire.LaunchersSeen([[TAG, 4, newest], [FOREIGN, 2, newest], ["nonsense", 1, newest]])) == [
+        LaunchersSeen(cluster="vu", launchers=((LAUNCHER, 4, Instant(NOW - 3)),))
+    ]
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [wire.ParametersDone(SWEEP, FOREIGN, [ROW]), wire.LauncherSuspected(FOREIGN, "n3")],
+    ids=["done", "suspect"],
+)
+def test_another_stores_launcher_is_acknowledged_and_not_heard(talk: Conversation, foreign: object) -> None:
+    assert told(talk, foreign) == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        wire.ParametersDone(SWEEP, TAG, [ROW[:-1]]),
+        wire.ParametersBack(SWEEP, [[1]]),
+        wire.LaunchersSeen([[TAG]]),
+    ],
+    ids=["a field too few", "half a range", "half a Launcher"],
+)
+def test_what_is_broken_is_no_message(talk: Conversation, broken: object) -> None:
+    with pytest.raises(wire.MessageError):
+        talk.heard(NOW, wire.Event(1, wire.to_json(broken)))
+
+
+def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(talk: Conversation) -> None:
+    late = [*ROW[:6], NOW + AHEAD + 90, *ROW[7:]]
+    (event,) = told(talk, wire.ParametersDone(SWEEP, TAG, [late]))
+    assert isinstance(event, ParametersEnded)
+    assert event.results[0].ended_at == NOW
+
+
+def test_words_name_sweeps_by_number_and_launchers_by_tag(talk: Conversation) -> None:
+    numbers = Intervals.of([(1, 5), (8, 8)])
+    feed = FeedSweep(cluster="vu", sweep=SWEEP, numbers=numbers, anew=True, launchers=(LAUNCHER,))
+    assert talk.tell(feed) == (wire.Feed(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)
+    assert talk.tell(RecallParameters(cluster="vu", sweep=SWEEP, most=3)) == (wire.Recall(SWEEP, 3),)
+    assert talk.tell(TrustLauncher(cluster="vu", attempt=LAUNCHER)) == (wire.Trust(TAG),)
