@@ -2,6 +2,7 @@
 
 import re
 from enum import StrEnum
+from posixpath import normpath
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -32,6 +33,12 @@ class Combine(StrEnum):
     ZIP = "zip"
 
 
+TableFile = Annotated[
+    str,
+    BeforeValidator(as_staged_in),
+    AfterValidator(normpath),  # so that one file is not taken for two
+    WithJsonSchema({"type": "string", "minLength": 1}),
+]
 Together = tuple[tuple[str, ...], ...]  # names that vary together, group by group
 
 
@@ -45,7 +52,7 @@ class Parameter(Section):
     values: Annotated[tuple[Text, ...], Field(strict=False), BeforeValidator(as_list)] | None = Field(
         default=None, description="texts"
     )
-    file: Annotated[str, BeforeValidator(as_staged_in), WithJsonSchema({"type": "string"})] | None = Field(
+    file: TableFile | None = Field(
         default=None, description="a file whose lines are the values, or below whose heading they are"
     )
     column: Line | None = Field(default=None, description="the file is comma-separated values: the column's heading")
@@ -144,7 +151,7 @@ def _written(key: str) -> str:
     return "except" if key == "without" else key
 
 
-Name = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": _NAME.pattern})]
+Name = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
 _SHORT: list[Any] = [
     {"type": ["string", "number"], "description": "1:100, 1:100:5, a,b,c or @FILE"},
     {"type": "array", "items": {"type": ["string", "number", "boolean"]}, "minItems": 1},
@@ -163,7 +170,7 @@ Combination = Annotated[
     ),
 ]
 Tables = Annotated[
-    tuple[Annotated[str, BeforeValidator(as_staged_in)], ...],
+    tuple[TableFile, ...],
     Field(strict=False),
     BeforeValidator(lambda value: [value] if isinstance(value, str) else as_list(value)),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),

@@ -67,8 +67,9 @@ def _blocks(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
 
 def _raw_blocks(file: IO[bytes]) -> Iterator[list[bytes]]:
     """No more of the file is held at a time than a block and a line; of one that is too long, its beginning."""
-    rest = file.read(len(_BYTE_ORDER_MARK)).removeprefix(_BYTE_ORDER_MARK)
-    while block := file.read(_BLOCK):
+    blocks = iter(lambda: file.read(_BLOCK), b"")
+    rest = next(blocks, b"").removeprefix(_BYTE_ORDER_MARK)
+    for block in chain([b""], blocks):
         data = rest + block
         lines = data.split(b"\n")
         rest = lines.pop()

@@ -17,7 +17,7 @@ def names_in(text: str) -> list[str]:
     """The names that the text uses, in their order."""
     found = []
     for piece in _PIECE.finditer(text):
-        if piece[0] in "{}":
+        if piece[0] in ("{", "}"):
             raise TemplateError(f"has a lone {piece[0]}")
         if piece[1] is not None:
             found.append(piece[1])

@@ -12,6 +12,7 @@ from koalapy.model.textfile.fields import Section
 from koalapy.model.textfile.words import use_known
 
 MOST_SHOWN = 5
+_WITH_KEYS = {"properties", "patternProperties", "additionalProperties", "$ref"}
 
 S = TypeVar("S", bound=Section)
 
@@ -103,5 +104,7 @@ def _part(node: Mapping[str, Any], step: str | int) -> Mapping[str, Any]:
 
 
 def _resolved(whole: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a node refers to; of several forms that a value may have, the one with keys."""
+    node = next((form for form in node.get("anyOf", ()) if form.keys() & _WITH_KEYS), node)
     reference = str(node.get("$ref", "")).rpartition("/")[2]
     return dict(whole["$defs"][reference]) if reference else node

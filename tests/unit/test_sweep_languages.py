@@ -1,0 +1,534 @@
+"""Parameters as people write them: on the command line, in job files, in files of lines and columns."""
+
+import io
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import product
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from koalapy_adapters.launcher import space as evaluator
+from koalapy_adapters.launcher.lines import Lines
+from pydantic_core import PydanticCustomError
+
+from koalapy.languages import from_mapping, read_job, sweep_request
+from koalapy.languages.native import json_schema
+from koalapy.languages.ranges import Loop, as_loop
+from koalapy.languages.tables import LONGEST_LINE, BadFile, Table, count_lines, count_rows
+from koalapy.languages.templates import TemplateError, literal, names_in
+from koalapy.model.errors import Reason, RequestError
+from koalapy.model.request import Request
+from koalapy.model.sweep import Axis, Source, Space
+from koalapy.runtime.plainfile import open_plain
+
+HEAD = "components: [{processors: 1, executable: ./solve, arguments: [%s]}]\n"
+
+
+def files(contents: Mapping[str, bytes]) -> Callable[[str], IO[bytes]]:
+    """Opens these, which lie in /here."""
+
+    def open_file(path: str) -> IO[bytes]:
+        if path not in contents:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return io.BytesIO(contents[path])
+
+    return open_file
+
+
+FILES = {
+    "/here/names": b"ann\nbob\nc\xff\n",
+    "/here/table.csv": b'time,temp,name\n1,0.5,"a,b"\n2,0.25,c\n',
+    "/here/other.csv": b"u,v\n1,2\n3,4\n5,6\n",
+    "/data/abs.csv": b"k\n7\n",
+}
+
+
+def sweep(program: Sequence[str], *parameters: str, **more: Any) -> Request:
+    job = sweep_request(["./solve", *program], parameters, **more)
+    return from_mapping(job, "koala sweep", "/here", open_file=files(FILES))
+
+
+def job(text: str, arguments: str = '"{x}"') -> Request:
+    return read_job(HEAD % arguments + text, "job.yaml", "/here", open_file=files(FILES))
+
+
+def refused(call: Callable[..., Any], *given: Any, **more: Any) -> Reason:
+    with pytest.raises(RequestError) as caught:
+        call(*given, **more)
+    return caught.value.reason
+
+
+def axes(request: Request) -> tuple[Axis, ...]:
+    assert request.parameters is not None
+    return request.parameters.axes
+
+
+def rows(request: Request) -> list[dict[str, str]]:
+    """All of it, as the nodes would have it, in the order of numbers."""
+    assert request.parameters is not None
+    space = asdict(request.parameters)
+    contents = {path.rpartition("/")[2]: data.splitlines() for path, data in FILES.items()}
+    return [
+        evaluator.values(space, number, lambda file, index: contents[file][index])
+        for number in range(1, request.parameters.count + 1)
+    ]
+
+
+def test_a_range_stays_a_range() -> None:
+    request = sweep(["{x}", "{y}"], "x=1:1000000000", "y=1:1")
+    assert request.parameters == Space(
+        axes=(
+            Axis(sources=(Source(names=("x",), loop=("1", "1000000000", "1")),), count=1_000_000_000),
+            Axis(sources=(Source(names=("y",), loop=("1", "1", "1")),), count=1),
+        )
+    )
+    assert request.components[0].arguments == ("{x}", "{y}")
+    assert request.components[0].processors == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("1:4", ["1", "2", "3", "4"]),
+        ("1:10:4", ["1", "5", "9"]),
+        ("3:1:-1", ["3", "2", "1"]),
+        ("0.1:0.5:0.2", ["0.1", "0.3", "0.5"]),
+        ("1e-3:3e-3:1e-3", ["0.001", "0.002", "0.003"]),
+        (".5:+1.5", ["0.5", "1.5"]),
+        ("1.:2", ["1", "2"]),
+        ("08:10", ["08", "09", "10"]),
+        ("-1:1", ["-1", "0", "1"]),
+        ("5:5", ["5"]),
+        (" 1 : 2 ", ["1", "2"]),
+        ("a,b,c", ["a", "b", "c"]),
+        ("a, b c ,d", ["a", "b c", "d"]),
+        ("1,2", ["1", "2"]),
+        ("one", ["one"]),
+        ("http://a:80", ["http://a:80"]),
+        ("a:b", ["a:b"]),
+        ("@names", ["ann", "bob", "c\udcff"]),
+        ("a=b", ["a=b"]),
+        ("1-3", ["1-3"]),
+    ],
+)
+def test_values_on_the_command_line(text: str, wanted: list[str]) -> None:
+    assert [each["x"] for each in rows(sweep(["{x}"], f"x={text}"))] == wanted
+
+
+def test_all_with_all_the_last_fastest() -> None:
+    assert [tuple(each.values()) for each in rows(sweep(["{x}{y}"], "x=1:2", "y=a,b"))] == list(product("12", "ab"))
+
+
+def test_side_by_side() -> None:
+    request = sweep(["{x}{y}{time}"], "x=1:2", "y=a,b", csv=["table.csv"], combine="zip")
+    assert [tuple(each.values()) for each in rows(request)] == [("1", "a", "1"), ("2", "b", "2")]
+    assert len(axes(request)) == 1
+
+
+def test_columns_of_a_file_belong_together() -> None:
+    request = sweep(["{x}", "{name}", "{temp}"], "x=1:2", csv=["table.csv"])
+    assert [tuple(each.values()) for each in rows(request)] == [
+        ("1", "0.5", "a,b"), ("1", "0.25", "c"), ("2", "0.5", "a,b"), ("2", "0.25", "c"),
+    ]  # fmt: skip
+    assert request.stage_in == ("table.csv",)
+
+
+def test_two_files_of_columns_are_crossed() -> None:
+    request = sweep(["{u}", "{time}", "{k}"], csv=["other.csv", "table.csv", "/data/abs.csv"])
+    assert [axis.count for axis in axes(request)] == [3, 2, 1]
+    assert request.stage_in == ("other.csv", "table.csv", "/data/abs.csv")
+    assert axes(request)[2].sources == (Source(names=("k",), file="abs.csv", column=0, lines=1),)
+
+
+def test_a_sweep_of_larger_processes() -> None:
+    request = sweep(["{x}"], "x=1:2", processors=4, component={"walltime": "5m"}, name="mine", priority=3)
+    assert (request.components[0].processors, request.components[0].threads_per_process) == (4, 4)
+    assert (request.name, request.priority) == ("mine", 3)
+
+
+def test_parameters_in_a_job_file() -> None:
+    text = """\
+parameters:
+  x: 1:3
+  y: [a, "b,c", "", 1:30]
+  z: {range: 1:10:3, except: [4, 5]}
+  n: {file: names}
+  t: {file: table.csv, column: temp}
+  m: {file: ./table.csv, column: name}
+  v: {values: [p]}
+"""
+    request = job(text, ", ".join(f'"{{{name}}}"' for name in "xyznvtm"))
+    found = rows(request)
+    assert [len({each[name] for each in found}) for name in "xyzntmv"] == [3, 4, 3, 3, 2, 2, 1]
+    assert list(found[0]) == ["x", "y", "z", "n", "t", "m", "v"]
+    assert {each["y"] for each in found} == {"a", "b,c", "", "1:30"}
+    assert {each["z"] for each in found} == {"1", "7", "10"}
+    assert {(each["t"], each["m"]) for each in found} == {("0.5", "a,b"), ("0.25", "c")}
+    assert request.stage_in == ("names", "table.csv")
+
+
+def test_names_that_vary_together() -> None:
+    text = "parameters: {x: 1:2, y: [p, q], z: [a, b], w: [c, d]}\ncombine: [[x, z], [y, w]]\n"
+    found = rows(job(text, '"{x}{y}{z}{w}"'))
+    assert [(each["x"], each["z"], each["y"], each["w"]) for each in found] == [
+        ("1", "a", "p", "c"), ("1", "a", "q", "d"), ("2", "b", "p", "c"), ("2", "b", "q", "d"),
+    ]  # fmt: skip
+
+
+def test_names_are_used_wherever_values_go() -> None:
+    text = """\
+components:
+  - {processors: 1, executable: "./run-{x}", arguments: ["{{x}}"], environment: {Y: "{y}", N: "{#}"}}
+parameters: {x: 1:2, y: 3:4}
+"""
+    assert read_job(text, "job.yaml", "/here").parameters is not None
+
+
+def test_without_parameters_braces_are_braces() -> None:
+    assert job("", '"{x}", "{", "}}"').components[0].arguments == ("{x}", "{", "}}")
+
+
+def test_a_file_that_is_staged_already_is_staged_once() -> None:
+    assert sweep(["{x}"], "x=@names", stage_in=["./names"]).stage_in == ("./names",)
+    assert sweep(["{x}"], "x=@names", stage_in=["."]).stage_in == (".",)
+    assert sweep(["{x}"], "x=@names", stage_in=["nam*"]).stage_in == ("nam*", "names")
+
+
+def test_other_values_for_once() -> None:
+    text = HEAD % '"{x}"' + "parameters: {x: 1:3}\n"
+    found = read_job(text, "job.yaml", "/here", overrides={"parameters.x": "5:6"})
+    assert [each["x"] for each in rows(found)] == ["5", "6"]
+
+
+COMMANDS = [
+    (["x=1:0"], "'1:0', and steps of 1 from 1 never reach 0. Write 1:0:-1, or 0:1:1."),
+    (["x=1:10:-2"], "'1:10:-2', and steps of -2 from 1 never reach 10. Write 1:10:2, or 10:1:-2."),
+    (["x=1:10:0"], "parameters.x is '1:10:0', with a step of zero."),
+    (["x=1:1:0.0"], "with a step of zero"),
+    (["x=1:ten"], "is '1:ten', and 'ten' is no number."),
+    (["x=1:2:3:4"], None),
+    (["x=1:"], "is '1:', and '' is no number."),
+    (["x=1:1e999"], "more than 40 digits"),
+    (["x=1:nan"], "'nan' is no number"),
+    (["x=1:10000000000"], "of more than 1,000,000,000 numbers"),
+    (["x=1:100000", "xx=1:100000"], "are 10,000,000,000 parameters, more than 1,000,000,000."),
+    (["x="], "parameters.x is empty."),
+    (["x=a,,b"], "with nothing between two commas"),
+    (["x=a,"], "with nothing between two commas"),
+    (["x=1:3,7"], "'1:3,7', a list with a range in it."),
+    (["x=1:2", "x=3"], "-p x is given twice."),
+    (["x"], "-p 'x' names no parameter. Write -p NAME=VALUES"),
+    (["=1"], "-p '=1' names no parameter."),
+    (["2=1"], "parameters.2 is no name of a parameter."),
+    (["x-y=1"], "parameters.x-y is no name of a parameter."),
+    ([], "The sweep has no parameters."),
+    (["x=1", "y=2"], "parameters.y is used nowhere. Write {y} into an argument"),
+    (["xx=1"], "components.0.arguments.0 uses {x}, no parameter. Did you mean {xx}?"),
+    (["z=1"], "uses {x}, no parameter. Known are {z} and {#}; {{ and }} are braces."),
+    (["x=@gone"], "is the file 'gone', which cannot be read: No such file or directory."),
+    (["x=@"], "parameters.x.file is empty"),
+    (["x=a\0b"], "NUL"),
+    ([f"x={','.join(map(str, range(100_000)))}"], "has values of more than 262,144 bytes. Put them into a file"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "words"), COMMANDS)
+def test_mistakes_on_the_command_line(parameters: list[str], words: str | None) -> None:
+    if words is None:
+        assert [each["x"] for each in rows(sweep(["{x}"], *parameters))] == ["1:2:3:4"]
+        return
+    program = ["{x}{xx}"] if len(parameters) > 1 and parameters[1].startswith("xx") else ["{x}"]
+    reason = refused(sweep, program, *parameters)
+    assert words in str(reason)
+    assert reason.advice
+    assert "\n" not in reason.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{x}", "{"], "components.0.arguments.1 is '{', which has a lone {. Write {{ for a brace"),
+        (["{x}", "a}"], "components.0.arguments.1 is 'a}', which has a lone }. Write }} for a brace"),
+        (["{x}", "{print $1}"], "components.0.arguments.1 uses {print $1}, no parameter."),
+        (["{x}", "{}"], "components.0.arguments.1 uses {}, no parameter."),
+    ],
+)
+def test_mistakes_in_the_program(arguments: list[str], words: str) -> None:
+    assert words in str(refused(sweep, arguments, "x=1:2"))
+
+
+JOBS = [
+    ("parameters: {x: 10:1}\n", "job.yaml:2: parameters.x is '10:1', and steps"),
+    ("parameters:\n  x: 1:2\n  y: 2\n", "job.yaml:4: parameters.y is used nowhere."),
+    ("parameters: {x: 1, x: 2}\n", "parameters.x stands here a second time"),
+    ("parameters: {}\n", "parameters is empty."),
+    ("parameters: [1]\n", "parameters is a list where keys and values belong."),
+    ("parameters: {x: }\n", "parameters.x is nothing where values belong."),
+    ("parameters: {x: []}\n", "parameters.x has no values."),
+    ("parameters: {x: [[1]]}\n", "parameters.x.values.0 is a list where text belongs."),
+    ("parameters: {x: {}}\n", "parameters.x says nothing of its values."),
+    ("parameters: {x: {range: 1:2, file: names}}\n", "parameters.x has range and file."),
+    ("parameters: {x: {values: [1], column: a}}\n", "parameters.x has column without a file."),
+    ("parameters: {x: {values: [1], except: [1]}}\n", "parameters.x has except without a range."),
+    ("parameters: {x: {range: 1:2, except: [1, 2]}}\n", "is '1:2', and all of it is left out."),
+    ("parameters: {x: {range: 1:2, except: [one]}}\n", "parameters.x is 'one', no number."),
+    ("parameters: {x: {range: 5}}\n", "parameters.x is '5', no range."),
+    ("parameters: {x: {fiel: names}}\n", "parameters.x.fiel is not a known key. Did you mean file?"),
+    ("parameters: {x: {file: table.csv, column: tmp}}\n", "'tmp', which table.csv does not have. Did you mean temp?"),
+    ("parameters: {x: {file: /etc/../x}}\n", "cannot be read: No such file"),
+    ("parameters: {x: 1:2}\ncombine: zipp\n", "job.yaml:3: combine is 'zipp'. Write cross, zip, or lists"),
+    ("parameters: {x: 1:2}\ncombine: [[x, q]]\n", "combine names 'q', no parameter."),
+    ("parameters: {x: 1:2}\ncombine: [[x], [x]]\n", "combine names x twice."),
+    ("combine: zip\n", "combine combines parameters of which there are none."),
+    ("csv: table.csv\n", "csv.0 is 'table.csv', none of whose columns the program uses. Write {time} into"),
+    ("parameters: {x: 1}\nstage_in: [a/names]\ncsv: [/data/abs.csv, b/abs.csv]\n", "csv.0 is '/data/abs.csv', none"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words"), JOBS)
+def test_mistakes_in_a_job_file(text: str, words: str) -> None:
+    reason = refused(job, text)
+    assert words in str(reason)
+    assert reason.advice
+
+
+def test_lengths_that_differ_are_refused_side_by_side() -> None:
+    reason = refused(sweep, ["{x}{y}"], "x=1:3", "y=a,b", combine="zip")
+    assert reason.code == "unequal_lengths"
+    assert "parameters.y has 2 values and x 3, but they vary together." in str(reason)
+    assert "csv has 2 values and x 3" in str(refused(sweep, ["{x}{time}"], "x=1:3", csv=["table.csv"], combine="zip"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("components: [{processors: 2, executable: a}]\n", "processors is 2, but each parameter is one process of 1."),
+        ("components: [{processors: 1, executable: a}, {processors: 1, executable: a}]\n", "components are 2, but"),
+        ("components: [{processors: 1, executable: '{y}'}]\n", "job.yaml:1: components.0.executable uses {y}"),
+        ("components: [{processors: 1, executable: 'a', environment: {E: '{y}'}}]\n", "environment.E uses {y}"),
+    ],
+)
+def test_what_is_no_program_of_a_sweep(text: str, words: str) -> None:
+    assert words in str(refused(read_job, text + "parameters: {x: 1}\n", "job.yaml", "/here"))
+
+
+def test_names_that_clash() -> None:
+    contents = {"/here/a.csv": b"x,y,y,\n1,2,3,4\n"}
+    read = lambda *given: from_mapping(sweep_request(*given, csv=["a.csv"]), "s", "/here", open_file=files(contents))  # noqa: E731
+    assert "csv.0 is 'a.csv', whose column 'x' is a parameter already." in str(refused(read, ["p", "{x}"], ["x=1"]))
+    assert "asks for the column 'y', which a.csv has twice." in str(refused(read, ["p", "{y}"]))
+    assert [source.names for source in axes(read(["p", "{x}"]))[0].sources] == [("x",)], "what is not used may be twice"
+
+
+def test_files_for_one_place_are_refused() -> None:
+    contents = {"/a/t.csv": b"x\n1\n", "/b/t.csv": b"y\n1\n"}
+    job = sweep_request(["p", "{x}{y}"], csv=["/a/t.csv", "/b/t.csv"])
+    assert "where another file lies already" in str(refused(from_mapping, job, "s", "/", open_file=files(contents)))
+
+
+def test_where_nobody_reads_files_it_is_said() -> None:
+    assert "nobody reads files here" in str(refused(from_mapping, sweep_request(["p", "{x}"], ["x=@f"]), "s", "/"))
+
+
+# Files
+
+
+def lines_of(data: bytes) -> Table | BadFile:
+    return told(count_lines, data)
+
+
+def rows_of(data: bytes) -> Table | BadFile:
+    return told(count_rows, data)
+
+
+def told(count: Callable[[IO[bytes]], Table], data: bytes) -> Table | BadFile:
+    try:
+        return count(io.BytesIO(data))
+    except BadFile as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [(b"a", 1), (b"a\n", 1), (b"a\nb", 2), (b"a\r\nb\r\n\r\n\n", 2), (b"\xef\xbb\xbfa\n", 1), (b" \n", 1), (b"a\r", 1)],
+)
+def test_lines_are_counted(data: bytes, lines: int) -> None:
+    assert lines_of(data) == Table((), lines)
+
+
+BAD_LINES = [
+    (b"", 0, "holds no line"),
+    (b"\n\n\n", 0, "holds no line"),
+    (b"\xef\xbb\xbf", 0, "holds no line"),
+    (b"\na", 1, "is empty"),
+    (b"a\n\r\n\nb", 2, "is empty"),
+    (b"a\n" * 700_000 + b"\n" * 3 + b"a\n" * 700_000, 700_001, "is empty"),
+    (b"ab\n" * 700_000 + b"\0\n", 700_001, "holds a NUL"),
+    (b"a\n" + b"b" * (LONGEST_LINE + 1), 2, "has more than 131,071 bytes"),
+    (b"a\n" + b"b" * (LONGEST_LINE + 1) + b"\nc\n", 2, "has more than 131,071 bytes"),
+]
+
+
+@pytest.mark.parametrize(("data", "line", "words"), BAD_LINES, ids=range(len(BAD_LINES)))
+def test_a_bad_line_is_named(data: bytes, line: int, words: str) -> None:
+    found = lines_of(data)
+    assert isinstance(found, BadFile)
+    assert (found.line, words in found.what) == (line, True)
+
+
+MILLION = b"a,b,c\n" + b"1,2,3\n" * 499_998
+BAD_ROWS = [
+    (MILLION + b"4,5\n" + b"1,2,3\n" * 500_000, 500_000, "has 2 columns where the heading has 3"),
+    (MILLION + b"4,5,6,7\n", 500_000, "has 4 columns where the heading has 3"),
+    (MILLION + b'4,"5,6\n' + b"1,2,3\n", 500_000, "has a quote that it does not close"),
+    (b'a,b,c\n1,"2\n3",4\n', 2, "has a quote that it does not close"),
+    (b'a,b,c\n1,2,"3"x\n', 2, "is no row of comma-separated values"),
+    (b"a,b\n1,2\n\n3,4\n", 3, "is empty"),
+    (b"a,b\n", 0, "holds no row below a heading"),
+    (b"", 0, "holds no row below a heading"),
+    (b"\n1\n", 1, "is empty"),
+    (b"\xff\n1\n", 1, "is a heading that is no UTF-8"),
+    (b'"a\n1\n', 1, "has a quote that it does not close"),
+]
+
+
+@pytest.mark.parametrize(("data", "line", "words"), BAD_ROWS, ids=range(len(BAD_ROWS)))
+def test_a_bad_row_is_named(data: bytes, line: int, words: str) -> None:
+    found = rows_of(data)
+    assert isinstance(found, BadFile)
+    assert (found.line, words in found.what) == (line, True)
+
+
+def test_a_bad_line_is_one_sentence_with_its_number() -> None:
+    contents = {"/here/t.csv": b"x,y\n1,2\n3\n"}
+    job = sweep_request(["p", "{x}"], csv=["t.csv"])
+    reason = refused(from_mapping, job, "koala sweep", "/here", open_file=files(contents))
+    assert reason.message == "t.csv:3: the line has 1 column where the heading has 2."
+
+
+def test_an_endless_line_is_not_held() -> None:
+    class Endless(io.RawIOBase):
+        taken = 0
+
+        def read(self, size: int = -1) -> bytes:
+            assert 0 < size <= 1 << 20
+            self.taken += size
+            assert self.taken < 8 << 20
+            return b"x" * size
+
+    with pytest.raises(BadFile, match="has more than"):
+        count_lines(Endless())  # type: ignore[arg-type]
+
+
+CELL = st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"]), max_size=5)
+
+
+@given(st.lists(st.lists(CELL, min_size=2, max_size=2), min_size=1, max_size=8), st.booleans(), st.booleans())
+def test_what_was_counted_is_what_the_nodes_find(
+    tmp_path_factory: pytest.TempPathFactory, cells: list[list[str]], crlf: bool, last: bool
+) -> None:
+    end = "\r\n" if crlf else "\n"
+    quoted = [",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in [["a", "b"], *cells]]
+    data = (end.join(quoted) + (end if last else "")).encode()
+    assert rows_of(data) == Table(("a", "b"), len(cells))
+    directory = tmp_path_factory.mktemp("rows")
+    (directory / "t").write_bytes(data)
+    read = Lines(str(directory)).read
+    for index, row in enumerate(cells, 1):
+        assert evaluator.split(read("t", index)) == [cell.encode() for cell in row]
+
+
+@given(st.binary(max_size=60).map(lambda data: data.translate(bytes.maketrans(b"abcdefgh", b'\n\n\r\n,"""'))))
+def test_any_file_is_counted_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    """And the nodes find in it whatever was counted."""
+    directory = tmp_path_factory.mktemp("any")
+    (directory / "t").write_bytes(data)
+    found, read = lines_of(data), Lines(str(directory)).read
+    if isinstance(found, Table):
+        assert all(read("t", index) for index in range(found.lines))
+    table = rows_of(data)
+    if isinstance(table, Table):
+        for index in range(table.lines):
+            assert len(evaluator.split(read("t", index + 1))) == len(table.names)
+
+
+# Ranges and templates against their other half, on the nodes
+
+NUMBERS = st.decimals(min_value=-50, max_value=50, places=1).map(str)
+
+
+@given(NUMBERS, NUMBERS, NUMBERS, st.lists(NUMBERS, max_size=4))
+def test_a_range_has_as_many_numbers_as_are_counted(first: str, last: str, step: str, without: list[str]) -> None:
+    try:
+        loop = as_loop(f"{first}:{last}:{step}", without)
+    except PydanticCustomError:
+        assume(False)
+    values = all_of(loop)
+    assert len(values) == loop.size
+    assert float(values[0]) == float(first) or first in without
+    ends = sorted((float(first), float(last)))
+    assert all(ends[0] <= float(value) <= ends[1] for value in values)
+    assert not {float(value) for value in values} & {float(value) for value in without}
+    assert abs(float(last) - float(values[-1])) < abs(float(step)) * (len(without) + 1)
+
+
+def all_of(loop: Loop) -> list[str]:
+    source = Source(names=("x",), loop=loop[:3], without=loop.without)
+    space = asdict(Space(axes=(Axis(sources=(source,), count=loop.size),)))
+    return [evaluator.values(space, number)["x"] for number in range(1, loop.size + 1)]
+
+
+@given(st.text(alphabet="{}xy# a"))
+def test_both_halves_read_templates_alike(text: str) -> None:
+    try:
+        wanted = names_in(text)
+    except TemplateError:
+        with pytest.raises(ValueError, match="a lone"):
+            evaluator.names_in(text)
+        return
+    assert evaluator.names_in(text) == wanted
+
+
+@given(st.text())
+def test_a_literal_text_is_itself(text: str) -> None:
+    assert names_in(literal(text)) == []
+    assert evaluator.Compiled({"axes": []}, [literal(text)]).of(1) == [text.encode()]
+
+
+@given(st.text())
+def test_any_parameter_is_read_or_refused(text: str) -> None:
+    try:
+        request = sweep(["{x}"], f"x={text}")
+    except RequestError:
+        return
+    assert rows_count(request) >= 1
+
+
+def rows_count(request: Request) -> int:
+    assert request.parameters is not None
+    return request.parameters.count
+
+
+# The rest
+
+
+def test_only_plain_files_are_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"x\n")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(OSError, match="no plain file"):
+            open_plain(str(path))
+    with open_plain(str(tmp_path / "file")) as file:
+        assert file.read() == b"x\n"
+
+
+def test_the_schema_has_the_keys_of_a_sweep() -> None:
+    schema = json.loads(json.dumps(json_schema()))
+    assert {"parameters", "csv", "combine"} <= set(schema["properties"])
+    parameter = json.dumps(schema["properties"]["parameters"])
+    assert all(f'"{key}"' in parameter for key in ("range", "except", "values", "file", "column"))
