@@ -1,0 +1,84 @@
+"""The nodes that sweeps can expect, and whether it came true."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koalapy.model.units import DAY, HOUR, MINUTE, Instant
+from koalapy.scavenging.prediction import Prediction
+
+MONDAY = Instant(4 * DAY)  # 5 January 1970
+NIGHT, DAYTIME = 16, 2
+
+
+def after_days(days: int) -> Prediction:
+    """A cluster of which 16 nodes are idle at night and 2 from 8 to 20, measured every 10 minutes."""
+    prediction = Prediction()
+    for minute in range(0, days * 24 * 60, 10):
+        hour = minute // 60 % 24
+        prediction.observe(Instant(MONDAY + minute * MINUTE), "vu", DAYTIME if 8 <= hour < 20 else NIGHT)
+    return prediction
+
+
+def at(days: int, hours: float) -> Instant:
+    return Instant(MONDAY + days * DAY + round(hours * HOUR))
+
+
+def test_with_no_past_all_stays_as_it_is() -> None:
+    prediction = Prediction()
+    prediction.observe(MONDAY, "vu", 7)
+    prediction.observe(MONDAY, "delft", 3)
+    assert prediction.forecast(MONDAY) == pytest.approx(10)
+
+
+def test_nothing_is_expected_of_nobody() -> None:
+    assert Prediction().forecast(MONDAY) == 0
+
+
+def test_it_learns_that_mornings_are_busy() -> None:
+    prediction = after_days(8)
+    prediction.observe(at(8, 7.99), "vu", NIGHT)
+    assert prediction.forecast(at(8, 7.99)) == pytest.approx(DAYTIME)
+
+
+def test_yesterday_stands_in_for_last_week() -> None:
+    prediction = after_days(1)
+    prediction.observe(at(1, 7.99), "vu", NIGHT)
+    assert prediction.forecast(at(1, 7.99)) == pytest.approx(DAYTIME)
+
+
+def test_what_is_unusual_now_counts_more_than_the_past() -> None:
+    """At 3 in the night 16 nodes are usual: if none is free, few will be in the hour to come."""
+    prediction = after_days(8)
+    for minute in range(0, 180, 10):
+        prediction.observe(Instant(at(8, 0) + minute * MINUTE), "vu", 0)
+    assert prediction.forecast(at(8, 3)) < NIGHT / 2 + 1
+
+
+def test_what_was_predicted_is_held_against_what_came_true() -> None:
+    prediction = Prediction()
+    prediction.observe(MONDAY, "vu", 10)
+    prediction.observe(Instant(MONDAY + HOUR // 2), "vu", 4)
+    assert not prediction.checks
+    prediction.observe(Instant(MONDAY + 2 * HOUR), "vu", 9)
+    first = prediction.checks[0]
+    assert (first.made_at, first.predicted, first.came_true) == (MONDAY, pytest.approx(10), pytest.approx(7))
+    assert prediction.mean_error is not None
+
+
+def test_it_gets_better_with_the_days() -> None:
+    def error(days: int) -> float:
+        checks = [each for each in after_days(days).checks if each.made_at >= at(days - 1, 0)]
+        return sum(abs(each.predicted - each.came_true) for each in checks) / len(checks)
+
+    assert error(9) < error(1) / 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 40 * DAY), st.sampled_from(["vu", "delft"]), st.integers(0, 85)), max_size=30))
+def test_a_forecast_lies_among_what_was_seen(measured: list[tuple[int, str, int]]) -> None:
+    prediction = Prediction()
+    most = {"vu": 0, "delft": 0}
+    for instant, cluster, nodes in sorted(measured):
+        prediction.observe(Instant(instant), cluster, nodes)
+        most[cluster] = max(most[cluster], nodes)
+        assert -1e-6 <= prediction.forecast(Instant(instant)) <= sum(most.values()) + 1e-6
