@@ -82,9 +82,13 @@ class Grid:
         directory: str | Path | None = None,
         overrides: Mapping[str, str] | None = None,
         key: str | None = None,
+        source: str = "job",
     ) -> Document:
-        """As `submit`, with all that koalad says of it: schema koala.submit/1."""
-        return self._post_jobs("/v1/jobs", _job_text(job, directory, overrides, key))
+        """As `submit`, with all that koalad says of it: schema koala.submit/1.
+
+        `source`: what errors call a mapping.
+        """
+        return self._post_jobs("/v1/jobs", _job_text(job, directory, overrides, key, source))
 
     def submit_many(
         self,
@@ -321,11 +325,12 @@ def _job_text(
     directory: str | Path | None,
     overrides: Mapping[str, str] | None,
     key: str | None,
+    source: str = "job",
 ) -> Document:
     """The job as the API takes it. Raises RequestError where its file cannot be read."""
     body: Document = {"overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
     if isinstance(job, Mapping):
-        return body | {"job": dict(job), "source": "job", "directory": str(Path(directory or Path.cwd()).absolute())}
+        return body | {"job": dict(job), "source": source, "directory": str(Path(directory or Path.cwd()).absolute())}
     path = Path(job).absolute()
     return body | {"text": _read(path), "source": str(path), "directory": str(Path(directory or path.parent))}
 

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from koalapy import __version__
-from koalapy.cli import demo, doctor, grid, init, jobs, login, run, runners, sim, testgrid, unknown
+from koalapy.cli import demo, doctor, grid, init, jobs, login, run, runners, sim, sweep, testgrid, unknown
 
 app = typer.Typer(
     help="Run one job across all the clusters you have accounts on.",
@@ -22,6 +22,7 @@ app.add_typer(doctor.app)
 app.add_typer(login.app)
 app.add_typer(unknown.app)
 app.add_typer(run.app)
+app.add_typer(sweep.app)
 app.add_typer(jobs.app)
 app.add_typer(runners.app)
 app.add_typer(demo.app)

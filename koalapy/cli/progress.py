@@ -69,25 +69,27 @@ class SweepBars:
         identity = runner["id"]
         if identity not in self._tasks:
             self._tasks[identity] = self._progress.add_task("", total=runner["parameters"], id=identity)
-        self._progress.update(self._tasks[identity], completed=runner["done"], description=told_of(runner))
+        self._progress.update(
+            self._tasks[identity], completed=runner["done"], description=told_of(runner, datetime.now(UTC))
+        )
 
     def _say(self, runner: Document) -> None:
         """The same is not said again."""
         at, before = self._said.get(runner["id"], (0.0, ""))
-        line = f"sweep {runner['id']}: {told_of(runner)}"
+        line = f"sweep {runner['id']}: {told_of(runner, datetime.now(UTC))}"
         if line != before and time.monotonic() - at >= _PIPED_S:
             self._said[runner["id"]] = time.monotonic(), line
             say(line)
 
 
-def told_of(runner: Document) -> str:
+def told_of(runner: Document, now: datetime) -> str:
     """How far one sweep is, in a line."""
     nodes = sum(each["nodes"] for each in runner["clusters"])
     parts = [
         counted(runner),
         f"{nodes} {'node' if nodes == 1 else 'nodes'}" if runner["state"] == "running" else runner["state"],
         f"{runner['parameters_per_minute']:.0f} a minute" if runner["parameters_per_minute"] else "",
-        f"ends in {until(runner['ends_at'])}" if runner["ends_at"] else "",
+        f"ends in {until(runner['ends_at'], now)}" if runner["ends_at"] else "",
     ]
     return ", ".join(part for part in parts if part)
 
@@ -98,9 +100,9 @@ def counted(sweep: Document) -> str:
     return f"{sweep['done']} of {sweep['parameters']} done{failed}"
 
 
-def until(instant: str) -> str:
+def until(instant: str, now: datetime) -> str:
     """How long it is until then, as a person says it."""
-    seconds = max(0, round((datetime.fromisoformat(instant) - datetime.now(UTC)).total_seconds()))
+    seconds = max(0, round((datetime.fromisoformat(instant) - now).total_seconds()))
     for length, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= 2 * length:
             return f"{seconds // length}{unit}"

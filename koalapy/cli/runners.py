@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,6 +40,7 @@ def runners(
         found = koalad.runners([str(state) for state in JobState] if everything else ())
     if json:
         return print_json({"schema": "koala.runners/1", "runners": found})
+    now = datetime.now(UTC)
     table(
         (
             "ID", "NAME", "STATE", "DONE", "OF", "RUNNING", "FAILED", "PREEMPTED", "PER MIN", "ENDS IN", "PROC HOURS",
@@ -47,7 +49,7 @@ def runners(
         [
             (
                 each["id"], each["name"], each["state"], each["done"], each["parameters"], each["running"],
-                each["failed"], each["preempted"], _rate(each), until(each["ends_at"]) if each["ends_at"] else None,
+                each["failed"], each["preempted"], _rate(each), _left(each, now),
                 f"{each['charged_processor_seconds'] / 3600:.2f}", nodes_of(each),
             )
             for each in found
@@ -86,6 +88,10 @@ def nodes_of(runner: Document) -> str | None:
 def _nodes(cluster: Document) -> str:
     starting = f"+{cluster['starting']}" if cluster["starting"] else ""
     return f"{cluster['cluster']}:{cluster['nodes']}{starting}"
+
+
+def _left(runner: Document, now: datetime) -> str | None:
+    return until(runner["ends_at"], now) if runner["ends_at"] else None
 
 
 def _rate(runner: Document) -> str | None:

@@ -1,0 +1,124 @@
+"""`koala sweep`: a program once for each of many parameters, on processors that nobody else wants."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from koalapy_adapters.launcher.lines import Lines
+from koalapy_adapters.launcher.space import Compiled
+
+from koalapy.cli import options
+from koalapy.cli.jobs import exit_by, tell_end
+from koalapy.cli.moving import wait_telling
+from koalapy.cli.output import BAD_INPUT, out, print_json, say, told
+from koalapy.cli.program import executable_of
+from koalapy.client import Grid
+from koalapy.languages import from_mapping, sweep_request
+from koalapy.model.errors import RequestError
+from koalapy.model.request import Request
+from koalapy.runtime.plainfile import open_plain
+
+app = typer.Typer()
+Document = dict[str, Any]
+
+_SOURCE = "koala sweep"  # for errors
+_SHOWN = 3  # commands of a dry run, and the last
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def sweep(
+    program: Annotated[
+        list[str], typer.Argument(metavar="-- PROGRAM ARG…", help="With {x} where the value of x is to stand.")
+    ],
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME=VALUES", help="1:100, 0:1:0.1, a,b,c or @FILE; repeat it."),
+    ] = None,
+    csv: Annotated[list[str] | None, typer.Option("--csv", metavar="FILE", help="Its columns are parameters.")] = None,
+    cross: Annotated[
+        bool, typer.Option("--cross", help="Every value with every other one, which is as it is.")
+    ] = False,
+    zipped: Annotated[bool, typer.Option("--zip", help="The first values together, the second, and so on.")] = False,
+    name: Annotated[str | None, typer.Option("--name", help="The sweep's name.")] = None,
+    on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER", help="On this cluster only.")] = None,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Processors of one process.")] = 1,
+    walltime: Annotated[
+        str | None, typer.Option("--walltime", "-t", help="Of one parameter, like 10m or 2h; then it is ended.")
+    ] = None,
+    stage_in: Annotated[
+        list[str] | None,
+        typer.Option("--stage-in", metavar="PATH", help="What the program finds beside it; repeat it."),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the sweep is over, and tell how far it is.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Run a program once for each of many parameters, on idle nodes, in nobody's way."""
+    if cross and zipped:
+        say("koala: There are both --cross and --zip. Say one of them.")
+        raise typer.Exit(BAD_INPUT)
+    with told():
+        executable, staged = executable_of(program[0]) if "{" not in program[0] else (program[0], [])
+        request = sweep_request(
+            [executable, *program[1:]],
+            parameters or (),
+            csv=csv or (),
+            combine="zip" if zipped else "cross" if cross else None,
+            processors=threads,
+            component={key: value for key, value in (("cluster", on), ("walltime", walltime)) if value is not None},
+            name=name or Path(executable).name,
+            stage_in=[*staged, *(stage_in or ())] or None,
+        )
+        if dry_run:
+            return _dry_run(request, json)
+        with Grid(grid) as koalad:
+            return _submit(koalad, request, wait, json)
+
+
+def _submit(koalad: Grid, request: Document, wait: bool, json: bool) -> None:
+    accepted = koalad.accept(request, source=_SOURCE)
+    if not json:
+        out.print(f"job {accepted['id']} accepted")
+    if not wait:
+        return print_json(accepted) if json else None
+    found = wait_telling(koalad, accepted["id"])
+    if json:
+        print_json(accepted | {"state": found["state"], "sweep": found["sweep"]})
+    else:
+        tell_end(found)
+    exit_by([found])
+
+
+def _dry_run(document: Document, json: bool) -> None:
+    """What koalad would be asked, read as koalad would read it."""
+    here = str(Path.cwd())
+    request = from_mapping(document, _SOURCE, here, None, {}, open_plain)
+    assert request.parameters is not None
+    count, commands = request.parameters.count, _commands(request, here)
+    if json:
+        told_commands = [{"parameter": number, "command": command} for number, command in commands]
+        return print_json({"schema": "koala.dry-run/1", "parameters": count, "commands": told_commands})
+    out.print(f"{count:,} {'parameter' if count == 1 else 'parameters'}")
+    for number, command in commands:
+        out.print(f"{number:>{len(str(count))}}  {shlex.join(command)}")
+    return None
+
+
+def _commands(request: Request, directory: str) -> list[tuple[int, list[str]]]:
+    """Of the first parameters, and of the last."""
+    program, space = request.components[0], request.parameters
+    assert space is not None
+    numbers = sorted({*range(1, min(_SHOWN, space.count) + 1), space.count})
+    try:
+        compiled = Compiled(asdict(space), [program.executable, *program.arguments], Lines(directory).read)
+        return [(number, _texts(compiled.of(number))) for number in numbers]
+    except ValueError as error:
+        raise RequestError("no_value", f"The values cannot be told: {error}.", "Look at the file.") from error
+
+
+def _texts(words: Sequence[bytes]) -> list[str]:
+    return [word.decode("utf-8", "replace") for word in words]

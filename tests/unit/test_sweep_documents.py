@@ -1,0 +1,174 @@
+"""Results of sweeps as people and programs read them: whole, in order, however many there are."""
+
+import csv
+import io
+import itertools
+import json
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from koalapy.api import schemas
+from koalapy.api.sweep_documents import as_csv, as_json, as_lines, columns, runners
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.intervals import Intervals
+from koalapy.model.job import Component, Job
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.sweep import Axis, Glide, ParameterResult, Runner, Source, Space
+from koalapy.model.units import SECOND, Instant
+from koalapy.runtime.sweeps import Row, RunnerReport, places, scavenged
+
+AT = 1_700_000_000_000_000
+ATTEMPT = AttemptId(JobId(1 << 23), 0, 1)
+SPACE = Space(axes=(Axis(sources=(Source(names=("x",), loop=("1", "100", "1")),), count=100),))
+PROGRAM = ComponentRequest(processors=1, executable="true")
+
+
+def row(number: int, *values: str, **fields: Any) -> Row:
+    given = {"exit_status": 0, "ending": "exited", "host": "node-1", "slot": 0, "output_size": 4, **fields}
+    result = ParameterResult(
+        number=number, started_at=AT, ended_at=AT + SECOND, output_at=0, errors_at=0, errors_size=0, **given
+    )
+    return Row(values or None, "alpha", ATTEMPT, result)
+
+
+def whole(pieces: Iterator[bytes]) -> str:
+    return b"".join(pieces).decode()
+
+
+def test_a_line_is_a_result_with_its_values_by_name() -> None:
+    lines = whole(as_lines(7, ["x", "y"], [row(3, "0.5", 'a "b",\n')])).splitlines()
+    found = json.loads(lines[0])
+    assert len(lines) == 1
+    assert found["values"] == {"x": "0.5", "y": 'a "b",\n'}
+    assert (found["parameter"], found["exit_status"], found["cluster"], found["host"]) == (3, 0, "alpha", "node-1")
+    assert found["started_at"] < found["ended_at"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 500, 501, 1203])
+def test_the_document_is_whole_however_many_pieces_it_comes_in(count: int) -> None:
+    document = json.loads(whole(as_json(7, ["x"], (row(n, str(n)) for n in range(1, count + 1)))))
+    schemas.check(document)
+    assert [each["parameter"] for each in document["results"]] == list(range(1, count + 1))
+
+
+def test_csv_reads_back_as_it_was_written() -> None:
+    text = whole(as_csv(7, ["x", "y"], [row(1, "1", "a,b"), row(2, "2", 'quo"te'), row(3, "3", "two\nlines")]))
+    found = list(csv.DictReader(io.StringIO(text)))
+    assert [(each["parameter"], each["x"], each["y"]) for each in found] == [
+        ("1", "1", "a,b"),
+        ("2", "2", 'quo"te'),
+        ("3", "3", "two\nlines"),
+    ]
+
+
+def test_csv_without_results_has_its_header() -> None:
+    assert whole(as_csv(7, ["x"], [])) == "parameter,x,exit_status,ending,cluster,host,started_at,ended_at\n"
+
+
+def test_a_parameter_may_be_named_as_a_column_is() -> None:
+    assert columns(["host", "x"]) == [
+        "parameter", "value_host", "x", "exit_status", "ending", "cluster", "host", "started_at", "ended_at",
+    ]  # fmt: skip
+    found = next(csv.DictReader(io.StringIO(whole(as_csv(7, ["host"], [row(1, "mine")])))))
+    assert (found["value_host"], found["host"]) == ("mine", "node-1")
+
+
+def test_values_that_cannot_be_told_any_more_are_empty() -> None:
+    assert json.loads(whole(as_lines(7, ["x"], [row(1)])))["values"] is None
+    assert whole(as_csv(7, ["x"], [row(1)])).splitlines()[1].startswith("1,,0,")
+
+
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    assert json.loads(whole(as_lines(7, ["x"], [row(1, "\udcff")])))["values"] == {"x": "\ufffd"}
+
+
+@pytest.mark.parametrize("form", [as_json, as_lines, as_csv])
+def test_many_rows_are_never_in_memory_at_once(form: Any) -> None:
+    rows = (row(n, str(n)) for n in itertools.count(1))
+    pieces = form(7, ["x"], itertools.islice(rows, 20_000))
+    tracemalloc.start()
+    try:
+        size = sum(map(len, pieces))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size > 1_000_000
+    assert peak < size
+
+
+# ---- runners
+
+
+def sweep(**fields: Any) -> Job:
+    return Job(
+        id=JobId(7),
+        owner="me",
+        request=Request(name="scan", components=(PROGRAM,), parameters=SPACE),
+        state=JobState.RUNNING,
+        place=1,
+        submitted_at=Instant(AT),
+        components=(),
+        runner=Runner(count=100, **fields),
+    )
+
+
+def launcher(number: int, cluster: str, processors: int = 4, going: str = "", **fields: Any) -> Job:
+    component = Component(
+        index=0,
+        request=ComponentRequest(processors=processors, executable="launcher"),
+        cluster=cluster,
+        attempt=1,
+        **{"state": ComponentState.RUNNING, "allocated_at": Instant(AT), "gone": False, **fields},
+    )
+    return Job(
+        id=JobId((1 << 23) + number),
+        owner="me",
+        request=Request(name="launcher", components=(component.request,)),
+        state=JobState.RUNNING,
+        place=1,
+        submitted_at=Instant(AT),
+        components=(component,),
+        glide=Glide(sweep=JobId(7), going=going),
+    )
+
+
+WAITING = {"state": ComponentState.QUEUED, "allocated_at": None}
+LAUNCHERS = [
+    launcher(1, "alpha"),
+    launcher(2, "alpha", going="preempted"),
+    launcher(3, "alpha", **WAITING),
+    launcher(4, "gamma", processors=2),
+    launcher(5, "gamma", gone=True, ended_at=Instant(AT + 1)),
+]
+
+
+def test_a_runner_has_the_nodes_that_its_launchers_have() -> None:
+    runner = Runner(
+        count=100,
+        out=(("alpha", Intervals.of([(1, 8)])),),
+        owed=(("beta", 2),),
+        left_out=(("alpha", "alpha-3"), ("beta", "beta-1")),
+    )
+    alpha, beta, gamma = places(runner, LAUNCHERS)
+    assert (alpha.nodes, alpha.processors, alpha.starting, alpha.going, alpha.out) == (2, 8, 1, 1, 8)
+    assert (beta.nodes, beta.owed, beta.left_out) == (0, 2, ("beta-1",))
+    assert (gamma.nodes, gamma.processors, gamma.starting) == (1, 2, 0)
+
+
+def test_scavenged_are_the_processors_of_launchers_that_have_their_node() -> None:
+    assert scavenged([sweep(), *LAUNCHERS]) == {"alpha": 8, "gamma": 2}
+
+
+def test_what_is_told_of_a_runner_keeps_to_its_schema() -> None:
+    job = sweep(done=Intervals.of([(1, 40)]), failed=Intervals.of([(3, 4)]), out=(("alpha", Intervals.of([(41, 48)])),))
+    assert job.runner is not None
+    report = RunnerReport(job=job, runner=job.runner, places=places(job.runner, LAUNCHERS), charged=90 * SECOND)
+    document = runners([report])
+    schemas.check(document)
+    found = document["runners"][0]
+    assert (found["parameters"], found["done"], found["failed"], found["out"], found["waiting"]) == (100, 40, 2, 8, 52)
+    assert (found["charged_processor_seconds"], found["running"], found["parameters_per_minute"]) == (90, None, None)

@@ -1,0 +1,72 @@
+"""How far a sweep is, in a person's words."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from koalapy.cli.progress import SweepBars, counted, told_of, until
+from koalapy.cli.runners import nodes_of
+
+Document = dict[str, Any]
+
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def ahead(**time: float) -> str:
+    return (NOW + timedelta(**time)).isoformat()
+
+
+def runner(**fields: Any) -> Document:
+    cluster = {"cluster": "alpha", "nodes": 3, "starting": 0}
+    known = {"id": 7, "state": "running", "parameters": 1000, "done": 421, "failed": 0, "clusters": [cluster]}
+    return {**known, "parameters_per_minute": None, "ends_at": None, **fields}
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "421 of 1000 done, 3 nodes"),
+        ({"failed": 3}, "421 of 1000 done, 3 failed, 3 nodes"),
+        ({"state": "waiting", "done": 0}, "0 of 1000 done, waiting"),
+        ({"parameters_per_minute": 239.7, "ends_at": ahead(minutes=5, seconds=1)}, None),
+    ],
+)
+def test_a_sweep_in_a_line(fields: Document, text: str | None) -> None:
+    expected = text or "421 of 1000 done, 3 nodes, 240 a minute, ends in 5m"
+    assert told_of(runner(**fields), NOW) == expected
+
+
+def test_what_failed_is_counted_only_where_something_did() -> None:
+    assert counted({"done": 2, "parameters": 2, "failed": 0}) == "2 of 2 done"
+    assert counted({"done": 2, "parameters": 2, "failed": 1}) == "2 of 2 done, 1 failed"
+
+
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [({"seconds": 90.4}, "90s"), ({"minutes": 90, "seconds": 1}, "90m"), ({"hours": 3, "seconds": 9}, "3h")],
+)
+def test_time_to_come_is_told_in_one_unit(time: dict[str, float], text: str) -> None:
+    assert until(ahead(**time), NOW) == text
+
+
+def test_an_end_that_should_have_come_is_no_time_away() -> None:
+    assert until(ahead(seconds=-5), NOW) == "0s"
+
+
+def test_nodes_on_their_way_are_told_apart() -> None:
+    clusters = [
+        {"cluster": "alpha", "nodes": 3, "starting": 1},
+        {"cluster": "beta", "nodes": 0, "starting": 0},
+        {"cluster": "gamma", "nodes": 2, "starting": 0},
+    ]
+    assert nodes_of(runner(clusters=clusters)) == "alpha:3+1,gamma:2"
+    assert nodes_of(runner(clusters=[])) is None
+
+
+def test_piped_the_same_is_not_said_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
+    with SweepBars() as bars:
+        for done in (0, 1, 2):
+            bars.tell([runner(done=done)])
+    assert capsys.readouterr().err == "sweep 7: 0 of 1000 done, 3 nodes\n"
