@@ -86,6 +86,7 @@ def test_ours_and_others() -> None:
         ("W", {}, 0),
         ("R", {}, 0),
         ("B", {"array_state_count": "Queued:3 Running:2 Exiting:0 Expired:1"}, 3),
+        ("B", {"array_state_count": "Queued:9 Running:2 Exiting:0 Expired:1", "max_run_subjobs": 3}, 1),
         ("H", {"array_state_count": "Queued:3 Running:0 Exiting:0 Expired:0"}, 0),
     ],
 )
@@ -275,3 +276,47 @@ def test_a_count_that_is_none() -> None:
     cluster.nodes["node01"]["resources_available"]["ncpus"] = "two"
     with pytest.raises(BatchError, match="two"):
         cluster.measure()
+
+
+@pytest.mark.parametrize(
+    ("asks", "lacks"),
+    [
+        ({"ncpus": 2, "nodect": 1, "place": "free"}, 2),
+        ({"ncpus": 1, "nodect": 1, "place": "free"}, 2),
+        ({"ncpus": 2, "nodect": 2, "place": "scatter"}, 4),
+        ({"ncpus": 1, "nodect": 1, "place": "pack:exclhost"}, 2),
+        ({"ncpus": 999, "nodect": 500, "place": "scatter"}, 8),
+    ],
+)
+def test_what_a_local_job_lacks_is_whole_nodes(asks: Table, lacks: int) -> None:
+    cluster = Cluster()
+    for node in cluster.nodes:
+        cluster.take(node, 2)
+    cluster.add(OTHERS, "Q", 1, user="wombat", Resource_List=dict(asks))
+    cluster.jobs["0.pbs-head"]["Resource_List"].update(asks)
+    assert (cluster.measure().wanted_local, cluster.measure().whole_nodes) == (lacks, [])
+
+
+def test_each_task_of_an_array_counts_and_the_jobs_of_a_queue_elsewhere_do_not() -> None:
+    cluster = Cluster()
+    for node in cluster.nodes:
+        cluster.take(node, 2)
+    counts = {"array_state_count": "Queued:3 Running:2 Exiting:0 Expired:1"}
+    cluster.add(OTHERS, "B", 1, user="wombat", **counts)
+    assert cluster.measure().wanted_local == 4
+    cluster.queues["R17"] = {**cluster.queues["workq"], "hasnodes": "True"}
+    cluster.jobs["0.pbs-head"]["queue"] = "R17"
+    assert cluster.measure().wanted_local == 0
+
+
+def test_nodes_that_are_idle_altogether() -> None:
+    cluster = Cluster()
+    cluster.take("node01", 1)
+    assert (cluster.measure().whole_nodes, cluster.measure().free_nodes) == ([[2, 3]], [[2, 3], [1, 1]])
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_whether_others_are_hidden(shown: bool) -> None:
+    cluster = Cluster()
+    cluster.server["query_other_jobs"] = str(shown)
+    assert cluster.measure().others_hidden is not shown

@@ -82,7 +82,7 @@ def torque_capacity(nodes: Result | None = None, queues: Result | None = None) -
     jobs = Result(["sh"], 0, text(directory / "qstat_f.out"), "")
     nodes = nodes or Result(["pbsnodes"], 0, text(directory / "pbsnodes_a.out"), "")
     queues = queues or Result(["qstat"], 0, text(directory / "qstat_Qf.out"), "")
-    return torque.parse_capacity(Site(user="koala", queue="batch"), [nodes, jobs, queues])
+    return torque.parse_capacity(Site(user="koala", queue="batch"), [nodes, jobs, queues, Result(["qstat"], 1, "", "")])
 
 
 ALL = [*openpbs(), *slurms_torque()]

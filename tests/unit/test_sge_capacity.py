@@ -60,6 +60,36 @@ def test_local_jobs_that_wait_are_those_that_want_slots_now() -> None:
     assert captured("busy").waiting_local == 1
 
 
+def test_what_a_local_job_lacks_is_whole_hosts() -> None:
+    """wombat wants 12 slots, which are all three hosts; two slots of one are idle, and no host is."""
+    seen = captured("busy")
+    assert (seen.idle, seen.wanted_local, seen.whole_nodes, seen.others_hidden) == (2, 2 + 12, [], False)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "wanted"), [("", 1), ("7", 1), ("3,4", 2), ("1-9:4", 6), ("2,5-9:2", 6), ("1-9:1", 10), ("1-999:1", 14)]
+)
+def test_each_task_of_an_array_counts(tasks: str, wanted: int) -> None:
+    """On the two slots that are idle, then on hosts of four that must be given back."""
+    text = said("busy-qstat").stdout.replace("<slots>12</slots>", f"<slots>1</slots><tasks>{tasks}</tasks>")
+    assert capacity(printed(text), said("busy-qselect")).wanted_local == wanted
+
+
+def test_what_a_sweeps_launcher_waits_for_counts_for_nobody() -> None:
+    waits = r"<JB_name>[^<]*(</JB_name>\s*<JB_owner>wombat</JB_owner>\s*<state>qw)"
+    launcher = re.sub(waits, r"<JB_name>kbbbbbg00000011\1", said("busy-qstat").stdout)
+    seen = capacity(printed(launcher), said("busy-qselect"))
+    assert (seen.waiting_local, seen.wanted_local) == (0, 0)
+
+
+def test_hosts_that_are_idle_altogether() -> None:
+    queue = "<Queue-List><name>all.q@{}</name><qtype>BIP</qtype><slots_used>{}</slots_used><slots_total>4</slots_total>"
+    lists = "".join(f"{queue.format(host, used)}</Queue-List>" for host, used in (("a", 0), ("b", 1), ("c", 0)))
+    listing = printed(f"<job_info><queue_info>{lists}</queue_info><job_info/></job_info>")
+    seen = capacity(listing, printed("all.q@a\nall.q@b\nall.q@c\n"))
+    assert (seen.whole_nodes, seen.free_nodes) == ([[4, 2]], [[4, 2], [3, 1]])
+
+
 def test_without_priorities_every_waiting_job_counts() -> None:
     ungraded = re.sub(r"(<JAT_prio>)[\d.]+", r"\g<1>0.00000", said("busy-qstat").stdout)
     assert capacity(printed(ungraded), said("busy-qselect")).waiting_local == 2

@@ -260,8 +260,10 @@ def test_cancelling_what_has_ended_is_no_error() -> None:
 NODE = "node1\n     state = free\n     power_state = Running\n     np = 4\n     ntype = cluster\n"
 
 
-def capacity(nodes: str, jobs: str = "", queues: str = "", site: Site = SITE) -> Capacity:
-    return torque.parse_capacity(site, [printed(nodes), printed(jobs), printed(queues or said("qstat_Qf"))])
+def capacity(nodes: str, jobs: str = "", queues: str = "", site: Site = SITE, server: str = "") -> Capacity:
+    """`server`: what `qstat -B -f` says of it; Slurm's says nothing."""
+    answers = [nodes, jobs, queues or said("qstat_Qf")]
+    return torque.parse_capacity(site, [*map(printed, answers), printed(server, 0 if server else 1)])
 
 
 def test_slurms_nodes_by_what_its_jobs_hold() -> None:
@@ -321,6 +323,46 @@ def test_local_jobs_that_wait() -> None:
     assert capacity(NODE, listing(job_state="Q", Job_Name="fill")).waiting_local == 1
     assert capacity(NODE, listing(job_state="H", Job_Name="fill")).waiting_local == 0
     assert capacity(NODE, listing(job_state="Q")).waiting_local == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "lacks"),
+    [("2:ppn=4", 8), ("1", 4), ("node1+2:ppn=4:haswell", 12), ("2:ppn=2", 8)],
+)
+def test_what_a_local_job_lacks_is_whole_nodes(asked: str, lacks: int) -> None:
+    """Torque says of a job that waits no more than what it asked for."""
+    full = NODE.replace("free", "job-exclusive")
+    nodes = "\n".join(full.replace("node1", f"node{number}") for number in range(4))
+    count = len(asked.split("+")) if "+" in asked else int(asked.partition(":")[0])
+    wish = {"Resource_List__nodes": asked, "Resource_List__nodect": count + ("+" in asked)}
+    seen = capacity(nodes, listing(job_state="Q", Job_Name="fill", **wish))
+    assert (seen.idle, seen.wanted_local, seen.whole_nodes) == (0, lacks, [])
+
+
+def test_nodes_that_are_idle_altogether() -> None:
+    used = NODE.replace("node1", "node2") + "     jobs = 0/12.head\n"
+    assert capacity(NODE + "\n" + used, listing().replace("Job Id: 7.", "Job Id: 12.")).whole_nodes == [[4, 1]]
+
+
+@pytest.mark.parametrize(
+    ("server", "hidden"),
+    [
+        ("Server: head\n    query_other_jobs = True\n    pbs_version = 6.1.2\n", False),
+        ("Server: head\n    query_other_jobs = False\n    pbs_version = 6.1.2\n", True),
+        ("Server: head\n    pbs_version = 6.1.2\n", True),
+        ("", False),
+    ],
+)
+def test_whether_others_are_hidden(server: str, hidden: bool) -> None:
+    """As they are by default in Torque; Slurm's qstat does not say."""
+    assert capacity(NODE, server=server).others_hidden is hidden
+
+
+def test_jobs_that_no_list_shows_are_hidden() -> None:
+    assert capacity(NODE + "     jobs = 0/12.head\n").others_hidden
+    slurms = said("pbsnodes_a")
+    assert capacity(slurms).others_hidden
+    assert not capacity(slurms, said("qstat_f")).others_hidden
 
 
 # ---- inside a job ----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from koalapy_adapters import errors
+from koalapy_adapters.batch import wanting
 from koalapy_adapters.batch.protocol import (
     CANCELLED,
     ENDED,
@@ -149,17 +150,22 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     ours = sum(processors[job.batch_id] for job in running if is_tag(job.name))
     others = sum(processors[job.batch_id] for job in running if not is_tag(job.name))
     slots = int(_field(result, answer, "slots"))
-    idle = 0 if queued else max(0, slots - ours - others)
+    left = max(0, slots - ours - others)
+    idle = 0 if queued else left
+    strangers = [job for job in queued if not is_tag(job.name)]
+    wanted = sum(processors[job.batch_id] for job in queued if wanting.counts(site, site.user, job.name))
     return Capacity(
         total=slots,
         idle=idle,
         ours=ours,
         others=others,
-        waiting_local=sum(1 for job in queued if not is_tag(job.name)),
+        waiting_local=len(strangers),
         allocated=[job.name for job in running if is_tag(job.name)],
         pending=[job.name for job in statuses if job.state == QUEUED and is_tag(job.name)],
         free_nodes=[[idle, 1]] if idle else [],
         statuses={job.batch_id: job for job in statuses if is_tag(job.name)},
+        wanted_local=min(slots, max(0, wanted - left)),
+        whole_nodes=[[slots, 1]] if idle == slots else [],
     )
 
 

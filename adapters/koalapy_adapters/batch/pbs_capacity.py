@@ -4,14 +4,14 @@ import re
 from collections import Counter
 from typing import Dict, List, NamedTuple, Optional, Set
 
-from koalapy_adapters.batch import pbs_jobs, pbs_records
+from koalapy_adapters.batch import pbs_jobs, pbs_records, wanting
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, number, records, size, word
 from koalapy_adapters.batch.pbs_refusals import UNREACHABLE
 from koalapy_adapters.batch.pbs_words import OPENPBS
 from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, JobStatus, Site
-from koalapy_adapters.batch.text import is_tag
+from koalapy_adapters.batch.text import is_launcher, is_tag
 from koalapy_adapters.batch.verdicts import check
 from koalapy_adapters.errors import Result, SiteError
 
@@ -54,25 +54,45 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     ours = [node for node in nodes if any(_serves(node, each) for each in serving) and _meets(node, site.constraint)]
     every = list(pbs_jobs.everybodys(results[1], OPENPBS))
     near = {name for name, each in queues.items() if any(_serves(node, each) for node in ours)}
-    return _capacity(site, ours, every, near, _most(site, queue, servers, every, results))
+    hidden = any(word(server, "query_other_jobs") == "False" for server in servers)
+    capacity = _capacity(site, ours, every, near, _most(site, queue, servers, every, results))
+    return capacity._replace(others_hidden=hidden)
 
 
 def _capacity(site: Site, ours: List[Node], every: List[Job], near: Set[str], most: Optional[int]) -> Capacity:
     found = tagged(site, every)
     held = [job for job in every if job.status.batch_id in found and holds_processors(job.status)]
     mine = sum(job.processors for job in held if job.queue in near)
-    free = fewer(_free(ours), most)
+    hosts = _hosts(ours)
+    room = [host.free for host in hosts]
+    free = fewer(room, most)
+    waits = [job for job in every if job.queue in near]
     return Capacity(
         total=sum(node.total for node in ours),
         idle=sum(free),
         ours=mine,
         others=max(0, sum(node.assigned for node in ours) - mine),
-        waiting_local=sum(job.waiting for job in every if job.status.batch_id not in found and job.queue in near),
+        waiting_local=waiting_local(waits, found),
         allocated=[job.status.name for job in held],
         pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
         statuses=found,
+        wanted_local=wanting.wanted(wishes(site, waits), room, [host.total for host in hosts], sum(free)),
+        whole_nodes=wanting.whole_nodes([host.free for host in hosts if not host.assigned], sum(free)),
     )
+
+
+def waiting_local(jobs: List[Job], ours: Dict[str, JobStatus]) -> int:
+    return sum(job.waiting for job in jobs if job.status.batch_id not in ours and not is_launcher(job.status.name))
+
+
+def wishes(site: Site, jobs: List[Job]) -> List[wanting.Wish]:
+    """Of those that wait for processors."""
+    return [
+        wanting.Wish(job.processors, job.nodes, job.alone, tasks=job.waiting)
+        for job in jobs
+        if job.waiting and wanting.counts(site, job.user, job.status.name)
+    ]
 
 
 def tagged(site: Site, every: List[Job]) -> Dict[str, JobStatus]:
@@ -192,9 +212,12 @@ def _has(node: Node, wanted: Dict[str, str]) -> bool:
     )
 
 
-def _free(ours: List[Node]) -> List[int]:
-    """Of each host, whose vnodes make up one chunk together."""
-    hosts: Dict[str, int] = {}
+def _hosts(ours: List[Node]) -> List[Node]:
+    """The hosts, whose vnodes make up one chunk together."""
+    hosts: Dict[str, Node] = {}
     for node in ours:
-        hosts[node.host] = hosts.get(node.host, 0) + node.free
+        host = hosts.get(node.host, node._replace(total=0, assigned=0, free=0))
+        hosts[node.host] = host._replace(
+            total=host.total + node.total, assigned=host.assigned + node.assigned, free=host.free + node.free
+        )
     return list(hosts.values())

@@ -35,6 +35,8 @@ class Job(NamedTuple):
     exec_host: str
     array: Optional[int]
     begins_later: bool  # its start time is yet to come
+    nodes: int = 1  # that it asked for
+    alone: bool = False  # on nodes of its own
 
     @property
     def waiting(self) -> int:
@@ -82,6 +84,8 @@ def _job(record: Record, result: Result, family: Family) -> Job:
         exec_host=word(record, "exec_host"),
         array=_array(record),
         begins_later=word(record, "job_state") == "W",
+        nodes=max(1, number(record, "Resource_List.nodect", result, 1)),
+        alone=_alone(record),
     )
 
 
@@ -136,7 +140,20 @@ def _processors(record: Record, result: Result) -> int:
     """Torque has no ncpus, but numbers each processor of the nodes that it gave: `node1/0-3+node2/0`."""
     if "Resource_List.ncpus" in record.fields:
         return number(record, "Resource_List.ncpus", result)
-    return sum(given(part) for part in word(record, "exec_host").split("+") if part)
+    there = sum(given(part) for part in word(record, "exec_host").split("+") if part)
+    return there or sum(_asked(part) for part in word(record, "Resource_List.nodes").split("+") if part)
+
+
+def _alone(record: Record) -> bool:
+    """OpenPBS: `place=scatter:exclhost`; Torque: `naccesspolicy=singlejob`."""
+    return "excl" in word(record, "Resource_List.place") or word(record, "Resource_List.naccesspolicy") == "singlejob"
+
+
+def _asked(part: str) -> int:
+    """Of Torque's `nodes`: `2:ppn=4:haswell` are eight, `node7` is one."""
+    count, _, properties = part.partition(":")
+    each = re.search(r"(?:^|:)ppn=([0-9]{1,9})", properties)
+    return (int(count) if re.match(r"[0-9]{1,9}\Z", count) else 1) * (int(each.group(1)) if each else 1)
 
 
 def given(part: str) -> int:
@@ -149,6 +166,10 @@ def given(part: str) -> int:
 
 
 def _array(record: Record) -> Optional[int]:
-    """How many subjobs wait: `Queued:3 Running:1 Exiting:0 Expired:2`."""
-    match = re.search(r"Queued:([0-9]{1,9})", word(record, "array_state_count"))
-    return int(match.group(1)) if match else None
+    """How many subjobs wait: `Queued:3 Running:1 Exiting:0 Expired:2`, as far as its own limit lets them run."""
+    counts = dict(re.findall(r"(Queued|Running):([0-9]{1,9})", word(record, "array_state_count")))
+    if "Queued" not in counts:
+        return None
+    limit = word(record, "max_run_subjobs")
+    left = int(limit) - int(counts.get("Running", 0)) if re.match(r"[0-9]{1,9}\Z", limit) else int(counts["Queued"])
+    return max(0, min(int(counts["Queued"]), left))

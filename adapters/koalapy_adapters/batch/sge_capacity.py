@@ -4,13 +4,13 @@ from collections import Counter
 from typing import Dict, List, NamedTuple, Optional, Set
 from xml.etree import ElementTree
 
-from koalapy_adapters.batch import sge_environments, sge_jobs, sge_quotas
-from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, JobStatus, Site
+from koalapy_adapters.batch import sge_environments, sge_jobs, sge_quotas, wanting
+from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, Site
 from koalapy_adapters.batch.sge_environments import Environment, fewer
 from koalapy_adapters.batch.sge_jobs import Job
 from koalapy_adapters.batch.sge_quotas import Room
 from koalapy_adapters.batch.sge_refusals import UNREACHABLE
-from koalapy_adapters.batch.text import is_tag
+from koalapy_adapters.batch.text import is_launcher, is_tag
 from koalapy_adapters.batch.verdicts import Verdict, check
 from koalapy_adapters.errors import Result, SiteError
 
@@ -75,14 +75,17 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     busy = _busy(every, near)
     sizes = [_size(host, ours, busy) for host in sorted(near)]
     quotas = sge_quotas.room(site, results[2])
-    free = list(_permitted(_free(site, ours, busy), environment, quotas, mine).values())
+    room = _free(site, ours, busy)
+    permitted = _permitted(room, environment, quotas, mine)
+    free = list(permitted.values())
+    waits = _waiting(jobs)
     shaped = environment.per_host is not None
     return Capacity(
         total=sum(sizes),
         idle=sum(free),
         ours=mine,
         others=max(0, sum(busy.values()) - mine),
-        waiting_local=_waiting(jobs, statuses),
+        waiting_local=len({job.batch_id for job in waits if not _is_ours(site, job) and not is_launcher(job.name)}),
         allocated=sorted({job.name for job in jobs if job.batch_id in statuses and sge_jobs.holds_slots(job)}),
         pending=[status.name for status in statuses.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
@@ -90,6 +93,8 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
         unit="slot",
         largest=environment.most(sizes) if shaped else None,
         largest_idle=environment.most(free) if shaped else None,
+        wanted_local=wanting.wanted(_wishes(site, waits), room.values(), sizes, sum(free)),
+        whole_nodes=wanting.whole_nodes([permitted[host] for host in sorted(near) if not busy[host]], sum(free)),
     )
 
 
@@ -161,10 +166,15 @@ def _slots_of_ours(site: Site, element: ElementTree.Element) -> int:
     return sum(job.slots for job in sge_jobs.jobs(element) if _is_ours(site, job))
 
 
-def _waiting(jobs: List[Job], statuses: Dict[str, JobStatus]) -> int:
-    """Local jobs that want processors now. The scheduler gives a priority to what it considers: a job without one has
-    a start time yet to come, or is a second old, or the site uses no priorities at all.
+def _waiting(jobs: List[Job]) -> List[Job]:
+    """Those that want processors now. The scheduler gives a priority to what it considers: a job without one has a
+    start time yet to come, or is a second old, or the site uses no priorities at all.
     """
     graded = any(job.priority > 0 for job in jobs)
-    local = [job for job in jobs if job.batch_id not in statuses and job.state.replace("R", "") in ("qw", "q", "w")]
-    return len({job.batch_id for job in local if job.priority > 0 or not graded})
+    waits = [job for job in jobs if job.state.replace("R", "") in ("qw", "q", "w")]
+    return [job for job in waits if job.priority > 0 or not graded]
+
+
+def _wishes(site: Site, waits: List[Job]) -> List[wanting.Wish]:
+    """As many slots of a host as it has: what an environment's rule would have otherwise, no list of jobs says."""
+    return [wanting.Wish(job.slots, tasks=job.tasks) for job in waits if wanting.counts(site, job.user, job.name)]

@@ -34,6 +34,7 @@ class Job(NamedTuple):
     state: str
     slots: int
     priority: float
+    tasks: int = 1  # those of an array that wait
 
 
 def document(result: Result) -> ElementTree.Element:
@@ -65,6 +66,7 @@ def jobs(parent: ElementTree.Element) -> Iterator[Job]:
             state=entry.findtext("state", ""),
             slots=int(entry.findtext("slots", "1")),
             priority=float(entry.findtext("JAT_prio", "0")),
+            tasks=_tasks(entry.findtext("tasks", "")),
         )
 
 
@@ -100,6 +102,14 @@ def _plain(message: str) -> str:
 def holds_slots(job: Job) -> bool:
     """Whether it is running, being started or suspended, and not waiting."""
     return not set("qw") & set(job.state) and "z" not in job.state
+
+
+def _tasks(text: str) -> int:
+    """Of `3`, `1-100:1` or `2,5-9:2`; a job that is no array has none, and is one."""
+    found = 0
+    for first, last, step in re.findall(r"(\d+)(?:-(\d+)(?::(\d+))?)?", text):
+        found += 1 + max(0, int(last or first) - int(first)) // max(1, int(step or 1))
+    return max(1, found)
 
 
 def _reason(word: str, state: str) -> str:

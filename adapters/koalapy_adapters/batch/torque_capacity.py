@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from typing import List, NamedTuple, Optional
 
-from koalapy_adapters.batch import pbs_jobs, pbs_records, torque_refusals
-from koalapy_adapters.batch.pbs_capacity import fewer, holds_processors, tagged
+from koalapy_adapters.batch import pbs_jobs, pbs_records, torque_refusals, wanting
+from koalapy_adapters.batch.pbs_capacity import fewer, holds_processors, tagged, waiting_local, wishes
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, asked, number, records, word
@@ -17,6 +17,8 @@ from koalapy_adapters.errors import Result, SiteError
 # XML cannot be broken by what a user wrote into a variable; Slurm's qstat has no -x, and prints text.
 _LIST = 'answer=$(qstat -x "$@" 2>/dev/null) && [ -n "$answer" ] && printf "%s\\n" "$answer" || exec qstat -f "$@"'
 LISTED = ["sh", "-c", _LIST, "qstat"]
+
+_SERVER_S = 600.0  # seconds for which what `qstat -B` says is good
 
 # Exit status of qstat where none of the jobs is known; Slurm's says it without any words, and of no jobs at all.
 _NONE_KNOWN = 153
@@ -34,7 +36,7 @@ class Node(NamedTuple):
 
 
 def capacity_argvs(site: Site) -> List[Argv]:
-    return [["pbsnodes", "-a"], list(LISTED), ["qstat", "-Q", "-f"]]
+    return [["pbsnodes", "-a"], list(LISTED), ["qstat", "-Q", "-f"], ["qstat", "-B", "-f"]]
 
 
 def parse_capacity(site: Site, results: List[Result]) -> Capacity:
@@ -49,18 +51,49 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     found = tagged(site, every)
     held = [job for job in every if job.status.batch_id in found and holds_processors(job.status)]
     mine = sum(job.processors for job in held)
-    free = fewer([node.free for node in nodes], _most(site, queue, every, results[2]))
+    room = [node.free for node in nodes]
+    free = fewer(room, _most(site, queue, every, results[2]))
     return Capacity(
         total=sum(node.total for node in nodes),
         idle=sum(free),
         ours=mine,
         others=max(0, sum(node.assigned for node in nodes) - mine),
-        waiting_local=sum(job.waiting for job in every if job.status.batch_id not in found),
+        waiting_local=waiting_local(every, found),
         allocated=[job.status.name for job in held],
         pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
         statuses=found,
+        wanted_local=wanting.wanted(wishes(site, every), room, [node.total for node in nodes], sum(free)),
+        others_hidden=_hidden(results[0], every) or _hides(results[3]),
+        whole_nodes=wanting.whole_nodes([node.free for node in nodes if not node.assigned], sum(free)),
     )
+
+
+def keeps(result: Result) -> float:
+    """Seconds for which the answer of one of these commands is good: what Slurm's qstat has no word for, it has none
+    tomorrow.
+    """
+    return _SERVER_S if result.argv[1:2] == ["-B"] and result.exit_status is not None else 0.0
+
+
+def _hides(result: Result) -> bool:
+    """By `qstat -B -f`: only an administrator sees others' jobs, as is Torque's default."""
+    said = re.search(r"^\s*query_other_jobs = (\w+)", result.stdout, re.MULTILINE)
+    torques = re.search(r"^\s*pbs_version = ", result.stdout, re.MULTILINE)
+    return said.group(1).lower() not in ("true", "1") if said else torques is not None
+
+
+def _hidden(nodes: Result, every: List[Job]) -> bool:
+    """Whether a node is said to run jobs that no list shows, or Slurm calls one in use for which there is no job."""
+    listed = {job.status.batch_id.partition(".")[0] for job in every}
+    records_of = pbs_records.nodes(nodes)
+    running = {number for each in records_of for number in re.findall(r"/(\d+)", word(each, "jobs"))}
+    used = [each for each in records_of if "slurmstate=" in word(each, "status") and _in_use(each)]
+    return bool(running - listed) or any(not any(_slurms(job.exec_host, each.name) for job in every) for each in used)
+
+
+def _in_use(record: Record) -> bool:
+    return bool({"mixed", "job-exclusive"} & set(word(record, "state").replace(" ", "").split(",")))
 
 
 def check_answer(result: Result) -> Result:
