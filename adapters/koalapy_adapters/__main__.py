@@ -6,6 +6,7 @@ _PARTS = {
     "kcm": "koalapy_adapters.kcm",
     "wrapper": "koalapy_adapters.wrapper",
     "agent": "koalapy_adapters.wrapper.agent",
+    "launcher": "koalapy_adapters.launcher",
     "rendezvous": "koalapy_adapters.rendezvous",
     "local-queue": "koalapy_adapters.localqueue",
     "drmaa-helper": "koalapy_adapters.drmaa_helper",

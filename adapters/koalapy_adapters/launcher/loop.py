@@ -1,0 +1,141 @@
+"""The Launcher's loop: tells the machine what happens, and does what it wants."""
+
+import json
+import selectors
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Type
+
+from koalapy_adapters.launcher import events as e
+from koalapy_adapters.launcher.journal import Journal
+from koalapy_adapters.launcher.line import Line
+from koalapy_adapters.launcher.machine import Machine, Settings
+from koalapy_adapters.launcher.pages import At
+from koalapy_adapters.launcher.slots import Setting, Slots
+from koalapy_adapters.wrapper import clock, signals
+from koalapy_adapters.wrapper.turns import turn
+
+_AGAIN = clock.SECOND // 50  # while something is swept
+_LEAVE_S = 2.0
+
+
+class Loop:
+    """Runs until the machine leaves."""
+
+    def __init__(self, settings: Settings, setting: Setting, socket_path: str) -> None:
+        self._machine = Machine(settings, clock.now())
+        self._journal = Journal(setting.attempt)
+        self._selector = selectors.DefaultSelector()
+        self._slots = Slots(settings.slots, setting, self._selector, self._on_results, self._on_lost)
+        self._line = Line(
+            socket_path,
+            self._selector,
+            lambda message: self._handle(e.Heard(message)),
+            lambda: self._handle(e.Connected()),
+            lambda: self._handle(e.Disconnected()),
+        )
+        self._pending: Deque[Any] = deque()
+        self._handling = False
+        self._stopping = False
+        self._sweeping = False
+        self._left = False
+
+    def run(self) -> None:
+        """Raises SlotBroken."""
+        noticed = signals.pipe()
+        self._selector.register(noticed, selectors.EVENT_READ, lambda: self._on_signals(signals.read(noticed)))
+        self._slots.start()
+        while not self._left:
+            self._tick()
+            self._line.flush()
+            if not self._left:
+                turn(self._selector, self._timeout())
+        self._line.leave(_LEAVE_S)
+
+    # ---- what happens ------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now = clock.now()
+        self._line.tick(now)
+        self._slots.queue.flush()
+        if self._sweeping:
+            self._slots.reap()
+            self._sweeping = not self._slots.sweep()
+        if not self._left and now >= self._machine.next_wakeup():
+            self._do(self._machine.tick(now))
+        if self._stopping and not self._slots.pids and not self._left:
+            self._handle(e.SlotsStopped([at.number for at in self._slots.pages.all() if at.number]))
+
+    def _timeout(self) -> float:
+        now = clock.now()
+        due = min(self._machine.next_wakeup(), self._line.next_wakeup())
+        if self._sweeping:
+            due = min(due, now + _AGAIN)
+        return max(0, due - now) / clock.SECOND
+
+    def _on_signals(self, numbers: bytes) -> None:
+        self._slots.reap()
+        if signals.told_to_stop(numbers):
+            self._handle(e.Signalled())
+
+    def _on_results(self, rows: List[e.Row], loose: List[e.Row]) -> None:
+        self._handle(e.Finished(rows, loose))
+
+    def _on_lost(self, index: int, at: At) -> None:
+        self._sweeping = True
+        self._handle(e.SlotLost(index, at.number, at.since))
+
+    def _handle(self, event: Any) -> None:
+        """Tell the machine, and do what it answers; what that brings about comes after it."""
+        self._pending.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        while self._pending:
+            self._do(self._machine.handle(clock.now(), self._pending.popleft()))
+        self._handling = False
+
+    # ---- what is to be done ------------------------------------------------------------------------------------------
+
+    def _do(self, commands: List[Any]) -> None:
+        for command in commands:
+            _DOING[type(command)](self, command)
+
+    def _say(self, command: e.Say) -> None:
+        self._line.say(command.message)
+
+    def _queue(self, command: e.Queue) -> None:
+        self._slots.queue.put(command.numbers)
+
+    def _take_back(self, command: e.TakeBack) -> None:
+        self._handle(e.TakenBack(self._slots.queue.take_back()))
+
+    def _look(self, command: e.Look) -> None:
+        running = [at for at in self._slots.pages.all() if at.number]
+        newest = max((at.since for at in running), default=0)
+        self._handle(e.Looked(len(running), len(self._slots.queue), newest))
+
+    def _end_probation(self, command: e.EndProbation) -> None:
+        self._slots.pages.end_probation()
+
+    def _write_journal(self, command: e.WriteJournal) -> None:
+        lines = [json.dumps(row, separators=(",", ":")) + "\n" for row in command.rows]
+        self._journal.write("".join(lines).encode())
+
+    def _stop_slots(self, command: e.StopSlots) -> None:
+        self._stopping = True
+        self._slots.stop()
+
+    def _leave(self, command: e.Leave) -> None:
+        self._left = True
+
+
+_DOING: Dict[Type[Any], Callable[[Loop, Any], None]] = {
+    e.Say: Loop._say,
+    e.Queue: Loop._queue,
+    e.TakeBack: Loop._take_back,
+    e.Look: Loop._look,
+    e.EndProbation: Loop._end_probation,
+    e.WriteJournal: Loop._write_journal,
+    e.StopSlots: Loop._stop_slots,
+    e.Leave: Loop._leave,
+}

@@ -1,0 +1,314 @@
+"""What a Launcher decides: event in, commands out. It reads no clock and does nothing itself.
+
+    at work -> draining (its walltime nears) -> stopping (slots end) -> left
+
+At work it holds what it pulled: a parameter for every slot, and what lasts a tenth of a second beside (see pace). It
+begins under suspicion: the first parameters that all fail at once say that the node is at fault, and such failures are
+nobody's business until one does better, or koalad says that the program is to blame.
+"""
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Type
+
+from koalapy_adapters.launcher import events as e
+from koalapy_adapters.launcher import ranges
+from koalapy_adapters.launcher.journal import KILLED
+from koalapy_adapters.launcher.pace import Pace
+from koalapy_adapters.launcher.results import Results
+from koalapy_adapters.messages import Back, Doing, Give, Holding, Kept, Pull, Suspect, Trusted
+from koalapy_adapters.wrapper.clock import SECOND
+
+AT_ONCE = SECOND  # what fails within it says something of the node
+LOOK_EVERY = SECOND
+STALE = SECOND  # how long what waits may see nothing end before it
+LEAVE_BEFORE = 2 * SECOND  # the walltime's end, with all slots empty
+TRIES = 2  # of a parameter whose slot is killed: then it is what kills it
+
+AT_WORK, DRAINING, STOPPING, LEFT = "at work", "draining", "stopping", "left"
+
+
+class Settings(NamedTuple):
+    """What is fixed for this Launcher. `ends_at`: by its walltime. `drain`: nothing is begun so long before that."""
+
+    host: str
+    slots: int
+    orphan_timeout: int
+    grace: int
+    ends_at: int
+    drain: int
+
+    @property
+    def suspicious(self) -> int:
+        """How many must fail at once before the node is suspected."""
+        return max(8, 3 * self.slots)
+
+
+class Machine:
+    """`handle` every event, then `tick` at `next_wakeup` or later; both answer with what is to be done, in order."""
+
+    def __init__(self, settings: Settings, now: int) -> None:
+        self._settings = settings
+        self._state = AT_WORK
+        self._held: Set[int] = set()  # pulled, and not done
+        self._results = Results()
+        self._pace = Pace(settings.slots)
+        self._connected = False
+        self._contact = now
+        self._given = 0  # over this connection
+        self._pull: Optional[Pull] = None  # the last over this connection
+        self._longest = 0
+        self._progress = now  # when something ended, or was queued, last
+        self._looked = now
+        self._doing = Doing(0, 0)
+        self._aside: List[int] = []  # to be given back
+        self._begun: List[int] = []
+        self._lost: Dict[int, int] = {}  # how often a parameter's slot was killed
+        self._probation = True
+        self._suspected = False
+        self._failed: List[e.Row] = []  # loose rows
+        self._failures = 0
+
+    def handle(self, now: int, event: Any) -> List[Any]:
+        """Raises KeyError for what is no event of `events`."""
+        react = _REACTIONS[type(event)]
+        if self._state == LEFT:
+            return []
+        return react(self, now, event) + self._advance(now)
+
+    def tick(self, now: int) -> List[Any]:
+        """Whatever time has brought."""
+        if self._state == LEFT:
+            return []
+        commands: List[Any] = []
+        if now >= self._looked + LOOK_EVERY:
+            self._looked = now
+            commands.append(e.Look())
+        if self._orphaned_at() <= now or self._stop_at() <= now:
+            commands += self._stop()
+        elif self._state == AT_WORK and self._drain_at() <= now:
+            commands += self._drain()
+        return commands + self._advance(now)
+
+    def next_wakeup(self) -> int:
+        times = [self._looked + LOOK_EVERY]
+        if self._connected:
+            times += self._results.due()
+        if self._state in (AT_WORK, DRAINING):
+            times += [self._stop_at(), self._orphaned_at()]
+        if self._state == AT_WORK:
+            times.append(self._drain_at())
+        return min(times)
+
+    # ---- what the KCM says -------------------------------------------------------------------------------------------
+
+    def _on_connected(self, now: int, event: e.Connected) -> List[Any]:
+        self._connected, self._given, self._pull = True, 0, None
+        self._results.unsaid_again()
+        said: List[Any] = [Holding(ranges.of(self._held | self._results.numbers()))]
+        said += [Suspect(self._settings.host)] if self._suspected else []
+        said += [self._doing] if self._doing.running else []
+        aside, self._aside = self._aside, []
+        return [*map(e.Say, said), *self._give_back(aside)]
+
+    def _on_disconnected(self, now: int, event: e.Disconnected) -> List[Any]:
+        if self._connected:
+            self._connected, self._contact = False, now
+        return []
+
+    def _on_heard(self, now: int, event: e.Heard) -> List[Any]:
+        message = event.message
+        if isinstance(message, Give):
+            return self._given_more(now, ranges.numbers(message.ranges))
+        if isinstance(message, Kept):
+            self._results.kept(message.number)
+        elif isinstance(message, Trusted):
+            self._suspected = False
+            return self._end_probation(now)
+        return []
+
+    def _given_more(self, now: int, numbers: List[int]) -> List[Any]:
+        self._given += len(numbers)
+        self._pace.given(now)
+        new = [number for number in numbers if number not in self._held]
+        self._held.update(new)
+        if self._takes_more():
+            self._progress = now
+            return [e.Queue(new)]
+        return [] if self._state == STOPPING else self._give_back(new)
+
+    # ---- what the slots do -------------------------------------------------------------------------------------------
+
+    def _on_finished(self, now: int, event: e.Finished) -> List[Any]:
+        rows = [row for row in event.rows if row[e.NUMBER] in self._held]
+        loose = [row for row in event.loose if row[e.NUMBER] in self._held]
+        if rows or loose:
+            self._note(now, rows + loose)
+        self._take(rows)
+        self._failed += loose
+        self._failures += len(loose)
+        if rows or not self._probation:
+            return self._end_probation(now)
+        if self._failures >= self._settings.suspicious and not self._suspected and self._state == AT_WORK:
+            self._suspected = True
+            return [e.TakeBack(), *self._said(Suspect(self._settings.host))]
+        return []
+
+    def _note(self, now: int, rows: List[e.Row]) -> None:
+        durations = [row[e.ENDED_AT] - row[e.STARTED_AT] for row in rows]
+        self._pace.ran(len(durations), sum(durations))
+        self._longest = max(self._longest, max(durations))
+        self._progress = now
+
+    def _take(self, rows: List[e.Row]) -> None:
+        self._results.add(rows)
+        self._held.difference_update(row[e.NUMBER] for row in rows)
+
+    def _end_probation(self, now: int) -> List[Any]:
+        """What failed at once failed by the program's fault: it is a result like others."""
+        commands: List[Any] = [e.EndProbation()] if self._probation else []
+        self._probation = False
+        return commands + self._release_failures()
+
+    def _release_failures(self) -> List[Any]:
+        failed = [row for row in self._failed if row[e.NUMBER] in self._held]
+        self._failed = []
+        self._take(failed)
+        return [e.WriteJournal(failed)] if failed else []
+
+    def _on_looked(self, now: int, event: e.Looked) -> List[Any]:
+        commands: List[Any] = []
+        doing = Doing(event.running, event.newest_at)
+        if doing != self._doing:
+            self._doing = doing
+            commands += self._said(doing)
+        if now < self._progress + STALE:
+            return commands
+        if event.running:
+            self._pace.runs(now - self._progress)
+        if event.waiting and event.running:
+            return [*commands, e.TakeBack()]
+        if not event.running and not event.waiting:
+            return commands + self._idle(now)
+        return commands
+
+    def _idle(self, now: int) -> List[Any]:
+        """Nothing moves: failures that were too few to judge by are told; what a slot took along as it died runs."""
+        if self._failed and not self._suspected:
+            return self._release_failures()
+        lost = sorted(self._held.difference(self._aside, [row[e.NUMBER] for row in self._failed]))
+        if lost and self._takes_more():
+            self._progress = now
+            return [e.Queue(lost)]
+        return []
+
+    def _on_taken_back(self, now: int, event: e.TakenBack) -> List[Any]:
+        return [] if self._state == STOPPING else self._give_back(event.numbers)
+
+    def _give_back(self, numbers: List[int]) -> List[Any]:
+        """At the next connection, where there is none: until it was said they count as held."""
+        if not self._connected:
+            self._aside += numbers
+            return []
+        self._held.difference_update(numbers)
+        return [e.Say(Back(ranges.of(numbers), []))] if numbers else []
+
+    def _on_slot_lost(self, now: int, event: e.SlotLost) -> List[Any]:
+        number = event.number
+        if number not in self._held or self._state == STOPPING:
+            return []
+        self._lost[number] = self._lost.get(number, 0) + 1
+        if self._lost[number] < TRIES and self._takes_more():
+            return [e.Queue([number])]
+        if self._lost[number] < TRIES:
+            return self._give_back([number])
+        row = [number, 137, KILLED, self._settings.host, event.slot, event.started_at, now, 0, 0, 0, 0]
+        self._take([row])
+        return [e.WriteJournal([row])]
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def _on_signalled(self, now: int, event: e.Signalled) -> List[Any]:
+        return self._stop()
+
+    def _on_slots_stopped(self, now: int, event: e.SlotsStopped) -> List[Any]:
+        self._begun = [number for number in event.begun if number in self._held]
+        return self._leave(now)
+
+    def _drain(self) -> List[Any]:
+        self._state = DRAINING
+        return [e.TakeBack()]
+
+    def _stop(self) -> List[Any]:
+        if self._state == STOPPING:
+            return []
+        self._state = STOPPING
+        return [e.TakeBack(), e.StopSlots(self._settings.grace)]
+
+    def _leave(self, now: int) -> List[Any]:
+        self._state = LEFT
+        said = self._results.say(now, at_once=True) if self._connected else []
+        back = Back(ranges.of(self._held), ranges.of(self._begun))
+        return [*map(e.Say, said), *self._said(back), e.Leave()]
+
+    def _drain_at(self) -> int:
+        """From then on nothing can be expected to end in time."""
+        return self._stop_at() - max(self._settings.drain, self._longest + self._longest // 4)
+
+    def _stop_at(self) -> int:
+        return self._settings.ends_at - self._settings.grace - LEAVE_BEFORE
+
+    def _orphaned_at(self) -> int:
+        return self._settings.ends_at if self._connected else self._contact + self._settings.orphan_timeout
+
+    # ---- what follows ------------------------------------------------------------------------------------------------
+
+    def _advance(self, now: int) -> List[Any]:
+        if self._state == LEFT:
+            return []
+        if self._state == DRAINING and not self._held:
+            self._state = STOPPING
+            return [e.StopSlots(0)]
+        if not self._connected:
+            return []
+        return [e.Say(message) for message in self._results.say(now)] + self._pull_more(now)
+
+    def _pull_more(self, now: int) -> List[Any]:
+        """Tell what could be used, where that is news: in steps, but at once where a slot has nothing."""
+        ahead = self._pace.ahead()
+        wanted = self._wanted(ahead)
+        coming = self._coming()
+        short = len(self._held) + coming < self._settings.slots
+        if wanted - coming >= max(1, ahead // 4) or (wanted > coming and short) or coming > 2 * wanted:
+            self._pull = Pull(wanted, self._given)
+            self._pace.pulled(now)
+            return [e.Say(self._pull)]
+        return []
+
+    def _wanted(self, ahead: int) -> int:
+        if not self._takes_more():
+            return 0
+        return max(0, self._settings.slots + ahead - (len(self._held) - len(self._failed)))
+
+    def _coming(self) -> int:
+        """How many may still come by what was pulled."""
+        if self._pull is None:
+            return 0
+        return max(0, self._pull.wanted - (self._given - self._pull.given))
+
+    def _takes_more(self) -> bool:
+        return self._state == AT_WORK and not self._suspected
+
+    def _said(self, message: Any) -> List[Any]:
+        return [e.Say(message)] if self._connected else []
+
+
+_REACTIONS: Dict[Type[Any], Callable[[Machine, int, Any], List[Any]]] = {
+    e.Connected: Machine._on_connected,
+    e.Disconnected: Machine._on_disconnected,
+    e.Heard: Machine._on_heard,
+    e.Finished: Machine._on_finished,
+    e.Looked: Machine._on_looked,
+    e.TakenBack: Machine._on_taken_back,
+    e.SlotLost: Machine._on_slot_lost,
+    e.SlotsStopped: Machine._on_slots_stopped,
+    e.Signalled: Machine._on_signalled,
+}

@@ -1,0 +1,47 @@
+"""How many parameters a Launcher should have beside those that run, so that no slot waits and nothing waits long."""
+
+from collections import deque
+from typing import Deque, Optional
+
+from koalapy_adapters.wrapper.clock import SECOND
+
+AHEAD = SECOND // 10  # of work for every slot, in a queue of the node
+LONGEST_AHEAD = SECOND  # the same, where the KCM answers slowly (relay: files)
+_ROUNDS = 8  # of Pull and Give that are remembered
+
+
+class Pace:
+    """What was seen of the parameters' durations, and of the time that a Pull takes to be answered; microseconds."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._seen = 0
+        self._duration = 0.0
+        self._rounds: Deque[int] = deque(maxlen=_ROUNDS)
+        self._pulled_at: Optional[int] = None
+
+    def ran(self, count: int, took: int) -> None:
+        """So many more have run, for so long together."""
+        mean = took / count
+        self._duration = (self._duration + mean) / 2 if self._seen else mean
+        self._seen += count
+
+    def runs(self, duration: int) -> None:
+        """Something has run for so long already."""
+        self._duration = max(self._duration, float(duration))
+
+    def pulled(self, now: int) -> None:
+        self._pulled_at = now if self._pulled_at is None else self._pulled_at
+
+    def given(self, now: int) -> None:
+        if self._pulled_at is not None:
+            self._rounds.append(now - self._pulled_at)
+            self._pulled_at = None
+
+    def ahead(self) -> int:
+        """None while nothing is known, nor where a parameter lasts so long that asking for the next costs little."""
+        ahead = min(LONGEST_AHEAD, max(AHEAD, 2 * min(self._rounds, default=0)))
+        if not self._seen or self._duration >= 2 * ahead:
+            return 0
+        a_slot = -int(-ahead // max(1.0, self._duration))
+        return min(a_slot * self._slots, 2 * self._seen)

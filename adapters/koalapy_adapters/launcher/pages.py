@@ -1,0 +1,42 @@
+"""What slots and Launcher tell each other without a call: a page of memory that they share."""
+
+import mmap
+import struct
+from typing import List, NamedTuple
+
+_SLOT = struct.Struct("=qq")
+
+
+class At(NamedTuple):
+    """A slot runs this number since then; 0 where it runs none."""
+
+    number: int
+    since: int
+
+
+class Pages:
+    """Made by the Launcher before it forks its slots."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._memory = mmap.mmap(-1, _SLOT.size * slots + 1)
+        self._probation = _SLOT.size * slots
+        self._memory[self._probation] = 1
+
+    def runs(self, slot: int, number: int, since: int) -> None:
+        _SLOT.pack_into(self._memory, _SLOT.size * slot, number, since)
+
+    def at(self, slot: int) -> At:
+        return At(*_SLOT.unpack_from(self._memory, _SLOT.size * slot))
+
+    def all(self) -> List[At]:
+        """Of every slot."""
+        return [self.at(slot) for slot in range(self._slots)]
+
+    @property
+    def probation(self) -> bool:
+        """Whether what fails at once is no result yet."""
+        return bool(self._memory[self._probation])
+
+    def end_probation(self) -> None:
+        self._memory[self._probation] = 0

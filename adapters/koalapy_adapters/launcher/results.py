@@ -1,0 +1,54 @@
+"""What a Launcher has run, from its end until koalad has it: told in numbered batches, each kept until it is safe."""
+
+from collections import OrderedDict
+from typing import Any, List, Set
+
+from koalapy_adapters.launcher.events import NUMBER, Row
+from koalapy_adapters.messages import Ended
+from koalapy_adapters.wrapper.clock import SECOND
+
+APART = SECOND // 20  # between two batches, so that short parameters travel together
+MOST = 2000  # rows of a batch; a message has at most 1 MiB
+
+
+class Results:
+    """`say` what is to be told over the connection that there is; `unsaid_again` for another connection."""
+
+    def __init__(self) -> None:
+        self._rows: List[Row] = []
+        self._batches: "OrderedDict[int, Ended]" = OrderedDict()
+        self._number = 0
+        self._said = 0  # over this connection: batches up to this number
+        self._said_at = 0
+
+    def add(self, rows: List[Row]) -> None:
+        self._rows += rows
+
+    def numbers(self) -> Set[int]:
+        """Of all that is not known to be safe."""
+        batches = [batch.results for batch in self._batches.values()]
+        return {row[NUMBER] for rows in (*batches, self._rows) for row in rows}
+
+    def kept(self, number: int) -> None:
+        """Every batch up to this one is safe."""
+        while self._batches and next(iter(self._batches)) <= number:
+            self._batches.popitem(last=False)
+
+    def unsaid_again(self) -> None:
+        self._said, self._said_at = 0, 0
+
+    def due(self) -> List[int]:
+        """When something is to be said, if there is anything."""
+        return [self._said_at + APART] if self._rows or self._said < self._number else []
+
+    def say(self, now: int, at_once: bool = False) -> List[Any]:
+        """What is to be told now: everything that this connection has not heard, a moment after the last time."""
+        if not at_once and (not self.due() or now < self._said_at + APART):
+            return []
+        while self._rows:
+            self._number += 1
+            self._batches[self._number] = Ended(self._number, self._rows[:MOST])
+            del self._rows[:MOST]
+        said = [batch for number, batch in self._batches.items() if number > self._said]
+        self._said, self._said_at = self._number, now
+        return said

@@ -1,0 +1,277 @@
+"""A slot: a process of its own that runs one parameter after another, and sees to it that nothing of one is left.
+
+Its loop is what a parameter costs: a number from the queue, the program started and awaited, a line into the journal.
+Whatever is rare happens on signals, between two instructions of that loop: SIGALRM, which looks after limits while a
+program runs, and SIGTERM, which ends the slot. Its standard streams are the programs'.
+"""
+
+import os
+import signal
+import time
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+from koalapy_adapters.launcher import starting
+from koalapy_adapters.launcher.journal import EXITED, FAILED, KILLED, OUTPUT, WALLTIME, Journal
+from koalapy_adapters.launcher.machine import AT_ONCE
+from koalapy_adapters.launcher.pages import Pages
+from koalapy_adapters.launcher.program import Program
+from koalapy_adapters.launcher.queue import Puller
+from koalapy_adapters.wrapper import clock, descendants
+
+LOOSE = b"-"  # before the line of a result that is in no journal
+FLUSH = clock.SECOND // 50  # results wait for others so long at most, while the slot works
+FIRST_LOOK_S, LAST_LOOK_S = 0.1, 1.0  # at what a program has written, and how long it runs
+_GROWS = 1 << 20  # bytes between two looks, that ask for another soon
+_LEFT_S = 5.0  # for what cannot be killed, until the slot goes on without
+_NOT_FOUND, _NOT_STARTED = 127, 126
+_KINDS = (FileNotFoundError, NotADirectoryError)
+_OUT, _ERRORS = 1, 2
+
+
+class Limits(NamedTuple):
+    """Of one parameter: seconds or None, bytes; and seconds from SIGTERM to SIGKILL."""
+
+    walltime_s: Optional[float]
+    output: int
+    grace_s: float
+
+
+class Slot:
+    """Run in a process of its own, whose working directory and standard streams are the programs'."""
+
+    def __init__(
+        self, index: int, host: str, program: Program, limits: Limits, pages: Pages, journal: Journal, results: int
+    ) -> None:
+        """`results` is the pipe to the Launcher: lines as in the journal, LOOSE before some."""
+        self._index, self._program, self._limits, self._pages = index, program, limits, pages
+        self._journal, self._results = journal, results
+        self._row = '[%%d,%%d,"%%s","%s",%d,%%d,%%d,%%d,%%d,%%d,%%d]\n' % (host, index)
+        self._lines: List[bytes] = []
+        self._flushed_at = 0
+        self._flushing = False
+        self._program_pid = 0
+        self._ended_by = ""  # a limit that the program exceeded
+        self._stopping = False
+        self._kill_at: Optional[float] = None
+        self._ran_s = 0.0  # that was seen of it: while the whole job is suspended nothing is
+        self._looked_at = 0.0
+        self._pause_s = FIRST_LOOK_S
+        self._size = 0
+        self._at = [_size(_OUT), _size(_ERRORS)]  # where the next parameter's output begins
+        program.of_slot(index)
+
+    def run(self, puller: Puller) -> None:
+        """Until the queue is closed, or the slot is stopped."""
+        while not self._stopping:
+            number = puller.next_at_once()
+            if not number:
+                self._flush()
+                number = puller.next()
+            if not number:
+                break
+            if not self._run(number):
+                break
+        self._flush()
+
+    def stop(self) -> None:
+        """On SIGTERM: end what runs, which is not done then, and begin nothing."""
+        if self._stopping:
+            return
+        self._stopping = True
+        if self._program_pid and _lives(self._program_pid):
+            self._end()
+        else:
+            self._program_pid = 0  # it has ended, by itself
+
+    # ---- a parameter -------------------------------------------------------------------------------------------------
+
+    def _run(self, number: int) -> bool:
+        """Whether it was done."""
+        started_at = clock.now()
+        self._pages.runs(self._index, number, started_at)
+        if self._stopping:
+            self._pages.runs(self._index, 0, 0)
+            return False
+        status, ending = self._execute(number)
+        if not ending:
+            return False
+        self._note(number, status, ending, started_at)
+        self._pages.runs(self._index, 0, 0)
+        return True
+
+    def _execute(self, number: int) -> Tuple[int, str]:
+        """Exit status and ending; no ending where it was told to stop."""
+        try:
+            call = self._program.call(number)
+            pid = starting.start(call.path, call.argv, call.environment)
+        except (OSError, ValueError) as error:
+            return _not_started(number, error)
+        return self._await(pid)
+
+    def _await(self, pid: int) -> Tuple[int, str]:
+        self._ended_by, self._kill_at, self._ran_s = "", None, 0.0
+        self._looked_at, self._pause_s, self._size = time.monotonic(), FIRST_LOOK_S, 0
+        self._program_pid = pid
+        signal.setitimer(signal.ITIMER_REAL, FIRST_LOOK_S)
+        told = self._stopping  # between start and here nobody knew whom to tell
+        if told:
+            self._end()
+        while True:
+            ended, status = os.waitpid(-1, 0)
+            if ended == pid:
+                break
+        stopped = self._stopping and (told or self._program_pid != 0)
+        self._program_pid, self._kill_at = 0, None
+        self._clear()
+        if stopped:
+            return 0, ""
+        if os.WIFSIGNALED(status):
+            return 128 + os.WTERMSIG(status), self._ended_by or KILLED
+        return os.WEXITSTATUS(status), self._ended_by or EXITED
+
+    def _clear(self) -> None:
+        """Kill what the program has left behind."""
+        try:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                _sweep()
+            else:
+                self._clear()
+        except ChildProcessError:
+            pass
+
+    # ---- its result --------------------------------------------------------------------------------------------------
+
+    def _note(self, number: int, status: int, ending: str, started_at: int) -> None:
+        ended_at = clock.now()
+        written = [self._written(place, stream) for place, stream in enumerate((_OUT, _ERRORS))]
+        (out_at, out_size), (errors_at, errors_size) = written
+        if out_size + errors_size > self._limits.output:
+            ending = OUTPUT
+        values = (number, status, ending, started_at, ended_at, out_at, out_size, errors_at, errors_size)
+        line = (self._row % values).encode()
+        at_once = status != 0 and ended_at - started_at < AT_ONCE
+        if at_once and self._pages.probation:
+            line = LOOSE + line
+        else:
+            self._journal.write(line)
+        self._lines.append(line)
+        if ended_at >= self._flushed_at + FLUSH:
+            self._flush()
+
+    def _written(self, place: int, stream: int) -> Tuple[int, int]:
+        """Where it begins, and how much it is. Of more than may be written the rest is cut off: disks are shared."""
+        end = _size(stream)
+        at = min(self._at[place], end)  # a program may have emptied the file
+        if end - at > self._limits.output:
+            end = _cut(stream, at + self._limits.output, end)
+            self._at[place] = end
+            return at, max(end - at, self._limits.output + 1)
+        self._at[place] = end
+        return at, end - at
+
+    def _flush(self) -> None:
+        """Tell the Launcher. Also called on SIGALRM, perhaps amid itself."""
+        if self._flushing or not self._lines:
+            return
+        self._flushing = True
+        lines, self._lines = self._lines, []
+        _write_all(self._results, b"".join(lines))
+        self._flushed_at = clock.now()
+        self._flushing = False
+
+    # ---- on signals --------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """On SIGALRM: results that wait, and the limits of what runs."""
+        self._flush()
+        if not self._program_pid:
+            return
+        now = time.monotonic()
+        self._ran_s += min(now - self._looked_at, self._pause_s + LAST_LOOK_S)
+        self._looked_at = now
+        self._enforce(now)
+        signal.setitimer(signal.ITIMER_REAL, self._next_look(now))
+
+    def _enforce(self, now: float) -> None:
+        if self._kill_at is not None:
+            if now >= self._kill_at:
+                descendants.send(descendants.descendants(os.getpid()), signal.SIGKILL)
+            return
+        limit = self._limits.walltime_s
+        if limit is not None and self._ran_s >= limit:
+            self._ended_by = WALLTIME
+            self._end()
+        elif _size(_OUT) + _size(_ERRORS) - sum(self._at) > self._limits.output:
+            self._ended_by = OUTPUT
+            descendants.send(descendants.descendants(os.getpid()), signal.SIGKILL)
+            self._kill_at = now  # and again, until it has gone
+
+    def _end(self) -> None:
+        """SIGTERM to the program and all that is below it, SIGKILL after the grace."""
+        self._kill_at = time.monotonic() + self._limits.grace_s
+        descendants.send(descendants.descendants(os.getpid()), signal.SIGTERM)
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, min(self._limits.grace_s, LAST_LOOK_S)))
+
+    def _next_look(self, now: float) -> float:
+        """Soon while the output grows quickly, else ever less often; and when the next limit is due."""
+        size = _size(_OUT) + _size(_ERRORS)
+        grows, self._size = size - self._size > _GROWS, size
+        self._pause_s = FIRST_LOOK_S if grows else min(LAST_LOOK_S, self._pause_s * 1.5)
+        due = [self._pause_s]
+        if self._kill_at is not None:
+            due.append(max(FIRST_LOOK_S / 2, self._kill_at - now))
+        elif self._limits.walltime_s is not None:
+            due.append(max(0.001, self._limits.walltime_s - self._ran_s))
+        return min(due)
+
+
+def serve(slot: Slot, puller: Puller) -> None:
+    """Be this slot, in this process, which is nobody else's."""
+    signal.signal(signal.SIGALRM, lambda *_: slot.look())
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGXCPU):
+        signal.signal(number, lambda *_: slot.stop())
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    slot.run(puller)
+
+
+def _not_started(number: int, error: Exception) -> Tuple[int, str]:
+    """As a shell would have it, and in its words."""
+    why = error.strerror if isinstance(error, OSError) else str(error)
+    try:
+        os.write(_ERRORS, ("koala: parameter %d: %s\n" % (number, why)).encode("utf-8", "replace"))
+    except OSError:
+        pass  # no room: the exit status has to do
+    return (_NOT_FOUND if isinstance(error, _KINDS) else _NOT_STARTED), FAILED
+
+
+def _sweep() -> None:
+    deadline = time.monotonic() + _LEFT_S
+    while not descendants.sweep() and time.monotonic() < deadline:
+        time.sleep(0.001)
+        descendants.reap()
+
+
+def _lives(pid: int) -> bool:
+    """Whether this child has not ended yet; if it has, its status is still to be had."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
+
+
+def _size(stream: int) -> int:
+    return os.fstat(stream).st_size
+
+
+def _cut(stream: int, wanted: int, end: int) -> int:
+    try:
+        os.ftruncate(stream, wanted)
+        return wanted
+    except OSError:
+        return end
+
+
+def _write_all(descriptor: int, data: Any) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

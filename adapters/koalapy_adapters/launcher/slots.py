@@ -1,0 +1,194 @@
+"""The Launcher's side of its slots: starting them, hearing their results, and noticing when one has gone."""
+
+import json
+import os
+import selectors
+import signal
+import sys
+import traceback
+from typing import Any, Callable, Dict, List, NamedTuple, NoReturn
+
+from koalapy_adapters.launcher.events import Row
+from koalapy_adapters.launcher.journal import Journal
+from koalapy_adapters.launcher.pages import At, Pages
+from koalapy_adapters.launcher.program import Program
+from koalapy_adapters.launcher.queue import Puller, Queue
+from koalapy_adapters.launcher.slot import LOOSE, Limits, Slot, serve
+from koalapy_adapters.wrapper import descendants, lines, signals
+
+_BROKEN = 70  # EX_SOFTWARE
+
+
+class SlotBroken(Exception):
+    """It would be so again and again: the Launcher can only end."""
+
+
+class Setting(NamedTuple):
+    """What all slots have in common."""
+
+    attempt: str
+    work: str
+    host: str
+    program: Program
+    limits: Limits
+
+
+class Slots:
+    """`tell(rows, loose)` is called with what they have run, `lost(index, at)` when one was killed."""
+
+    def __init__(
+        self,
+        count: int,
+        setting: Setting,
+        selector: selectors.BaseSelector,
+        tell: Callable[[List[Row], List[Row]], None],
+        lost: Callable[[int, At], None],
+    ) -> None:
+        self._count, self._setting, self._selector = count, setting, selector
+        self._tell, self._lost = tell, lost
+        self.queue = Queue()
+        self.pages = Pages(count)
+        self._running: Dict[int, "_Process"] = {}  # by index
+        self._stopping = False
+
+    def start(self) -> None:
+        for index in range(self._count):
+            self._start(index)
+
+    def stop(self) -> None:
+        """SIGTERM to what runs; then they end."""
+        self._stopping = True
+        descendants.send(self.pids, signal.SIGTERM)
+        self.queue.close()
+
+    def kill(self) -> None:
+        descendants.send(self.pids, signal.SIGKILL)
+
+    @property
+    def pids(self) -> List[int]:
+        return [process.pid for process in self._running.values()]
+
+    def reap(self) -> None:
+        """Notice those that ended; what one that was killed has left behind is killed, too."""
+        ended = dict(descendants.reap())
+        for index, process in list(self._running.items()):
+            if process.pid in ended:
+                self._check(ended[process.pid])
+                self._ended(index, process)
+
+    def sweep(self) -> bool:
+        """Kill what slots that were killed have left behind. True when nothing is left of it."""
+        return descendants.sweep(self.pids)
+
+    def _check(self, status: int) -> None:
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _BROKEN and not self._stopping:
+            raise SlotBroken("a slot cannot work; why, it has said on the Launcher's standard error")
+
+    def _ended(self, index: int, process: "_Process") -> None:
+        self._read(process)
+        process.close(self._selector)
+        del self._running[index]
+        if self._stopping:
+            return
+        at = self.pages.at(index)
+        self.pages.runs(index, 0, 0)
+        self.sweep()
+        self._start(index)
+        self._lost(index, at)
+
+    def _start(self, index: int) -> None:
+        """Its process is a fork of this one. Signals that come between wait until it heeds them."""
+        reading, writing = os.pipe()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (*signals.STOPPING, signal.SIGALRM))
+        pid = os.fork()
+        if pid == 0:
+            self._be(index, writing)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(writing)
+        process = _Process(pid, reading)
+        self._running[index] = process
+        self._selector.register(reading, selectors.EVENT_READ, lambda: self._read(process))
+
+    def _read(self, process: "_Process") -> None:
+        rows: List[Row] = []
+        loose: List[Row] = []
+        for line in process.lines():
+            if line.startswith(LOOSE):
+                loose.append(json.loads(line[1:].decode()))
+            else:
+                rows.append(json.loads(line.decode()))
+        if rows or loose:
+            self._tell(rows, loose)
+
+    def _be(self, index: int, results: int) -> NoReturn:
+        """In the fork: the slot. Nothing of the Launcher's is open in it, and it does not outlive the Launcher."""
+        status = _BROKEN
+        try:
+            signal.set_wakeup_fd(-1)
+            errors = _own_errors()
+            _close_but({0, 1, 2, errors, results, self.queue.reading})
+            slot, puller = _furnish(index, self._setting, self.pages, results, self.queue.reading)
+            serve(slot, puller)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+
+class _Process:
+    """One slot's process, and the pipe that its results come through."""
+
+    def __init__(self, pid: int, results: int) -> None:
+        self.pid = pid
+        self._results = results
+        self._reader = lines.LineReader()
+        os.set_blocking(results, False)
+
+    def lines(self) -> List[bytes]:
+        """All that can be read now."""
+        found: List[bytes] = []
+        while True:
+            try:
+                data = os.read(self._results, 1 << 16)
+            except BlockingIOError:
+                return found
+            if not data:
+                return found
+            found += self._reader.feed(data)
+
+    def close(self, selector: selectors.BaseSelector) -> None:
+        selector.unregister(self._results)
+        os.close(self._results)
+
+
+def _furnish(index: int, setting: Setting, pages: Pages, results: int, queue: int) -> Any:
+    parent = os.getppid()
+    descendants.become_subreaper()
+    descendants.die_with_parent(signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(0)
+    os.chdir(setting.work)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for stream, kind in ((1, "out"), (2, "err")):
+        name = os.path.join(setting.work, "slot-%d.%s" % (index, kind))
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), stream)
+    journal = Journal(setting.attempt)
+    slot = Slot(index, setting.host, setting.program, setting.limits, pages, journal, results)
+    return slot, Puller(queue)
+
+
+def _own_errors() -> int:
+    """What goes wrong in the slot itself is the Launcher's to say, not the programs'."""
+    errors = os.dup(2)
+    sys.stderr = os.fdopen(errors, "w", 1)
+    return errors
+
+
+def _close_but(kept: Any) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # the listing's own
