@@ -32,6 +32,23 @@ def test_a_job_runs_to_its_end(batch: str) -> None:
     assert not [path for path in play.cluster.shared.files if f"/{TAG}/" in path]
 
 
+def test_what_others_want_is_measured() -> None:
+    """As on real batch systems, whoever scavenges must see what the local users' waiting jobs lack."""
+    play = Play("slurm")
+    koalad = play.connect()
+    size = play.cluster.batch.size
+    play.until(koalad, messages.Measured, "", idle=size)
+    first = play.cluster.foreign_job("somebody", size, Duration(30 * SECOND))
+    second = play.cluster.foreign_job("somebody", size, Duration(30 * SECOND))
+    seen = play.until(koalad, messages.Measured, "", waiting_local=1)
+    assert (seen.idle, seen.wanted_local, seen.whole_nodes) == (0, size, [])
+    play.cluster.batch.cancel(first.id)
+    play.cluster.batch.cancel(second.id)
+    koalad.heard.clear()
+    seen = play.until(koalad, messages.Measured, "", idle=size)
+    assert sum(processors * nodes for processors, nodes in seen.whole_nodes) == size
+
+
 def test_no_program_starts_before_its_release() -> None:
     play = Play()
     koalad = play.connect()

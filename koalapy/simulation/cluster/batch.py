@@ -50,6 +50,13 @@ class Job:
     forgotten: bool = False  # by the queue
     lost: bool = False  # the batch system has lost all memory of it
     cancels: int = 0
+    lowest: bool = False  # behind all that are not
+    avoid: tuple[str, ...] = ()  # nodes that it is not to run on
+
+    @property
+    def least_nodes(self) -> int:
+        """On so many nodes at least it must lie."""
+        return -(-self.processors // self.per_node) if self.per_node else 1
 
     @property
     def live(self) -> bool:
@@ -92,9 +99,11 @@ class BatchSystem:
         walltime: Duration,
         begin: Callable[[Job], Body],
         per_node: int | None = None,
+        lowest: bool = False,
+        avoid: tuple[str, ...] = (),
     ) -> Job:
         self._number += 1
-        job = Job(str(self._number), name, processors, walltime, begin, per_node)
+        job = Job(str(self._number), name, processors, walltime, begin, per_node, lowest=lowest, avoid=avoid)
         self.jobs[job.id] = job
         self.everything.append(job)
         self.cycle_soon()
@@ -195,7 +204,7 @@ class BatchSystem:
         if self.is_down:
             return
         waiting = [job for job in self.jobs.values() if job.state == QUEUED and not job.stuck]
-        for job in waiting:
+        for job in sorted(waiting, key=lambda job: job.lowest):
             if job.after > self.agenda.now:
                 self.agenda.at(Instant(job.after), self.cycle_soon)
                 continue
@@ -211,7 +220,8 @@ class BatchSystem:
         missing = job.processors
         for node in self.nodes:
             whole = self.traits.exclusive
-            room = node.free if node.reachable and not (whole and node.free < node.processors) else 0
+            usable = node.reachable and node.name not in job.avoid
+            room = node.free if usable and not (whole and node.free < node.processors) else 0
             take = min(missing, room, job.per_node or room)
             if take and not (job.per_node and take < min(job.per_node, missing)):
                 found.append((node, take))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from koalapy_adapters import errors
+from koalapy_adapters.batch import wanting
 from koalapy_adapters.batch.protocol import ENDED, QUEUED, RUNNING, BatchJob, Capacity, Description, JobStatus, Site
 from koalapy_adapters.errors import BatchError, Result
 
@@ -75,22 +76,29 @@ def capacity_argvs(site: Site) -> list[list[str]]:
 
 
 def parse_capacity(site: Site, results: list[Result]) -> Capacity:
-    """The first line is `total idle`, the second the free processors of each node, then a line a job."""
+    """First `total idle`, then `free FREE/SIZE…` of each node, then a line a job: `PROCESSORS NODES JOB`."""
     first, second, *rest = _lines(results[0])
     total, idle = map(int, first.split())
-    free = [int(word) for word in second.split()[1:]]
-    jobs = [(int(processors), _status(line)) for processors, line in (line.split(" ", 1) for line in rest)]
+    nodes = [tuple(map(int, word.split("/"))) for word in second.split()[1:]]
+    free, sizes = [node[0] for node in nodes], [node[1] for node in nodes]
+    shapes = [line.split(" ", 2) for line in rest]
+    jobs = [(int(processors), _status(line)) for processors, _, line in shapes]
     running = [(processors, job) for processors, job in jobs if job.state == RUNNING]
+    waits = [
+        wanting.Wish(int(processors), int(count)) for processors, count, line in shapes if _wants(site, _status(line))
+    ]
     return Capacity(
         total=total,
         idle=idle,
         ours=sum(processors for processors, job in running if is_tag(job.name)),
         others=sum(processors for processors, job in running if not is_tag(job.name)),
-        waiting_local=sum(1 for _, job in jobs if job.state == QUEUED and not is_tag(job.name)),
+        waiting_local=sum(1 for _, job in jobs if _waits(job) and not is_tag(job.name)),
         allocated=[job.name for _, job in running if is_tag(job.name)],
         pending=[job.name for _, job in jobs if job.state == QUEUED and is_tag(job.name)],
         free_nodes=[[size, free.count(size)] for size in sorted(dict.fromkeys(free))] if idle else [],
         statuses={job.batch_id: job for _, job in jobs if is_tag(job.name)},
+        wanted_local=wanting.wanted(waits, free, sizes, idle),
+        whole_nodes=wanting.whole_nodes([left for left, size in nodes if left == size], idle),
     )
 
 
@@ -99,6 +107,15 @@ def line(status: JobStatus) -> str:
     exit_status = "" if status.exit_status is None else status.exit_status
     fields = (status.batch_id, status.name, status.state, status.stuck, exit_status, status.ending, status.restarts)
     return "|".join(map(str, fields))
+
+
+def _waits(job: JobStatus) -> bool:
+    return job.state == QUEUED and not job.stuck
+
+
+def _wants(site: Site, job: JobStatus) -> bool:
+    """The simulated user has no other jobs there than koalapy's."""
+    return _waits(job) and wanting.counts(site, site.user if is_tag(job.name) else "", job.name)
 
 
 def _status(text: str) -> JobStatus:

@@ -81,9 +81,9 @@ class Shell:
             known = batch.accounted(words[0])
             return [] if known is None else [dialect.line(known)]
         if command == "capacity":
-            free = " ".join(["free", *(str(node.free if node.reachable else 0) for node in batch.nodes)])
-            jobs = [f"{job.processors} {dialect.line(job.status())}" for job in batch.listed()]
-            return [f"{batch.size} {batch.idle()}", free, *jobs]
+            free = [f"{node.free if node.reachable else 0}/{node.processors}" for node in batch.nodes]
+            jobs = [f"{job.processors} {job.least_nodes} {dialect.line(job.status())}" for job in batch.listed()]
+            return [f"{batch.size} {batch.idle()}", " ".join(["free", *free]), *jobs]
         if command == "cancel":
             for each in words:
                 if each in batch.jobs:
@@ -164,6 +164,8 @@ class Shell:
             Duration(job.walltime_s * SECOND),
             lambda entered: self._begin(directory, entered),
             job.processors_per_node,
+            job.lowest,
+            tuple(job.avoid),
         )
         self.witness.entered(entered.name, entered.id)
         return entered
