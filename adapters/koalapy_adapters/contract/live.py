@@ -12,8 +12,9 @@ from koalapy_adapters.batch.protocol import ENDED, BatchJob, JobStatus
 from koalapy_adapters.contract.far import Far, Record
 from koalapy_adapters.contract.kcm import Kcm
 from koalapy_adapters.contract.row import Row, login
-from koalapy_adapters.contract.talk import PATIENCE_S
+from koalapy_adapters.contract.talk import PATIENCE_S, program
 from koalapy_adapters.errors import BatchError
+from koalapy_adapters.messages import Submit
 
 T = TypeVar("T")
 PAUSE_S = 0.1
@@ -100,6 +101,13 @@ class Live:
         submitted = self.kcm.submit(tag, script, processors, **more)
         assert getattr(submitted, "batch_id", ""), submitted
         return tag
+
+    def wish(self, script: str, **wishes: Any) -> Any:
+        """An attempt with further wishes of its batch job: Submitted or Refused."""
+        tag = self.tag(self.instance)
+        self._attempts.append(tag)
+        batch = {"processors": 1, "walltime_s": 120, **wishes}
+        return self.kcm.answer(Submit, tag, batch, program(script))
 
     def strangers(self) -> InstanceId:
         """An instance that the row's KCM does not know."""
