@@ -30,8 +30,13 @@ from koalapy.model.events import (
     FilesStaged,
     HoldRequested,
     JobSubmitted,
+    LaunchersSeen,
+    LauncherSuspected,
     MeasurementFailed,
     OutputCollected,
+    ParametersEnded,
+    ParametersReturned,
+    ParametersWanted,
     ReleaseRequested,
     StoreRestored,
     SubmissionFailed,
@@ -41,7 +46,11 @@ from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.records import Records, Step
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Runner
 from koalapy.model.units import Instant
+from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.scavenging.launchers import Launchers
+from koalapy.scavenging.scavenger import Scavenger
 from koalapy.scheduler.ahead import Overtaken
 from koalapy.scheduler.queue import WaitQueue
 from koalapy.scheduler.schedule import Claim, Policies, Reject, queues_since, schedule
@@ -54,13 +63,23 @@ class Engine:
     new engine is made of the store's snapshot; the links then tell it what is true on the clusters.
     """
 
-    def __init__(self, settings: Settings, policies: Policies, snapshot: Snapshot) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        policies: Policies,
+        snapshot: Snapshot,
+        sweep_policies: ScavengingPolicies | None = None,
+    ) -> None:
         self._settings = settings
         self._policies = policies
         self._information = Information(settings.clusters, snapshot.instance)
         self._run_list = RunList()
         self._queue = WaitQueue()
-        self._records = Records(snapshot, (self._information.promises, self._run_list, self._queue))
+        launchers = Launchers()
+        self._records = Records(snapshot, (self._information.promises, self._run_list, self._queue, launchers))
+        self._scavenger = Scavenger(
+            self._records, settings, self._information, launchers, sweep_policies or ScavengingPolicies()
+        )
         self._alarms = Alarms()
         self._answers = Answers(policies.placement)
         self._passed: tuple[Room, int] | None = None  # what the last pass read
@@ -87,6 +106,7 @@ class Engine:
         if self._dirty and not self._first_contact.awaited(now):
             self._dirty = False
             self._schedule(now)
+        self._scavenger.step(now)
         for identity in self._run_list.restless:
             self._set_alarm(now, identity)
         self._watch()
@@ -94,7 +114,7 @@ class Engine:
 
     def next_wakeup(self) -> Instant | None:
         """When time alone changes something; None: never."""
-        moments = (self._alarms.next(), self._first_contact.wakeup())
+        moments = (self._alarms.next(), self._first_contact.wakeup(), self._scavenger.wakeup())
         return min((moment for moment in moments if moment is not None), default=None)
 
     # ---- what the API asks; answers are of this instant, and nothing is changed
@@ -105,7 +125,7 @@ class Engine:
     def explain(self, now: Instant, job: JobId) -> list[Lack]:
         """What each cluster lacks for each component of a waiting job."""
         found = self._records.jobs.get(job)
-        if found is None:
+        if found is None or found.runner is not None:
             return []
         return lacks(dict(enumerate(found.request.components)), self.views(now))
 
@@ -131,6 +151,10 @@ class Engine:
         return self._records
 
     @property
+    def scavenger(self) -> Scavenger:
+        return self._scavenger
+
+    @property
     def queue(self) -> WaitQueue:
         return self._queue
 
@@ -139,6 +163,8 @@ class Engine:
     def _on_submitted(self, now: Instant, event: JobSubmitted) -> bool:
         if event.key and self._records.has_key(event.owner, event.key):
             return False
+        space = event.request.parameters
+        components = event.request.components if space is None else ()
         job = Job(
             id=self._records.new_job_id(),
             owner=event.owner,
@@ -147,8 +173,9 @@ class Engine:
             place=self._records.tail(),
             submitted_at=now,
             waiting_since=now,
-            components=tuple(Component(index=i, request=each) for i, each in enumerate(event.request.components)),
+            components=tuple(Component(index=i, request=each) for i, each in enumerate(components)),
             key=event.key,
+            runner=Runner(count=space.count) if space is not None else None,
         )
         self._records.put(job)
         self._records.note(now, job.id, "job_submitted", owner=job.owner, type=str(job.request.type))
@@ -168,12 +195,12 @@ class Engine:
         return True
 
     def _on_hold(self, now: Instant, event: HoldRequested) -> bool:
-        """A job that claims gives back and is held; one that runs is left alone."""
+        """A job that claims gives back and is held; one that runs is left alone, but for a sweep, whose nodes go."""
         job = self._records.jobs.get(event.job)
         if job is not None and job.state.queued:
             self._records.put(job.to(JobState.HELD))
             self._records.note(now, job.id, "job_held")
-        elif job is not None and job.state is JobState.CLAIMING:
+        elif job is not None and _may_stop(job):
             stopping.stop(self._records, now, job, Outcome.HOLD)
         return job is not None
 
@@ -190,6 +217,7 @@ class Engine:
     def _on_restored(self, now: Instant, event: StoreRestored) -> bool:
         self._first_contact.told()
         self._records.count(ahead(self._records.counters))
+        self._scavenger.restored(now)
         for job in doubtful(self._records):
             self._records.note(now, job.id, "store_restored")
         return True
@@ -204,6 +232,7 @@ class Engine:
         self._rouse(event.cluster)
         if not again:
             running.asked_anew(self._records, now, event.cluster)
+        self._scavenger.connected(event.cluster)
         self._watched.pop(event.cluster, None)
         self._watched_for = None
         return False
@@ -217,6 +246,7 @@ class Engine:
 
     def _on_measured(self, now: Instant, event: ClusterMeasured) -> bool:
         self._information.measured(event.cluster, event.state)
+        self._scavenger.measured(now, event.cluster)
         return True
 
     def _on_measurement_failed(self, now: Instant, event: MeasurementFailed) -> bool:
@@ -251,6 +281,28 @@ class Engine:
         running.collected(self._records, now, event)
         return False
 
+    # ---- events from Launchers: nothing of the wait queue depends on them
+
+    def _on_parameters_ended(self, now: Instant, event: ParametersEnded) -> bool:
+        self._scavenger.ended(event)
+        return False
+
+    def _on_parameters_returned(self, now: Instant, event: ParametersReturned) -> bool:
+        self._scavenger.returned(event)
+        return False
+
+    def _on_parameters_wanted(self, now: Instant, event: ParametersWanted) -> bool:
+        self._scavenger.wanted(event)
+        return False
+
+    def _on_launchers_seen(self, now: Instant, event: LaunchersSeen) -> bool:
+        self._scavenger.seen(event)
+        return False
+
+    def _on_suspected(self, now: Instant, event: LauncherSuspected) -> bool:
+        self._scavenger.suspected(event)
+        return False
+
     _handlers: ClassVar[dict[type, Callable[..., bool]]] = {
         JobSubmitted: _on_submitted,
         CancelRequested: _on_cancel,
@@ -269,6 +321,11 @@ class Engine:
         ComponentReported: _on_reported,
         ComponentGone: _on_gone,
         OutputCollected: _on_collected,
+        ParametersEnded: _on_parameters_ended,
+        ParametersReturned: _on_parameters_returned,
+        ParametersWanted: _on_parameters_wanted,
+        LaunchersSeen: _on_launchers_seen,
+        LauncherSuspected: _on_suspected,
     }
 
     # ---- what follows from events and from time
@@ -292,7 +349,8 @@ class Engine:
         self._run_list.restless.clear()
         for identity in restless:
             moment = self._set_alarm(now, identity)
-            if self._records.jobs[identity].state.active:
+            job = self._records.jobs[identity]
+            if job.state.active and job.runner is None:
                 self._follow_up_job(now, identity, reachable, moment is not None and moment <= now)
         if self._information.promises.moved or not self._run_list.split.keys().isdisjoint(restless):
             self._break_circles(now, reachable)  # what makes one is a measurement, or a change of a job in it
@@ -316,9 +374,13 @@ class Engine:
         if any(component.cluster not in reachable for component in job.live):
             job = stopping.owe_what_is_out_of_reach(self._records, now, job, reachable)
         if not job.live:
-            limits = self._settings.max_submission_failures, self._settings.max_completion_failures
+            limits = self._limits if job.glide is None else _NEVER_AGAIN
             stopping.settle(self._records, now, job, *limits)
             self._dirty = True
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        return self._settings.max_submission_failures, self._settings.max_completion_failures
 
     def _break_circles(self, now: Instant, reachable: frozenset[str]) -> None:
         known, split = self._information.clusters, self._run_list.split
@@ -363,7 +425,7 @@ class Engine:
 
     def _next_moment(self, now: Instant, job: Job) -> Instant | None:
         """When time alone changes something for the job."""
-        if job.state.queued:
+        if job.state.queued and job.runner is None:
             return min((moment for moment in self._waits_for(job) if moment > now), default=None)
         if not job.state.active:
             return None
@@ -394,4 +456,12 @@ class Engine:
                 self._records.say(WatchCluster(cluster=name, urgent=urgent))
 
 
+def _may_stop(job: Job) -> bool:
+    """Whether it can be held though it has processors."""
+    if job.glide is not None:
+        return False  # its sweep can
+    return job.state is JobState.CLAIMING or (job.runner is not None and job.state is JobState.RUNNING)
+
+
+_NEVER_AGAIN = 1, 0  # a Launcher is not tried again: its sweep has others
 CANCELLED = Reason("cancelled", "request", "It was cancelled by its user.", "")

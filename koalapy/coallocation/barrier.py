@@ -75,8 +75,8 @@ def _go_without(records: Records, now: Instant, job: Job, late: list[Component])
 
 
 def _claim_ends(job: Job, settings: Settings) -> Instant | None:
-    """The claim's time counts until the last batch job has started."""
-    if job.claimed_at is None or job.patient or not _missing(job):
+    """The claim's time counts until the last batch job has started. A Launcher's is its sweep's to count."""
+    if job.claimed_at is None or job.patient or job.glide is not None or not _missing(job):
         return None
     return Instant(job.claimed_at + settings.claim_timeout + _jitter(job, settings.claim_timeout))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from koalapy.coallocation.stopping import end, stop
 from koalapy.information.kis import Information
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import LauncherWork, SubmitComponent
 from koalapy.model.errors import Reason
 from koalapy.model.events import ComponentSubmitted, FilesMoved, FilesStaged, SubmissionFailed
 from koalapy.model.identity import MAX_ATTEMPTS
@@ -38,7 +38,7 @@ def claim(
     placed = {str(component.index): component.cluster for component in components if component.cluster}
     records.note(now, job.id, "job_claimed", clusters=placed)
     for component in job.live:
-        records.command(_submission(job, component, settings))
+        records.command(_submission(records, job, component, settings))
     return None
 
 
@@ -61,7 +61,7 @@ def _fresh(component: Component, cluster: str | None) -> Component:
     )
 
 
-def _submission(job: Job, component: Component, settings: Settings) -> SubmitComponent:
+def _submission(records: Records, job: Job, component: Component, settings: Settings) -> SubmitComponent:
     """Asked of the batch system: the program's walltime, the time at the barrier, and a margin (DESIGN, promise 2)."""
     assert component.cluster is not None
     return SubmitComponent(
@@ -74,7 +74,32 @@ def _submission(job: Job, component: Component, settings: Settings) -> SubmitCom
         stage_in=job.request.stage_in,
         directory=job.request.directory,
         files=job.request.files,
+        lowest=job.glide is not None,
+        avoid=_avoided(records, job, component.cluster),
+        launcher=_work(records, job, component, settings),
     )
+
+
+def _work(records: Records, job: Job, component: Component, settings: Settings) -> LauncherWork | None:
+    """What a Launcher runs; None for a job that is none."""
+    if job.glide is None:
+        return None
+    request = records.jobs[job.glide.sweep].request
+    assert request.parameters is not None
+    template = request.components[0]
+    return LauncherWork(
+        sweep=job.glide.sweep,
+        space=request.parameters,
+        slots=component.processors // max(1, template.processors),
+        limit=template.walltime,
+        grace=settings.scavenging.grace,
+    )
+
+
+def _avoided(records: Records, job: Job, cluster: str) -> tuple[str, ...]:
+    """Hosts on which everything that the Launcher's sweep ran has failed."""
+    runner = records.jobs[job.glide.sweep].runner if job.glide is not None else None
+    return tuple(host for name, host in runner.left_out if name == cluster) if runner is not None else ()
 
 
 def files_moved(records: Records, now: Instant, event: FilesMoved | FilesStaged) -> None:

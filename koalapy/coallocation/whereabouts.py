@@ -28,7 +28,12 @@ _SHOWS_RELEASE = ("released", "running")
 
 def ahead(counters: Counters) -> Counters:
     """After a backup was restored: ids that may be in use already are left out, and jobs of before are in doubt."""
-    return replace(counters, next_job=counters.next_job + JOBS_AHEAD, doubtful_below=counters.next_job)
+    return replace(
+        counters,
+        next_job=counters.next_job + JOBS_AHEAD,
+        doubtful_below=counters.next_job,
+        next_launcher=counters.next_launcher + JOBS_AHEAD,
+    )
 
 
 class FirstContact:
@@ -91,7 +96,7 @@ class Whereabouts:
         """
         changed = False
         for job in doubtful(records):
-            settled = self._settled(job) if job.state.queued else job
+            settled = self._settled(job) if job.state.queued and job.runner is None else job
             if settled == job:
                 continue
             changed = True

@@ -1,9 +1,10 @@
 """KIS, the resource monitor (DCS, section 3.3): connections, measurements, and the view that the broker places by."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from koalapy.information.promises import Promises, processors_taken
+from koalapy.information.promises import Promises, Scavenged, processors_of, processors_taken
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.identity import InstanceId
@@ -29,7 +30,8 @@ class View:
     """A cluster as the broker sees it now, in processors. `idle` has what is promised but not shown yet taken off.
 
     A cluster that cannot be used has nothing idle, and `trouble` says why. `backlog`: processors of ours that wait
-    in its queue; `state` is the last measurement, however old.
+    in its queue; `state` is the last measurement, however old, but for what sweeps have: that counts as idle here,
+    since they give it to whoever is placed on it.
     """
 
     name: str
@@ -102,7 +104,8 @@ class Information:
 
     def _look_at(self, now: Instant, known: Known) -> None:
         name = known.settings.name
-        before, view = self._views.get(name), _view(now, known, *self.promises.on(name))
+        promises = self.promises
+        before, view = self._views.get(name), _view(now, known, *promises.on(name), promises.of_sweeps(name))
         if before is None or _room(before) != _room(view):
             self.availability += 1
         self._views[name] = view
@@ -120,9 +123,11 @@ def largest(state: ClusterState) -> int:
     return state.total if state.largest is None else min(state.total, state.largest)
 
 
-def _view(now: Instant, known: Known, promised: int, backlog: int) -> View:
+def _view(now: Instant, known: Known, promised: int, backlog: int, scavenged: Scavenged) -> View:
     name, state = known.settings.name, known.state
     trouble = known.trouble or _stale(now, known)
+    if state is not None and scavenged.nodes:
+        state = _without_sweeps(state, scavenged)
     return View(
         name=name,
         settings=known.settings,
@@ -132,6 +137,22 @@ def _view(now: Instant, known: Known, promised: int, backlog: int) -> View:
         backlog=backlog,
         trouble=trouble,
         state=state,
+    )
+
+
+def _without_sweeps(state: ClusterState, scavenged: Scavenged) -> ClusterState:
+    """As if the sweeps' Launchers had gone."""
+    processors = scavenged.processors
+    free = Counter(dict(state.free_nodes))
+    if free or not state.idle:  # else it does not tell of nodes
+        free.update(dict(scavenged.held))
+        free.update(dict(scavenged.freed))
+    return replace(
+        state,
+        idle=state.idle + processors,
+        scavenged=processors_of(scavenged.held),
+        free_nodes=tuple(sorted(free.items())),
+        largest_idle=None if state.largest_idle is None else state.largest_idle + processors,
     )
 
 

@@ -1,12 +1,39 @@
 """What we have promised on each cluster, kept up to date with every attempt that begins or is gone."""
 
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.identity import AttemptId, InstanceId, Tag, tag_of
 from koalapy.model.index import moves
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Scavenged:
+    """Sweeps' Launchers on one cluster, in processors. `coming`: claimed, and not shown yet as allocated.
+
+    `nodes`: ((processors, nodes), ...) that the batch system shows as theirs: `held` by those that live, and `freed` by
+    those that are gone since it was asked.
+    """
+
+    coming: int = 0
+    held: tuple[tuple[int, int], ...] = ()
+    freed: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def nodes(self) -> tuple[tuple[int, int], ...]:
+        return (*self.held, *self.freed)
+
+    @property
+    def processors(self) -> int:
+        return processors_of(self.nodes)
+
+
+def processors_of(nodes: Iterable[tuple[int, int]]) -> int:
+    return sum(size * count for size, count in nodes)
 
 
 class Promises:
@@ -18,9 +45,15 @@ class Promises:
         self.moved: dict[str, None] = {}  # clusters whose numbers may be others than when this was last cleared
 
     def on(self, cluster: str) -> tuple[int, int]:
-        """Processors promised there that its batch system does not show as taken, and those seen to wait."""
+        """Processors promised there that its batch system does not show as taken, and those seen to wait.
+
+        What sweeps have is no promise: it is given to others as soon as they want it.
+        """
         book = self._books[cluster]
         return book.promised, book.backlog
+
+    def of_sweeps(self, cluster: str) -> Scavenged:
+        return self._books[cluster].scavenged
 
     def shown(self, cluster: str, state: ClusterState | None) -> None:
         """The batch system's newest measurement; None: it is forgotten."""
@@ -28,15 +61,25 @@ class Promises:
         self.moved[cluster] = None
 
     def changed(self, before: Job | None, after: Job | None) -> None:
+        job = after or before
+        glides = job is not None and job.glide is not None
         for attempt, component, lives in moves(before, after):
             book = self._books.get(component.cluster or "")
             if book is None:
                 continue  # a cluster that the grid file no longer has
             if lives:
-                book.enter(attempt, tag_of(self._instance, attempt), processors_taken(component.request, book.settings))
+                taken = processors_taken(component.request, book.settings)
+                book.enter(attempt, _Entry(tag_of(self._instance, attempt), taken, glides))
             else:
                 book.strike(attempt)
             self.moved[book.settings.name] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    tag: Tag
+    taken: int
+    glides: bool
 
 
 class _Book:
@@ -45,30 +88,50 @@ class _Book:
     def __init__(self, settings: ClusterSettings) -> None:
         self.settings = settings
         self.promised = self.backlog = 0
-        self._entries: dict[AttemptId, tuple[Tag, int]] = {}
+        self._coming = 0
+        self._held: Counter[int] = Counter()
+        self._freed: dict[Tag, int] = {}
+        self._entries: dict[AttemptId, _Entry] = {}
         self._allocated: frozenset[Tag] = frozenset()
         self._pending: frozenset[Tag] = frozenset()
 
-    def enter(self, attempt: AttemptId, tag: Tag, taken: int) -> None:
-        self._entries[attempt] = tag, taken
-        self._add(tag, taken)
+    @property
+    def scavenged(self) -> Scavenged:
+        return Scavenged(self._coming, _sorted(self._held), _sorted(Counter(self._freed.values())))
+
+    def enter(self, attempt: AttemptId, entry: _Entry) -> None:
+        self._entries[attempt] = entry
+        self._add(entry, 1)
 
     def strike(self, attempt: AttemptId) -> None:
-        tag, taken = self._entries.pop(attempt)
-        self._add(tag, -taken)
+        entry = self._entries.pop(attempt)
+        self._add(entry, -1)
+        if entry.glides and entry.tag in self._allocated:
+            self._freed[entry.tag] = entry.taken
 
     def show(self, state: ClusterState | None) -> None:
         self._allocated = frozenset(state.allocated) if state else frozenset()
         self._pending = frozenset(state.pending) if state else frozenset()
-        self.promised = self.backlog = 0
-        for tag, taken in self._entries.values():
-            self._add(tag, taken)
+        self.promised = self.backlog = self._coming = 0
+        self._held.clear()
+        self._freed = {tag: taken for tag, taken in self._freed.items() if tag in self._allocated}
+        for entry in self._entries.values():
+            self._add(entry, 1)
 
-    def _add(self, tag: Tag, taken: int) -> None:
-        if tag not in self._allocated:
+    def _add(self, entry: _Entry, sign: int) -> None:
+        taken, shown = sign * entry.taken, entry.tag in self._allocated
+        if entry.glides:
+            self._coming += 0 if shown else taken
+            self._held[entry.taken] += sign if shown else 0
+            return
+        if not shown:
             self.promised += taken
-        if tag in self._pending:
+        if entry.tag in self._pending:
             self.backlog += taken
+
+
+def _sorted(nodes: Counter[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted((size, count) for size, count in nodes.items() if count))
 
 
 def processors_taken(component: ComponentRequest, cluster: ClusterSettings) -> int:

@@ -1,6 +1,7 @@
 """Between the wire and the core: commands to messages, messages to events. Pure."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, cast
 
 from koalapy_adapters import messages as wire
@@ -11,6 +12,7 @@ from koalapy.model.commands import (
     CancelComponent,
     FeedSweep,
     ForgetComponent,
+    LauncherWork,
     RecallParameters,
     ReleaseComponent,
     SubmitComponent,
@@ -51,7 +53,7 @@ def _batch(command: SubmitComponent) -> dict[str, Any]:
 
 
 def program(command: SubmitComponent, grace: Duration) -> wire.Program:
-    request, attempt = command.request, command.attempt
+    request, attempt, work = command.request, command.attempt, command.launcher
     return wire.Program(
         job=attempt.job,
         component=attempt.component,
@@ -66,9 +68,21 @@ def program(command: SubmitComponent, grace: Duration) -> wire.Program:
         threads=request.threads_per_process,
         walltime=request.walltime / SECOND,
         barrier_timeout=command.barrier_timeout / SECOND,
-        grace=grace / SECOND,
+        grace=(work.grace if work is not None else grace) / SECOND,
         optional=request.optional,
+        sweep=_sweep(work) if work is not None else None,
     )
+
+
+def _sweep(work: LauncherWork) -> dict[str, Any]:
+    return {
+        "sweep": work.sweep,
+        "space": asdict(work.space),
+        "slots": work.slots,
+        "limit_s": work.limit / SECOND,
+        "output_limit": None,
+        "drain_s": None,
+    }
 
 
 def release(instance: InstanceId, number: int, command: ReleaseComponent) -> wire.Release:

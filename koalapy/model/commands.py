@@ -9,7 +9,22 @@ from dataclasses import dataclass
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.request import ComponentRequest
+from koalapy.model.sweep import Space
 from koalapy.model.units import Duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherWork:
+    """What a Launcher runs: its component's program, once for each parameter of the sweep that it pulls.
+
+    `slots` of them at a time, each for no longer than `limit`, with `grace` between SIGTERM and SIGKILL.
+    """
+
+    sweep: JobId
+    space: Space
+    slots: int
+    limit: Duration
+    grace: Duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +45,7 @@ class SubmitComponent:
     files: str = ""  # see Request
     lowest: bool = False  # with the lowest priority that a user may set
     avoid: tuple[str, ...] = ()  # hosts of the cluster that it must not run on
+    launcher: LauncherWork | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

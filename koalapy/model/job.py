@@ -115,6 +115,9 @@ class Job:
         components[index] = _evolve_component(components[index], changes)
         return _evolve_job(self, {"components": tuple(components)})
 
+    def with_runner(self, runner: Runner) -> "Job":
+        return _evolve_job(self, {"runner": runner})
+
     def attempt_of(self, component: Component) -> AttemptId:
         return AttemptId(self.id, component.index, component.attempt)
 

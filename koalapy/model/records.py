@@ -83,6 +83,12 @@ class Records:
         self._counted = True
         return JobId(number)
 
+    def new_launcher_id(self) -> JobId:
+        number = self.counters.next_launcher
+        self.counters = replace(self.counters, next_launcher=number + 1)
+        self._counted = True
+        return JobId(number)
+
     def count(self, counters: Counters) -> None:
         self.counters = counters
         self._counted = True

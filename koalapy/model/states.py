@@ -36,7 +36,7 @@ class JobState(StrEnum):
 _J = JobState
 _ACTIVE = frozenset({_J.CLAIMING, _J.RUNNING, _J.STOPPING})
 JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    _J.WAITING: frozenset({_J.HELD, _J.CLAIMING, _J.FAILED, _J.CANCELLED}),
+    _J.WAITING: frozenset({_J.HELD, _J.CLAIMING, _J.RUNNING, _J.FAILED, _J.CANCELLED}),  # a sweep claims nothing
     _J.HELD: frozenset({_J.WAITING, _J.FAILED, _J.CANCELLED}),
     _J.CLAIMING: frozenset({_J.RUNNING, _J.STOPPING}),
     _J.RUNNING: frozenset({_J.STOPPING, _J.DONE}),

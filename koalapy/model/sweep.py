@@ -89,7 +89,7 @@ class Runner:
     """The CS-Runner's record. A parameter is in its pool unless it is done or out on a cluster.
 
     `done`: recorded, whatever became of it; `failed` of them did not end with 0. `out`: with each cluster, where its
-    KCM or a Launcher has it. `returned`: came back unfinished, and go first. `owed`: nodes on each cluster that were
+    KCM or a Launcher has it. `returned`: came back unfinished, from each cluster. `owed`: nodes on each cluster that were
     taken from it for others' jobs, and that -All gives back (CCGrid 2009, 5.3). `charged`: processor-microseconds of
     its Launchers' allocations so far, those that run left out. `left_out`: (cluster, host) of black holes.
     """
@@ -97,7 +97,7 @@ class Runner:
     count: int
     done: Intervals = NONE
     failed: Intervals = NONE
-    returned: Intervals = NONE
+    returned: tuple[tuple[str, Intervals], ...] = ()
     out: tuple[tuple[str, Intervals], ...] = ()
     owed: tuple[tuple[str, int], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
@@ -112,6 +112,11 @@ class Runner:
         for _, numbers in self.out:
             taken |= numbers
         return Intervals.of(((1, self.count),)) - taken
+
+    @property
+    def left(self) -> int:
+        """Parameters that are not done."""
+        return self.count - len(self.done)
 
     def out_on(self, cluster: str) -> Intervals:
         return dict(self.out).get(cluster, NONE)

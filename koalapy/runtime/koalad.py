@@ -17,7 +17,7 @@ from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.recovery import Line, Recovery
-from koalapy.runtime.registry import policies
+from koalapy.runtime.registry import policies, scavenging_policies
 from koalapy.runtime.service import Service
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.sweeps import Sweeps
@@ -36,7 +36,7 @@ class Koalad:
     def __init__(self, grid: GridFile, state_directory: Path, taken_over: Callable[[], None] = lambda: None) -> None:
         """`taken_over` hears that another koalad has the store now: this one can only end."""
         settings = engine_settings(grid)
-        chosen = policies(settings)
+        chosen, of_sweeps = policies(settings), scavenging_policies(settings)
         self.grid = grid.grid
         self._clock = SystemClock()
         self._store = open_store(grid.store, state_directory)
@@ -54,7 +54,7 @@ class Koalad:
             logins=logins,
         )
         driver = Driver(
-            Engine(settings, chosen, snapshot),
+            Engine(settings, chosen, snapshot, of_sweeps),
             self._store,
             self._links,
             self._clock,

@@ -28,8 +28,8 @@ class Waiting(NamedTuple):
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """The waiting jobs, head first."""
-    return sorted((job for job in jobs if job.state.queued), key=lambda job: (job.request.priority, job.place))
+    """The waiting jobs, head first; sweeps wait for other things."""
+    return sorted((job for job in jobs if job.state.queued and job.runner is None), key=lambda job: (job.request.priority, job.place))
 
 
 class WaitQueue:
@@ -57,7 +57,7 @@ class WaitQueue:
     def changed(self, before: Job | None, after: Job | None) -> None:
         job = after or before
         old = self._waiting.get(job.id) if job is not None else None
-        waits = after is not None and after.state.queued
+        waits = after is not None and after.state.queued and after.runner is None
         if old is None and not waits:
             return
         self.changes += 1

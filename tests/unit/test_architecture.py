@@ -15,6 +15,7 @@ DECIDING = (
     "broker",
     "scheduler",
     "coallocation",
+    "scavenging",
     "sites",
     "link",
     "engine.py",

@@ -1,0 +1,95 @@
+"""What the end of a Launcher means: its time is charged, and one that failed is replaced, but not for ever."""
+
+from dataclasses import dataclass, field, replace
+
+from koalapy.model.errors import Reason
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.records import Records
+from koalapy.model.states import JobState
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+from koalapy.scavenging.heard import Heard
+from koalapy.scavenging.launchers import place, runner_of
+from koalapy.scavenging.parameters import put_runner, sweep_of
+
+MOST_FAILURES = 3  # in a row, of one sweep's Launchers on one cluster
+LEFT_OUT = Duration(10 * MINUTE)
+SHORT_LIFE = Duration(20 * SECOND)  # one that ends by itself so soon has not drained
+_FIRST_PAUSE, _LONGEST_PAUSE = Duration(30 * SECOND), Duration(10 * MINUTE)
+
+
+@dataclass(slots=True)
+class Pauses:
+    """Clusters whose batch systems started no Launcher in time: each next try comes later than the last."""
+
+    until: dict[str, Instant] = field(default_factory=dict)
+    _length: dict[str, Duration] = field(default_factory=dict)
+
+    def begin(self, now: Instant, cluster: str) -> None:
+        if self.active(now, cluster):
+            return  # several that were tried together count as one
+        length = Duration(min(2 * self._length.get(cluster, _FIRST_PAUSE // 2), _LONGEST_PAUSE))
+        self._length[cluster] = length
+        self.until[cluster] = Instant(now + length)
+
+    def end(self, cluster: str) -> None:
+        """A Launcher has started there."""
+        self.until.pop(cluster, None)
+        self._length.pop(cluster, None)
+
+    def active(self, now: Instant, cluster: str) -> bool:
+        return now < self.until.get(cluster, now)
+
+
+def over(records: Records, heard: Heard, pauses: Pauses, now: Instant, launcher: Job) -> None:
+    """Called once, when nothing of it is left."""
+    assert launcher.glide is not None
+    component = place(launcher)
+    heard.forget_launcher(launcher.attempt_of(component))
+    sweep = sweep_of(records, launcher.glide.sweep)
+    if sweep is None:
+        return
+    if component.allocated_at is not None:
+        spent = max(0, (component.ended_at or now) - component.allocated_at)
+        sweep = put_runner(records, sweep, charged=runner_of(sweep).charged + spent * component.processors)
+    cluster = component.cluster or ""
+    if launcher.glide.going == "withdrawn":
+        pauses.begin(now, cluster)
+        records.note(now, sweep.id, "launcher_withdrawn", cluster=cluster, nodes=1)
+    elif (reason := _failure(launcher)) is not None:
+        _failed(records, heard, now, sweep, launcher, reason)
+
+
+def _failure(launcher: Job) -> Reason | None:
+    """Why it is to be replaced; None where it was asked to go, or has drained."""
+    assert launcher.glide is not None
+    if launcher.glide.going or launcher.state is JobState.CANCELLED:
+        return None
+    if launcher.state is JobState.FAILED:
+        return launcher.reason or Reason("lost", "transient", "It was lost.", "")
+    component = place(launcher)
+    lived = (component.ended_at or 0) - (component.started_at or component.ended_at or 0)
+    if lived < SHORT_LIFE:
+        return Reason("ended_early", "ours", "It ended by itself as soon as it had begun.", "Look at its output.")
+    return None
+
+
+def _failed(records: Records, heard: Heard, now: Instant, sweep: Job, launcher: Job, reason: Reason) -> None:
+    component, cluster = place(launcher), place(launcher).cluster or ""
+    where = {"cluster": cluster, "component": 0, "attempt": component.attempt, "launcher": launcher.id}
+    records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=str(reason), words=reason.words)
+    failures = heard.failures.get((sweep.id, cluster), 0) + 1
+    heard.failures[sweep.id, cluster] = failures
+    if failures >= MOST_FAILURES:
+        heard.failures.pop((sweep.id, cluster))
+        leave_out(records, now, sweep.id, cluster, reason)
+
+
+def leave_out(records: Records, now: Instant, sweep: JobId, cluster: str, reason: Reason) -> None:
+    """For a while no Launcher of the sweep goes there."""
+    job = records.jobs[sweep]
+    until = Instant(now + LEFT_OUT)
+    kept = {name: each for name, each in job.excluded if each > now}
+    records.put(replace(job, excluded=(*(kept | {cluster: until}).items(),)))
+    message = f"{MOST_FAILURES} Launchers failed there in a row, the last one so: {reason}"
+    records.note(now, sweep, "cluster_left_out", cluster=cluster, until_at=until, code=reason.code, message=message)

@@ -1,0 +1,110 @@
+"""From the pool to the clusters: what a KCM asks for, in the order of the sweep's policy, no more than it can use."""
+
+from collections.abc import Iterable
+
+from koalapy.model.commands import FeedSweep
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.intervals import NONE, Intervals
+from koalapy.model.job import Job
+from koalapy.model.records import Records
+from koalapy.model.states import JobState
+from koalapy.policies.sweep_order import Pool, SweepOrder, wrong_feed
+from koalapy.scavenging.asking import answer
+from koalapy.scavenging.heard import Heard
+from koalapy.scavenging.launch import slots_of
+from koalapy.scavenging.launchers import Launchers, place, runner_of, staying
+from koalapy.scavenging.parameters import joined, put_runner, without
+
+
+def connected(records: Records, launchers: Launchers, heard: Heard, cluster: str) -> None:
+    """To a KCM that begins: all that is out there, and whose hands it may be in."""
+    heard.new_session(cluster)
+    for identity in launchers.sweeps:
+        sweep = records.jobs[identity]
+        there = attempts_on(launchers, sweep, cluster)
+        if there or runner_of(sweep).out_on(cluster):
+            _say(records, heard, sweep, cluster, NONE, there)
+
+
+def feed(
+    records: Records,
+    launchers: Launchers,
+    heard: Heard,
+    order: SweepOrder,
+    reachable: frozenset[str],
+    sweep: Job,
+) -> None:
+    """Whatever of the pool its clusters could use now."""
+    hungry = [name for (of, name), wanted in heard.wanted.items() if of == sweep.id and wanted and name in reachable]
+    if not hungry or sweep.state is not JobState.RUNNING or not (pool := runner_of(sweep).pool):
+        return
+    slots = slots_by_cluster(launchers, sweep)
+    for cluster in hungry:
+        most = min(heard.wanted[sweep.id, cluster], _room(sweep, cluster, slots))
+        if most <= 0 or not pool:
+            continue
+        numbers = _chosen(sweep, pool, slots, order, cluster, most)
+        sweep, pool = _hand_out(records, sweep, cluster, numbers), pool - numbers
+        heard.wanted[sweep.id, cluster] -= len(numbers)
+        _say(records, heard, sweep, cluster, numbers, attempts_on(launchers, sweep, cluster))
+
+
+def slots_by_cluster(launchers: Launchers, sweep: Job) -> dict[str, int]:
+    """Parameters that its Launchers could run at a time, those that have yet to start counted."""
+    slots: dict[str, int] = {}
+    for launcher in staying(launchers.of(sweep.id)):
+        cluster = place(launcher).cluster or ""
+        slots[cluster] = slots.get(cluster, 0) + slots_of(sweep.request.components[0], place(launcher).processors)
+    return slots
+
+
+def attempts_on(launchers: Launchers, sweep: Job, cluster: str) -> tuple[AttemptId, ...]:
+    """Those whose end has not been told, going ones too."""
+    return tuple(
+        each.attempt_of(place(each))
+        for each in launchers.of(sweep.id)
+        if place(each).cluster == cluster and not place(each).gone
+    )
+
+
+def _room(sweep: Job, cluster: str, slots: dict[str, int]) -> int:
+    """What may be there besides what is: enough for every slot, and no more than its part of all that is left.
+
+    So near the end no cluster keeps a credit that others could run.
+    """
+    here, all_slots = slots.get(cluster, 0), sum(slots.values())
+    runner = runner_of(sweep)
+    part = -(-runner.left * here // all_slots) if all_slots else 0
+    return max(here, part) - len(runner.out_on(cluster))
+
+
+def _chosen(
+    sweep: Job, pool: Intervals, slots: dict[str, int], order: SweepOrder, cluster: str, most: int
+) -> Intervals:
+    seen = Pool(waiting=pool, returned=dict(runner_of(sweep).returned), holds=slots)
+    numbers, _ = answer(
+        lambda: order.feed(seen, cluster, most), lambda found: wrong_feed(found, seen, most), pool.lowest(most)
+    )
+    return numbers
+
+
+def _hand_out(records: Records, sweep: Job, cluster: str, numbers: Intervals) -> Job:
+    runner = runner_of(sweep)
+    left = without(runner.returned, numbers)
+    return put_runner(records, sweep, out=joined(runner.out, cluster, numbers), returned=left)
+
+
+def _say(
+    records: Records, heard: Heard, sweep: Job, cluster: str, numbers: Intervals, there: tuple[AttemptId, ...]
+) -> None:
+    """The first that a KCM hears of a sweep is all that is out there."""
+    if (sweep.id, cluster) in heard.begun:
+        records.say(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=numbers))
+        return
+    heard.begun[sweep.id, cluster] = None
+    everything = runner_of(sweep).out_on(cluster)
+    records.say(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=everything, anew=True, launchers=there))
+
+
+def hungry(heard: Heard, sweep: JobId) -> Iterable[str]:
+    return [name for (of, name), wanted in heard.wanted.items() if of == sweep and wanted]

@@ -1,0 +1,45 @@
+"""What KCMs and Launchers have said, and how it went with them: kept in memory only, since all of it is said again."""
+
+from dataclasses import dataclass, field
+
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.units import Instant
+
+On = tuple[JobId, str]  # a sweep, and a cluster
+
+
+@dataclass(slots=True)
+class Heard:
+    """`wanted`: what each KCM could use, less what it was fed since it said so. `begun`: sweeps that a KCM has had its
+    first feed of in this session. `doing`: of each Launcher, how many parameters run, and when the newest was pulled.
+
+    `failures`: Launchers of a sweep that failed in a row on a cluster. `latest`: whether something of a Launcher's
+    newest results had ended well. `suspects`: Launchers that may be on black holes, and their hosts. `recalled`: what
+    was out on a cluster when some of it was asked back. `told`: why a sweep waits, as it was last told.
+    """
+
+    wanted: dict[On, int] = field(default_factory=dict)
+    begun: dict[On, None] = field(default_factory=dict)
+    doing: dict[AttemptId, tuple[int, Instant]] = field(default_factory=dict)
+    failures: dict[On, int] = field(default_factory=dict)
+    latest: dict[AttemptId, bool] = field(default_factory=dict)
+    suspects: dict[AttemptId, str] = field(default_factory=dict)
+    recalled: dict[On, int] = field(default_factory=dict)
+    told: dict[JobId, str] = field(default_factory=dict)
+
+    def new_session(self, cluster: str) -> None:
+        """The cluster has another KCM now, which has said nothing yet."""
+        for of_cluster in (self.wanted, self.begun, self.recalled):
+            for key in [key for key in of_cluster if key[1] == cluster]:
+                del of_cluster[key]
+
+    def forget_launcher(self, attempt: AttemptId) -> None:
+        self.doing.pop(attempt, None)
+        self.latest.pop(attempt, None)
+        self.suspects.pop(attempt, None)
+
+    def forget_sweep(self, sweep: JobId) -> None:
+        for of_sweep in (self.wanted, self.begun, self.recalled, self.failures):
+            for key in [key for key in of_sweep if key[0] == sweep]:
+                del of_sweep[key]
+        self.told.pop(sweep, None)

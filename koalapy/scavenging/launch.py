@@ -1,0 +1,89 @@
+"""A Launcher's life as koalad sees it: claimed at once on a node that is known to be idle, and asked to go."""
+
+from dataclasses import replace
+
+from koalapy.coallocation import claim, stopping
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.errors import Reason
+from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.records import Records
+from koalapy.model.request import LOWEST_PRIORITY, ComponentRequest, Launch, Request
+from koalapy.model.settings import Settings
+from koalapy.model.states import JobState
+from koalapy.model.sweep import Glide
+from koalapy.model.units import SECOND, Duration, Instant
+
+START_TIMEOUT = Duration(30 * SECOND)  # while it waits it competes with others' jobs
+
+WHY = {
+    "preempted": Reason("preempted", "transient", "Other jobs want its node.", ""),
+    "shrunk": Reason("shrunk", "transient", "Another sweep has a right to its node.", ""),
+    "withdrawn": Reason("withdrawn", "transient", "Its batch job did not start in time.", ""),
+    "idle": Reason("idle", "transient", "Nothing is left for it to do.", ""),
+    "black_hole": Reason("black_hole", "site", "Everything that it ran failed at once, as nowhere else.", ""),
+    "over": Reason("over", "transient", "Its sweep needs it no more.", ""),
+}
+
+
+def launch(records: Records, settings: Settings, now: Instant, sweep: Job, cluster: ClusterSettings, size: int) -> None:
+    """One Launcher on one node of so many processors."""
+    request = request_of(sweep, cluster, size, settings)
+    job = Job(
+        id=records.new_launcher_id(),
+        owner=sweep.owner,
+        request=request,
+        state=JobState.WAITING,
+        place=0,
+        submitted_at=now,
+        components=(Component(index=0, request=request.components[0]),),
+        glide=Glide(sweep=sweep.id),
+    )
+    claim.claim(records, settings, now, job, (cluster.name,), patient=False)
+
+
+def request_of(sweep: Job, cluster: ClusterSettings, size: int, settings: Settings) -> Request:
+    """A batch job of one whole node, behind everybody else's. The sweep's program is a template in it."""
+    template = sweep.request.components[0]
+    node = replace(
+        template,
+        processors=size,
+        processors_per_node=size,
+        cluster=cluster.name,
+        launch=Launch.ONCE,
+        walltime=max(settings.scavenging.walltime, template.walltime),
+        queue=cluster.scavenge.queue or template.queue,
+        qos=cluster.scavenge.qos or template.qos,
+        optional=False,
+    )
+    request = sweep.request
+    return Request(
+        name=request.name,
+        components=(node,),
+        priority=LOWEST_PRIORITY,
+        retry_on=(),
+        stage_in=request.stage_in,
+        directory=request.directory,
+        files=request.files,
+    )
+
+
+def slots_of(template: ComponentRequest, size: int) -> int:
+    """Parameters that run at a time on a node of so many processors."""
+    return size // max(1, template.processors)
+
+
+def send_away(records: Records, now: Instant, launcher: Job, going: str, force: bool = False) -> None:
+    """Ask it to go: what it runs comes back, what it has run is kept. Nothing happens if it goes already."""
+    launcher = records.jobs[launcher.id]
+    if launcher.state.final or (launcher.state is JobState.STOPPING and not force):
+        return
+    assert launcher.glide is not None
+    launcher = replace(launcher, glide=replace(launcher.glide, going=launcher.glide.going or going), forced=force)
+    stopping.stop(records, now, launcher, Outcome.CANCELLED, WHY[going])
+
+
+def starts_until(launcher: Job) -> Instant | None:
+    """When it is withdrawn; None once its batch job has started."""
+    component = launcher.components[0]
+    waits = launcher.state is JobState.CLAIMING and component.allocated_at is None and launcher.claimed_at is not None
+    return Instant(launcher.claimed_at + START_TIMEOUT) if waits and launcher.claimed_at is not None else None

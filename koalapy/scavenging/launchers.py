@@ -1,0 +1,69 @@
+"""Which sweeps there are, and whose Launchers are where."""
+
+from collections.abc import Iterable, Iterator
+
+from koalapy.model.identity import JobId
+from koalapy.model.job import Component, Job
+from koalapy.model.sweep import Runner
+
+
+class Launchers:
+    """An index over the jobs. `sweeps`: those not over. `ended`: Launchers that are, since it was last cleared."""
+
+    def __init__(self) -> None:
+        self.sweeps: dict[JobId, None] = {}
+        self.ended: list[Job] = []
+        self._of: dict[JobId, dict[JobId, Job]] = {}
+
+    def changed(self, before: Job | None, after: Job | None) -> None:
+        job = after or before
+        if job is None or (job.runner is None and job.glide is None):
+            return
+        if job.runner is not None:
+            self._sweep(job, over=after is None or after.state.final)
+        elif after is not None and job.glide is not None:
+            self._launcher(after, job.glide.sweep, before)
+
+    def _sweep(self, job: Job, over: bool) -> None:
+        if over:
+            self.sweeps.pop(job.id, None)
+        else:
+            self.sweeps[job.id] = None
+
+    def _launcher(self, job: Job, sweep: JobId, before: Job | None) -> None:
+        if not job.state.final:
+            self._of.setdefault(sweep, {})[job.id] = job
+        elif before is None or not before.state.final:
+            of = self._of.get(sweep, {})
+            of.pop(job.id, None)
+            self.ended.append(job)
+            if not of:
+                self._of.pop(sweep, None)
+
+    def of(self, sweep: JobId) -> list[Job]:
+        """All that are not over, by their ids."""
+        return sorted(self._of.get(sweep, {}).values(), key=lambda job: job.id)
+
+    def on(self, cluster: str) -> list[Job]:
+        """Of all sweeps, by their ids."""
+        found = (job for of in self._of.values() for job in of.values() if place(job).cluster == cluster)
+        return sorted(found, key=lambda job: job.id)
+
+    def __iter__(self) -> Iterator[Job]:
+        for of in self._of.values():
+            yield from of.values()
+
+
+def place(launcher: Job) -> Component:
+    """Its one component: where it is, and since when."""
+    return launcher.components[0]
+
+
+def staying(launchers: Iterable[Job]) -> list[Job]:
+    """Those that were not asked to go, and do not go by themselves."""
+    return [each for each in launchers if each.glide is not None and not each.glide.going and each.outcome is None]
+
+
+def runner_of(sweep: Job) -> Runner:
+    assert sweep.runner is not None
+    return sweep.runner

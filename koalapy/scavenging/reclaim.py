@@ -1,0 +1,59 @@
+"""Nodes go back as soon as others want them: local jobs, and jobs of the grid that are no sweeps (CCGrid 2009, 2.2)."""
+
+from collections.abc import Mapping, Sequence
+
+from koalapy.information.kis import Known
+from koalapy.information.promises import Promises, processors_of
+from koalapy.model.job import Job
+from koalapy.policies.shares import Claimant, FairShare, wrong_reclaim
+from koalapy.scavenging.asking import answer
+from koalapy.scavenging.launchers import place, staying
+from koalapy.scavenging.nodes import whole
+
+
+def lacking(known: Known, promises: Promises, launchers: Sequence[Job], size: int) -> int:
+    """Processors that others want there, and that neither are free nor will be once Launchers that go have gone.
+
+    A local job that waits beside free processors wants whole nodes, or it would have them.
+    """
+    state = known.state
+    if state is None or known.settings.scavenge.native or not size:
+        return 0
+    promised, _ = promises.on(known.settings.name)
+    wanted = promised + state.wanted_local
+    if not wanted:
+        return 0
+    scavenged = promises.of_sweeps(known.settings.name)
+    free = whole(state, size) if state.wanted_local else state.idle
+    stay = {each.id for each in staying(launchers)}
+    going = sum(place(each).processors for each in launchers if each.id not in stay)
+    return max(0, wanted - (free + processors_of(scavenged.freed) - scavenged.coming) - going)
+
+
+def most_held(claimants: Sequence[Claimant], cluster: str, nodes: int, policy: FairShare) -> dict[int, int]:
+    """How many each runner gives up; where the policy fails, the youngest runners first."""
+    otherwise: Mapping[int, int] = _youngest_first(claimants, cluster, nodes)
+    found, _ = answer(
+        lambda: policy.reclaim(claimants, cluster, nodes),
+        lambda taken: wrong_reclaim(taken, claimants, cluster, nodes),
+        otherwise,
+    )
+    return {sweep: count for sweep, count in found.items() if count}
+
+
+def _youngest_first(claimants: Sequence[Claimant], cluster: str, nodes: int) -> dict[int, int]:
+    taken: dict[int, int] = {}
+    for each in reversed(claimants):
+        taken[each.sweep] = min(nodes, each.holds.get(cluster, 0))
+        nodes -= taken[each.sweep]
+    return taken
+
+
+def nodes_for(lack: int, launchers: Sequence[Job]) -> int:
+    """How many of them must go, the largest nodes not counted twice."""
+    count = 0
+    for processors in sorted((place(each).processors for each in launchers), reverse=True):
+        if lack <= 0:
+            break
+        lack, count = lack - processors, count + 1
+    return count

@@ -1,0 +1,85 @@
+"""Who gets how many nodes where: the fair-share policy's answer, turned into Launchers to start and to send away."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.policies.shares import Claimant, FairShare, Site, wrong_share
+from koalapy.policies.shares import Nodes as Answer
+from koalapy.scavenging.asking import answer
+from koalapy.scavenging.launch import slots_of
+from koalapy.scavenging.launchers import Launchers, place, runner_of, staying
+from koalapy.scavenging.nodes import Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A runner grows (or shrinks, below 0) by so many nodes on a cluster."""
+
+    sweep: JobId
+    cluster: str
+    nodes: int
+
+
+def holds(launchers: Iterable[Job]) -> dict[str, int]:
+    """Nodes on each cluster, of Launchers that were not asked to go."""
+    held: dict[str, int] = {}
+    for launcher in staying(launchers):
+        cluster = place(launcher).cluster or ""
+        held[cluster] = held.get(cluster, 0) + 1
+    return held
+
+
+def claimant(
+    sweep: Job, launchers: Launchers, sizes: Mapping[str, int], barred: Sequence[str], personal: bool
+) -> Claimant:
+    runner = runner_of(sweep)
+    return Claimant(
+        sweep=sweep.id,
+        user=str(sweep.id) if personal else sweep.owner,
+        wants=nodes_wanted(sweep, sizes),
+        holds=holds(launchers.of(sweep.id)),
+        owed=dict(runner.owed),
+        barred=tuple(barred),
+    )
+
+
+def nodes_wanted(sweep: Job, sizes: Mapping[str, int]) -> int:
+    """Nobody gets nodes that it cannot use. Where nodes differ, as if all were of the fewest slots."""
+    slots = [found for size in sizes.values() if (found := slots_of(sweep.request.components[0], size))]
+    return -(-runner_of(sweep).left // min(slots)) if slots else 0
+
+
+def too_small(sweep: Job, sizes: Mapping[str, int]) -> list[str]:
+    """Clusters whose nodes do not have room for one parameter."""
+    return [name for name, size in sizes.items() if size and not slots_of(sweep.request.components[0], size)]
+
+
+def site(name: str, nodes: Nodes, coming: int, paused: bool) -> Site:
+    """A cluster on which nothing may grow is closed, so that nobody has to shrink there for another either."""
+    closed = paused or bool(nodes.why and not nodes.idle and not coming)
+    return Site(cluster=name, idle=nodes.idle, coming=coming, closed=closed)
+
+
+def turns(
+    claimants: Sequence[Claimant], sites: Sequence[Site], policy: FairShare, anew: bool
+) -> tuple[list[Turn], str]:
+    """What the policy wants changed, as far as nodes are idle now; and what is wrong with its answer, or ''."""
+    as_it_is: Answer = {each.sweep: dict(each.holds) for each in claimants}
+    wanted, wrong = answer(
+        lambda: policy.share(claimants, sites, anew),
+        lambda found: wrong_share(found, claimants, sites, anew),
+        as_it_is,
+    )
+    idle = {each.cluster: each.idle for each in sites}
+    found: list[Turn] = []
+    for each in claimants:
+        there = wanted.get(each.sweep, {})
+        for cluster in dict.fromkeys((*there, *each.holds)):
+            more = there.get(cluster, 0) - each.holds.get(cluster, 0)
+            more = min(more, idle.get(cluster, 0)) if more > 0 else more
+            if more:
+                idle[cluster] = idle.get(cluster, 0) - max(0, more)
+                found.append(Turn(JobId(each.sweep), cluster, more))
+    return found, wrong
