@@ -12,7 +12,7 @@ from koalapy_adapters.kcm.actions import SECOND, JournalRead, ReadJournal
 from koalapy_adapters.kcm.attempts import Attempt, Core
 from koalapy_adapters.kcm.forgetting import forget
 from koalapy_adapters.kcm.numbers import ranges_of
-from koalapy_adapters.kcm.supply import Launcher, Supply
+from koalapy_adapters.kcm.supply import UNUSED, Launcher, Supply
 from koalapy_adapters.kcm.sweeps import is_launcher
 from koalapy_adapters.messages import BatchSeen, Gone, Report
 
@@ -112,9 +112,18 @@ def _finish(core: Core, now: int, launcher: Launcher) -> List[Any]:
     ids, launcher.forgets = launcher.forgets, []
     launcher.over, launcher.patience_at, launcher.wanted = True, None, 0
     core.sweeps.doing.pop(launcher.tag, None)
+    _look_at_credit(core, now, launcher)
     actions = [action for body in ends for action in core.outbox.put(now, body)]
     attempt = core.attempts.get(launcher.tag)
     return actions + (forget(attempt, ids) if ids and attempt is not None else [])
+
+
+def _look_at_credit(core: Core, now: int, launcher: Launcher) -> None:
+    """It may have been the last that was there for it."""
+    supply = core.sweeps.supply_of(launcher)
+    if supply is not None and supply.credit and supply.idle_at is None:
+        supply.idle_at = now + UNUSED
+        core.sweeps.wait_for_supply(supply)
 
 
 def _may_have(launcher: Launcher, supply: Supply, number: int) -> bool:

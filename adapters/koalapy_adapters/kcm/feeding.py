@@ -13,7 +13,7 @@ from koalapy_adapters.kcm.attempts import Attempt, Core, Stage
 from koalapy_adapters.kcm.backoff import Backoff
 from koalapy_adapters.kcm.numbers import each
 from koalapy_adapters.kcm.sharing import in_store, portions
-from koalapy_adapters.kcm.supply import Launcher, Supply
+from koalapy_adapters.kcm.supply import UNUSED, Launcher, Supply
 from koalapy_adapters.kcm.sweeps import is_launcher
 from koalapy_adapters.messages import (
     Back,
@@ -36,7 +36,6 @@ from koalapy_adapters.messages import (
 )
 
 MODEST = 10 * SECOND  # after a Recall nothing is kept in store
-UNUSED = SECOND  # after which credit that no Launcher is there for goes back
 MOST = 20000  # that are asked for at a time
 
 

@@ -13,6 +13,8 @@ from koalapy_adapters.kcm.backoff import Backoff
 from koalapy_adapters.kcm.numbers import Ranges, each, ranges_of
 from koalapy_adapters.kcm.rate import Rate, Trip
 
+UNUSED = SECOND  # after which credit that no Launcher is there for goes back
+
 
 class Launcher:
     """One Launcher, as far as this KCM knows it."""
