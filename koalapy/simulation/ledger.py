@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from koalapy.model.units import Instant
+from koalapy.simulation.parameters import ParameterLog
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +39,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.parameters = ParameterLog()
         self._runs: dict[str, dict[str, Run]] = {}
         self._subscribers: list[Callable[[Entry], None]] = []
 

@@ -45,7 +45,9 @@ class Plan:
 
 
 def plan_of(program: dict[str, Any]) -> Plan:
-    """`program`: messages.Program as JSON."""
+    """`program`: messages.Program as JSON. A Launcher is not what it runs: it is found, and ends by itself."""
+    if program.get("sweep"):
+        return Plan(True)
     if program["executable"] != EXECUTABLE:
         return Plan(False)
     behaviour = behaviour_of(program["arguments"])

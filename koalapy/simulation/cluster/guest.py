@@ -32,6 +32,10 @@ class Host(Protocol):
 
     def entered(self, offset: int) -> None: ...
 
+    def shut_out(self, heard_at: int) -> None: ...
+
+    def to_launcher(self, message: messages.ToLauncher) -> None: ...
+
     def seek_relay(self) -> None: ...
 
     def perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None: ...
@@ -103,7 +107,7 @@ class Guest:
             elif isinstance(action, contact.Entered):
                 self._host.entered(action.offset)
             elif isinstance(action, contact.Lost):
-                self._host.handle(events.RelayLost(action.heard_at))
+                self._host.shut_out(action.heard_at)
             elif isinstance(action, contact.ShutOut):
                 shut_out = reasons.shut_out(self._host.node.name, action.addresses, action.port)
                 self._host.handle(events.PreparationFailed(shut_out))
@@ -186,6 +190,8 @@ class Guest:
             self._host.handle(events.ReleaseHeard(message.first_rank, message.hosts))
         elif isinstance(message, messages.Stop):
             self._host.handle(events.StopHeard(message.force))
+        elif isinstance(message, messages.ToLauncher):
+            self._host.to_launcher(message)
 
     def _write(self, message: Any) -> None:
         if self._by_files:

@@ -21,6 +21,7 @@ from koalapy.simulation.cluster.agents import SimAgent
 from koalapy.simulation.cluster.batch import Job
 from koalapy.simulation.cluster.files import Mount
 from koalapy.simulation.cluster.guest import Guest
+from koalapy.simulation.cluster.launcher import SimLauncher
 from koalapy.simulation.cluster.nodes import SimNode
 from koalapy.simulation.cluster.surroundings import Surroundings
 from koalapy.simulation.dice import between
@@ -53,6 +54,7 @@ class SimWrapper(Process):
         self._attempt: Attempt
         self._machine: Machine | None = None
         self.guest: Guest | None = None
+        self._launcher: SimLauncher | None = None
         self._pending: deque[Any] = deque()
         self._handling = False
         self._timer: Entry | None = None
@@ -144,13 +146,27 @@ class SimWrapper(Process):
             self.handle(events.PreparationFailed(as_failure(error)))
         for (node, _), each in zip(self.job.nodes, nodes, strict=False):
             if each.processes:
-                self.agents[node.name] = SimAgent(
-                    self.around, node, each.processes, self.name, self.directory, self._hear_agent
-                )
+                self.agents[node.name] = self._agent(node, each.processes)
         self.handle(events.Claimed(nodes))
         failed = reasons.no_executable(program["executable"], "does not exist", "Stage it in.")
         captured = events.EnvironmentCaptured() if plan.found else events.PreparationFailed(failed)
         self.after(between(self._dice, *_LOGIN), lambda: self.handle(captured))
+
+    def _agent(self, node: SimNode, processes: int) -> SimAgent:
+        if not self._attempt.program.get("sweep"):
+            return SimAgent(self.around, node, processes, self.name, self.directory, self._hear_agent)
+        self._launcher = SimLauncher(
+            self.around, node, self.name, self._attempt, self._hear_agent, lambda message: self._from_launcher(message)
+        )
+        return self._launcher
+
+    def _from_launcher(self, message: Any) -> None:
+        if self.alive and self.guest is not None:
+            self.run(lambda: self.guest.send(message) if self.guest is not None else None)
+
+    def to_launcher(self, message: messages.ToLauncher) -> None:
+        if self._launcher is not None:
+            self._launcher.heard(message.body)
 
     def handle(self, event: Any) -> None:
         """Tell the machine, and do what it answers; what that brings about comes after it."""
@@ -169,6 +185,14 @@ class SimWrapper(Process):
     def entered(self, offset: int) -> None:
         self._offset = offset
         self.handle(events.RelayEntered())
+        if self._launcher is not None:
+            self._launcher.connected()
+
+    def shut_out(self, heard_at: int) -> None:
+        """The connection is lost."""
+        self.handle(events.RelayLost(heard_at))
+        if self._launcher is not None:
+            self._launcher.disconnected()
 
     def _set_timer(self) -> None:
         self.agenda.cancel(self._timer)

@@ -1,0 +1,38 @@
+"""What became of every parameter in the simulated world: begun, done or broken off, and by whom."""
+
+from dataclasses import dataclass, field
+
+from koalapy.model.units import Instant
+
+
+@dataclass(eq=False, slots=True)
+class Try:
+    """One start of a parameter's program. `done`: it ended by itself, and its result was written down."""
+
+    sweep: int
+    number: int
+    tag: str
+    began: Instant
+    ended: Instant | None = None
+    done: bool = False
+
+
+@dataclass
+class ParameterLog:
+    """All starts, in their order."""
+
+    tries: list[Try] = field(default_factory=list)
+    _open: dict[tuple[int, int, str], Try] = field(default_factory=dict)
+
+    def began(self, sweep: int, number: int, tag: str, at: Instant) -> None:
+        self._open[sweep, number, tag] = attempt = Try(sweep, number, tag, at)
+        self.tries.append(attempt)
+
+    def ended(self, sweep: int, number: int, tag: str, at: Instant) -> None:
+        self._open[sweep, number, tag].ended = at
+
+    def done(self, sweep: int, number: int, tag: str) -> None:
+        self._open[sweep, number, tag].done = True
+
+    def of(self, sweep: int) -> list[Try]:
+        return [each for each in self.tries if each.sweep == sweep]
