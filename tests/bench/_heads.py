@@ -93,6 +93,11 @@ class Head:
         self.run(self.words.cancel.format(user=user), user)
         self._until(self.words.count.format(user=user), "-eq 0")
 
+    def until_quiet(self) -> None:
+        """Nobody has a job here."""
+        for user in (OURS, OTHERS):
+            self._until(self.words.count.format(user=user), "-eq 0", user)
+
     def _until(self, number: str, holds: str, user: str = OURS) -> float:
         """When the command's number was first like that, as this user sees it, whose commands nobody counts."""
         look = f"until [ $({number}) {holds} ]; do sleep 0.03; done; date +%s.%N"

@@ -4,7 +4,7 @@ Processor time is that of everything on the head, by its container's control gro
 server, all of ours. What the head costs without koalapy is measured in the same run and taken off. The cluster is
 somebody else's, so that what is queued stays queued. Commands are counted where they are started: in a directory that
 is first on our user's PATH there, each of the batch system's commands leaves a mark before it runs; the marks cost a
-shell each, which counts as koalapy's. Scavenging is not built yet, and has no row.
+shell each, which counts as koalapy's. What a sweep costs that has nodes there, `unobtrusive` measures.
 
     tests/bench/run politeness [--cluster NAME] [--jobs N] [--minutes M]
 """
@@ -43,9 +43,9 @@ class Cost(NamedTuple):
 
 def look(head: Head, minutes: float) -> Cost:
     """What the head costs from now on, for so long."""
-    began, cpu, calls = time.monotonic(), _cpu_s(head), _calls(head)
+    began, cpu, calls = time.monotonic(), cpu_s(head), _calls(head)
     time.sleep(60 * minutes)
-    return Cost(time.monotonic() - began, _cpu_s(head) - cpu, _calls(head) - calls)
+    return Cost(time.monotonic() - began, cpu_s(head) - cpu, _calls(head) - calls)
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def _calls(head: Head) -> int:
     return int(head.run(f"wc -l < {_MARKS}"))
 
 
-def _cpu_s(head: Head) -> float:
+def cpu_s(head: Head) -> float:
     """Of all processes of the container so far."""
     container = head.containers.client.containers.get(layout.container_name(head.name))
     stats: Any = container.stats(stream=False)
