@@ -103,7 +103,7 @@ class Machine:
     def _on_connected(self, now: int, event: e.Connected) -> List[Any]:
         self._connected, self._given, self._pull = True, 0, None
         self._results.unsaid_again()
-        said: List[Any] = [Holding(ranges.of(self._held | self._results.numbers()))]
+        said: List[Any] = [Holding(ranges.of(self._held), self._settings.slots)]
         said += [Suspect(self._settings.host)] if self._suspected else []
         said += [self._doing] if self._doing.running else []
         aside, self._aside = self._aside, []
@@ -272,12 +272,16 @@ class Machine:
         return [e.Say(message) for message in self._results.say(now)] + self._pull_more(now)
 
     def _pull_more(self, now: int) -> List[Any]:
-        """Tell what could be used, where that is news: in steps, but at once where a slot has nothing."""
+        """Tell what could be used, where that is news: in steps, but at once where a slot has nothing.
+
+        The first Pull of a connection says that all has been repeated.
+        """
         ahead = self._pace.ahead()
         wanted = self._wanted(ahead)
         coming = self._coming()
         short = len(self._held) + coming < self._settings.slots
-        if wanted - coming >= max(1, ahead // 4) or (wanted > coming and short) or coming > 2 * wanted:
+        more = wanted - coming >= max(1, ahead // 4) or (wanted > coming and short)
+        if self._pull is None or more or coming > 2 * wanted:
             self._pull = Pull(wanted, self._given)
             self._pace.pulled(now)
             return [e.Say(self._pull)]

@@ -1,9 +1,9 @@
 """What a Launcher has run, from its end until koalad has it: told in numbered batches, each kept until it is safe."""
 
 from collections import OrderedDict
-from typing import Any, List, Set
+from typing import Any, List
 
-from koalapy_adapters.launcher.events import NUMBER, Row
+from koalapy_adapters.launcher.events import Row
 from koalapy_adapters.messages import Ended
 from koalapy_adapters.wrapper.clock import SECOND
 
@@ -23,11 +23,6 @@ class Results:
 
     def add(self, rows: List[Row]) -> None:
         self._rows += rows
-
-    def numbers(self) -> Set[int]:
-        """Of all that is not known to be safe."""
-        batches = [batch.results for batch in self._batches.values()]
-        return {row[NUMBER] for rows in (*batches, self._rows) for row in rows}
 
     def kept(self, number: int) -> None:
         """Every batch up to this one is safe."""

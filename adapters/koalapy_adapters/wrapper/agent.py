@@ -64,6 +64,7 @@ class Agent:
         self._over = False
         self._kill_at: Optional[int] = None
         self._grace = ORPHAN_GRACE
+        self._passes_on = False  # the program tells those below it itself to stop
         self._wrapper_gone = False
         self._silence: Optional[int] = None  # after which the wrapper counts as gone
         self._heard_at = clock.now()
@@ -117,6 +118,7 @@ class Agent:
             environment = nodename.localized(environment, os.environ)
         environment["KOALA_SOCKET"] = self._server.path
         self._grace = message["grace"]
+        self._passes_on = message.get("passes_on", False)
         self._silence = message["silence"] if message["elsewhere"] else None
         plan = Plan(message["attempt"], message["executable"], message["arguments"], environment, processes, offset)
         try:
@@ -146,7 +148,8 @@ class Agent:
         if self._sweeping:
             return
         if grace > 0 and self._started:
-            descendants.send(descendants.descendants(os.getpid()), signal.SIGTERM)
+            told = list(self._pids) if self._passes_on else descendants.descendants(os.getpid())
+            descendants.send(told, signal.SIGTERM)
             if self._kill_at is None:
                 self._kill_at = clock.now() + grace
         else:

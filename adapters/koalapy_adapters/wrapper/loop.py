@@ -3,12 +3,14 @@
 import os
 import selectors
 import signal
+import sys
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Type
 
 from koalapy_adapters import messages
 from koalapy_adapters.wrapper import clock, descendants, events, nodename, reasons, signals
 from koalapy_adapters.wrapper.allocation import Allocation
+from koalapy_adapters.wrapper.carrier import Carrier
 from koalapy_adapters.wrapper.contact import Contact, Place, shut_out_after
 from koalapy_adapters.wrapper.environment import Capture, SetupError
 from koalapy_adapters.wrapper.executable import NoExecutable, locate
@@ -30,7 +32,8 @@ _SOON = clock.SECOND // 50  # while something is swept
 class Loop:
     """Runs until the machine leaves."""
 
-    def __init__(self, attempt: Attempt, allocation: Optional[Allocation]) -> None:
+    def __init__(self, attempt: Attempt, allocation: Optional[Allocation], private: str = "") -> None:
+        """`private`: this node's private directory."""
         self._attempt = attempt
         self._allocation = allocation
         batch_id = allocation.batch_id if allocation else attempt.batch_id
@@ -41,6 +44,8 @@ class Loop:
         self.nodes = Nodes(self._selector, self._on_agent)
         self._shared = Shared(attempt.directory, attempt.relay_file)
         self.relay = self._relay(batch_id)
+        carries = private and attempt.program.get("sweep")
+        self._carrier = Carrier(private, self._selector, self.relay.send) if carries else None
         self._relay_addresses: List[str] = []
         self._connected_to = ""
         self._phase = STARTED
@@ -143,7 +148,7 @@ class Loop:
         try:
             self._environment = capture.finish(status)
             self._environment.update(self._attempt.variables())
-            self._executable = locate(self._attempt.program["executable"], self._attempt.work, self._environment)
+            self._executable = self._locate()
         except SetupError as error:
             self.handle(
                 events.PreparationFailed(reasons.setup_failed(str(error), self._attempt.program["setup"] != []))
@@ -152,6 +157,12 @@ class Loop:
             self.handle(events.PreparationFailed(error.error))
         else:
             self.handle(events.EnvironmentCaptured())
+
+    def _locate(self) -> str:
+        """A Launcher is this file and this Python; what it finds of the sweep's program, it says of each parameter."""
+        if self._carrier is not None:
+            return sys.executable
+        return locate(self._attempt.program["executable"], self._attempt.work, self._environment)
 
     def _on_shared(self) -> None:
         for result in self._shared.results():
@@ -175,6 +186,8 @@ class Loop:
             self._asking[said.node] = message["asking"]
             self._expect()
         else:
+            if self._carrier is not None and message["said"] == "ended":
+                self._carrier.drain()
             self.handle(_AGENT_EVENTS[message["said"]](self, said.node, message))
 
     def _ready(self, node: str, message: Json) -> Any:
@@ -188,6 +201,8 @@ class Loop:
         self.handle(events.RelayEntered())
         for put in self._own_keys:
             self.relay.send(put)
+        if self._carrier is not None:
+            self._carrier.open()
 
     def _relay(self, batch_id: str) -> Relay:
         callbacks = Callbacks(
@@ -201,6 +216,8 @@ class Loop:
         self.handle(events.PreparationFailed(reasons.shut_out(os.uname().nodename, addresses, port)))
 
     def _on_relay_lost(self, heard_at: int) -> None:
+        if self._carrier is not None:
+            self._carrier.close()
         self.handle(events.RelayLost(heard_at))
 
     def _on_relay(self, message: Any) -> None:
@@ -208,6 +225,9 @@ class Loop:
             self.handle(events.ReleaseHeard(message.first_rank, message.hosts))
         elif isinstance(message, messages.Stop):
             self.handle(events.StopHeard(message.force))
+        elif isinstance(message, messages.ToLauncher):
+            if self._carrier is not None:
+                self._carrier.tell(message.body)
         elif isinstance(message, messages.PutKey) and self._keys.put(message.key, message.value):
             self.nodes.broadcast({"do": "key", "key": message.key, "value": message.value})
 
@@ -234,21 +254,31 @@ class Loop:
         self.relay.send(messages.Say(messages.to_json(command.report)))
 
     def _expect(self) -> None:
-        """Until its program runs the component waits for its release, and then whoever asks the rendezvous may."""
-        self.relay.expect(self._phase != RUNNING or any(self._asking.values()))
+        """Until its program runs the component waits for its release, and then whoever asks the rendezvous may.
+
+        A Launcher waits for parameters.
+        """
+        self.relay.expect(self._phase != RUNNING or any(self._asking.values()) or self._carrier is not None)
 
     def _prepare_nodes(self, command: events.PrepareNodes) -> None:
         assert self._allocation is not None
         message = {
             "attempt": self._attempt.directory,
             "executable": self._executable,
-            "arguments": self._attempt.program["arguments"],
+            "arguments": self._arguments(),
+            "passes_on": self._carrier is not None,
             "environment": self._environment,
             "grace": clock.microseconds(self._attempt.program["grace"]),
             "silence": silence(self._orphan_timeout),
             "relay": self._relay_addresses,
         }
         self.nodes.prepare(message, self._allocation.shares)
+
+    def _arguments(self) -> List[str]:
+        if self._carrier is None:
+            return list(self._attempt.program["arguments"])
+        own = self._allocation.names[0] if self._allocation else os.uname().nodename
+        return [*self._attempt.command[1:], "launcher", self._attempt.directory, self._carrier.path, own]
 
     def _release_nodes(self, command: events.ReleaseNodes) -> None:
         try:

@@ -61,7 +61,7 @@ def _supervise(attempt: Attempt, begun: Begun) -> int:
     allocation, error = _allocation(attempt)
     if begun.furnished.error is not None:
         error = reasons.no_room("the attempt's directory", begun.furnished.error)
-    loop = Loop(attempt, allocation)
+    loop = Loop(attempt, allocation, begun.private)
     try:
         loop.nodes.add_forked(allocation.names[0] if allocation else os.uname().nodename, begun.forked)
         loop.found_relay(read_relay(attempt.relay_file))

@@ -1,0 +1,481 @@
+"""The real Launcher over its real Unix socket, with a KCM played by hand: what it runs, and what is done to it."""
+
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koalapy_adapters import messages
+from koalapy_adapters.launcher import journal, ranges
+from koalapy_adapters.messages import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, ToLauncher, Trusted
+
+Await = Callable[..., Any]
+Processes = Callable[[bytes], list[int]]
+
+PATIENCE_S = 60.0
+IGNORES = "trap '' TERM; "
+ESCAPES = "(setsid sh -c 'echo $$ >escaped.$KOALA_PARAMETER; exec sleep 600' </dev/null >/dev/null 2>&1 &) ; "
+ESCAPED = "while [ ! -s escaped.$KOALA_PARAMETER ]; do sleep 0.01; done; "
+
+
+class Launcher:
+    """The program under test, and the end of its socket that a wrapper has."""
+
+    def __init__(self, place: Path, command: list[str], program: str, wishes: dict[str, Any]) -> None:
+        self.place, self.work = place, place / "work"
+        self.work.mkdir(parents=True)
+        self._command = command
+        self._write_component(program, wishes)
+        self._connection: socket.socket | None = None
+        self._said: queue.Queue[Any] = queue.Queue()
+        self._given = 0
+        self.heard: list[Any] = []
+        self.listen()
+        self.process = self._start()
+
+    def listen(self) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.place / "socket"))
+        self._listener.listen()
+
+    def connect(self) -> Holding:
+        """Take its connection; its first words."""
+        self._listener.settimeout(PATIENCE_S)
+        self._connection, _ = self._listener.accept()
+        self._given, self._said = 0, queue.Queue()
+        threading.Thread(target=self._hear, args=[self._connection, self._said], daemon=True).start()
+        return self.until(Holding)
+
+    def hang_up(self) -> None:
+        assert self._connection is not None
+        self._listener.close()
+        (self.place / "socket").unlink()
+        self._connection.shutdown(socket.SHUT_RDWR)
+
+    def say(self, message: Any) -> None:
+        assert self._connection is not None
+        self._connection.sendall(json.dumps(messages.to_json(message)).encode() + b"\n")
+
+    def give(self, *numbers: int) -> None:
+        self._given += len(numbers)
+        self.say(Give(ranges.of(numbers)))
+
+    def until(self, kind: type[Any], wanted: Callable[[Any], bool] = lambda message: True) -> Any:
+        """The next message of this kind, and all that come before it."""
+        while True:
+            message = self._said.get(timeout=PATIENCE_S)
+            assert message is not None, f"it hung up; it had said {self.heard[-5:]}; {self.errors()}"
+            self.heard.append(message)
+            if isinstance(message, kind) and wanted(message):
+                return message
+
+    def results(self, count: int) -> dict[int, list[Any]]:
+        """So many results, by number, as they have been said so far; the Launcher is told that they are kept."""
+        while len(self._results()) < count:
+            self.say(Kept(self.until(Ended).number))
+        return self._results()
+
+    def run(self, *numbers: int) -> dict[int, list[Any]]:
+        """Give them as it pulls, and wait for the results of all."""
+        left = list(numbers)
+        while len(self._results()) < len(numbers):
+            message = self.until(object)
+            if isinstance(message, Pull):
+                free = message.wanted - (self._given - message.given)
+                now, left = left[:free], left[max(0, free) :]
+                if now:
+                    self.give(*now)
+            elif isinstance(message, Ended):
+                self.say(Kept(message.number))
+            elif isinstance(message, Back):
+                left += ranges.numbers(message.ranges)
+        return self._results()
+
+    def end(self) -> Back:
+        """Tell it to stop; its last words."""
+        self.process.terminate()
+        back = self.until(Back)
+        assert self.process.wait(PATIENCE_S) == 0, self.errors()
+        assert isinstance(back, Back)
+        return back
+
+    def journal(self) -> list[int]:
+        return [row[0] for row in journal.read(str(self.place))]
+
+    def errors(self) -> str:
+        return (self.place / "errors").read_text()
+
+    def output(self, row: list[Any], kind: str = "out") -> bytes:
+        """What the parameter of this result wrote."""
+        at, size = row[7:9] if kind == "out" else row[9:11]
+        return (self.work / f"slot-{row[4]}.{kind}").read_bytes()[at : at + size]
+
+    def slots(self) -> list[int]:
+        pid = self.process.pid
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def close(self) -> None:
+        self._listener.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def _results(self) -> dict[int, list[Any]]:
+        rows = [row for message in self.heard if isinstance(message, Ended) for row in message.results]
+        return {row[0]: row for row in rows}
+
+    def _hear(self, connection: socket.socket, said: "queue.Queue[Any]") -> None:
+        with connection, connection.makefile("rb") as lines:
+            try:
+                for line in lines:
+                    said.put(messages.from_json(json.loads(line)))
+            except OSError:
+                pass
+            said.put(None)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        with open(self.place / "errors", "ab") as errors:
+            return subprocess.Popen(
+                [*self._command, "launcher", str(self.place), str(self.place / "socket"), "node1"],
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                cwd=self.work,
+                env={"PATH": os.environ["PATH"], "KOALA_JOB_ID": "7", "OWN": "{x}"},
+                start_new_session=True,
+            )
+
+    def _write_component(self, program: str, wishes: dict[str, Any]) -> None:
+        sweep = {"sweep": 7, "space": SPACE, "slots": wishes.pop("slots", 2)}
+        sweep |= {name: wishes.pop(name, None) for name in ("limit_s", "output_limit", "drain_s")}
+        fields: dict[str, Any] = {
+            "executable": "/bin/sh",
+            "arguments": ["-c", program, "{x}"],
+            "environment": [["OWN", "{x}"]],
+            "walltime": 3600.0,
+            "grace": 4.0,
+            "sweep": sweep,
+        }
+        orphan_timeout = wishes.pop("orphan_timeout", 600.0)
+        component = {"program": fields | wishes, "orphan_timeout": orphan_timeout}
+        (self.place / "component.json").write_text(json.dumps(component))
+
+
+SPACE = {"axes": [{"count": 100000, "sources": [{"names": ["x"], "loop": ["101", "100100", "1"]}]}]}
+
+Start = Callable[..., Launcher]
+
+
+@pytest.fixture
+def start(tmp_path: Path, pushed: Path, processes: Processes, await_that: Await) -> Iterator[Start]:
+    """A Launcher that runs a line of sh for each parameter, connected. At the end nothing of it may be left."""
+    started: list[Launcher] = []
+
+    def start_(program: str, interpreter: list[str] | None = None, **wishes: Any) -> Launcher:
+        command = [*(interpreter or [sys.executable, "-I", "-S"]), str(pushed)]
+        made = Launcher(tmp_path / f"l{len(started)}", command, program, wishes)
+        started.append(made)
+        assert made.connect().ranges == []
+        return made
+
+    yield start_
+    for each in started:
+        each.close()
+    await_that(lambda: not processes(str(tmp_path).encode()))
+
+
+# ---- what it runs
+
+
+def test_every_parameter_is_run_once_with_its_values(start: Start, interpreter: list[str]) -> None:
+    launcher = start(
+        'echo "$0 $OWN $KOALA_SWEEP $KOALA_PARAMETER $KOALA_SLOT $KOALA_JOB_ID"\n'
+        "echo no >&2; exit $((KOALA_PARAMETER % 3))",
+        interpreter,
+    )
+    rows = launcher.run(*range(1, 301))
+    assert sorted(rows) == list(range(1, 301))
+    for number, row in rows.items():
+        assert row[1:5] == [number % 3, "exited", "node1", row[4]]
+        assert launcher.output(row) == b"%d %d 7 %d %d 7\n" % (number + 100, number + 100, number, row[4])
+        assert launcher.output(row, "err") == b"no\n"
+        assert row[5] <= row[6]
+    assert {row[4] for row in rows.values()} == {0, 1}
+    assert sorted(launcher.journal()) == list(range(1, 301))
+    assert launcher.end() == Back([], [])
+
+
+def test_a_program_that_does_not_exist_is_not_found_and_says_so(start: Start) -> None:
+    launcher = start("", executable="./no-{x}", arguments=[])
+    launcher.give(1)
+    assert launcher.results(1)[1][1:3] == [127, "failed"]
+    assert b"No such file" in launcher.output(launcher.results(1)[1], "err")
+
+
+def test_a_program_that_may_not_be_executed_is_not_started(start: Start) -> None:
+    launcher = start("", executable="/etc/passwd", arguments=[])
+    launcher.give(1)
+    assert launcher.results(1)[1][1:3] == [126, "failed"]
+
+
+def test_a_long_parameter_is_pulled_alone(start: Start) -> None:
+    launcher = start("sleep 0.4", slots=2)
+    assert launcher.until(Pull) == Pull(2, 0)
+    launcher.give(1, 2)
+    launcher.results(2)
+    pulls = [message.wanted for message in launcher.heard if isinstance(message, Pull)]
+    assert max(pulls) == 2
+
+
+def test_short_parameters_are_pulled_many_at_a_time(start: Start) -> None:
+    launcher = start("", executable="/bin/true", arguments=[])
+    launcher.run(*range(1, 501))
+    assert max(message.wanted for message in launcher.heard if isinstance(message, Pull)) > 10
+
+
+def test_what_would_wait_long_behind_others_is_given_back(start: Start) -> None:
+    launcher = start("[ $KOALA_PARAMETER -gt 100 ] && exec sleep 600; exit 0")
+    launcher.run(*range(1, 100))
+    launcher.give(101, 102, 103, 104)
+    assert sorted(ranges.numbers(launcher.until(Back).ranges)) == [103, 104]
+    assert ranges.numbers(launcher.end().begun) == [101, 102]
+
+
+# ---- bad programs harm only themselves
+
+
+def test_one_that_dies_by_a_signal(start: Start) -> None:
+    launcher = start("kill -9 $$")
+    launcher.give(1)
+    assert launcher.results(1)[1][1:3] == [137, "killed"]
+
+
+def test_one_that_kills_its_process_group(start: Start) -> None:
+    launcher = start("[ $KOALA_PARAMETER = 1 ] && kill -9 0; exit 0")
+    assert launcher.run(1, 2, 3)[1][1:3] == [137, "killed"]
+
+
+def test_one_that_forks_leaves_nothing_to_the_next(start: Start, processes: Processes, await_that: Await) -> None:
+    launcher = start(ESCAPES + ESCAPED + "echo $KOALA_PARAMETER", slots=1)
+    rows = launcher.run(1, 2, 3)
+    assert [launcher.output(rows[number]) for number in (1, 2, 3)] == [b"1\n", b"2\n", b"3\n"]
+    for number in (1, 2, 3):
+        assert not Path("/proc", (launcher.work / f"escaped.{number}").read_text().strip()).exists()
+
+
+def test_one_that_ignores_sigterm_is_killed_at_its_walltime(start: Start) -> None:
+    launcher = start(IGNORES + "echo on; while :; do sleep 0.1; done", limit_s=0.3, grace=0.4)
+    launcher.give(1)
+    row = launcher.results(1)[1]
+    assert row[1:3] == [137, "walltime"]
+    assert launcher.output(row) == b"on\n"
+
+
+def test_one_that_heeds_sigterm_at_its_walltime_has_its_own_status(start: Start) -> None:
+    launcher = start("trap 'exit 5' TERM; while :; do sleep 0.01; done", limit_s=0.2)
+    launcher.give(1)
+    assert launcher.results(1)[1][1:3] == [5, "walltime"]
+
+
+def test_one_that_floods_its_output_is_ended(start: Start) -> None:
+    launcher = start("[ $KOALA_PARAMETER = 1 ] && exec cat /dev/zero; echo fine", slots=1, output_limit=1 << 20)
+    rows = launcher.run(1, 2)
+    assert rows[1][2] == "output"
+    assert rows[1][8] > 1 << 20
+    assert launcher.output(rows[2]) == b"fine\n"
+    assert (launcher.work / "slot-0.out").stat().st_size == (1 << 20) + 5
+
+
+def test_one_that_kills_its_slot_is_killed_itself_the_second_time(start: Start) -> None:
+    launcher = start("[ $KOALA_PARAMETER = 1 ] && kill -9 $PPID && sleep 600; exit 0", slots=2)
+    rows = launcher.run(*range(1, 21))
+    assert rows[1][1:3] == [137, "killed"]
+    assert all(rows[number][1] == 0 for number in range(2, 21))
+    assert sorted(launcher.journal()) == list(range(1, 21))
+
+
+# ---- its end
+
+
+def test_told_to_stop_it_tells_the_programs_and_gives_them_back(start: Start, await_that: Await) -> None:
+    launcher = start("trap 'echo saved >saved.$0; exit 0' TERM; touch on.$0; while :; do sleep 0.01; done")
+    launcher.give(4, 5)
+    await_that(lambda: len(list(launcher.work.glob("on.*"))) == 2)
+    assert launcher.end() == Back([[4, 5]], [[4, 5]])
+    assert {path.name for path in launcher.work.glob("saved.*")} == {"saved.104", "saved.105"}
+    assert launcher.journal() == []
+
+
+def test_what_ignores_that_is_killed_after_the_grace(start: Start, await_that: Await) -> None:
+    launcher = start(IGNORES + ESCAPES + ESCAPED + "touch on; while :; do sleep 0.1; done", slots=1, grace=0.4)
+    launcher.give(4)
+    await_that((launcher.work / "on").exists)
+    assert launcher.end() == Back([[4, 4]], [[4, 4]])
+
+
+def test_what_no_slot_had_begun_goes_back_too(start: Start, await_that: Await) -> None:
+    launcher = start("touch on; exec sleep 600", slots=1)
+    launcher.give(4, 5, 6)
+    await_that((launcher.work / "on").exists)
+    assert launcher.end() == Back([[4, 6]], [[4, 4]])
+
+
+def test_it_ends_by_itself_before_its_walltime(start: Start) -> None:
+    launcher = start("exec sleep 600", slots=1, walltime=7.0, grace=0.4, drain_s=1.0)
+    launcher.give(4)
+    assert launcher.until(Back) == Back([[4, 4]], [[4, 4]])
+    assert launcher.process.wait(PATIENCE_S) == 0
+
+
+def test_it_begins_nothing_that_it_cannot_expect_to_end(start: Start) -> None:
+    launcher = start("sleep 1", slots=1, walltime=6.0, grace=0.4, drain_s=0.0)
+    rows = launcher.run(1)
+    back = launcher.until(Back)
+    assert (back, rows[1][1]) == (Back([], []), 0)
+    assert launcher.process.wait(PATIENCE_S) == 0
+
+
+def test_without_a_connection_for_long_it_ends(start: Start, await_that: Await) -> None:
+    launcher = start("exec sleep 600", slots=1, orphan_timeout=1.0, grace=0.4)
+    launcher.give(4)
+    launcher.hang_up()
+    assert launcher.process.wait(PATIENCE_S) == 0
+    assert launcher.journal() == []
+
+
+# ---- connections
+
+
+def test_after_a_lost_connection_it_says_what_it_holds_and_repeats_what_is_not_kept(
+    start: Start, await_that: Await
+) -> None:
+    launcher = start("[ $KOALA_PARAMETER = 9 ] && exec sleep 600; exit 0")
+    launcher.give(1, 9)
+    first = launcher.until(Ended)
+    launcher.hang_up()
+    launcher.listen()
+    assert launcher.connect() == Holding([[9, 9]], 2)
+    assert launcher.until(Ended) == first
+    launcher.say(Kept(first.number))
+    launcher.hang_up()
+    launcher.listen()
+    assert launcher.connect() == Holding([[9, 9]], 2)
+    assert isinstance(launcher.until(object), Pull)
+    assert launcher.end() == Back([[9, 9]], [[9, 9]])
+
+
+def test_it_works_on_without_one(start: Start, await_that: Await) -> None:
+    launcher = start("while [ ! -e go ]; do sleep 0.01; done; exit 0")
+    launcher.give(1, 2)
+    launcher.hang_up()
+    (launcher.work / "go").touch()
+    await_that(lambda: sorted(launcher.journal()) == [1, 2])
+    launcher.listen()
+    assert launcher.connect() == Holding([], 2)
+    assert sorted(launcher.results(2)) == [1, 2]
+
+
+# ---- killed
+
+
+def test_a_slot_that_is_killed_is_replaced_and_its_parameter_run_again(start: Start, await_that: Await) -> None:
+    launcher = start("echo $$ >>pids.$KOALA_PARAMETER; while [ ! -e go ]; do sleep 0.01; done; exit 0", slots=2)
+    launcher.give(1, 2)
+    await_that(lambda: len(list(launcher.work.glob("pids.*"))) == 2)
+    os.kill(launcher.slots()[0], signal.SIGKILL)
+    again = await_that(lambda: [path for path in launcher.work.glob("pids.*") if path.read_text().count("\n") == 2])
+    first = again[0].read_text().split()[0]
+    await_that(lambda: not Path("/proc", first).exists())
+    (launcher.work / "go").touch()
+    assert [row[1] for row in launcher.results(2).values()] == [0, 0]
+
+
+def test_killed_itself_it_leaves_nothing_running_and_all_that_was_done_in_its_journal(
+    start: Start, await_that: Await, processes: Processes
+) -> None:
+    launcher = start("echo $KOALA_PARAMETER >>done; exit 0")
+    rows: set[int] = set()
+    launcher.give(*range(1, 2001))
+    while len(rows) < 300:
+        rows |= {row[0] for row in launcher.until(Ended).results}
+    launcher.process.kill()
+    launcher.process.wait()
+    await_that(lambda: not processes(str(launcher.place).encode()))
+    written = [int(line) for line in (launcher.work / "done").read_text().split()]
+    assert rows <= set(launcher.journal()) <= set(written)
+    assert len(written) == len(set(written))
+    assert len(set(written) - set(launcher.journal())) <= 2  # those that were running
+
+
+# ---- black holes
+
+
+def test_where_all_fail_at_once_it_suspects_the_node_and_keeps_the_failures_to_itself(start: Start) -> None:
+    launcher = start("exit 1")
+    launcher.give(*range(1, 9))
+    assert launcher.until(Suspect) == Suspect("node1")
+    assert launcher.journal() == []
+    assert launcher.end() == Back([[1, 8]], [])
+    assert not [message for message in launcher.heard if isinstance(message, Ended)]
+
+
+def test_trusted_it_tells_the_failures(start: Start) -> None:
+    launcher = start("exit 1")
+    launcher.give(*range(1, 9))
+    launcher.until(Suspect)
+    launcher.say(Trusted())
+    assert {row[1] for row in launcher.run(*range(1, 21)).values()} == {1}
+    assert sorted(launcher.journal()) == list(range(1, 21))
+
+
+def test_one_good_parameter_clears_the_node(start: Start) -> None:
+    launcher = start("[ $KOALA_PARAMETER = 8 ]")
+    rows = launcher.run(*range(1, 21))
+    assert sum(row[1] for row in rows.values()) == 19
+    assert not [message for message in launcher.heard if isinstance(message, Suspect)]
+
+
+# ---- under a real wrapper
+
+
+def test_the_wrapper_carries_it_all_over_its_relay(world: Any, await_that: Await) -> None:
+    relay = world.relay()
+    attempt = world.attempt(
+        executable="/bin/sh",
+        arguments=["-c", "trap 'echo saved >saved' TERM; [ $KOALA_PARAMETER = 3 ] && touch on && sleep 600; exit 0"],
+        launch="once",
+        sweep={"sweep": 7, "space": SPACE, "slots": 2},
+    )
+    attempt.start()
+    relay.release(attempt)
+    from_launcher(relay, attempt, "holding")
+    relay.send(attempt.tag, ToLauncher(messages.to_json(Give([[1, 3]]))))
+    done = from_launcher(relay, attempt, "ended")["results"]
+    assert done[0][1:4] == [0, "exited", "here"]
+    await_that((attempt.path / "work" / "on").exists)
+    relay.stop(attempt)
+    attempt.wait()
+    assert from_launcher(relay, attempt, "back")["begun"] == [[3, 3]]
+    assert sorted(row[0] for row in journal.read(str(attempt.path))) == [1, 2]
+    assert (attempt.record()["ending"], attempt.record()["exit_status"]) == ("cancelled", 0)
+
+
+def from_launcher(relay: Any, attempt: Any, kind: str) -> dict[str, Any]:
+    def wanted(said: Any) -> bool:
+        return isinstance(said, messages.FromLauncher) and said.body["type"] == kind
+
+    return dict(relay.await_said(attempt.tag, wanted).body)
+
+
+def test_doing_is_said_when_it_changes(start: Start) -> None:
+    launcher = start("exec sleep 600", slots=1)
+    launcher.give(1)
+    assert launcher.until(Doing).running == 1
