@@ -23,19 +23,21 @@ class Pauses:
     """Clusters whose batch systems started no Launcher in time: each next try comes later than the last."""
 
     until: dict[str, Instant] = field(default_factory=dict)
+    _since: dict[str, Instant] = field(default_factory=dict)
     _length: dict[str, Duration] = field(default_factory=dict)
 
     def begin(self, now: Instant, cluster: str) -> None:
         if self.active(now, cluster):
             return  # several that were tried together count as one
         length = Duration(min(2 * self._length.get(cluster, _FIRST_PAUSE // 2), _LONGEST_PAUSE))
-        self._length[cluster] = length
+        self._length[cluster], self._since[cluster] = length, now
         self.until[cluster] = Instant(now + length)
 
-    def end(self, cluster: str) -> None:
-        """A Launcher has started there."""
-        self.until.pop(cluster, None)
-        self._length.pop(cluster, None)
+    def started(self, cluster: str, at: Instant) -> None:
+        """A Launcher has started there: if that was after the last that did not, the next may be tried at once."""
+        if at > self._since.get(cluster, at):
+            for each in (self.until, self._since, self._length):
+                each.pop(cluster, None)
 
     def active(self, now: Instant, cluster: str) -> bool:
         return now < self.until.get(cluster, now)
@@ -55,7 +57,6 @@ def over(records: Records, heard: Heard, pauses: Pauses, now: Instant, launcher:
     cluster = component.cluster or ""
     if launcher.glide.going == "withdrawn":
         pauses.begin(now, cluster)
-        records.note(now, sweep.id, "launcher_withdrawn", cluster=cluster, nodes=1)
     elif (reason := _failure(launcher)) is not None:
         _failed(records, heard, now, sweep, launcher, reason)
 

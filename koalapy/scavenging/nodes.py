@@ -1,6 +1,6 @@
 """A cluster's nodes as sweeps see them: which are wholly free, and how many of those its site lets them have."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koalapy.information.kis import Known, View
 from koalapy.information.promises import Promises, processors_of
@@ -16,14 +16,14 @@ from koalapy.scavenging.asking import answer
 class Nodes:
     """`size`: processors of a node. `idle`: nodes that could be had now. `allowed`: that sweeps may hold in all.
 
-    `why`: the end of a sentence on why nothing may grow there; ''.
+    `closed`: why no runner may grow there, not even on what another leaves, as the end of a sentence; ''.
     """
 
     size: int
     total: int = 0
     idle: int = 0
     allowed: int = 0
-    why: str = ""
+    closed: str = ""
 
 
 def look(
@@ -37,35 +37,39 @@ def look(
     rules: Scavenging,
 ) -> Nodes:
     """`held`: nodes that sweeps hold or are about to get. `size`: the largest node seen there so far."""
-    site, name = known.settings.scavenge, known.settings.name
+    site, state = known.settings.scavenge, known.state
     if site.off:
-        return Nodes(size=size, why="the grid file keeps sweeps off it")
-    state = known.state
+        return Nodes(size=size, closed="the grid file keeps sweeps off it")
     if view.trouble is not None or state is None:
-        return Nodes(size=size, allowed=held, why=str(view.trouble or "it has not been measured"))
+        return Nodes(size=size, allowed=held, closed=str(view.trouble or "it has not been measured"))
     if state.others_hidden and not site.native:
-        return Nodes(size=size, why="it shows nobody others' jobs, so that sweeps could be in their way")
+        return Nodes(size=size, closed="others' jobs cannot be seen there, so that sweeps could be in their way")
     if not size:
-        return Nodes(size=size, why="it has shown no node that is wholly free")
-    idle, total = _idle(state, promises, name, size), max(1, state.total // size)
+        return Nodes(size=size, closed="no node of it was ever seen free")
     sight = Sight(
-        total=total,
-        idle=idle,
+        total=max(1, state.total // size),
+        idle=_idle(state, promises, known.settings.name, size),
         held=held,
         waiting=state.waiting_local,
         now=now,
         utc_offset=offset_at(now, rules.offsets),
         rules=site,
     )
-    allowed, wrong = answer(lambda: policy(sight), lambda found: wrong_allowance(found, sight), held)
-    why = f"the idleness policy failed: {wrong}" if wrong else "" if allowed > held else _why(state, idle)
-    return Nodes(size=size, total=total, idle=min(idle, max(0, allowed - held)), allowed=allowed, why=why)
+    return _allowed(sight, size, policy)
 
 
-def _why(state: ClusterState, idle: int) -> str:
-    if state.waiting_local:
-        return "local jobs wait there"
-    return "its site's rules give sweeps no more of it" if idle else "no node of it is wholly free"
+def _allowed(sight: Sight, size: int, policy: IdlenessPolicy) -> Nodes:
+    """A node may change hands where one of them, given back, might be taken again."""
+    allowed, wrong = _ask(policy, sight)
+    left = replace(sight, idle=sight.idle + 1, held=max(0, sight.held - 1))
+    may_grow = _ask(policy, left)[0] > left.held
+    idle = max(0, min(sight.idle, allowed - sight.held))
+    closed = f"the idleness policy failed: {wrong}" if wrong else "" if may_grow else "its site's rules forbid it now"
+    return Nodes(size=size, total=sight.total, idle=idle, allowed=allowed, closed=closed)
+
+
+def _ask(policy: IdlenessPolicy, sight: Sight) -> tuple[int, str]:
+    return answer(lambda: policy(sight), lambda found: wrong_allowance(found, sight), sight.held)
 
 
 def _idle(state: ClusterState, promises: Promises, cluster: str, size: int) -> int:

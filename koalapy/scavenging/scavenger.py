@@ -65,7 +65,7 @@ class Scavenger:
     def ended(self, event: ParametersEnded) -> None:
         fresh = parameters.ended(self._records, event)
         self._heard.failures.pop((event.sweep, event.cluster), None)
-        suspicion.ran(self._heard, event, fresh)
+        suspicion.ran(self._records, self._heard, event, fresh)
 
     def returned(self, event: ParametersReturned) -> None:
         parameters.returned(self._records, event)
@@ -124,8 +124,14 @@ class Scavenger:
 
     def _bury(self, now: Instant) -> None:
         dead, self._launchers.ended = self._launchers.ended, []
+        withdrawn: Counter[tuple[JobId, str]] = Counter()
         for launcher in dead:
             ends.over(self._records, self._heard, self._pauses, now, launcher)
+            if launcher.glide is not None and launcher.glide.going == "withdrawn":
+                withdrawn[launcher.glide.sweep, place(launcher).cluster or ""] += 1
+        for (sweep, cluster), nodes in withdrawn.items():
+            if sweep in self._launchers.sweeps:
+                self._records.note(now, sweep, "launcher_withdrawn", cluster=cluster, nodes=nodes)
 
     def _follow_up(self, now: Instant, sweep: Job) -> None:
         """One whose parameters are all done ends; of one that stops all Launchers do, and then it has stopped."""
@@ -147,8 +153,8 @@ class Scavenger:
             until = starts_until(launcher)
             if until is not None and now >= until:
                 send_away(self._records, now, launcher, "withdrawn")
-            elif place(launcher).allocated_at is not None:
-                self._pauses.end(place(launcher).cluster or "")
+            elif (started_at := place(launcher).allocated_at) is not None:
+                self._pauses.started(place(launcher).cluster or "", started_at)
 
     # ---- nodes
 
@@ -168,7 +174,7 @@ class Scavenger:
     def _reclaim(self, now: Instant, nodes: Mapping[str, Nodes]) -> None:
         for name, each in nodes.items():
             launchers = self._launchers.on(name)
-            if not launchers:
+            if not launchers or name not in self._information.reachable:
                 continue
             known, promises = self._information.clusters[name], self._information.promises
             stay = staying(launchers)

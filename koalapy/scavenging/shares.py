@@ -12,6 +12,8 @@ from koalapy.scavenging.launch import slots_of
 from koalapy.scavenging.launchers import Launchers, place, runner_of, staying
 from koalapy.scavenging.nodes import Nodes
 
+MANY = 100_000  # nodes: more than any grid has
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -48,7 +50,7 @@ def claimant(
 def nodes_wanted(sweep: Job, sizes: Mapping[str, int]) -> int:
     """Nobody gets nodes that it cannot use. Where nodes differ, as if all were of the fewest slots."""
     slots = [found for size in sizes.values() if (found := slots_of(sweep.request.components[0], size))]
-    return -(-runner_of(sweep).left // min(slots)) if slots else 0
+    return min(MANY, -(-runner_of(sweep).left // min(slots))) if slots else 0
 
 
 def too_small(sweep: Job, sizes: Mapping[str, int]) -> list[str]:
@@ -57,9 +59,7 @@ def too_small(sweep: Job, sizes: Mapping[str, int]) -> list[str]:
 
 
 def site(name: str, nodes: Nodes, coming: int, paused: bool) -> Site:
-    """A cluster on which nothing may grow is closed, so that nobody has to shrink there for another either."""
-    closed = paused or bool(nodes.why and not nodes.idle and not coming)
-    return Site(cluster=name, idle=nodes.idle, coming=coming, closed=closed)
+    return Site(cluster=name, idle=0 if paused else nodes.idle, coming=coming, closed=paused or bool(nodes.closed))
 
 
 def turns(

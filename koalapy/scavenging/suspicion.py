@@ -18,9 +18,9 @@ def suspected(records: Records, heard: Heard, event: LauncherSuspected) -> None:
         heard.suspects[event.attempt] = event.host
 
 
-def ran(heard: Heard, event: ParametersEnded, fresh: tuple[ParameterResult, ...]) -> None:
+def ran(records: Records, heard: Heard, event: ParametersEnded, fresh: tuple[ParameterResult, ...]) -> None:
     """What it has run lately tells of the program what it tells of no suspect."""
-    if fresh:
+    if fresh and records.component(event.attempt) is not None:
         heard.latest[event.attempt] = any(well(each) for each in fresh)
 
 
@@ -32,6 +32,7 @@ def judge(records: Records, launchers: Launchers, heard: Heard, now: Instant) ->
             del heard.suspects[attempt]
         elif (good := _works_elsewhere(launchers, heard, found[0], attempt)) is not None:
             host = heard.suspects.pop(attempt)
+            heard.latest[attempt] = False
             _leave_out(records, now, found[0], host) if good else _trust(records, now, found[0], attempt)
 
 

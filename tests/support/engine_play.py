@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
-from koalapy.model.commands import CancelComponent, Command, WatchCluster
+from koalapy.model.commands import CancelComponent, Command, WatchCluster, Word
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     ClusterConnected,
@@ -17,10 +17,11 @@ from koalapy.model.events import (
     Event,
     JobSubmitted,
 )
-from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
-from koalapy.model.job import Debt, History, Job
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.job import Counters, Debt, History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
+from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fcfs, fpfs
@@ -45,6 +46,9 @@ class Play:
         self.debts: dict[AttemptId, Debt] = {}
         self.history: list[History] = []
         self.pending: list[Command] = []
+        self.words: list[Word] = []  # polling hints left out
+        self.results: list[ResultBatch] = []
+        self.counters = Counters()
         self.down: set[str] = set()
         self.urgent: dict[str, bool] = {}  # the last polling hint for each cluster
         for cluster in sizes:
@@ -60,6 +64,9 @@ class Play:
         self.debts |= {debt.attempt: debt for debt in step.debts}
         for attempt in step.settled:
             del self.debts[attempt]
+        self.words += [word for word in step.words if not isinstance(word, WatchCluster)]
+        self.results += step.results
+        self.counters = step.counters or self.counters
         hints = [word for word in step.words if isinstance(word, WatchCluster)]
         self.urgent |= {hint.cluster: hint.urgent for hint in hints}
         commands = list(step.commands)
@@ -92,7 +99,7 @@ class Play:
 
     def submit(self, *components: ComponentRequest, **request: object) -> JobId:
         self.tell(JobSubmitted(request=make(*components, **request), owner="me"))
-        return max(self.jobs)
+        return max(job for job in self.jobs if job < FIRST_LAUNCHER)
 
     def job(self, job: JobId) -> Job:
         return self.jobs[job]

@@ -1,84 +1,440 @@
 """Sweeps in the engine: nodes that grow and shrink, parameters that are fed, done, and back again."""
 
-from engine_play import INSTANCE, SIZES, Play, alike, check, component, grid, make
+from engine_play import BUSY_QUEUE, check, component
+from sweep_play import NODE, SweepPlay
 
-from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.commands import CancelComponent, FeedSweep, SubmitComponent, TrustLauncher, Word
+from koalapy.model.cluster import ClusterSettings, Scavenge
+from koalapy.model.commands import SubmitComponent, TrustLauncher
 from koalapy.model.events import (
     CancelRequested,
-    ClusterConnected,
-    ClusterMeasured,
     HoldRequested,
-    JobSubmitted,
     LaunchersSeen,
     LauncherSuspected,
-    ParametersEnded,
-    ParametersReturned,
-    ParametersWanted,
     ReleaseRequested,
+    SubmissionFailed,
 )
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
-from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.settings import Scavenging, Settings
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Axis, ParameterResult, Runner, Source, Space
-from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+from koalapy.policies.fairshare import EQUIPARTITION_ALL
+from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.scavenging.ends import LEFT_OUT
+from koalapy.scavenging.launch import START_TIMEOUT
 
-NODE = 4
+ONE = {"alpha": 16}
 
 
-class SweepPlay(Play):
-    """Clusters of nodes of four. `busy`: local jobs' nodes; `lacking`: processors that local jobs wait for."""
+def attempt(launcher: Job) -> object:
+    return launcher.attempt_of(launcher.components[0])
 
-    def __init__(self, **settings: object) -> None:
-        self.busy: dict[str, int] = {}
-        self.lacking: dict[str, int] = {}
-        self.words: list[Word] = []
-        clusters = tuple(ClusterSettings(name=name, batch="slurm", processors_per_node=NODE) for name in SIZES)
-        super().__init__(Settings(clusters=clusters, **settings))  # type: ignore[arg-type]
 
-    def measurement(self, cluster: str, others: int = 0, pending: object = ()) -> ClusterMeasured:
-        nodes = self.busy.get(cluster, 0)
-        found = super().measurement(cluster, others + nodes * NODE).state
-        free = found.idle // NODE
-        wanted = self.lacking.get(cluster, 0)
-        state = {name: getattr(found, name) for name in ClusterState.__dataclass_fields__}
-        state |= {"free_nodes": ((NODE, free),) if free else (), "wanted_local": wanted, "waiting_local": bool(wanted) * 1}
-        return ClusterMeasured(cluster=cluster, state=ClusterState(**state))
-
-    def sweep(self, count: int = 100, **fields: object) -> JobId:
-        axis = Axis(sources=(Source(names=("x",), loop=("1", str(count), "1")),), count=count)
-        template = ComponentRequest(processors=1, executable="./program", arguments=("{x}",))
-        self.tell(JobSubmitted(request=make(template, parameters=Space(axes=(axis,)), **fields), owner="me"))
-        return max(job for job in self.jobs if job < FIRST_LAUNCHER)
-
-    def launchers(self, sweep: JobId, cluster: str | None = None) -> list[Job]:
-        """Those that are not over."""
-        return [
-            job
-            for job in self.jobs.values()
-            if job.glide and job.glide.sweep == sweep and not job.state.final
-            if cluster in (None, job.components[0].cluster)
-        ]
-
-    def runner(self, sweep: JobId) -> Runner:
-        runner = self.job(sweep).runner
-        assert runner is not None
-        return runner
-
-    def start(self, *launchers: Job) -> None:
-        for launcher in launchers:
-            self.run(launcher.id)
+# ---- growing
 
 
 def test_a_sweep_grows_on_every_idle_node() -> None:
     play = SweepPlay()
     sweep = play.sweep(1000)
     assert play.job(sweep).state is JobState.RUNNING
-    assert {name: len(play.launchers(sweep, name)) for name in SIZES} == {"alpha": 8, "beta": 4, "gamma": 4}
+    assert play.holds(sweep) == {"alpha": 8, "beta": 4, "gamma": 4}
     submits = [each for each in play.pending if isinstance(each, SubmitComponent)]
     assert all(each.lowest and each.launcher and each.launcher.slots == NODE for each in submits)
     assert {each.request.processors for each in submits} == {NODE}
     assert min(each.attempt.job for each in submits) == FIRST_LAUNCHER
+    grown = next(each for each in play.history if each.kind == "sweep_grown")
+    assert grown.details == {"cluster": "alpha", "nodes": 8}
+
+
+def test_nobody_gets_nodes_that_it_cannot_use() -> None:
+    play = SweepPlay()
+    assert sum(play.holds(play.sweep(9)).values()) == 3
+
+
+def test_a_slot_may_take_several_processors() -> None:
+    play = SweepPlay(ONE)
+    play.sweep(1000, processors=2)
+    submits = [each for each in play.pending if isinstance(each, SubmitComponent)]
+    assert [each.launcher.slots for each in submits if each.launcher] == [2] * 4
+
+
+def test_what_jobs_have_been_promised_is_not_scavenged() -> None:
+    play = SweepPlay(ONE)
+    play.submit(component(10, "alpha"))
+    assert sum(play.holds(play.sweep()).values()) == 1
+
+
+def test_nothing_grows_where_local_jobs_wait_or_nodes_are_not_wholly_free() -> None:
+    play = SweepPlay(ONE)
+    play.lacking["alpha"] = 64
+    play.measure()
+    sweep = play.sweep()
+    assert play.holds(sweep) == {}
+    play.lacking["alpha"] = 0
+    play.busy["alpha"] = 3
+    play.measure()
+    assert play.holds(sweep) == {"alpha": 1}
+
+
+def test_a_site_says_how_much_and_a_grid_file_that_there_is_none() -> None:
+    clusters = {
+        "alpha": ClusterSettings(name="alpha", batch="slurm", processors_per_node=4, scavenge=Scavenge(max_nodes=2)),
+        "beta": ClusterSettings(name="beta", batch="slurm", processors_per_node=4, scavenge=Scavenge(off=True)),
+    }
+    play = SweepPlay({"alpha": 16, "beta": 16}, clusters=clusters)
+    assert play.holds(play.sweep()) == {"alpha": 2}
+
+
+# ---- feeding
+
+
+def test_a_kcm_is_fed_what_it_asks_for_the_first_time_anew() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep(1000)
+    play.start_all(sweep)
+    assert play.want(sweep, "alpha", 20) == Intervals(((1, 20),))
+    assert play.want(sweep, "alpha", 5) == Intervals(((21, 25),))
+    first, second = play.feeds()
+    assert (first.anew, first.numbers, len(first.launchers)) == (True, Intervals(((1, 20),)), 4)
+    assert (second.anew, second.numbers) == (False, Intervals(((21, 25),)))
+
+
+def test_after_a_reconnect_all_that_is_out_there_is_said_anew() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep(1000)
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 20)
+    play.ran(play.staying(sweep)[0], range(1, 6))
+    play.lose("alpha")
+    play.words.clear()
+    play.reach("alpha")
+    (feed,) = play.feeds()
+    assert (feed.anew, feed.numbers, len(feed.launchers)) == (True, Intervals(((6, 20),)), 4)
+
+
+def test_what_comes_back_goes_first_and_nothing_is_recorded_twice() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep(1000)
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 20)
+    launcher = play.staying(sweep)[0]
+    play.ran(launcher, [1, 2, 3])
+    play.ran(launcher, [3, 2, 4, 4])
+    assert play.recorded(sweep) == [1, 2, 3, 4]
+    play.back(sweep, "alpha", Intervals(((3, 8), (900, 999))), begun=Intervals(((5, 5),)))
+    assert play.runner(sweep).out_on("alpha") == Intervals(((9, 20),))
+    assert play.runner(sweep).preempted == 1
+    assert play.want(sweep, "alpha", 6) == Intervals(((5, 8), (21, 22)))
+
+
+def test_a_result_counts_whoever_had_the_parameter() -> None:
+    """One that came back, and was handed out elsewhere, but had been run after all."""
+    play = SweepPlay({"alpha": 16, "beta": 16})
+    sweep = play.sweep(1000)
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 8)
+    play.back(sweep, "alpha", Intervals(((1, 2),)))
+    play.want(sweep, "beta", 1)
+    play.ran(play.staying(sweep, "alpha")[0], [1, 2])
+    assert play.runner(sweep).done == Intervals(((1, 2),))
+    assert not play.runner(sweep).out_on("beta")
+    play.ran(play.staying(sweep, "beta")[0], [1])
+    assert play.recorded(sweep) == [1, 2]
+
+
+def test_near_the_end_no_cluster_has_more_than_its_part() -> None:
+    play = SweepPlay({"alpha": 16, "beta": 16})
+    sweep = play.sweep(40)
+    play.start_all(sweep)
+    assert len(play.want(sweep, "alpha", 40)) == 20
+    assert len(play.want(sweep, "beta", 40)) == 20
+
+
+# ---- ends
+
+
+def test_a_sweep_whose_parameters_are_all_done_is_over() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep(8)
+    play.start_all(sweep)
+    numbers = play.want(sweep, "alpha", 8)
+    play.ran(play.staying(sweep)[0], list(numbers)[:-1])
+    play.ran(play.staying(sweep)[0], [8], status=3)
+    assert play.job(sweep).state is JobState.STOPPING
+    play.go()
+    assert play.job(sweep).state is JobState.DONE
+    assert play.runner(sweep).failed == Intervals(((8, 8),))
+    assert play.runner(sweep).charged > 0
+    check(play)
+
+
+def test_a_cancelled_sweep_keeps_what_was_done() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep(100)
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 8)
+    play.tell(CancelRequested(sweep))
+    play.ran(play.launchers(sweep)[0], [1, 2])
+    play.go()
+    assert play.job(sweep).state is JobState.CANCELLED
+    assert play.recorded(sweep) == [1, 2]
+    check(play)
+
+
+def test_a_held_sweep_gives_its_nodes_back_and_goes_on_where_it_was() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep(100)
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 8)
+    play.ran(play.staying(sweep)[0], [1, 2])
+    play.tell(HoldRequested(sweep))
+    play.back(sweep, "alpha", Intervals(((3, 8),)))
+    play.go()
+    assert play.job(sweep).state is JobState.HELD
+    assert not play.launchers(sweep)
+    play.measure()
+    play.tell(ReleaseRequested(sweep))
+    assert play.job(sweep).state is JobState.RUNNING
+    assert play.holds(sweep) == {"alpha": 4}
+    play.start_all(sweep)
+    assert play.want(sweep, "alpha", 3) == Intervals(((3, 5),))
+    check(play)
+
+
+def test_a_cancel_by_force_waits_for_no_cluster() -> None:
+    play = SweepPlay({"alpha": 16, "beta": 16})
+    sweep = play.sweep(100)
+    play.start_all(sweep)
+    play.lose("beta")
+    play.tell(CancelRequested(sweep))
+    play.go()
+    assert play.job(sweep).state is JobState.STOPPING
+    play.tell(CancelRequested(sweep, force=True))
+    play.tell()
+    play.go()
+    play.tell()
+    assert play.job(sweep).state is JobState.CANCELLED
+    assert len(play.debts) == 4
+
+
+# ---- sharing
+
+
+def test_a_new_runner_makes_the_others_shrink_and_one_that_ends_gives_to_the_rest() -> None:
+    play = SweepPlay({"alpha": 32})
+    first = play.sweep()
+    play.start_all(first)
+    second = play.sweep()
+    assert (play.holds(first), play.holds(second)) == ({"alpha": 4}, {})
+    assert play.history[-1].kind == "sweep_shrunk"
+    play.go()
+    assert (play.holds(first), play.holds(second)) == ({"alpha": 4}, {"alpha": 4})
+    play.start_all(second)
+    play.tell(CancelRequested(first))
+    play.go()
+    assert play.holds(second) == {"alpha": 8}
+    check(play)
+
+
+def test_no_more_runners_are_active_than_may_be() -> None:
+    play = SweepPlay(ONE, max_runners=1)
+    first, second = play.sweep(), play.sweep()
+    assert play.job(second).state is JobState.WAITING
+    assert [each.kind for each in play.history if each.job == second] == ["job_submitted", "sweep_waits"]
+    play.tell(CancelRequested(first))
+    play.go()
+    assert play.job(second).state is JobState.RUNNING
+
+
+# ---- giving back
+
+
+def test_a_job_of_the_grid_is_placed_on_scavenged_nodes_at_once() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep()
+    play.start_all(sweep)
+    job = play.submit(component(6))
+    assert play.job(job).state is JobState.CLAIMING
+    assert play.holds(sweep) == {"alpha": 2}
+    assert [each.details["nodes"] for each in play.history if each.kind == "sweep_preempted"] == [2]
+    play.go()
+    play.tell()
+    assert play.holds(sweep) == {"alpha": 2}, "it neither grows nor shrinks again before the job has its nodes"
+    play.run(job)
+    play.measure()
+    assert play.holds(sweep) == {"alpha": 2}
+    play.end(play.attempts(job)[0])
+    play.obey()
+    play.measure()
+    assert play.holds(sweep) == {"alpha": 4}
+
+
+def test_a_sweep_shrinks_by_what_local_jobs_lack_and_no_further() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep()
+    play.start_all(sweep)
+    play.lacking["alpha"] = 5
+    play.measure()
+    assert play.holds(sweep) == {"alpha": 2}
+    play.measure()
+    play.go()
+    assert play.holds(sweep) == {"alpha": 2}
+    play.measure()
+    assert play.holds(sweep) == {"alpha": 2}
+    play.lacking["alpha"], play.busy["alpha"] = 0, 2
+    play.measure()
+    assert play.holds(sweep) == {"alpha": 2}
+    play.busy["alpha"] = 0
+    play.measure()
+    assert play.holds(sweep) == {"alpha": 4}
+
+
+def test_whoever_pulled_last_goes_first() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep()
+    play.start_all(sweep)
+    launchers = play.staying(sweep)
+    pulled = tuple((each.attempt_of(each.components[0]), 4, Instant(100 + n % 3)) for n, each in enumerate(launchers))
+    play.tell(LaunchersSeen(cluster="alpha", launchers=pulled))
+    assert set(play.engine.scavenger.running_parameters.values()) == {4}
+    play.lacking["alpha"] = 4
+    play.measure()
+    assert play.staying(sweep) == [launchers[0], launchers[1], launchers[3]]
+
+
+def test_equipartition_all_gives_back_to_the_same_runner() -> None:
+    play = SweepPlay({"alpha": 16, "beta": 16}, policies=ScavengingPolicies(fairshare=EQUIPARTITION_ALL))
+    first, second = play.sweep(), None
+    play.start_all(first)
+    second = play.sweep()
+    play.go()
+    play.start_all(second)
+    before = play.holds(first), play.holds(second)
+    play.lacking["alpha"] = 8
+    play.measure()
+    after = play.holds(first), play.holds(second)
+    lost = [sum(was.values()) - sum(now.values()) for was, now in zip(before, after, strict=True)]
+    assert sum(lost) == 2
+    play.go()
+    owed = [dict(play.runner(each).owed).get("alpha", 0) for each in (first, second)]
+    assert owed == lost
+    play.lacking["alpha"] = 0
+    play.measure()
+    assert (play.holds(first), play.holds(second)) == before
+    assert not play.runner(first).owed
+    assert not play.runner(second).owed
+
+
+# ---- Launchers that fail
+
+
+def test_a_launcher_that_does_not_start_is_withdrawn_and_tried_again_later() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep()
+    pauses = []
+    for _ in range(3):
+        play.tell(after=START_TIMEOUT)
+        assert play.holds(sweep) == {}
+        assert all(each.glide and each.glide.going == "withdrawn" for each in play.launchers(sweep))
+        play.go()
+        since = play.now
+        play.measure()
+        while not play.holds(sweep):
+            play.wake()
+            play.measure()
+        pauses.append(round((play.now - since) / SECOND))
+    assert pauses == [30, 60, 120]
+    assert [each.details["nodes"] for each in play.history if each.kind == "launcher_withdrawn"] == [4, 4, 4]
+
+
+def test_a_lost_launcher_is_replaced_at_once_and_a_broken_cluster_left_out() -> None:
+    play = SweepPlay({"alpha": 4, "beta": 4})
+    sweep = play.sweep()
+    play.start(*play.staying(sweep, "beta"))
+    for _ in range(3):
+        (launcher,) = play.staying(sweep, "alpha")
+        play.run(launcher.id)
+        play.end(launcher.attempt_of(launcher.components[0]), 137, "killed")
+        play.go()
+        play.tell()
+    assert play.holds(sweep) == {"beta": 1}
+    assert play.kinds.count("launcher_lost") == 3
+    assert play.kinds.count("cluster_left_out") == 1
+    assert play.job(sweep).excluded[0][0] == "alpha"
+    play.tell(after=LEFT_OUT)
+    play.measure()
+    assert play.holds(sweep) == {"alpha": 1, "beta": 1}
+
+
+def test_a_launcher_that_cannot_be_submitted_is_one_that_failed() -> None:
+    play = SweepPlay({"alpha": 4})
+    sweep = play.sweep()
+    for _ in range(3):
+        (launcher,) = play.staying(sweep)
+        play.tell(SubmissionFailed(attempt=launcher.attempt_of(launcher.components[0]), reason=BUSY_QUEUE))
+        play.tell()
+    assert play.holds(sweep) == {}
+    assert play.job(sweep).state is JobState.RUNNING
+    assert play.job(sweep).excluded
+
+
+def test_one_that_has_drained_is_no_failure() -> None:
+    play = SweepPlay({"alpha": 4})
+    sweep = play.sweep()
+    for _ in range(4):
+        (launcher,) = play.staying(sweep)
+        play.run(launcher.id)
+        play.tell(after=Duration(MINUTE))
+        play.end(launcher.attempt_of(launcher.components[0]))
+        play.go()
+        play.measure()
+    assert "launcher_lost" not in play.kinds
+    assert play.holds(sweep) == {"alpha": 1}
+
+
+# ---- black holes
+
+
+def test_a_node_on_which_everything_fails_is_left_out_if_others_work() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep()
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 40)
+    good, bad, *_ = play.staying(sweep)
+    play.tell(LauncherSuspected(cluster="alpha", attempt=bad.attempt_of(bad.components[0]), host="n7"))
+    assert bad in play.staying(sweep), "nobody knows yet"
+    play.ran(good, [1, 2], host="n1")
+    assert bad.id not in [each.id for each in play.staying(sweep)]
+    assert play.runner(sweep).left_out == (("alpha", "n7"),)
+    play.go()
+    play.measure()
+    submits = [each for each in play.pending if isinstance(each, SubmitComponent)]
+    assert [each.avoid for each in submits] == [("n7",)]
+
+
+def test_a_program_that_fails_everywhere_is_to_blame_itself() -> None:
+    play = SweepPlay({"alpha": 8})
+    sweep = play.sweep()
+    play.start_all(sweep)
+    one, two = (each.attempt_of(each.components[0]) for each in play.staying(sweep))
+    play.tell(LauncherSuspected(cluster="alpha", attempt=one, host="n1"))
+    assert not [word for word in play.words if isinstance(word, TrustLauncher)]
+    play.tell(LauncherSuspected(cluster="alpha", attempt=two, host="n2"))
+    trusted = [word.attempt for word in play.words if isinstance(word, TrustLauncher)]
+    assert trusted == [one, two]
+
+
+# ---- restarts
+
+
+def test_a_koalad_that_comes_back_goes_on_with_its_sweeps() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep(100)
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 20)
+    play.ran(play.staying(sweep)[0], [1])
+    play.words.clear()
+    play.restart()
+    assert play.holds(sweep) == {"alpha": 4}
+    assert [(each.anew, each.numbers) for each in play.feeds()] == [(True, Intervals(((2, 20),)))]
+    assert play.want(sweep, "alpha", 2) == Intervals(((21, 22),))

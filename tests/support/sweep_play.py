@@ -1,0 +1,154 @@
+"""A grid of nodes played by hand, with sweeps on it: what their tests tell the engine, and what they ask it."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from engine_play import INSTANCE, SIZES, UNREACHABLE, Play, make
+
+from koalapy.engine import Engine
+from koalapy.model.change import Snapshot
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.commands import CancelComponent, FeedSweep
+from koalapy.model.events import (
+    ClusterConnected,
+    ClusterLost,
+    ClusterMeasured,
+    ComponentGone,
+    JobSubmitted,
+    ParametersEnded,
+    ParametersReturned,
+    ParametersWanted,
+)
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
+from koalapy.model.intervals import NONE, Intervals
+from koalapy.model.job import Job
+from koalapy.model.request import ComponentRequest
+from koalapy.model.settings import Scavenging, Settings
+from koalapy.model.sweep import Axis, ParameterResult, Runner, Source, Space
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
+from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.scheduler.schedule import Policies
+
+NODE = 4
+
+
+def space(count: int) -> Space:
+    axis = Axis(sources=(Source(names=("x",), loop=("1", str(count), "1")),), count=count)
+    return Space(axes=(axis,))
+
+
+class SweepPlay(Play):
+    """Clusters of nodes of four processors. `busy`: nodes of local jobs; `lacking`: processors that they want."""
+
+    def __init__(
+        self,
+        sizes: dict[str, int] = SIZES,
+        policies: ScavengingPolicies | None = None,
+        clusters: dict[str, ClusterSettings] | None = None,
+        **scavenging: Any,
+    ) -> None:
+        self.busy: dict[str, int] = {}
+        self.lacking: dict[str, int] = {}
+        named = clusters or {}
+        plain = {name: ClusterSettings(name=name, batch="slurm", processors_per_node=NODE) for name in sizes}
+        settings = Settings(clusters=(*(plain | named).values(),), scavenging=Scavenging(**scavenging))
+        self.policies = policies or ScavengingPolicies()
+        super().__init__(settings, sizes=sizes)
+        if policies is not None:
+            self.restart()
+
+    def restart(self) -> None:
+        """koalad is started anew, of what it had committed."""
+        jobs = tuple(job for job in self.jobs.values() if not job.state.final)
+        debts = tuple(self.debts.values())
+        snapshot = Snapshot(instance=INSTANCE, counters=self.counters, jobs=jobs, debts=debts)
+        self.engine = Engine(self.settings, Policies(worst_fit, fpfs), snapshot, self.policies)
+        for cluster in self.sizes:
+            if cluster in self.down:
+                self.tell(ClusterLost(cluster=cluster, reason=UNREACHABLE))
+            else:
+                self.tell(ClusterConnected(cluster=cluster, version="22.05"))
+        self.measure()
+
+    def measurement(self, cluster: str, others: int = 0, pending: Iterable[AttemptId] = ()) -> ClusterMeasured:
+        found = super().measurement(cluster, others + self.busy.get(cluster, 0) * NODE, pending).state
+        free, wanted = found.idle // NODE, self.lacking.get(cluster, 0)
+        nodes = ((NODE, free),) if free else ()
+        state = replace(found, free_nodes=nodes, wanted_local=wanted, waiting_local=int(bool(wanted)))
+        return ClusterMeasured(cluster=cluster, state=state)
+
+    # ---- sweeps
+
+    def sweep(self, count: int = 1000, processors: int = 1, **request: Any) -> JobId:
+        template = ComponentRequest(
+            processors=processors, threads_per_process=processors, executable="./program", arguments=("{x}",)
+        )
+        self.tell(JobSubmitted(request=make(template, parameters=space(count), **request), owner="me"))
+        return max(job for job in self.jobs if job < FIRST_LAUNCHER)
+
+    def runner(self, sweep: JobId) -> Runner:
+        runner = self.job(sweep).runner
+        assert runner is not None
+        return runner
+
+    def launchers(self, sweep: JobId, cluster: str | None = None) -> list[Job]:
+        """Those that are not over."""
+        found = (job for job in self.jobs.values() if job.glide is not None and job.glide.sweep == sweep)
+        return [job for job in found if not job.state.final and cluster in (None, job.components[0].cluster)]
+
+    def staying(self, sweep: JobId, cluster: str | None = None) -> list[Job]:
+        """Those that were not asked to go."""
+        return [job for job in self.launchers(sweep, cluster) if job.glide is not None and not job.glide.going]
+
+    def holds(self, sweep: JobId) -> dict[str, int]:
+        return {name: count for name in self.sizes if (count := len(self.staying(sweep, name)))}
+
+    def start(self, *launchers: Job) -> None:
+        """Their batch jobs start, and the next measurement shows it."""
+        for launcher in launchers:
+            self.run(launcher.id)
+        self.measure()
+
+    def start_all(self, *sweeps: JobId) -> None:
+        self.start(*(each for sweep in sweeps for each in self.staying(sweep) if each.started_at is None))
+
+    # ---- parameters
+
+    def want(self, sweep: JobId, cluster: str, wanted: int) -> Intervals:
+        """What the KCM gets of what it asks for."""
+        before = self.runner(sweep).out_on(cluster)
+        self.tell(ParametersWanted(cluster=cluster, sweep=sweep, wanted=wanted))
+        return self.runner(sweep).out_on(cluster) - before
+
+    def ran(self, launcher: Job, numbers: Iterable[int], status: int = 0, host: str = "n1") -> None:
+        assert launcher.glide is not None
+        rows = tuple(result(number, status, host) for number in numbers)
+        attempt, cluster = launcher.attempt_of(launcher.components[0]), launcher.components[0].cluster or ""
+        self.tell(ParametersEnded(cluster=cluster, sweep=launcher.glide.sweep, attempt=attempt, results=rows))
+
+    def back(self, sweep: JobId, cluster: str, numbers: Intervals, begun: Intervals = NONE) -> None:
+        self.tell(ParametersReturned(cluster=cluster, sweep=sweep, numbers=numbers, begun=begun))
+
+    def feeds(self, cluster: str | None = None) -> list[FeedSweep]:
+        feeds = [word for word in self.words if isinstance(word, FeedSweep)]
+        return [each for each in feeds if cluster in (None, each.cluster)]
+
+    def recorded(self, sweep: JobId) -> list[int]:
+        return [each.number for batch in self.results if batch.sweep == sweep for each in batch.results]
+
+    # ---- clusters
+
+    def go(self) -> None:
+        """Launchers that were asked to go do, and nothing is left of them."""
+        todo, self.pending = self.pending, []
+        for command in todo:
+            if isinstance(command, CancelComponent) and command.cluster not in self.down:
+                self.tell(ComponentGone(attempt=command.attempt))
+            elif isinstance(command, CancelComponent):
+                self.pending.append(command)
+
+
+def result(number: int, status: int = 0, host: str = "n1") -> ParameterResult:
+    return ParameterResult(number, status, "exited", host, 0, 5, 6, 0, 1, 0, 1)
