@@ -206,9 +206,12 @@ class Grid:
             yield from chunks
 
     def runners(self, states: Sequence[str] = ()) -> list[Document]:
-        """The runners of sweeps that are not over; with states, those of the sweeps in these: koala.runners/1."""
-        parameters = [("state", state) for state in states]
-        return list(self._calls.call("GET", "/v1/runners", params=parameters)["runners"])
+        """The runners of sweeps that are not over; with states, those of the sweeps in these."""
+        return list(self.admission(states)["runners"])
+
+    def admission(self, states: Sequence[str] = ()) -> Document:
+        """The runners, and what admission goes by: schema koala.runners/1."""
+        return self._calls.call("GET", "/v1/runners", params=[("state", state) for state in states])
 
     def results(self, sweep: int, *, failed: bool = False) -> Iterator[Document]:
         """Each parameter that is done, in the order in which they were recorded, as they come: there may be millions.

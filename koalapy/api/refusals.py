@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from koalapy.api import documents
 from koalapy.model.errors import KoalaError, Reason, RequestError
 
-_OF_CODE = {"no_such_job": 404, "wrong_state": 409, "not_asked": 409}
+_OF_CODE = {"no_such_job": 404, "wrong_state": 409, "not_asked": 409, "not_ended": 409}
 _OF_WHOSE = {"transient": 503, "site": 502, "request": 422, "ours": 500}
 _API = "GET /openapi.json describes what there is."
 _LONGEST = 100  # characters of what somebody sent, said back

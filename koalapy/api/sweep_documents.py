@@ -9,7 +9,7 @@ from typing import Any
 
 from koalapy.model.sweep import Runner
 from koalapy.model.units import SECOND, Instant, format_instant
-from koalapy.runtime.sweeps import Place, Row, RunnerReport
+from koalapy.runtime.sweeps import Forecast, Place, Row, RunnerReport
 
 Document = dict[str, Any]
 Rows = Iterable[Row]
@@ -32,8 +32,17 @@ def _counts(runner: Runner) -> Document:
     }
 
 
-def runners(reports: Iterable[RunnerReport]) -> Document:
-    return {"schema": "koala.runners/1", "runners": [runner(each) for each in reports]}
+def runners(reports: Iterable[RunnerReport], forecast: Forecast) -> Document:
+    return {
+        "schema": "koala.runners/1",
+        "runners": [runner(each) for each in reports],
+        "admission": {
+            "expected_nodes": round(forecast.expected, 3),
+            "predicted_nodes": _rounded(forecast.predicted),
+            "nodes": _rounded(forecast.came_true),
+            "mean_error": _rounded(forecast.mean_error),
+        },
+    }
 
 
 def runner(report: RunnerReport) -> Document:
@@ -55,7 +64,6 @@ def runner(report: RunnerReport) -> Document:
         "ends_at": _instant(report.ends_at),
         "charged_processor_seconds": round(report.charged / SECOND, 6),
         "reason": str(job.reason) if job.reason else None,
-        "admission": None,
         "clusters": [_place(each) for each in report.places],
     }
 
@@ -154,6 +162,10 @@ def _csv(rows: Iterable[Sequence[object]]) -> bytes:
 def _shown(value: str) -> str:
     """As JSON has it: bytes that are no UTF-8 are replaced."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 3)
 
 
 def _instant(instant: Instant | None) -> str | None:

@@ -41,10 +41,12 @@ class RunnerCluster(Answer):
 
 
 class Admission(Answer):
-    """What was predicted when the sweep was admitted, and what came true since, in nodes of all clusters."""
+    """Nodes of all clusters that sweeps can expect, as koalad predicts them, and how well it has predicted."""
 
-    predicted_nodes: float
-    nodes: float | None
+    expected_nodes: float = Field(description="in the mean, over the next hour")
+    predicted_nodes: float | None = Field(description="of the last hour, when it began")
+    nodes: float | None = Field(description="what came true of that")
+    mean_error: float | None = Field(description="of all predictions whose time is over, in nodes")
 
 
 class Runner(Counts):
@@ -63,13 +65,13 @@ class Runner(Counts):
     ends_at: str | None = Field(pattern=INSTANT, description="estimated by that")
     charged_processor_seconds: float = Field(description="of all its allocations, idle time in them included")
     reason: str | None
-    admission: Admission | None
     clusters: list[RunnerCluster]
 
 
 class RunnersAnswer(Answer):
     schema_: Literal["koala.runners/1"] = Field(alias="schema")
     runners: list[Runner]
+    admission: Admission
 
 
 class Result(Answer):

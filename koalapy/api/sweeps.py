@@ -24,8 +24,8 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 def add_sweeps(app: FastAPI, sweeps: Sweeps) -> None:
     @app.get("/v1/runners", response_model=None, responses={200: {"model": sweep_schemas.RunnersAnswer}})
     def runners(state: Annotated[list[JobState] | None, Query()] = None) -> Document:
-        """The runners of sweeps that are not over; with states, those of the sweeps in these."""
-        return sweep_documents.runners(sweeps.runners(state))
+        """The runners of sweeps that are not over, or of those in these states; and what admission goes by."""
+        return sweep_documents.runners(sweeps.runners(state), sweeps.forecast())
 
     @app.get("/v1/sweeps/{sweep}/results", response_class=StreamingResponse, responses=_BYTES)
     def results(

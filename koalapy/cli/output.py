@@ -16,7 +16,7 @@ from koalapy.calls import NotReachable
 from koalapy.model.errors import KoalaError
 
 DONE, FAILED, BAD_INPUT, NOT_REACHABLE = 0, 1, 2, 3
-_ABOUT_THE_STATE = frozenset({"no_such_job", "wrong_state", "known_tag", "no_such_tag"})
+_ABOUT_THE_STATE = frozenset({"no_such_job", "wrong_state", "known_tag", "no_such_tag", "not_ended"})
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)

@@ -37,9 +37,10 @@ def runners(
 ) -> None:
     """Sweeps that are not over: where they run, how far they are, how fast, and what they were charged."""
     with told(), Grid(grid) as koalad:
-        found = koalad.runners([str(state) for state in JobState] if everything else ())
+        document = koalad.admission([str(state) for state in JobState] if everything else ())
     if json:
-        return print_json({"schema": "koala.runners/1", "runners": found})
+        return print_json(document)
+    found = document["runners"]
     now = datetime.now(UTC)
     table(
         (
@@ -57,6 +58,7 @@ def runners(
     )  # fmt: skip
     for each in found:
         _tell_more(each)
+    _tell_admission(document["admission"])
     return None
 
 
@@ -100,15 +102,21 @@ def _rate(runner: Document) -> str | None:
 
 
 def _tell_more(runner: Document) -> None:
-    """Why it waits, what was predicted, and the nodes that are left out."""
+    """Why it waits, and the nodes that are left out."""
     if runner["reason"]:
         out.print(f"{runner['id']}: {runner['reason']}")
-    if admission := runner["admission"]:
-        came = f", {admission['nodes']:.1f} came true" if admission["nodes"] is not None else ""
-        out.print(f"{runner['id']}: {admission['predicted_nodes']:.1f} nodes were predicted{came}")
     for each in runner["clusters"]:
         if each["left_out"]:
             out.print(f"{runner['id']}: left out on {each['cluster']}: {', '.join(each['left_out'])}")
+
+
+def _tell_admission(found: Document) -> None:
+    out.print(f"sweeps can expect {found['expected_nodes']:.1f} nodes in the next hour", end="")
+    if found["nodes"] is not None:
+        predicted, error = found["predicted_nodes"], found["mean_error"]
+        out.print(f"; of the last hour {predicted:.1f} were predicted, {found['nodes']:.1f} came true", end="")
+        out.print(f" (mean error {error:.1f})", end="")
+    out.print()
 
 
 def _write(path: Path, pieces: Iterable[bytes]) -> None:

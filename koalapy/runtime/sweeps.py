@@ -1,6 +1,6 @@
 """What koalad tells of sweeps: how their runners stand, each parameter's result, and what a parameter wrote."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from koalapy_adapters.launcher.lines import Lines
@@ -17,9 +17,11 @@ from koalapy.model.units import MINUTE, Instant
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.pace import Pace
+from koalapy.scavenging.prediction import Prediction
 from koalapy.store.contract import Store
 
 SLOT_FILES = {"output": "slot-%d.out", "errors": "slot-%d.err"}  # of a Launcher, in its working directory
+Doing = Mapping[AttemptId, int]  # Launchers, and how many parameters each runs
 ReadFile = Callable[[str, AttemptId, str, int, int], Iterator[bytes]]  # cluster, attempt, path, offset, size
 
 
@@ -56,6 +58,17 @@ class RunnerReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast:
+    """Mean nodes that sweeps can expect over the next hour; what was predicted of the last one, what came true of that,
+    and how far predictions were off in the mean. None before there is one to tell by."""
+
+    expected: float
+    predicted: float | None = None
+    came_true: float | None = None
+    mean_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One parameter's result. `values` in the order of the sweep's names; None if they cannot be told any more."""
 
@@ -87,6 +100,10 @@ class Sweeps:
         sweeps = [job for job in self._store.jobs(states) if job.runner is not None]
         return [living.get(job.id) or _over(job) for job in sweeps]
 
+    def forecast(self) -> Forecast:
+        now = self._clock.now()
+        return self._loop.ask(lambda engine: _forecast(engine.scavenger.prediction, now))
+
     def names(self, sweep: JobId) -> list[str]:
         """The names of its parameters, as they are written. Raises RequestError for what is no sweep."""
         return names(_space(self._sweep(sweep)))
@@ -114,16 +131,17 @@ class Sweeps:
             if job.glide is not None:
                 launchers.setdefault(job.glide.sweep, []).append(job)
         sweeps = sorted((job for job in engine.records.jobs.values() if job.runner is not None), key=lambda job: job.id)
-        return [self._living_one(job, launchers.get(job.id, []), now) for job in sweeps]
+        doing = engine.scavenger.running_parameters
+        return [self._living_one(job, launchers.get(job.id, []), doing, now) for job in sweeps]
 
-    def _living_one(self, job: Job, launchers: Sequence[Job], now: Instant) -> RunnerReport:
+    def _living_one(self, job: Job, launchers: Sequence[Job], doing: Doing, now: Instant) -> RunnerReport:
         assert job.runner is not None
         pace = self._pace.per_minute(now, job.id)
         left = job.runner.count - len(job.runner.done)
         return RunnerReport(
             job=job,
             runner=job.runner,
-            places=places(job.runner, launchers),
+            places=places(job.runner, launchers, doing),
             charged=job.runner.charged + sum(_charged(each.components[0], now) for each in launchers),
             per_minute=pace,
             ends_at=Instant(now + round(left * MINUTE / pace)) if pace else None,
@@ -164,6 +182,14 @@ def has_failed(result: ParameterResult) -> bool:
     return result.exit_status != 0 or result.ending != "exited"
 
 
+def _forecast(prediction: Prediction, now: Instant) -> Forecast:
+    expected = prediction.forecast(now)
+    if not prediction.checks:
+        return Forecast(expected)
+    last = prediction.checks[-1]
+    return Forecast(expected, last.predicted, last.came_true, prediction.mean_error)
+
+
 def scavenged(jobs: Iterable[Job]) -> dict[str, int]:
     """Processors of each cluster that Launchers have."""
     found: dict[str, int] = {}
@@ -173,21 +199,24 @@ def scavenged(jobs: Iterable[Job]) -> dict[str, int]:
     return found
 
 
-def places(runner: Runner, launchers: Sequence[Job]) -> tuple[Place, ...]:
-    """By cluster: those where it has, is owed or has left out anything."""
+def places(runner: Runner, launchers: Sequence[Job], doing: Doing) -> tuple[Place, ...]:
+    """By cluster: those where it has, is owed or has left out anything. `doing`: what was heard of its Launchers."""
     clusters = {name for name, _ in (*runner.out, *runner.owed, *runner.left_out)}
     clusters |= {job.components[0].cluster for job in launchers if job.components[0].cluster}
-    return tuple(_place(runner, cluster, launchers) for cluster in sorted(clusters))
+    return tuple(_place(runner, cluster, launchers, doing) for cluster in sorted(clusters))
 
 
-def _place(runner: Runner, cluster: str, launchers: Sequence[Job]) -> Place:
+def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing) -> Place:
     here = [job for job in launchers if job.components[0].cluster == cluster]
     having = [job for job in here if _has_nodes(job.components[0])]
+    heard = [doing.get(job.attempt_of(job.components[0])) for job in having]
+    running = [each for each in heard if each is not None]
     return Place(
         cluster=cluster,
         nodes=len(having),
         processors=sum(job.components[0].processors for job in having),
         starting=sum(not job.components[0].gone and job.components[0].allocated_at is None for job in here),
+        running=sum(running) if len(running) == len(heard) else None,
         going=sum(job.glide is not None and job.glide.going != "" for job in having),
         out=len(runner.out_on(cluster)),
         owed=dict(runner.owed).get(cluster, 0),
@@ -210,7 +239,7 @@ def _charged(component: Component, now: Instant) -> int:
 
 def _over(job: Job) -> RunnerReport:
     assert job.runner is not None
-    return RunnerReport(job=job, runner=job.runner, places=places(job.runner, ()), charged=job.runner.charged)
+    return RunnerReport(job=job, runner=job.runner, places=places(job.runner, (), {}), charged=job.runner.charged)
 
 
 def _space(job: Job) -> dict[str, object]:

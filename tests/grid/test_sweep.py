@@ -1,0 +1,169 @@
+"""Sweeps on real Slurm and Grid Engine: each parameter once, whatever comes between, and in nobody's way."""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import real_grid
+
+from koalapy.testgrid import layout, repair
+
+CLUSTERS = real_grid.CLUSTERS
+Document, Koalad, batch_jobs, sh = real_grid.Document, real_grid.Koalad, real_grid.batch_jobs, real_grid.sh
+
+LOCAL_USER = "wombat"
+PER_NODE = 4
+
+
+@pytest.fixture
+def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    known = testgrid.grid()["clusters"]
+    running = Koalad(testgrid, tmp_path, clusters={name: known[name] | {"poll": "2s"} for name in CLUSTERS})
+    running.idle()
+    yield running
+    running.stop()
+
+
+class Evidence:
+    """A file on each node's own disk, to which every run of a parameter adds its number."""
+
+    def __init__(self, testgrid: Any) -> None:
+        self._testgrid = testgrid
+        self.file = f"/var/tmp/koala-{uuid.uuid4().hex}"
+
+    def runs(self) -> Counter[int]:
+        nodes = [node for cluster in layout.CLUSTERS if cluster.name in CLUSTERS for node in cluster.nodes]
+        texts = repair.on_each(nodes, lambda node: self._testgrid.exec(node, ["cat", self.file])[1])
+        return Counter(int(word) for text in texts for word in text.split() if word.isdigit())
+
+
+@pytest.fixture
+def evidence(testgrid: Any) -> Evidence:
+    return Evidence(testgrid)
+
+
+def begin(koalad: Any, script: str, parameters: Mapping[str, object], **fields: Any) -> int:
+    """A sweep of a line of bash, in which $0 is the number, and $1 and so on are the values."""
+    values = [f"{{{name}}}" for name in parameters]
+    program = {
+        "executable": "/bin/bash",
+        "arguments": ["-c", script, "{#}", *values],
+        "processors": 1,
+        "walltime": "5m",
+    }
+    job = {"name": "sweep", "parameters": dict(parameters), "components": [program | fields]}
+    return int(koalad.grid.submit(job, directory=koalad.directory))
+
+
+def results(koalad: Any, sweep: int) -> dict[int, Document]:
+    """By number; no number has two."""
+    found = list(koalad.grid.results(sweep))
+    by_number = {each["parameter"]: each for each in found}
+    assert len(by_number) == len(found)
+    return by_number
+
+
+def nodes(koalad: Any, sweep: int) -> dict[str, int]:
+    runner = next(each for each in koalad.grid.runners() if each["id"] == sweep)
+    return {each["cluster"]: each["nodes"] for each in runner["clusters"]}
+
+
+def runner(koalad: Any, sweep: int) -> Document:
+    return next(each for each in koalad.grid.runners() if each["id"] == sweep)
+
+
+def kinds(koalad: Any, sweep: int) -> list[str]:
+    return [event["kind"] for event in koalad.grid.show(sweep)["events"]]
+
+
+def fills_all(koalad: Any, sweep: int, clusters: Sequence[str] = CLUSTERS) -> bool:
+    had = nodes(koalad, sweep)
+    return all(had.get(name) == real_grid.SIZES[name] // PER_NODE for name in clusters)
+
+
+@pytest.mark.timeout(240)
+def test_every_parameter_is_run_once_on_the_nodes_of_three_clusters(koalad: Any, evidence: Evidence) -> None:
+    script = f'echo $0 >>{evidence.file}; echo "out $0 $1"; echo "err $2" >&2; sleep 0.5; exit $(($0 % 50 == 0))'
+    sweep = begin(koalad, script, {"x": "1:100", "y": ["a", "b c", "$d"]})
+    assert koalad.end(sweep, 180)["state"] == "done"
+    found = results(koalad, sweep)
+    assert sorted(found) == list(range(1, 301))
+    assert evidence.runs() == Counter(dict.fromkeys(found, 1))
+    assert {each["cluster"] for each in found.values()} == set(CLUSTERS)
+    assert {number for number, each in found.items() if each["exit_status"]} == set(range(50, 301, 50))
+    assert all(each["started_at"] < each["ended_at"] for each in found.values())
+    assert found[3]["values"] == {"x": "1", "y": "$d"}
+    for cluster in CLUSTERS:
+        number, values = next((n, each["values"]) for n, each in found.items() if each["cluster"] == cluster)
+        assert b"".join(koalad.grid.output(sweep, parameter=number)).decode() == f"out {number} {values['x']}\n"
+        errors = b"".join(koalad.grid.output(sweep, parameter=number, stream="errors")).decode()
+        assert errors == f"err {values['y']}\n"
+    assert not koalad.batch_jobs()
+
+
+@pytest.mark.timeout(240)
+def test_a_sweep_is_held_goes_on_and_is_cancelled_and_leaves_nothing(koalad: Any, evidence: Evidence) -> None:
+    sweep = begin(koalad, f"echo $0 >>{evidence.file}; sleep 2", {"x": "1:1000"})
+    koalad.until(lambda: runner(koalad, sweep)["done"] >= 20)
+    koalad.grid.hold(sweep)
+    koalad.until(lambda: not koalad.batch_jobs())
+    done = set(results(koalad, sweep))
+    koalad.until(lambda: koalad.job(sweep)["state"] == "held")
+    koalad.grid.release(sweep)
+    koalad.until(lambda: len(results(koalad, sweep)) > len(done) + 20)
+    koalad.grid.cancel(sweep)
+    assert koalad.end(sweep)["state"] == "cancelled"
+    assert not koalad.batch_jobs()
+    assert all(evidence.runs()[number] == 1 for number in done)
+
+
+@pytest.mark.timeout(240)
+def test_a_grid_job_gets_the_nodes_that_a_sweep_has(koalad: Any) -> None:
+    sweep = begin(koalad, "sleep 300", {"x": "1:64"})
+    koalad.until(lambda: fills_all(koalad, sweep))
+    assert {each["name"]: each["scavenged"] for each in koalad.grid.clusters()} == {
+        name: real_grid.SIZES[name] for name in CLUSTERS
+    }
+    job = koalad.submit(*[sh(8, "true", cluster=name) for name in CLUSTERS])
+    found = koalad.end(job)
+    assert found["state"] == "done", found["reason"]
+    assert found["submission_failures"] == found["completion_failures"] == 0
+    assert koalad.job(sweep)["sweep"]["preempted"] >= 6 * PER_NODE
+    assert "sweep_preempted" in kinds(koalad, sweep)
+    koalad.until(lambda: fills_all(koalad, sweep))
+    koalad.grid.cancel(sweep)
+    assert koalad.end(sweep)["state"] == "cancelled"
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("cluster", ["alpha", "gamma"])
+def test_a_local_job_gets_the_nodes_that_a_sweep_has(koalad: Any, cluster: str) -> None:
+    sweep = begin(koalad, "sleep 300", {"x": "1:32"}, cluster=cluster)
+    koalad.until(lambda: fills_all(koalad, sweep, [cluster]))
+    submit_local_job(koalad.testgrid, cluster, f"/var/tmp/local-{sweep}")
+    koalad.until(lambda: ran_locally(koalad.testgrid, cluster, f"/var/tmp/local-{sweep}"))
+    assert koalad.job(sweep)["sweep"]["preempted"] >= PER_NODE
+    koalad.until(lambda: fills_all(koalad, sweep, [cluster]))
+    koalad.grid.cancel(sweep)
+    assert koalad.end(sweep)["state"] == "cancelled"
+
+
+def submit_local_job(testgrid: Any, cluster: str, mark: str) -> None:
+    """Of another user, over one whole node; it leaves a mark on it."""
+    script = f"#!/bin/sh\\ntouch {mark}\\n"
+    submit = {
+        "alpha": "sbatch -p batch -n 4 -N 1 -o /dev/null",
+        "gamma": "qsub -q all.q -pe mpi 4 -S /bin/sh -o /dev/null -e /dev/null",
+    }[cluster]
+    status, words = testgrid.exec(cluster, ["bash", "-lc", f"cd /; printf '{script}' | {submit}"], user=LOCAL_USER)
+    assert status == 0, words
+
+
+def ran_locally(testgrid: Any, cluster: str, mark: str) -> bool:
+    own = next(each.nodes for each in layout.CLUSTERS if each.name == cluster)
+    return any(repair.on_each(own, lambda node: testgrid.exec(node, ["test", "-e", mark])[0] == 0))

@@ -1,0 +1,157 @@
+"""Sweeps by `koala`, over a real koalad and real Launchers on embedded clusters."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy.api import schemas
+
+Document = dict[str, Any]
+JOB_COUNT = 24
+
+
+@pytest.fixture(autouse=True)
+def idle(koala: Any) -> Iterator[None]:
+    koala.known()
+    yield
+    koala.clear()
+
+
+def begin(koala: Any, *arguments: object) -> int:
+    """A sweep's number."""
+    answer = koala("sweep", "--json", *arguments)
+    assert answer.status == 0, answer
+    schemas.check(answer.document)
+    return int(answer.document["id"])
+
+
+def rows(koala: Any, sweep: int, *options: str) -> list[dict[str, str]]:
+    answer = koala("results", sweep, *options)
+    assert answer.status == 0, answer
+    return list(csv.DictReader(io.StringIO(answer.out)))
+
+
+def runner(koala: Any, sweep: int) -> Document:
+    document = koala("runners", "--all", "--json").document
+    schemas.check(document)
+    return next(each for each in document["runners"] if each["id"] == sweep)
+
+
+def waits_for(gate: Path) -> list[str]:
+    return ["sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.1; done"]
+
+
+def test_every_parameter_is_run_once_and_has_one_result(koala: Any) -> None:
+    ran = koala.work / "ran"
+    script = f"echo $0 $1 >> {ran}; echo out $0; echo err $1 >&2; [ $0 -ne 3 ]"
+    sweep = begin(
+        koala, "-p", f"x=1:{JOB_COUNT}", "-p", "y=a,b", "--name", "scan", "--", "sh", "-c", script, "{x}", "{y}"
+    )
+    answer = koala("wait", sweep)
+    assert answer.status == 1, answer
+    assert f"job {sweep} is done: {2 * JOB_COUNT} of {2 * JOB_COUNT} done, 2 failed" in answer.err
+    expected = [f"{x} {y}" for x in range(1, JOB_COUNT + 1) for y in "ab"]
+    assert sorted(ran.read_text().splitlines()) == sorted(expected)
+    found = rows(koala, sweep)
+    assert sorted(int(each["parameter"]) for each in found) == list(range(1, 2 * JOB_COUNT + 1))
+    by_number = {int(each["parameter"]): each for each in found}
+    assert [f"{by_number[n]['x']} {by_number[n]['y']}" for n in sorted(by_number)] == expected
+    assert {each["exit_status"] for each in found if each["x"] != "3"} == {"0"}
+    failed = rows(koala, sweep, "--failed")
+    assert [(each["x"], each["exit_status"]) for each in failed] == [("3", "1"), ("3", "1")]
+    number = int(failed[0]["parameter"])
+    assert koala("logs", sweep, "--parameter", number).out == "out 3\n"
+    assert koala("logs", sweep, "--parameter", number, "--errors").out == f"err {failed[0]['y']}\n"
+    document = koala("results", sweep, "--json").document
+    schemas.check(document)
+    assert len(document["results"]) == 2 * JOB_COUNT
+    lines = koala("results", sweep, "--format", "jsonl").out.splitlines()
+    assert [json.loads(line) for line in lines] == document["results"]
+    assert (runner(koala, sweep)["done"], runner(koala, sweep)["failed"]) == (2 * JOB_COUNT, 2)
+
+
+def test_results_go_into_a_file(koala: Any) -> None:
+    sweep = begin(koala, "-p", "x=1:3", "--", "true", "{x}")
+    assert koala("wait", sweep).status == 0
+    file = koala.work / "results.csv"
+    answer = koala("results", sweep, "-o", file)
+    assert (answer.status, answer.out) == (0, "")
+    assert len(file.read_text().splitlines()) == 4
+    assert [each for each in koala.work.iterdir() if "results.csv" in each.name] == [file]
+
+
+def test_a_sweep_in_the_list_of_jobs_and_its_launchers_are_not(koala: Any) -> None:
+    gate = koala.work / "gate-jobs"
+    sweep = begin(koala, "-p", "x=1:4", "--", *waits_for(gate), "{x}")
+    koala.until(lambda: runner(koala, sweep)["out"])
+    found = {job["id"]: job for job in koala("jobs", "--json").document["jobs"]}
+    assert max(found) == sweep
+    assert (found[sweep]["type"], found[sweep]["components"]) == ("sweep", [])
+    assert found[sweep]["sweep"]["parameters"] == 4
+    assert any("0 of 4 done" in line for line in koala("jobs").out.splitlines())
+    koala.until(lambda: sum(each["nodes"] for each in runner(koala, sweep)["clusters"]))
+    scavenged = [each["scavenged"] for each in koala("clusters", "--json").document["clusters"]]
+    assert sum(scavenged) > 0
+    assert koala("status", "--json").document["runners"]["active"] == 1
+    assert "sweeps: 1 active" in koala("status").out
+    gate.touch()
+    assert koala("wait", sweep).status == 0
+    story = koala("show", sweep).out
+    assert "parameters              4 of 4 done" in story
+    assert "It grows by " in story
+
+
+def test_a_cancelled_sweep_leaves_nothing(koala: Any) -> None:
+    gate = koala.work / "gate-cancel"
+    sweep = begin(koala, "-p", "x=1:40", "--", *waits_for(gate), "{x}")
+    koala.until(lambda: sum(each["nodes"] for each in runner(koala, sweep)["clusters"]))
+    assert koala("cancel", sweep).status == 0
+    assert koala.end(sweep)["state"] == "cancelled"
+    assert koala("wait", sweep).status == 1
+    koala.known()
+
+
+def test_a_held_sweep_gives_back_its_nodes_and_goes_on_when_released(koala: Any) -> None:
+    gate = koala.work / "gate-hold"
+    sweep = begin(koala, "-p", "x=1:12", "--", *waits_for(gate), "{x}")
+    koala.until(lambda: sum(each["nodes"] for each in runner(koala, sweep)["clusters"]))
+    assert koala("hold", sweep).status == 0
+    koala.known()
+    assert runner(koala, sweep)["state"] == "held"
+    gate.touch()
+    assert koala("release", sweep).status == 0
+    assert koala("wait", sweep).status == 0
+    assert len(rows(koala, sweep)) == 12
+
+
+def test_what_is_no_sweep_and_no_parameter_is_said(koala: Any) -> None:
+    job = koala.submit({"processors": 1, "executable": "true"})
+    koala("results", job).refused(2, f"Job {job} is no sweep")
+    koala("results", 10_000).refused(1, "no job 10000")
+    gate = koala.work / "gate-words"
+    sweep = begin(koala, "-p", "x=1:4", "--", *waits_for(gate), "{x}")
+    koala("logs", sweep, "--parameter", 5).refused(2, "no parameter 5", "1 to 4")
+    koala("logs", sweep, "--parameter", 1).refused(1, "has not ended yet")
+    gate.touch()
+    assert koala("wait", sweep).status == 0
+
+
+def test_waiting_for_a_sweep_tells_how_far_it_is(koala: Any) -> None:
+    answer = koala("sweep", "--wait", "-p", "x=1:4", "--", "sleep", "0.{x}")
+    assert answer.status == 0, answer
+    assert answer.out.startswith("job ")
+    assert " of 4 done" in answer.err
+    assert answer.err.endswith("is done: 4 of 4 done\n")
+
+
+def test_a_job_file_with_parameters_is_a_sweep(koala: Any) -> None:
+    program = {"processors": 1, "executable": "test", "arguments": ["{x}", "-lt", "9"]}
+    file = koala.write("sweep.yaml", {"parameters": {"x": "7:9"}, "components": [program]})
+    answer = koala("submit", "--wait", "--json", file)
+    assert answer.status == 1, answer
+    assert (answer.document["state"], answer.document["sweep"]["failed"]) == ("done", 1)
