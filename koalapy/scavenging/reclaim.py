@@ -8,26 +8,20 @@ from koalapy.model.job import Job
 from koalapy.policies.shares import Claimant, FairShare, wrong_reclaim
 from koalapy.scavenging.asking import answer
 from koalapy.scavenging.launchers import place, staying
-from koalapy.scavenging.nodes import whole
 
 
-def lacking(known: Known, promises: Promises, launchers: Sequence[Job], size: int) -> int:
-    """Processors that others want there, and that neither are free nor will be once Launchers that go have gone.
-
-    A local job that waits beside free processors wants whole nodes, or it would have them.
-    """
+def lacking(known: Known, promises: Promises, launchers: Sequence[Job]) -> int:
+    """Processors that others want there, and that neither are idle nor will be once Launchers that go have gone."""
     state = known.state
-    if state is None or known.settings.scavenge.native or not size:
+    if state is None or known.settings.scavenge.native:
         return 0
     promised, _ = promises.on(known.settings.name)
-    wanted = promised + state.wanted_local
-    if not wanted:
-        return 0
     scavenged = promises.of_sweeps(known.settings.name)
-    free = whole(state, size) if state.wanted_local else state.idle
     stay = {each.id for each in staying(launchers)}
     going = sum(place(each).processors for each in launchers if each.id not in stay)
-    return max(0, wanted - (free + processors_of(scavenged.freed) - scavenged.coming) - going)
+    idle = state.idle + processors_of(scavenged.freed) - scavenged.coming
+    wanted = promised + state.wanted_local
+    return max(0, wanted - idle - going) if wanted else 0
 
 
 def most_held(claimants: Sequence[Claimant], cluster: str, nodes: int, policy: FairShare) -> dict[int, int]:

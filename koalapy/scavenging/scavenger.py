@@ -124,14 +124,8 @@ class Scavenger:
 
     def _bury(self, now: Instant) -> None:
         dead, self._launchers.ended = self._launchers.ended, []
-        withdrawn: Counter[tuple[JobId, str]] = Counter()
         for launcher in dead:
             ends.over(self._records, self._heard, self._pauses, now, launcher)
-            if launcher.glide is not None and launcher.glide.going == "withdrawn":
-                withdrawn[launcher.glide.sweep, place(launcher).cluster or ""] += 1
-        for (sweep, cluster), nodes in withdrawn.items():
-            if sweep in self._launchers.sweeps:
-                self._records.note(now, sweep, "launcher_withdrawn", cluster=cluster, nodes=nodes)
 
     def _follow_up(self, now: Instant, sweep: Job) -> None:
         """One whose parameters are all done ends; of one that stops all Launchers do, and then it has stopped."""
@@ -149,12 +143,16 @@ class Scavenger:
             self._heard.forget_sweep(sweep.id)
 
     def _withdraw(self, now: Instant) -> None:
+        late: Counter[tuple[JobId, str]] = Counter()
         for launcher in list(self._launchers):
             until = starts_until(launcher)
-            if until is not None and now >= until:
+            if until is not None and now >= until and launcher.glide is not None:
                 send_away(self._records, now, launcher, "withdrawn")
+                late[launcher.glide.sweep, place(launcher).cluster or ""] += 1
             elif (started_at := place(launcher).allocated_at) is not None:
                 self._pauses.started(place(launcher).cluster or "", started_at)
+        for (sweep, cluster), nodes in late.items():
+            self._records.note(now, sweep, "launcher_withdrawn", cluster=cluster, nodes=nodes)
 
     # ---- nodes
 
@@ -178,7 +176,7 @@ class Scavenger:
                 continue
             known, promises = self._information.clusters[name], self._information.promises
             stay = staying(launchers)
-            lack = reclaim.lacking(known, promises, launchers, each.size)
+            lack = reclaim.lacking(known, promises, launchers)
             count = reclaim.nodes_for(lack, stay)
             if count:
                 self._take(now, name, count, "preempted")
@@ -282,9 +280,11 @@ class Scavenger:
         found, wrong = shares.turns(claimants, sites, self._policies.fairshare, anew)
         for sweep in self._active() if wrong else ():
             self._tell(now, sweep, f"the fair-share policy failed: {wrong}")
+        idle = {name: list(each.idle) for name, each in nodes.items()}
         for turn in found:
             if turn.nodes > 0:
-                self._grow(now, turn, nodes[turn.cluster].size)
+                sizes, idle[turn.cluster] = idle[turn.cluster][: turn.nodes], idle[turn.cluster][turn.nodes :]
+                self._grow(now, turn, sizes)
             else:
                 self._shrink(now, turn.sweep, turn.cluster, -turn.nodes, "shrunk")
         if anew:
@@ -297,10 +297,11 @@ class Scavenger:
         coming = sum(1 for each in there if each.glide is not None and each.glide.going not in ("", "preempted"))
         return shares.site(name, nodes, coming, self._pauses.active(now, name))
 
-    def _grow(self, now: Instant, turn: shares.Turn, size: int) -> None:
+    def _grow(self, now: Instant, turn: shares.Turn, sizes: Sequence[int]) -> None:
+        """On nodes of so many processors each."""
         sweep = self._records.jobs[turn.sweep]
         settings = self._information.clusters[turn.cluster].settings
-        for _ in range(turn.nodes):
+        for size in sizes:
             launch(self._records, self._settings, now, sweep, settings, size)
         self._records.note(now, sweep.id, "sweep_grown", cluster=turn.cluster, nodes=turn.nodes)
         owed = dict(runner_of(sweep).owed)

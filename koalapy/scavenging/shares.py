@@ -59,7 +59,7 @@ def too_small(sweep: Job, sizes: Mapping[str, int]) -> list[str]:
 
 
 def site(name: str, nodes: Nodes, coming: int, paused: bool) -> Site:
-    return Site(cluster=name, idle=0 if paused else nodes.idle, coming=coming, closed=paused or bool(nodes.closed))
+    return Site(cluster=name, idle=0 if paused else len(nodes.idle), coming=coming, closed=paused or bool(nodes.closed))
 
 
 def turns(

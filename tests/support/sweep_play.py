@@ -40,7 +40,7 @@ def space(count: int) -> Space:
 
 
 class SweepPlay(Play):
-    """Clusters of nodes of four processors. `busy`: nodes of local jobs; `lacking`: processors that they want."""
+    """Clusters of nodes of four processors. `busy`: nodes of local jobs; `wanted`: processors that others wait for."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class SweepPlay(Play):
         **scavenging: Any,
     ) -> None:
         self.busy: dict[str, int] = {}
-        self.lacking: dict[str, int] = {}
+        self.wanted: dict[str, int] = {}
         named = clusters or {}
         plain = {name: ClusterSettings(name=name, batch="slurm", processors_per_node=NODE) for name in sizes}
         settings = Settings(clusters=(*(plain | named).values(),), scavenging=Scavenging(**scavenging))
@@ -74,9 +74,10 @@ class SweepPlay(Play):
 
     def measurement(self, cluster: str, others: int = 0, pending: Iterable[AttemptId] = ()) -> ClusterMeasured:
         found = super().measurement(cluster, others + self.busy.get(cluster, 0) * NODE, pending).state
-        free, wanted = found.idle // NODE, self.lacking.get(cluster, 0)
+        free, wanted = found.idle // NODE, self.wanted.get(cluster, 0)
         nodes = ((NODE, free),) if free else ()
-        state = replace(found, free_nodes=nodes, wanted_local=wanted, waiting_local=int(bool(wanted)))
+        state = replace(found, free_nodes=nodes, whole_nodes=nodes)
+        state = replace(state, wanted_local=wanted, waiting_local=int(bool(wanted)))
         return ClusterMeasured(cluster=cluster, state=state)
 
     # ---- sweeps

@@ -66,11 +66,11 @@ def test_what_jobs_have_been_promised_is_not_scavenged() -> None:
 
 def test_nothing_grows_where_local_jobs_wait_or_nodes_are_not_wholly_free() -> None:
     play = SweepPlay(ONE)
-    play.lacking["alpha"] = 64
+    play.wanted["alpha"] = 64
     play.measure()
     sweep = play.sweep()
     assert play.holds(sweep) == {}
-    play.lacking["alpha"] = 0
+    play.wanted["alpha"] = 0
     play.busy["alpha"] = 3
     play.measure()
     assert play.holds(sweep) == {"alpha": 1}
@@ -273,7 +273,7 @@ def test_a_sweep_shrinks_by_what_local_jobs_lack_and_no_further() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep()
     play.start_all(sweep)
-    play.lacking["alpha"] = 5
+    play.wanted["alpha"] = 5
     play.measure()
     assert play.holds(sweep) == {"alpha": 2}
     play.measure()
@@ -281,7 +281,7 @@ def test_a_sweep_shrinks_by_what_local_jobs_lack_and_no_further() -> None:
     assert play.holds(sweep) == {"alpha": 2}
     play.measure()
     assert play.holds(sweep) == {"alpha": 2}
-    play.lacking["alpha"], play.busy["alpha"] = 0, 2
+    play.wanted["alpha"], play.busy["alpha"] = 0, 2
     play.measure()
     assert play.holds(sweep) == {"alpha": 2}
     play.busy["alpha"] = 0
@@ -297,7 +297,7 @@ def test_whoever_pulled_last_goes_first() -> None:
     pulled = tuple((each.attempt_of(each.components[0]), 4, Instant(100 + n % 3)) for n, each in enumerate(launchers))
     play.tell(LaunchersSeen(cluster="alpha", launchers=pulled))
     assert set(play.engine.scavenger.running_parameters.values()) == {4}
-    play.lacking["alpha"] = 4
+    play.wanted["alpha"] = 4
     play.measure()
     assert play.staying(sweep) == [launchers[0], launchers[1], launchers[3]]
 
@@ -310,7 +310,7 @@ def test_equipartition_all_gives_back_to_the_same_runner() -> None:
     play.go()
     play.start_all(second)
     before = play.holds(first), play.holds(second)
-    play.lacking["alpha"] = 8
+    play.wanted["alpha"] = 8
     play.measure()
     after = play.holds(first), play.holds(second)
     lost = [sum(was.values()) - sum(now.values()) for was, now in zip(before, after, strict=True)]
@@ -318,7 +318,7 @@ def test_equipartition_all_gives_back_to_the_same_runner() -> None:
     play.go()
     owed = [dict(play.runner(each).owed).get("alpha", 0) for each in (first, second)]
     assert owed == lost
-    play.lacking["alpha"] = 0
+    play.wanted["alpha"] = 0
     play.measure()
     assert (play.holds(first), play.holds(second)) == before
     assert not play.runner(first).owed
