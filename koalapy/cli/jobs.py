@@ -10,7 +10,7 @@ from koalapy.calls import error_of
 from koalapy.cli import options
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
 from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, exit_status, out, print_json, say, table, tell, told
-from koalapy.cli.progress import counted, wait_for_all
+from koalapy.cli.sweep_progress import counted, wait_for_all
 from koalapy.client import Grid
 from koalapy.model.states import JobState
 

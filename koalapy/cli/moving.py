@@ -8,7 +8,7 @@ from rich.status import Status
 from rich.text import Text
 
 from koalapy.cli.output import errors, say
-from koalapy.cli.progress import wait_for_all
+from koalapy.cli.sweep_progress import wait_for_all
 from koalapy.client import Grid
 
 LOOK_S = 1.0

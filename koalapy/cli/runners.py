@@ -13,7 +13,7 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import out, print_json, table, told
-from koalapy.cli.progress import until
+from koalapy.cli.sweep_progress import until
 from koalapy.client import Grid
 from koalapy.model.errors import OurError
 from koalapy.model.states import JobState

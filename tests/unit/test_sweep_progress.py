@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from koalapy.cli.progress import SweepBars, counted, told_of, until
 from koalapy.cli.runners import nodes_of
+from koalapy.cli.sweep_progress import SweepBars, counted, told_of, until
 
 Document = dict[str, Any]
 
