@@ -1,0 +1,227 @@
+"""Sweeps in a random world: whatever happens, in whatever order, no parameter is lost, and none is recorded twice."""
+
+import os
+from collections.abc import Callable
+from random import Random
+
+from engine_play import component
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sweep_play import NODE, SweepPlay, result
+
+from koalapy.model.commands import FeedSweep
+from koalapy.model.events import (
+    CancelRequested,
+    HoldRequested,
+    LauncherSuspected,
+    ParametersEnded,
+    ParametersReturned,
+    ParametersWanted,
+    ReleaseRequested,
+)
+from koalapy.model.identity import JobId
+from koalapy.model.intervals import NONE, Intervals
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
+from koalapy.model.units import SECOND, Duration
+from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
+from koalapy.policies.scavenging import ScavengingPolicies
+
+WALKS = int(os.environ.get("KOALA_WALKS", "100"))
+SIZES = {"alpha": 16, "beta": 12}
+
+
+class Walk:
+    """`out`: what each KCM believes to be out there, of all that it was told and has told."""
+
+    def __init__(self, seed: int) -> None:
+        dice = Random(seed)
+        policy = dice.choice((EQUIPARTITION_ALL, EQUIPARTITION_PERSITE))
+        most = dice.choice((None, None, 1, 2))
+        self.play = SweepPlay(SIZES, policies=ScavengingPolicies(fairshare=policy), max_runners=most)
+        self.out: dict[tuple[int, str], Intervals] = {}
+
+    def step(self, number: int) -> None:
+        dice = Random(number)
+        dice.choice(STEPS)(self, dice)
+        self._hear()
+        self._check()
+
+    # ---- what befalls it
+
+    def submit(self, dice: Random) -> None:
+        self.play.sweep(dice.choice((1, 7, 60, 1000)), processors=dice.choice((1, 1, 2)))
+
+    def start(self, dice: Random) -> None:
+        waiting = [each for each in self._launchers() if each.started_at is None and each.state is JobState.CLAIMING]
+        reachable = [each for each in waiting if each.components[0].cluster not in self.play.down]
+        if reachable:
+            self.play.start(*reachable[: dice.randint(1, len(reachable))])
+
+    def want(self, dice: Random) -> None:
+        if (sweep := self._sweep(dice)) is not None and (cluster := self._reachable(dice)):
+            self.play.tell(ParametersWanted(cluster=cluster, sweep=sweep, wanted=dice.randint(0, 30)))
+
+    def run(self, dice: Random) -> None:
+        """Of what is out there, and of what is not."""
+        launcher = self._running(dice)
+        if launcher is None or launcher.glide is None:
+            return
+        sweep, cluster = launcher.glide.sweep, launcher.components[0].cluster or ""
+        there = self.out.get((sweep, cluster), NONE)
+        numbers = [*there.lowest(dice.randint(0, 9)), *(dice.randint(-1, 61) for _ in range(dice.randint(0, 2)))]
+        rows = tuple(result(each, dice.choice((0, 0, 1))) for each in numbers)
+        attempt = launcher.attempt_of(launcher.components[0])
+        self.play.tell(ParametersEnded(cluster=cluster, sweep=sweep, attempt=attempt, results=rows))
+        self.out[sweep, cluster] = there - Intervals.numbers(numbers)
+
+    def give_back(self, dice: Random) -> None:
+        if not (held := [key for key, numbers in self.out.items() if numbers and key[1] not in self.play.down]):
+            return
+        sweep, cluster = dice.choice(held)
+        numbers = self.out[sweep, cluster].lowest(dice.randint(1, 20)) | Intervals.numbers([dice.randint(1, 60)])
+        self.play.tell(
+            ParametersReturned(cluster=cluster, sweep=JobId(sweep), numbers=numbers, begun=numbers.lowest(2))
+        )
+        self.out[sweep, cluster] -= numbers
+
+    def lose(self, dice: Random) -> None:
+        if (cluster := self._reachable(dice)) is not None:
+            self.play.lose(cluster)
+
+    def reach(self, dice: Random) -> None:
+        if self.play.down:
+            self.play.reach(sorted(self.play.down)[0])
+
+    def restart(self, dice: Random) -> None:
+        self.play.restart()
+
+    def fail(self, dice: Random) -> None:
+        if (launcher := self._running(dice)) is not None:
+            self.play.end(launcher.attempt_of(launcher.components[0]), *dice.choice(((137, "killed"), (0, "exited"))))
+
+    def suspect(self, dice: Random) -> None:
+        if (launcher := self._running(dice)) is not None:
+            attempt, cluster = launcher.attempt_of(launcher.components[0]), launcher.components[0].cluster or ""
+            self.play.tell(LauncherSuspected(cluster=cluster, attempt=attempt, host=f"n{dice.randint(1, 3)}"))
+
+    def ask(self, dice: Random) -> None:
+        if (sweep := self._sweep(dice)) is not None:
+            kind = dice.choice((HoldRequested, ReleaseRequested, ReleaseRequested))
+            force = dice.random() < 0.3
+            self.play.tell(CancelRequested(sweep, force) if dice.random() < 0.3 else kind(sweep))
+
+    def others(self, dice: Random) -> None:
+        """Local jobs come and go, and jobs of the grid."""
+        cluster = dice.choice(list(SIZES))
+        self.play.wanted[cluster] = dice.choice((0, 0, 4, 12))
+        if dice.random() < 0.3:
+            self.play.submit(component(dice.randint(1, 8), dice.choice((None, cluster))))
+
+    def finish(self, dice: Random) -> None:
+        jobs = [job for job in self.play.jobs.values() if job.glide is None and job.state is JobState.CLAIMING]
+        for job in jobs:
+            if not self.play.down:
+                self.play.run(job.id)
+        for job in list(self.play.jobs.values()):
+            if job.glide is None and job.runner is None and job.state is JobState.RUNNING and not self.play.down:
+                self.play.end(job.attempt_of(job.components[0]))
+
+    def measure(self, dice: Random) -> None:
+        self.play.measure()
+
+    def go(self, dice: Random) -> None:
+        self.play.go()
+
+    def wait(self, dice: Random) -> None:
+        self.play.tell(after=Duration(dice.choice((1, 31, 700)) * SECOND))
+
+    # ---- what holds
+
+    def _hear(self) -> None:
+        words, self.play.words = self.play.words, []
+        for word in words:
+            if not isinstance(word, FeedSweep):
+                continue
+            assert word.cluster not in self.play.down, "nobody is told anything who cannot hear it"
+            before = self.out.get((word.sweep, word.cluster), NONE)
+            assert word.anew or not before & word.numbers, "nothing is handed out twice to one cluster"
+            self.out[word.sweep, word.cluster] = word.numbers if word.anew else before | word.numbers
+
+    def _check(self) -> None:
+        for job in self.play.jobs.values():
+            if job.runner is not None:
+                self._adds_up(job)
+        for name, size in SIZES.items():
+            nodes = sum(1 for each in self._launchers() if each.components[0].cluster == name)
+            assert nodes * NODE <= size, f"{nodes} Launchers on {name}"
+
+    def _adds_up(self, sweep: Job) -> None:
+        runner = sweep.runner
+        assert runner is not None
+        parts = [runner.done, runner.pool, *(numbers for _, numbers in runner.out)]
+        assert sum(map(len, parts)) == runner.count, "each parameter is in one place"
+        assert Intervals.of([pair for part in parts for pair in part.pairs]) == Intervals(((1, runner.count),))
+        recorded = self.play.recorded(sweep.id)
+        assert len(recorded) == len(set(recorded)), "none is recorded twice"
+        assert Intervals.numbers(recorded) == runner.done
+        assert not runner.failed - runner.done
+        for _, numbers in runner.returned:
+            assert not numbers - runner.pool
+        for cluster in SIZES:
+            if not sweep.state.final:
+                there = self.out.get((sweep.id, cluster), NONE)
+                assert not runner.out_on(cluster) - there or cluster in self.play.down, "what is out somebody has"
+        if sweep.state is JobState.DONE:
+            assert len(runner.done) == runner.count
+        if sweep.state.final:
+            assert not self.play.launchers(sweep.id), "a sweep that is over has no Launcher"
+
+    # ---- whom
+
+    def _launchers(self) -> list[Job]:
+        return [job for job in self.play.jobs.values() if job.glide is not None and not job.state.final]
+
+    def _running(self, dice: Random) -> Job | None:
+        there = [each for each in self._launchers() if each.components[0].cluster not in self.play.down]
+        running = [each for each in there if each.started_at is not None]
+        return dice.choice(running) if running else None
+
+    def _sweep(self, dice: Random) -> JobId | None:
+        sweeps = [job.id for job in self.play.jobs.values() if job.runner is not None and not job.state.final]
+        return dice.choice(sweeps) if sweeps else None
+
+    def _reachable(self, dice: Random) -> str | None:
+        return dice.choice([name for name in SIZES if name not in self.play.down] or [""]) or None
+
+    def settle(self) -> None:
+        """All comes back, everything is cancelled, and nothing is left."""
+        while self.play.down:
+            self.reach(Random(0))
+        for job in list(self.play.jobs.values()):
+            if not job.state.final:
+                self.play.tell(CancelRequested(job.id))
+        for _ in range(3):
+            self.play.go()
+            self.play.tell()
+        self._check()
+        assert all(job.state.final for job in self.play.jobs.values())
+
+
+STEPS: tuple[Callable[[Walk, Random], None], ...] = (
+    *(Walk.start, Walk.want, Walk.run, Walk.give_back) * 3,
+    *(Walk.submit, Walk.lose, Walk.reach, Walk.restart, Walk.fail, Walk.suspect, Walk.ask, Walk.others, Walk.finish),
+    *(Walk.measure, Walk.go, Walk.wait) * 2,
+)
+DICE = st.integers(0, 1 << 20)
+
+
+@given(seed=DICE, steps=st.lists(DICE, min_size=10, max_size=80))
+@settings(max_examples=WALKS, derandomize=True, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_a_random_walk_loses_no_parameter(seed: int, steps: list[int]) -> None:
+    walk = Walk(seed)
+    walk.step(0)
+    walk.submit(Random(seed))
+    for number in steps:
+        walk.step(number)
+    walk.settle()
