@@ -1,7 +1,8 @@
 """What koalapy costs a head node: processor seconds and commands an hour, idle and with many jobs of ours queued.
 
 Processor time is that of everything on the head, by its container's control group: the batch system's servers, the SSH
-server, all of ours. What the head costs without koalapy is measured in the same run and taken off. The cluster is
+server, all of ours. What the head costs without koalapy is measured in the same run and taken off, with as many jobs
+queued by the bare command: a batch system goes over its queue again and again, whoever has filled it. The cluster is
 somebody else's, so that what is queued stays queued. Commands are counted where they are started: in a directory that
 is first on our user's PATH there, each of the batch system's commands leaves a mark before it runs; the marks cost a
 shell each, which counts as koalapy's. What a sweep costs that has nodes there, `unobtrusive` measures.
@@ -82,6 +83,7 @@ def measure(name: str, jobs: int, minutes: float) -> dict[str, Any]:
         head = stack.enter_context(full_cluster(name))
         stack.enter_context(counted(head))
         without = look(head, minutes)
+        bare = _bare(head, jobs, minutes)
         with koalad_over(head, jobs) as koalad:
             time.sleep(30)  # what a start costs is over
             idle = look(head, minutes)
@@ -89,8 +91,23 @@ def measure(name: str, jobs: int, minutes: float) -> dict[str, Any]:
             time.sleep(30)
             queued = look(head, minutes)
             timings |= _cancel(koalad, head)
-    rows = {"without": without, "idle": idle, f"{jobs} queued": queued}
-    return {"cluster": name, "rows": {row: _row(cost, without) for row, cost in rows.items()}, **timings}
+    rows = {
+        "without": _row(without, without),
+        "idle": _row(idle, without),
+        "queued without": _row(bare, bare),
+        "queued": _row(queued, bare),
+    }
+    return {"cluster": name, "rows": rows, **timings}
+
+
+def _bare(head: Head, jobs: int, minutes: float) -> Cost:
+    """What the head costs while so many jobs are queued by its own command."""
+    head.run(head.loop(jobs))
+    time.sleep(30)  # what their submits cost is over
+    try:
+        return look(head, minutes)
+    finally:
+        head.empty()
 
 
 def _queue(koalad: Grid, head: Head, jobs: int) -> dict[str, float]:
@@ -122,7 +139,7 @@ def _cancel(koalad: Grid, head: Head) -> dict[str, float]:
 
 
 def _row(cost: Cost, without: Cost) -> dict[str, float]:
-    """By the hour."""
+    """By the hour; `without` is what there is without koalapy."""
     per_hour = 3600 / cost.seconds
     own = cost.cpu_s * per_hour - without.cpu_s * 3600 / without.seconds
     return {
@@ -150,8 +167,8 @@ def main() -> None:
 
 
 def _growth(found: dict[str, Any]) -> float:
-    _, idle, queued = found["rows"].values()
-    return float(queued["calls_an_hour"] / max(1, idle["calls_an_hour"]))
+    idle, queued = (found["rows"][row]["calls_an_hour"] for row in ("idle", "queued"))
+    return float(queued / max(1, idle))
 
 
 if __name__ == "__main__":
