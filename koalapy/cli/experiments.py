@@ -1,20 +1,22 @@
 """`koala sim run`: the papers' experiments, in the simulated world."""
 
 import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import track
 
 from koalapy.cli import output
+from koalapy.cli.fairness import run_fairness
 from koalapy.cli.options import Json
+from koalapy.cli.shown import shown
 from koalapy.cli.signals import interruptible
 from koalapy.model.errors import RequestError
 
 if TYPE_CHECKING:  # numpy and matplotlib are imported where they are needed: other commands start without them
     from koalapy.simulation.interop.run import Row
+
+FAIRNESS = "cs-fairness"
 
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Its name (koala sim list), or the path of its file.")]
 Loads = Annotated[str | None, typer.Option("--loads", metavar="P,P…", help="Loads in percent, instead of its own.")]
@@ -23,8 +25,6 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="From which all of it f
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="At most so many jobs of each set.")]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where its table and figure go.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes. Default: one a processor.")]
-
-Item = TypeVar("Item")
 
 
 def run_experiment(
@@ -40,6 +40,9 @@ def run_experiment(
     """Run an experiment: a table (CSV) and a figure (PNG, SVG). The same seed gives the same bytes."""
     with output.told():
         _need_matplotlib()
+        if name == FAIRNESS:
+            _refuse_loads(loads, jobs)
+            return run_fairness(sets, seed, out, workers or os.cpu_count() or 1, as_json)
         from koalapy.simulation.interop import shelf
         from koalapy.simulation.interop.experiment import with_loads
         from koalapy.simulation.interop.outcome import write
@@ -49,7 +52,7 @@ def run_experiment(
         chosen = courses(experiment, shelf.system(experiment.system), seed, jobs)
         rows: list[Row] = []
         with interruptible():
-            for some in _shown(run(chosen, workers or os.cpu_count() or 1), len(chosen)):
+            for some in shown(run(chosen, workers or os.cpu_count() or 1), len(chosen)):
                 rows.extend(some)
         files = write(experiment, rows, out)
     if as_json:
@@ -58,6 +61,13 @@ def run_experiment(
     else:
         _print_means(rows)
         output.say(f"Written: {', '.join(str(file) for file in files)}.")
+    return None
+
+
+def _refuse_loads(loads: str | None, jobs: int | None) -> None:
+    if loads is not None or jobs is not None:
+        message = f"{FAIRNESS} has the paper's own workloads, and knows neither --loads nor --jobs."
+        raise RequestError("no_such_option", message, "Leave them out.")
 
 
 def _need_matplotlib() -> None:
@@ -77,16 +87,6 @@ def _percentages(loads: str | None) -> list[int] | None:
         return [int(load) for load in loads.split(",")]
     except ValueError:
         raise RequestError("bad_loads", f"{loads} is no list of percentages.", "Write --loads 50,80.") from None
-
-
-def _shown(items: Iterable[Item], total: int) -> Iterator[Item]:
-    """A bar on a terminal, plain lines when piped."""
-    if output.errors.is_terminal:
-        yield from track(items, description="Sets", total=total, console=output.errors)
-        return
-    for number, item in enumerate(items, 1):
-        output.say(f"{number} of {total} sets")
-        yield item
 
 
 def _print_means(rows: "list[Row]") -> None:

@@ -43,14 +43,16 @@ def list_all(as_json: Json = False) -> None:
     """What there is: experiments, and what chaos does and watches."""
     from koalapy.simulation.chaos.moves import DOINGS, FAULTS
     from koalapy.simulation.interop import shelf
+    from koalapy.simulation.sweeps import fairness
 
     with output.told():
-        experiments = [shelf.experiment(name) for name in shelf.experiments()]
+        found = [shelf.experiment(name) for name in shelf.experiments()]
+    experiments = [(fairness.NAME, fairness.ABOUT), *((each.experiment, each.about) for each in found)]
     if as_json:
         chaos = {"doings": list(DOINGS), "faults": list(FAULTS), "promises": [str(each) for each in Promise]}
-        described = [{"name": each.experiment, "about": each.about} for each in experiments]
+        described = [{"name": name, "about": about} for name, about in experiments]
         return output.print_json({"schema": "koala.sim/1", "experiments": described, "chaos": chaos})
-    output.table(["experiment", "about"], [(each.experiment, each.about) for each in experiments])
+    output.table(["experiment", "about"], experiments)
     rows = [("promise", str(each)) for each in Promise]
     rows += [("doing", each.replace("_", " ")) for each in DOINGS]
     rows += [("fault", each.replace("_", " ")) for each in FAULTS]

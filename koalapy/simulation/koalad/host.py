@@ -15,6 +15,7 @@ from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
 from koalapy.model.units import Duration, Instant
+from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
 from koalapy.simulation.agenda import Agenda
 from koalapy.simulation.dice import stream
@@ -53,6 +54,7 @@ class Installation:
     policies: Policies
     open_store: Callable[[], Store]
     timing: Timing = field(default_factory=lambda: SLOW_PINGS)
+    sweep_policies: ScavengingPolicies = field(default_factory=ScavengingPolicies)
 
 
 class SimKoalad:
@@ -97,7 +99,8 @@ class SimKoalad:
         self.starts += 1
         self._ahead = self._clock_ahead
         snapshot = self.store.load()
-        engine = Engine(self._installed.settings, self._installed.policies, snapshot)
+        installed = self._installed
+        engine = Engine(installed.settings, installed.policies, snapshot, installed.sweep_policies)
         life = self.life = Life(self, self.store, engine, snapshot)
         self.witness.started(snapshot, engine)
         life.start({name: self._link(life, name) for name in self._clusters}, self._collect)

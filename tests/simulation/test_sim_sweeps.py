@@ -1,0 +1,73 @@
+"""Sweeps in the simulated world, end to end: fair, and nothing lost or done twice."""
+
+import pytest
+
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
+from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
+from koalapy.policies.shares import FairShare
+from koalapy.simulation.sweeps.stage import Plan, Stage
+from koalapy.simulation.sweeps.workload import GridJob, wblock, wburst
+
+NODES = {"vu": 6, "delft": 3}
+SHARES = {"vu": 0.5, "delft": 0.0}
+
+
+def stage(policy: FairShare = EQUIPARTITION_PERSITE, parameters: int = 60, users: int = 3, runs: int = 20) -> Stage:
+    durations = (Duration(runs * SECOND),) * parameters
+    return Stage(
+        Plan(nodes=NODES, local=dict.fromkeys(NODES, 0), fairshare=policy, durations=durations, users=users), 1
+    )
+
+
+def done(stage: Stage, sweep: int) -> list[int]:
+    return sorted(each.number for each in stage.ledger.parameters.of(sweep) if each.done)
+
+
+@pytest.mark.parametrize("policy", [EQUIPARTITION_ALL, EQUIPARTITION_PERSITE], ids=["all", "persite"])
+def test_sweeps_share_and_every_parameter_is_done_once(policy: FairShare) -> None:
+    played = stage(policy)
+    played.play((), Duration(12 * MINUTE))
+    assert len(played.sweeps) == 3
+    for sweep in played.sweeps:
+        assert done(played, sweep) == list(range(1, 61))
+        assert len(played.ledger.parameters.of(sweep)) == 60
+    assert all(cluster.at_rest for cluster in played.clusters.values())
+
+
+def test_a_grid_job_gets_the_nodes_of_sweeps_at_once() -> None:
+    played = stage(runs=600)
+    job = GridJob(Duration(3 * MINUTE), "vu", 6, Duration(MINUTE))
+    played.play([job], Duration(6 * MINUTE))
+    runs = [run for tag in played.ledger.tags() for run in played.ledger.runs(tag) if len(run.nodes) == 6]
+    [run] = runs
+    submitted = played.began + MINUTE + job.at
+    assert run.began - submitted < 60 * SECOND
+    broken_off = [each for each in played.ledger.parameters.tries if each.ended is not None and not each.done]
+    assert len(broken_off) == 6
+
+
+def test_what_was_broken_off_is_run_again() -> None:
+    played = stage(parameters=9, users=1, runs=60)
+    played.play([GridJob(Duration(150 * SECOND), "vu", 4, Duration(MINUTE))], Duration(12 * MINUTE))
+    [sweep] = played.sweeps
+    assert done(played, sweep) == list(range(1, 10))
+    assert len(played.ledger.parameters.of(sweep)) >= 9
+
+
+@pytest.mark.parametrize("workload", [wblock, wburst])
+def test_a_workload_follows_from_its_seed_and_brings_what_it_should(workload: object) -> None:
+    assert workload in (wblock, wburst)
+    make = wblock if workload is wblock else wburst
+    jobs = make(7, NODES, SHARES, HOUR)
+    assert jobs == make(7, NODES, SHARES, HOUR) != make(8, NODES, SHARES, HOUR)
+    assert {job.cluster for job in jobs} == {"vu"}
+    assert max(job.nodes for job in jobs) <= 3
+
+
+def test_a_block_is_steady() -> None:
+    """Ten minutes on, ten minutes off; while it is on about the wanted nodes are busy."""
+    nodes = {"vu": 100}
+    jobs = wblock(1, nodes, {"vu": 0.4}, HOUR)
+    for minute, wanted in ((8, 40), (12, 40), (17, 0), (28, 40), (37, 0)):
+        at = minute * MINUTE
+        assert sum(job.nodes for job in jobs if job.at <= at < job.at + job.lasts) == wanted
