@@ -1,13 +1,21 @@
-"""Which language a job file is written in, by the ending of its name."""
+"""Which language a job file is written in, by the ending of its name or by how it begins."""
+
+import re
 
 DEFAULT_LANGUAGE = "yaml"
 _LANGUAGES = {"yaml": "yaml", "yml": "yaml", "json": "yaml", "jsdl": "jsdl", "xml": "jsdl", "rsl": "rsl", "jdl": "jdl"}
 
 
-def language_of(source: str) -> str:
-    """The registered name of the language; YAML, of which JSON is a part, for any other ending and for none."""
+def language_of(source: str, text: str | bytes = "") -> str:
+    """The registered name of the language. Of any other ending, and of none, the text tells: XML begins as YAML cannot;
+    all else is YAML, of which JSON is a part."""
     ending = source.rpartition("/")[2].rpartition(".")[2].casefold()
-    return _LANGUAGES.get(ending, DEFAULT_LANGUAGE)
+    return _LANGUAGES.get(ending) or ("jsdl" if _is_xml(text) else DEFAULT_LANGUAGE)
+
+
+def _is_xml(text: str | bytes) -> bool:
+    begin = text[:1000] if isinstance(text, bytes) else text[:1000].encode("utf-8", "replace")
+    return re.match(rb"(\xef\xbb\xbf)?\s*<[?!A-Za-z_]", begin) is not None
 
 
 def stem_of(source: str) -> str:

@@ -37,8 +37,8 @@ def read_job(
     readers: Mapping[str, Reader] = OWN,
     open_file: OpenFile | None = None,
 ) -> Request:
-    """The request, by the reader of the language that the ending of `source` names; the rest as for `native.read`."""
-    language = language_of(source)
+    """The request, by the reader of the language that `language_of` tells; the rest as for `native.read`."""
+    language = language_of(source, text)
     if language not in readers:
         message = f"{source} is written in {language}, for which no reader is installed."
         raise RequestError("unknown_language", message, f"Write the job in {listed(sorted(readers))}.")

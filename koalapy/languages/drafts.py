@@ -1,0 +1,98 @@
+"""A job of another language on its way to the shape of koalapy's own job file, with the lines of its values."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from koalapy.languages.templates import literal
+from koalapy.languages.xmltext import Element, line_of, named
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.document import Document, Path
+
+
+class Mark(NamedTuple):
+    """A stretch of a text, for which the values of a parameter come."""
+
+    start: int
+    end: int
+    name: str
+
+
+@dataclass(slots=True)
+class Blank:
+    """A text of the program, parts of which a sweep may fill in."""
+
+    text: str
+    element: Element
+    marks: list[Mark] = field(default_factory=list)
+
+    def template(self) -> str:
+        parts, at = [], 0
+        for mark in sorted(self.marks):
+            parts += [literal(self.text[at : mark.start]), f"{{{mark.name}}}"]
+            at = mark.end
+        return "".join([*parts, literal(self.text[at:])])
+
+
+@dataclass(slots=True)
+class Draft:
+    """One component. `blanks` are its texts by their elements; they become templates if the job is a sweep."""
+
+    source: str
+    job: dict[str, Any] = field(default_factory=dict)
+    component: dict[str, Any] = field(default_factory=dict)
+    lines: dict[Path, int] = field(default_factory=dict)
+    executable: Blank | None = None
+    arguments: list[Blank] = field(default_factory=list)
+    environment: dict[str, Blank] = field(default_factory=dict)
+    redirections: dict[str, Blank] = field(default_factory=dict)  # by the shell's operator
+
+    def of_component(self, key: str, value: object, element: Element) -> None:
+        self.component[key] = value
+        self.lines["components", 0, key] = line_of(element)
+
+    def of_job(self, key: str, value: object, element: Element) -> None:
+        self.job[key] = value
+        self.lines[key,] = line_of(element)
+
+    def blanks(self) -> list[Blank]:
+        first = [self.executable] if self.executable else []
+        return [*first, *self.arguments, *self.environment.values(), *self.redirections.values()]
+
+    def refusal(self, element: Element, what: str, advice: str, code: str = "not_honoured") -> RequestError:
+        """`what` goes on after the element's name."""
+        return RequestError(code, f"{self.source}:{line_of(element)}: {named(element)} {what}.", advice)
+
+    def document(self) -> Document:
+        """Of the job file's shape."""
+        write = Blank.template if "parameters" in self.job else _text
+        words = [write(blank) for blank in (self.executable, *self.arguments) if blank]
+        names = {operator: write(blank) for operator, blank in self.redirections.items()}
+        argv = [*_redirecting(names), *words]
+        component = {**self.component, "executable": argv[0], "arguments": argv[1:]} if words else self.component
+        if self.environment:
+            component["environment"] = {name: write(blank) for name, blank in self.environment.items()}
+        self._take_lines(len(argv) - len(words))
+        return Document(self.source, {**self.job, "components": [component]}, self.lines)
+
+    def _take_lines(self, before: int) -> None:
+        """`before`: how many words stand before the program's own."""
+        at = ("components", 0)
+        for index, blank in enumerate([*([self.executable] if self.executable else []), *self.arguments], before - 1):
+            self.lines[(*at, "executable") if index < 0 else (*at, "arguments", index)] = line_of(blank.element)
+        for name, blank in self.environment.items():
+            self.lines[*at, "environment", name] = line_of(blank.element)
+
+
+def _text(blank: Blank) -> str:
+    return blank.text
+
+
+def _redirecting(names: dict[str, str]) -> list[str]:
+    """A shell that opens files and becomes the program: what the user wrote are its arguments, not its script."""
+    if not names:
+        return []
+    files = [f'{operator}"${place}"' for place, operator in enumerate(names, 1)]
+    if names.get("2>") is not None and names.get("2>") == names.get(">"):
+        files = [file for file in files if not file.startswith("2>")] + ["2>&1"]
+    opened = f"exec {' '.join(files)}; shift {len(names)}"
+    return ["sh", "-c", f'{opened}; exec "$@"', "sh", *names.values()]

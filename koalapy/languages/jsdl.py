@@ -1,0 +1,164 @@
+"""JSDL 1.0 (OGF GFD.56) with the POSIX or HPC Profile application, and with parameter sweeps (GFD.149).
+
+What a job of koalapy cannot carry is refused, each element by a sentence that names it and its line.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+from koalapy.languages.drafts import Blank, Draft
+from koalapy.languages.jsdl_resources import read_resources
+from koalapy.languages.jsdl_staging import read_staging
+from koalapy.languages.jsdl_sweep import SWEEP, read_sweeps
+from koalapy.languages.native import request_of
+from koalapy.languages.sweepfiles import OpenFile
+from koalapy.languages.xmltext import (
+    Element,
+    elements,
+    line_of,
+    name_of,
+    named,
+    namespace_of,
+    read_xml,
+    text_of,
+    word_of,
+)
+from koalapy.model.errors import RequestError
+from koalapy.model.request import Request
+from koalapy.model.textfile.document import Document
+from koalapy.model.textfile.words import shown
+
+JSDL = "http://schemas.ggf.org/jsdl/2005/11/jsdl"
+POSIX = "http://schemas.ggf.org/jsdl/2005/11/jsdl-posix"
+HPC_PROFILE = "http://schemas.ggf.org/jsdl/2006/07/jsdl-hpcpa"
+_APPLICATIONS = {POSIX: "POSIXApplication", HPC_PROFILE: "HPCProfileApplication"}
+_OWN_DIRECTORY = "A program runs in a directory of its own, which holds the staged files: write paths relative to it."
+_OWN_ACCOUNT = "Remove it; jobs run as you, on each cluster by the account of your grid file."
+_ADVICE = {"WorkingDirectory": _OWN_DIRECTORY, "UserName": _OWN_ACCOUNT, "GroupName": _OWN_ACCOUNT}
+
+Handler = Callable[[Draft, Element], None]
+
+
+def read(
+    text: str | bytes,
+    source: str,
+    directory: str,
+    clusters: Collection[str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    open_file: OpenFile | None = None,
+) -> Request:
+    """As `native.read`; keys in errors and overrides are those of koalapy's job file."""
+    return request_of(document_of(text, source), directory, clusters, overrides, open_file)
+
+
+def document_of(text: str | bytes, source: str) -> Document:
+    """The same job in the shape of koalapy's job file. Raises RequestError."""
+    root = read_xml(text, source)
+    if (namespace_of(root), name_of(root)) != (JSDL, "JobDefinition"):
+        message = f"{source}:{line_of(root)}: the file is XML, but {named(root)} begins no JSDL."
+        raise RequestError("no_jsdl", message, f'Begin with <JobDefinition xmlns="{JSDL}">.')
+    draft = Draft(source, lines={(): line_of(root)})
+    sweeps = [child for child in elements(root) if namespace_of(child) == SWEEP]
+    for sweep in sweeps:
+        root.remove(sweep)  # what is selected by XPath is the job without them
+    _each(draft, root, JSDL, {"JobDescription": _description})
+    read_sweeps(draft, root, sweeps)
+    draft.component.setdefault("processors", 1)
+    if sweeps:
+        draft.component["threads_per_process"] = draft.component["processors"]
+    else:
+        draft.component["launch"] = "once"  # a POSIX application is one process, however many processors it has
+    return draft.document()
+
+
+def _each(draft: Draft, parent: Element, namespace: str, handlers: Mapping[str, Handler]) -> None:
+    for child in elements(parent):
+        handler = handlers.get(name_of(child)) if namespace_of(child) == namespace else None
+        if handler is None:
+            raise draft.refusal(child, "is nothing that koalapy honours", _ADVICE.get(name_of(child), "Remove it."))
+        handler(draft, child)
+
+
+def _description(draft: Draft, element: Element) -> None:
+    if draft.executable is not None:
+        raise draft.refusal(element, "stands here a second time", "Submit each as a job of its own.")
+    handlers: dict[str, Handler] = {
+        "JobIdentification": _identification,
+        "Application": _application,
+        "Resources": read_resources,
+        "DataStaging": read_staging,
+    }
+    _each(draft, element, JSDL, handlers)
+    if draft.executable is None:
+        raise draft.refusal(element, "has no program", "Write an Application with POSIXApplication and Executable.")
+
+
+def _identification(draft: Draft, element: Element) -> None:
+    handlers: dict[str, Handler] = {
+        "JobName": lambda draft, child: draft.of_job("name", word_of(child), child),
+        "JobProject": lambda draft, child: draft.of_component("account", word_of(child), child),
+        "Description": _nothing,
+        "JobAnnotation": _nothing,
+    }
+    _each(draft, element, JSDL, handlers)
+
+
+def _application(draft: Draft, element: Element) -> None:
+    for child in elements(element):
+        namespace = namespace_of(child)
+        if _APPLICATIONS.get(namespace) == name_of(child):
+            _each(draft, child, namespace, _PROGRAM)
+        elif namespace != JSDL or name_of(child) not in ("ApplicationName", "ApplicationVersion", "Description"):
+            advice = "Describe the program by a POSIXApplication."
+            raise draft.refusal(child, "is an application that koalapy cannot run", advice)
+
+
+def _nothing(draft: Draft, element: Element) -> None:
+    """Said to people, not to a system."""
+
+
+def _executable(draft: Draft, element: Element) -> None:
+    if draft.executable is not None:
+        raise draft.refusal(element, "stands here a second time", "Submit each as a job of its own.")
+    draft.executable = _blank(draft, element, word_of(element))
+
+
+def _argument(draft: Draft, element: Element) -> None:
+    draft.arguments.append(_blank(draft, element, text_of(element)))
+
+
+def _variable(draft: Draft, element: Element) -> None:
+    name = element.get("name") or ""
+    if not name or name in draft.environment:
+        what = f"names {shown(name)} a second time" if name else "has no name"
+        raise draft.refusal(element, what, 'Write <Environment name="…"> once for each variable.')
+    draft.environment[name] = _blank(draft, element, text_of(element))
+
+
+def _redirection(operator: str) -> Handler:
+    def handle(draft: Draft, element: Element) -> None:
+        draft.redirections[operator] = _blank(draft, element, word_of(element))
+
+    return handle
+
+
+def _walltime(draft: Draft, element: Element) -> None:
+    if not word_of(element).isdecimal():
+        raise draft.refusal(element, f"is {shown(word_of(element))}, no number of seconds", "Write whole seconds.")
+    draft.of_component("walltime", f"{word_of(element)}s", element)
+
+
+def _blank(draft: Draft, element: Element, text: str) -> Blank:
+    if element.get("filesystemName"):
+        raise draft.refusal(element, "names a file system, which koalapy does not honour", "Write a path instead.")
+    return Blank(text, element)
+
+
+_PROGRAM: dict[str, Handler] = {
+    "Executable": _executable,
+    "Argument": _argument,
+    "Environment": _variable,
+    "Input": _redirection("<"),
+    "Output": _redirection(">"),
+    "Error": _redirection("2>"),
+    "WallTimeLimit": _walltime,
+}

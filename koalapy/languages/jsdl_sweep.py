@@ -1,0 +1,191 @@
+"""Parameter sweeps in JSDL (OGF GFD.149): assignments by XPath become names in the program's texts.
+
+Assignments of one Sweep vary together, a Sweep in another one varies faster. Sweeps side by side, which GFD.149 runs
+one after the other, are several sweeps of koalapy's, and refused.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import chain, count
+from typing import Any, NamedTuple
+
+from lxml import etree
+
+from koalapy.languages.drafts import Blank, Draft, Mark
+from koalapy.languages.xmltext import Element, elements, line_of, name_of, named, namespace_of, text_of, word_of
+from koalapy.model.textfile.words import shown
+
+SWEEP = "http://schemas.ogf.org/jsdl/2009/03/sweep"
+FUNCTIONS = "http://schemas.ogf.org/jsdl/2009/03/sweep/functions"
+_SUBSTRING = re.compile(r"\s*substring\s*\((.*?),\s*([0-9]{1,6})\s*(?:,\s*([0-9]{1,6})\s*)?\)\s*", re.DOTALL)
+_INTEGER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
+_DOUBLE = re.compile(r"[-+]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][-+]?[0-9]{1,3})?", re.ASCII)
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}", re.ASCII)
+_LONGEST_XPATH = 1_000
+_MAY_VARY = "Executable, Argument, Environment, Input, Output and Error may vary."
+
+
+def read_sweeps(draft: Draft, root: Element, sweeps: list[Element]) -> None:
+    """`root`: the job without its sweeps."""
+    groups: list[list[str]] = []
+    parameters: dict[str, Any] = {}
+    for assignments in _levels(draft, sweeps):
+        groups.append([])
+        for assignment in assignments:
+            name, values = _assign(draft, root, assignment, parameters)
+            parameters[name] = values
+            groups[-1].append(name)
+            draft.lines["parameters", name] = line_of(assignment)
+    if parameters:
+        draft.job["parameters"], draft.job["combine"] = parameters, groups
+        draft.lines["parameters",] = draft.lines["combine",] = line_of(sweeps[0])
+
+
+def _levels(draft: Draft, sweeps: list[Element]) -> Iterator[list[Element]]:
+    """The assignments of each Sweep, from the outermost in."""
+    while sweeps:
+        if len(sweeps) > 1:
+            advice = "Put it into the other one, to vary them all with all, or submit it as a job of its own."
+            raise draft.refusal(sweeps[1], "stands beside another one", advice, "several_sweeps")
+        assignments = [child for child in elements(sweeps[0]) if name_of(child) == "Assignment"]
+        inner = [child for child in elements(sweeps[0]) if name_of(child) == "Sweep"]
+        for child in elements(sweeps[0]):
+            if namespace_of(child) != SWEEP or name_of(child) not in ("Assignment", "Sweep"):
+                raise draft.refusal(child, "is no part of a Sweep", "Write Assignments, and a Sweep in it.")
+        if not assignments:
+            raise draft.refusal(sweeps[0], "assigns nothing", "Write an Assignment into it.")
+        yield assignments
+        sweeps = inner
+
+
+def _assign(draft: Draft, root: Element, assignment: Element, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The parameter's name, which is marked now wherever its values go, and where these come from."""
+    nodes = [child for child in elements(assignment) if namespace_of(child) == SWEEP]
+    functions = [child for child in elements(assignment) if namespace_of(child) != SWEEP]
+    if not nodes or len(functions) != 1:
+        what = f"has {len(nodes)} parameters and {len(functions)} functions"
+        raise draft.refusal(assignment, what, "Write DocumentNodes, and one of Values, LoopInteger and LoopDouble.")
+    targets = [target for node in nodes for target in _targets(draft, root, node)]
+    name = _name(draft, targets[0].blank, known)
+    for target in targets:
+        if any(mark.start < target.end and target.start < mark.end for mark in target.blank.marks):
+            what = (
+                f"selects {named(target.blank.element)} in line {line_of(target.blank.element)}, which varies already"
+            )
+            raise draft.refusal(target.node, what, "Assign each text, or each part of it, once.", "assigned_twice")
+        target.blank.marks.append(Mark(target.start, target.end, name))
+    return name, _values(draft, functions[0])
+
+
+class _Target(NamedTuple):
+    """A stretch of a text, and the DocumentNode that selects it."""
+
+    blank: Blank
+    start: int
+    end: int
+    node: Element
+
+
+def _targets(draft: Draft, root: Element, node: Element) -> Iterator[_Target]:
+    if name_of(node) != "DocumentNode":
+        advice = "Write a DocumentNode; files whose content varies are several files, named by a parameter."
+        raise draft.refusal(node, "is no parameter that koalapy knows", advice)
+    match = next((child for child in elements(node) if name_of(child) == "Match"), None)
+    if match is None:
+        raise draft.refusal(node, "has no Match", "Write the XPath of what varies.")
+    bindings = {
+        child.get("prefix"): child.get("ns") for child in elements(node) if name_of(child) == "NamespaceBinding"
+    }
+    namespaces = {prefix: uri for prefix, uri in bindings.items() if prefix and uri}
+    path, first, length = _parts(word_of(match))
+    for blank in _selected(draft, root, match, path, namespaces):
+        start = first - 1 if first else 0
+        end = start + length if length is not None else len(blank.text)
+        if first == 0 or end > len(blank.text) or end == start != 0:
+            what = f"is {shown(word_of(match))}, beyond the {len(blank.text)} characters of {shown(blank.text)}"
+            raise draft.refusal(match, what, "Characters are counted from 1.")
+        yield _Target(blank, start, end, node)
+
+
+def _parts(expression: str) -> tuple[str, int | None, int | None]:
+    """The XPath of a node, and the first character and how many, where a substring of it is meant."""
+    found = _SUBSTRING.fullmatch(expression)
+    if not found:
+        return expression, None, None
+    return found[1], int(found[2]), None if found[3] is None else int(found[3])
+
+
+def _selected(draft: Draft, root: Element, match: Element, path: str, namespaces: dict[str, str]) -> Iterator[Blank]:
+    if len(path) > _LONGEST_XPATH:
+        raise draft.refusal(match, f"has more than {_LONGEST_XPATH} characters", "Write a shorter XPath.")
+    try:
+        found = root.getroottree().xpath(path, namespaces=namespaces)
+    except etree.XPathError as error:
+        advice = "Write XPath 1.0, and a NamespaceBinding for each prefix."
+        raise draft.refusal(match, f"is {shown(path)}, no XPath: {error}", advice, "bad_xpath") from None
+    if not isinstance(found, list):
+        what = f"is {shown(path)}, which selects no node but is {shown(str(found))}"
+        raise draft.refusal(match, what, "Select elements, or a substring(…) of one.", "bad_xpath")
+    if not found:
+        raise draft.refusal(match, f"is {shown(path)}, which selects nothing", "Correct the XPath.", "selects_nothing")
+    by_element = {blank.element: blank for blank in draft.blanks()}
+    for each in found:
+        element = _element(each)
+        if element is None or element not in by_element:
+            what = f"selects {named(element) if element is not None else 'an attribute'}, which cannot vary"
+            raise draft.refusal(match, what, _MAY_VARY, "cannot_vary")
+        yield by_element[element]
+
+
+def _element(found: Any) -> Element | None:
+    """Of what an XPath selects: an element, or the text of one."""
+    if getattr(found, "is_text", False):
+        found = found.getparent()
+    return found if isinstance(found, etree._Element) else None
+
+
+def _name(draft: Draft, blank: Blank, known: dict[str, Any]) -> str:
+    """After the text that varies: argument2, input, a variable's own name."""
+    name = name_of(blank.element).lower()
+    if blank in draft.arguments:
+        name += str(draft.arguments.index(blank) + 1)
+    elif blank.element.get("name") and _WORD.fullmatch(blank.element.get("name", "")):
+        name = blank.element.get("name", "")
+    others = (f"{name}_{number}" for number in count(2))
+    return next(each for each in chain([name], others) if each not in known)
+
+
+def _values(draft: Draft, function: Element) -> dict[str, Any]:
+    name = name_of(function)
+    if namespace_of(function) == FUNCTIONS and name == "Values":
+        return {"values": [text_of(value) for value in elements(function)]}
+    if namespace_of(function) == FUNCTIONS and name in ("LoopInteger", "LoopDouble"):
+        return _loop(draft, function, whole=name == "LoopInteger")
+    advice = "Use Values, LoopInteger or LoopDouble."
+    raise draft.refusal(function, "is a function that koalapy does not know", advice, "unknown_function")
+
+
+def _loop(draft: Draft, function: Element, whole: bool) -> dict[str, Any]:
+    first, last = (_number(draft, function, _attribute(function, name), whole) for name in ("start", "end"))
+    step = _number(draft, function, _attribute(function, "step") or "1", whole)
+    left_out = [
+        _number(draft, each, _attribute(each, "value") or word_of(each), whole)
+        for each in elements(function)
+        if name_of(each) == "Exception"
+    ]
+    loop: dict[str, Any] = {"range": f"{first}:{last}:{step}"}
+    return loop | {"except": left_out} if left_out else loop
+
+
+def _attribute(element: Element, name: str) -> str:
+    """Whether it is written with the functions' prefix or without."""
+    return (element.get(name) or element.get(f"{{{FUNCTIONS}}}{name}") or "").strip()
+
+
+def _number(draft: Draft, element: Element, text: str, whole: bool) -> str:
+    """An xsd:integer or xsd:double: zeros in front mean nothing there."""
+    if not (_INTEGER if whole else _DOUBLE).fullmatch(text):
+        kind = "whole number" if whole else "number"
+        what = f"says {shown(text)}, no {kind}" if text else f"lacks a {kind}"
+        raise draft.refusal(element, what, "Write start, end and step as numbers.", "wrong_value")
+    return re.sub(r"^([-+]?)0+(?=[0-9])", r"\1", text)

@@ -1,0 +1,89 @@
+"""XML as text, read with nothing in it that could reach beyond the text or grow: no document type, no entities."""
+
+import re
+from collections.abc import Iterator
+
+from lxml import etree
+
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.document import MAX_BYTES
+from koalapy.model.textfile.words import shown
+
+Element = etree._Element
+
+_MOST_ELEMENTS = 250_000
+
+
+def read_xml(text: str | bytes, source: str) -> Element:
+    """The root. Raises RequestError. The text is UTF-8, whatever it says of itself."""
+    data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    if len(data) > MAX_BYTES:
+        message = f"{source} has {len(data):,} bytes, more than {MAX_BYTES:,}."
+        raise RequestError("too_large", message, "Put long lists of values into a file, and name it in a YAML job.")
+    if found := re.search(rb"<!(DOCTYPE|ENTITY)", data):
+        line = data.count(b"\n", 0, found.start()) + 1
+        message = f"{source}:{line}: the file declares a document type or entities, which are not read."
+        raise RequestError("entities", message, "Remove the <!DOCTYPE …>, and write out what its entities stand for.")
+    return _parsed(data, source)
+
+
+def elements(element: Element) -> Iterator[Element]:
+    """Those directly in it."""
+    return (child for child in element if isinstance(child.tag, str))
+
+
+def text_of(element: Element) -> str:
+    """Its own text, with line breaks and tabs as spaces (xsd:normalizedString)."""
+    return re.sub(r"[\t\r\n]", " ", "".join(map(str, element.itertext())))
+
+
+def word_of(element: Element) -> str:
+    """Its text without the spaces around it."""
+    return text_of(element).strip()
+
+
+def namespace_of(element: Element) -> str:
+    return etree.QName(element).namespace or ""
+
+
+def name_of(element: Element) -> str:
+    """Without its namespace."""
+    return etree.QName(element).localname
+
+
+def named(element: Element) -> str:
+    """As it is written, with its prefix, for messages."""
+    return shown(f"{element.prefix}:{name_of(element)}" if element.prefix else name_of(element), quote="")
+
+
+def line_of(element: Element) -> int:
+    line = element.sourceline
+    return line if isinstance(line, int) else 0
+
+
+def _parsed(data: bytes, source: str) -> Element:
+    parser = etree.XMLParser(
+        encoding="utf-8",
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        dtd_validation=False,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+    try:
+        root = etree.fromstring(data, parser)
+    except etree.XMLSyntaxError as error:
+        line, column = error.position
+        message = f"{source}:{line}:{column}: this is no XML: {shown(_words(error), quote='')}."
+        raise RequestError("syntax", message, "Correct it there or shortly before.") from None
+    if sum(1 for _ in root.iter()) > _MOST_ELEMENTS:
+        message = f"{source} has more than {_MOST_ELEMENTS:,} elements."
+        raise RequestError("too_large", message, "Put long lists of values into a file, and name it in a YAML job.")
+    return root
+
+
+def _words(error: etree.XMLSyntaxError) -> str:
+    """The parser's, without the place that it repeats."""
+    return re.sub(r", line \d+, column \d+.*$", "", error.msg or "it is empty", flags=re.DOTALL)
