@@ -19,7 +19,7 @@ class Results:
         self._batches: "OrderedDict[int, Ended]" = OrderedDict()
         self._number = 0
         self._said = 0  # over this connection: batches up to this number
-        self._said_at = 0
+        self._said_at = -APART
 
     def add(self, rows: List[Row]) -> None:
         self._rows += rows
@@ -30,7 +30,7 @@ class Results:
             self._batches.popitem(last=False)
 
     def unsaid_again(self) -> None:
-        self._said, self._said_at = 0, 0
+        self._said, self._said_at = 0, -APART
 
     def due(self) -> List[int]:
         """When something is to be said, if there is anything."""

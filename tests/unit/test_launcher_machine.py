@@ -1,0 +1,327 @@
+"""What a Launcher decides, played by hand: no process, no socket, no clock."""
+
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from koalapy_adapters.launcher import events as e
+from koalapy_adapters.launcher import ranges
+from koalapy_adapters.launcher.machine import Machine, Settings
+from koalapy_adapters.messages import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, Trusted
+from koalapy_adapters.wrapper.clock import SECOND
+
+MS = SECOND // 1000
+SETTINGS = Settings("node1", 2, 600 * SECOND, 4 * SECOND, 3600 * SECOND, 5 * SECOND)
+
+
+class Game:
+    """A machine, what it holds as a KCM sees it, and the queue of its node."""
+
+    def __init__(self, **wishes: Any) -> None:
+        self.now = 0
+        self.machine = Machine(SETTINGS._replace(**wishes), 0)
+        self.queue: list[int] = []
+        self.said: list[Any] = []
+        self.journal: list[int] = []
+        self.stopped: int | None = None
+        self.probation, self.left = True, False
+
+    def tell(self, event: Any) -> list[Any]:
+        """What it says to that."""
+        return self._do(self.machine.handle(self.now, event))
+
+    def hear(self, message: Any) -> list[Any]:
+        return self.tell(e.Heard(message))
+
+    def wait(self, microseconds: int) -> list[Any]:
+        """Time passes; what it says meanwhile. Nothing runs but what is queued."""
+        end, said = self.now + microseconds, []
+        while not self.left and self.machine.next_wakeup() <= end:
+            self.now = max(self.now, self.machine.next_wakeup())
+            said += self._do(self.machine.tick(self.now))
+        self.now = end
+        return said
+
+    def run(self, *numbers: int, took: int = MS, status: int = 0) -> list[Any]:
+        """The slots have run these."""
+        for number in numbers:
+            self.queue.remove(number)
+        rows = [row(number, self.now, took, status) for number in numbers]
+        self.now += took
+        loose = rows if self.probation and status and took < SECOND else []
+        if not loose:
+            self.journal += numbers
+        return self.tell(e.Finished([] if loose else rows, loose))
+
+    def _do(self, commands: list[Any]) -> list[Any]:
+        said = []
+        for command in commands:
+            if isinstance(command, e.Say):
+                said.append(command.message)
+            elif isinstance(command, e.Queue):
+                self.queue += command.numbers
+            elif isinstance(command, e.TakeBack):
+                taken, self.queue = self.queue, []
+                said += self.tell(e.TakenBack(taken))
+            elif isinstance(command, e.WriteJournal):
+                self.journal += [each[0] for each in command.rows]
+            elif isinstance(command, e.EndProbation):
+                self.probation = False
+            elif isinstance(command, e.StopSlots):
+                self.stopped = command.grace
+            elif isinstance(command, e.Leave):
+                self.left = True
+        self.said += said
+        return said
+
+
+def row(number: int, at: int = 0, took: int = MS, status: int = 0) -> list[Any]:
+    return [number, status, "exited", "node1", 0, at, at + took, 0, 0, 0, 0]
+
+
+@pytest.fixture
+def game() -> Game:
+    made = Game()
+    made.tell(e.Connected())
+    return made
+
+
+def of(kind: type[Any], said: list[Any]) -> list[Any]:
+    return [message for message in said if isinstance(message, kind)]
+
+
+# ---- what it pulls
+
+
+def test_at_first_it_pulls_one_for_each_slot() -> None:
+    assert Game().tell(e.Connected()) == [Holding([], 2), Pull(2, 0)]
+
+
+def test_of_long_ones_it_pulls_the_next_when_one_has_ended(game: Game) -> None:
+    assert game.hear(Give([[1, 2]])) == []
+    assert game.run(1, took=SECOND) == [Ended(1, [row(1, 0, SECOND)]), Pull(1, 2)]
+    assert of(Pull, game.hear(Give([[3, 3]]))) == []
+
+
+def test_of_short_ones_it_pulls_a_tenth_of_a_second_ahead(game: Game) -> None:
+    number = 0
+    for _ in range(12):
+        wanted = of(Pull, game.said)[-1]
+        game.hear(Give([[number + 1, number + wanted.wanted]]))
+        game.run(*range(number + 1, number + wanted.wanted + 1))
+        number += wanted.wanted
+    assert of(Pull, game.said)[-1].wanted == 202
+
+
+def test_a_pull_says_what_has_come_so_that_a_give_on_its_way_is_not_given_twice(game: Game) -> None:
+    game.hear(Give([[1, 2]]))
+    game.run(1, took=SECOND)
+    assert of(Pull, game.run(2, took=SECOND))[-1] == Pull(2, 2)
+    game.hear(Give([[3, 3]]))
+    assert of(Pull, game.said)[-1].given == 2
+
+
+def test_what_waits_behind_long_ones_is_given_back(game: Game) -> None:
+    game.hear(Give([[1, 4]]))
+    game.queue = [3, 4]
+    game.now = 2 * SECOND
+    assert game.tell(e.Looked(2, 2, 0)) == [Doing(2, 0), Back([[3, 4]], [])]
+
+
+def test_what_a_slot_took_along_as_it_died_is_queued_again(game: Game) -> None:
+    game.hear(Give([[1, 2]]))
+    game.queue = []
+    game.now = 2 * SECOND
+    game.tell(e.Looked(0, 0, 0))
+    assert game.queue == [1, 2]
+
+
+# ---- connections
+
+
+def test_a_result_is_told_until_it_is_kept(game: Game) -> None:
+    game.hear(Give([[1, 2]]))
+    ended = of(Ended, game.run(1))[0]
+    game.tell(e.Disconnected())
+    said = game.tell(e.Connected()) + game.wait(SECOND // 10)
+    assert said[0] == Holding([[2, 2]], 2)
+    assert of(Ended, said) == [ended]
+    game.hear(Kept(1))
+    game.tell(e.Disconnected())
+    assert of(Ended, game.tell(e.Connected()) + game.wait(SECOND // 10)) == []
+
+
+def test_results_come_before_the_pull_that_says_that_all_was_repeated(game: Game) -> None:
+    game.hear(Give([[1, 2]]))
+    game.run(1)
+    game.tell(e.Disconnected())
+    assert [type(message) for message in game.tell(e.Connected())] == [Holding, Ended, Pull]
+
+
+def test_short_results_travel_together(game: Game) -> None:
+    game.hear(Give([[1, 40]]))
+    for number in range(1, 41):
+        game.run(number)
+    assert len(of(Ended, game.said)) <= 2
+
+
+def test_what_it_would_give_back_it_holds_until_it_can_say_so(game: Game) -> None:
+    game.hear(Give([[1, 4]]))
+    game.queue = [3, 4]
+    game.tell(e.Disconnected())
+    game.now = 2 * SECOND
+    game.tell(e.Looked(2, 2, 0))
+    said = game.tell(e.Connected())
+    assert (of(Holding, said), of(Back, said)) == ([Holding([[1, 4]], 2)], [Back([[3, 4]], [])])
+
+
+def test_a_number_that_comes_again_is_not_queued_again(game: Game) -> None:
+    game.hear(Give([[1, 1]]))
+    game.hear(Give([[1, 2]]))
+    assert game.queue == [1, 2]
+
+
+def test_without_a_connection_for_orphan_timeout_it_stops(game: Game) -> None:
+    game.tell(e.Disconnected())
+    game.wait(SETTINGS.orphan_timeout - 1)
+    assert game.stopped is None
+    game.wait(1)
+    assert game.stopped == SETTINGS.grace
+
+
+# ---- black holes
+
+
+def test_too_few_failures_say_nothing_of_the_node_and_are_told_when_nothing_else_is_there(game: Game) -> None:
+    game.hear(Give([[1, 2]]))
+    assert of(Ended, game.run(1, 2, status=1)) == []
+    game.now += 2 * SECOND
+    assert [each[0] for each in of(Ended, game.tell(e.Looked(0, 0, 0)))[0].results] == [1, 2]
+    assert game.journal == [1, 2]
+
+
+def test_many_failures_at_once_are_held_back_and_what_waits_given_back(game: Game) -> None:
+    game.hear(Give([[1, 10]]))
+    said = game.run(*range(1, 9), status=1)
+    assert (of(Suspect, said), of(Back, said), of(Ended, said)) == ([Suspect("node1")], [Back([[9, 10]], [])], [])
+    assert of(Pull, game.wait(10 * SECOND)) == []
+
+
+def test_suspicion_is_said_again_at_the_next_connection(game: Game) -> None:
+    game.hear(Give([[1, 8]]))
+    game.run(*range(1, 9), status=1)
+    game.tell(e.Disconnected())
+    said = game.tell(e.Connected())
+    assert said[:2] == [Holding([[1, 8]], 2), Suspect("node1")]
+    assert of(Pull, said) == [Pull(0, 0)]
+
+
+def test_trusted_it_goes_on(game: Game) -> None:
+    game.hear(Give([[1, 8]]))
+    game.run(*range(1, 9), status=1)
+    game.now += SECOND
+    said = game.hear(Trusted())
+    assert [each[0] for each in of(Ended, said)[0].results] == list(range(1, 9))
+    assert of(Pull, said)[0].wanted >= 2
+
+
+def test_slow_failures_are_the_programs(game: Game) -> None:
+    game.hear(Give([[1, 20]]))
+    said = game.run(*range(1, 21), status=1, took=2 * SECOND)
+    assert len(of(Ended, said)[0].results) == 20
+
+
+# ---- the end
+
+
+def test_near_its_walltime_it_begins_nothing_that_would_not_end(game: Game) -> None:
+    game.hear(Give([[1, 2]]))
+    game.run(1, took=100 * SECOND)
+    game.queue = []
+    game.wait((3600 - 4 - 2 - 125) * SECOND - game.now)
+    assert of(Back, game.hear(Give([[3, 3]]))) == [Back([[3, 3]], [])]
+    assert game.queue == []
+
+
+def test_drained_it_leaves(game: Game) -> None:
+    game.wait(3590 * SECOND)
+    assert game.stopped == 0
+    assert game.tell(e.SlotsStopped([])) == [Back([], [])]
+    assert game.left
+
+
+def test_what_still_runs_near_the_walltime_is_stopped(game: Game) -> None:
+    game.hear(Give([[1, 2]]))
+    game.queue = []
+    game.wait(3594 * SECOND)
+    assert game.stopped == SETTINGS.grace
+    assert game.tell(e.SlotsStopped([1, 2])) == [Back([[1, 2]], [[1, 2]])]
+
+
+def test_told_to_stop_it_gives_back_what_is_not_done(game: Game) -> None:
+    game.hear(Give([[1, 4]]))
+    game.run(1)
+    game.tell(e.Signalled())
+    assert game.stopped == SETTINGS.grace
+    assert game.tell(e.SlotsStopped([2, 3])) == [Back([[2, 4]], [[2, 3]])]
+    assert game.left
+
+
+class Anything(RuleBasedStateMachine):
+    """Whatever happens, each number that was given is held, told as done, or given back, and once only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.game = Game()
+        self.connected = False
+        self.next = 1
+        self.given: set[int] = set()
+
+    def holds(self) -> set[int]:
+        return set(self.game.machine._held)
+
+    @rule()
+    def connect_or_not(self) -> None:
+        self.connected = not self.connected
+        self.game.tell(e.Connected() if self.connected else e.Disconnected())
+
+    @precondition(lambda self: self.connected)
+    @rule(count=st.integers(1, 30))
+    def give(self, count: int) -> None:
+        numbers = range(self.next, self.next + count)
+        self.next += count
+        self.given.update(numbers)
+        self.game.hear(Give([[numbers[0], numbers[-1]]]))
+
+    @precondition(lambda self: self.game.queue)
+    @rule(count=st.integers(1, 9), status=st.integers(0, 1), took=st.sampled_from([MS, SECOND // 2, 3 * SECOND]))
+    def run(self, count: int, status: int, took: int) -> None:
+        self.game.run(*self.game.queue[:count], took=took, status=status)
+
+    @rule(seconds=st.sampled_from([0.01, 0.1, 1.0, 5.0]))
+    def wait(self, seconds: float) -> None:
+        self.game.wait(int(seconds * SECOND))
+
+    @rule(running=st.integers(0, 2))
+    def look(self, running: int) -> None:
+        waiting = max(0, len(self.game.queue) - running)
+        self.game.tell(e.Looked(min(running, len(self.game.queue)), waiting, self.game.now))
+
+    @precondition(lambda self: self.connected)
+    @rule()
+    def trust(self) -> None:
+        self.game.hear(Trusted())
+
+    @invariant()
+    def each_number_is_in_one_place(self) -> None:
+        done = {each[0] for message in of(Ended, self.game.said) for each in message.results}
+        back = {number for message in of(Back, self.game.said) for number in ranges.numbers(message.ranges)}
+        waiting = {each[0] for each in self.game.machine._results._rows}
+        assert self.holds() | done | back | waiting == self.given
+        assert not self.holds() & (done | back | waiting)
+        assert not done & back
+        assert set(self.game.journal) == done | waiting
+
+
+TestAnything = Anything.TestCase
