@@ -59,6 +59,11 @@ class Prediction:
         return sum(past.expected(now, lead, offset) for past in self._pasts.values() for lead in leads) / _STEPS
 
     @property
+    def known(self) -> bool:
+        """Whether anything was ever observed."""
+        return bool(self._pasts)
+
+    @property
     def mean_error(self) -> float | None:
         """Nodes by which forecasts were off, in the mean; None before the first has come true."""
         if not self.checks:

@@ -16,7 +16,7 @@ from koalapy.model.events import (
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.records import Records
-from koalapy.model.settings import Settings
+from koalapy.model.settings import DYNAMIC, Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Instant
 from koalapy.policies.admission import Crowd, wrong_admission
@@ -24,7 +24,7 @@ from koalapy.policies.preemption import Candidate, wrong_order
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.shares import Claimant, Site
 from koalapy.policies.sweep_order import Pool, wrong_avoidance
-from koalapy.scavenging import ends, feeding, parameters, reclaim, shares, suspicion
+from koalapy.scavenging import ends, feeding, parameters, reclaim, shares, suspicion, tail
 from koalapy.scavenging.asking import answer
 from koalapy.scavenging.heard import Heard
 from koalapy.scavenging.launch import launch, send_away, starts_until
@@ -51,6 +51,7 @@ class Scavenger:
         self._shared_by = self._active_ids()
         self._prediction = Prediction(offsets=settings.scavenging.offsets)
         self._wakeup: Instant | None = None
+        self._measured = False
 
     # ---- what it is told
 
@@ -83,9 +84,15 @@ class Scavenger:
         suspicion.suspected(self._records, self._heard, event)
 
     def measured(self, now: Instant, cluster: str) -> None:
-        if self._launchers.sweeps:
+        if self._launchers.sweeps or self._learns:
             known = self._information.clusters[cluster]
             self._sizes[cluster] = node_size(known, self._sizes.get(cluster, 0))
+            self._measured = True
+
+    @property
+    def _learns(self) -> bool:
+        """Whether it is to know what clusters have for sweeps before there is any."""
+        return self._settings.scavenging.admission == DYNAMIC
 
     # ---- what it is asked
 
@@ -105,7 +112,7 @@ class Scavenger:
     # ---- what follows
 
     def step(self, now: Instant) -> None:
-        if not self._launchers.sweeps and not self._launchers.ended:
+        if not self._launchers.sweeps and not self._launchers.ended and not self._measured:
             return
         self._bury(now)
         for sweep in self._sweeps():
@@ -113,6 +120,7 @@ class Scavenger:
         self._withdraw(now)
         suspicion.judge(self._records, self._launchers, self._heard, now)
         nodes = self._look(now)
+        self._predict(now, nodes)
         self._reclaim(now, nodes)
         self._admit(now, nodes)
         self._share(now, nodes)
@@ -120,6 +128,9 @@ class Scavenger:
             feeding.feed(
                 self._records, self._launchers, self._heard, self._policies.order, self._information.reachable, sweep
             )
+        for sweep in self._active():
+            tail.recall(self._records, self._launchers, self._heard, self._information.reachable, sweep)
+            self._stop_idlers(now, sweep)
         self._wakeup = min(self._moments(now), default=None)
 
     def _bury(self, now: Instant) -> None:
@@ -142,6 +153,13 @@ class Scavenger:
             stopping.settle(self._records, now, sweep, 1, 0)
             self._heard.forget_sweep(sweep.id)
 
+    def _stop_idlers(self, now: Instant, sweep: Job) -> None:
+        idle = tail.idlers(self._launchers, self._heard, sweep, shares.nodes_wanted(sweep, self._sizes))
+        for launcher in idle:
+            send_away(self._records, now, launcher, "idle")
+        for cluster, nodes in Counter(place(each).cluster for each in idle).items():
+            self._records.note(now, sweep.id, "sweep_shrunk", cluster=cluster, nodes=nodes, message=_NOTHING_LEFT)
+
     def _withdraw(self, now: Instant) -> None:
         late: Counter[tuple[JobId, str]] = Counter()
         for launcher in list(self._launchers):
@@ -159,6 +177,14 @@ class Scavenger:
     def _look(self, now: Instant) -> dict[str, Nodes]:
         views = {view.name: view for view in self._information.views(now)}
         return {name: self._look_at(now, name, views[name]) for name in self._information.clusters}
+
+    def _predict(self, now: Instant, nodes: Mapping[str, Nodes]) -> None:
+        """Learn from every measurement what sweeps could have had."""
+        if not self._measured:
+            return
+        self._measured = False
+        for name, each in nodes.items():
+            self._prediction.observe(now, name, each.allowed if name in self._information.reachable else 0)
 
     def _look_at(self, now: Instant, name: str, view: View) -> Nodes:
         known = self._information.clusters[name]
@@ -227,7 +253,7 @@ class Scavenger:
         crowd = Crowd(
             active=tuple(shares.nodes_wanted(job, self._sizes) for job in active),
             waiting=tuple(shares.nodes_wanted(job, self._sizes) for job in waiting),
-            predicted=float(sum(each.allowed for each in nodes.values())),
+            predicted=self._prediction.forecast(now) or float(sum(each.allowed for each in nodes.values())),
             most=rules.max_runners,
             nodes_per_runner=rules.nodes_per_runner,
         )
@@ -332,6 +358,9 @@ class Scavenger:
         yield from (until for until in (*untils, *self._pauses.until.values()) if until > now)
         if active and any(each.scavenge.hours is not None for each in self._settings.clusters):
             yield Instant((now // MINUTE + 1) * MINUTE)
+
+
+_NOTHING_LEFT = "Nothing is left for them to do."
 
 
 def _crowded(runners: int) -> str:

@@ -4,7 +4,7 @@ from engine_play import BUSY_QUEUE, check, component
 from sweep_play import NODE, SweepPlay
 
 from koalapy.model.cluster import ClusterSettings, Scavenge
-from koalapy.model.commands import SubmitComponent, TrustLauncher
+from koalapy.model.commands import RecallParameters, SubmitComponent, TrustLauncher
 from koalapy.model.events import (
     CancelRequested,
     HoldRequested,
@@ -148,6 +148,33 @@ def test_near_the_end_no_cluster_has_more_than_its_part() -> None:
     play.start_all(sweep)
     assert len(play.want(sweep, "alpha", 40)) == 20
     assert len(play.want(sweep, "beta", 40)) == 20
+
+
+def test_at_the_end_a_hoard_is_asked_back_for_those_that_hunger() -> None:
+    play = SweepPlay({"alpha": 4, "beta": 4})
+    sweep = play.sweep(40)
+    alpha, beta = play.staying(sweep, "alpha"), play.staying(sweep, "beta")
+    play.start(*alpha, *beta)
+    play.want(sweep, "alpha", 40)
+    play.want(sweep, "beta", 40)
+    play.ran(beta[0], range(21, 41))
+    play.want(sweep, "beta", 8)
+    recalls = [word for word in play.words if isinstance(word, RecallParameters)]
+    assert [(each.cluster, each.most) for each in recalls] == [("alpha", 4)]
+    play.back(sweep, "alpha", Intervals(((17, 20),)))
+    assert play.runner(sweep).out_on("beta") == Intervals(((17, 20),))
+
+
+def test_launchers_that_have_nothing_to_do_go() -> None:
+    play = SweepPlay({"alpha": 16})
+    sweep = play.sweep(16)
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 16)
+    launchers = play.staying(sweep)
+    play.ran(launchers[0], range(1, 10))
+    doing = tuple((each.attempt_of(each.components[0]), n, Instant(5)) for n, each in enumerate(launchers))
+    play.tell(LaunchersSeen(cluster="alpha", launchers=doing))
+    assert [each.id for each in play.staying(sweep)] == [each.id for each in launchers[1:]]
 
 
 # ---- ends

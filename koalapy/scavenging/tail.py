@@ -1,0 +1,37 @@
+"""The end of a sweep: no cluster keeps a credit that others could run, and no Launcher stays that has nothing to do."""
+
+from koalapy.model.commands import RecallParameters
+from koalapy.model.job import Job
+from koalapy.model.records import Records
+from koalapy.scavenging.feeding import hungry, slots_by_cluster
+from koalapy.scavenging.heard import Heard
+from koalapy.scavenging.launchers import Launchers, place, runner_of, staying
+
+
+def recall(records: Records, launchers: Launchers, heard: Heard, reachable: frozenset[str], sweep: Job) -> None:
+    """Once the pool is empty: from clusters that have more than they can run at a time, for those that have less.
+
+    Asked once, until what is out there has changed: it may all be begun.
+    """
+    runner = runner_of(sweep)
+    if runner.pool or not runner.out:
+        return
+    slots = slots_by_cluster(launchers, sweep)
+    starving = [name for name in hungry(heard, sweep.id) if name in reachable]
+    lack = sum(max(0, slots.get(name, 0) - len(runner.out_on(name))) for name in starving)
+    for cluster, numbers in runner.out:
+        more = min(lack, len(numbers) - slots.get(cluster, 0))
+        if more <= 0 or cluster not in reachable or heard.recalled.get((sweep.id, cluster)) == len(numbers):
+            continue
+        heard.recalled[sweep.id, cluster] = len(numbers)
+        records.say(RecallParameters(cluster=cluster, sweep=sweep.id, most=more))
+        lack -= more
+
+
+def idlers(launchers: Launchers, heard: Heard, sweep: Job, needed: int) -> list[Job]:
+    """Launchers that run nothing, of those beyond the nodes that are needed for all that is left."""
+    if runner_of(sweep).pool:
+        return []
+    stay = staying(launchers.of(sweep.id))
+    idle = [each for each in stay if heard.doing.get(each.attempt_of(place(each)), (1, None))[0] == 0]
+    return idle[: max(0, len(stay) - needed)]
