@@ -143,6 +143,17 @@ def test_it_is_chosen_by_its_ending_or_its_beginning() -> None:
     assert read_job(jsdl(), "job", "/", readers={"jsdl": read}).name == "job"
 
 
+def test_the_example_is_read() -> None:
+    path = Path(__file__).parents[2] / "configs" / "examples" / "sweep.jsdl"
+    found = commands(path.read_text())
+    assert [words[-3:] for words in found][:3] == [
+        ["0.00", "scene-000.pov", "a"],
+        ["0.00", "scene-000.pov", "b"],
+        ["0.25", "scene-000.pov", "a"],
+    ]
+    assert {words[4] for words in found} == {f"out-{number}.txt" for number in range(1, 5)}
+
+
 def test_other_values_for_once() -> None:
     assert read(jsdl(), "job.jsdl", "/", overrides={"components.0.walltime": "5m", "priority": "3"}).priority == 3
 
