@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from koalapy_adapters.launcher.lines import Lines
 from koalapy_adapters.launcher.space import Compiled
 
 from koalapy.cli import options
@@ -19,6 +18,7 @@ from koalapy.client import Grid
 from koalapy.languages import from_mapping, sweep_request
 from koalapy.model.errors import RequestError
 from koalapy.model.request import Request
+from koalapy.runtime.parameters import line_reader
 from koalapy.runtime.plainfile import open_plain
 
 app = typer.Typer()
@@ -98,7 +98,7 @@ def _dry_run(document: Document, json: bool) -> None:
     here = str(Path.cwd())
     request = from_mapping(document, _SOURCE, here, None, {}, open_plain)
     assert request.parameters is not None
-    count, commands = request.parameters.count, _commands(request, here)
+    count, commands = request.parameters.count, _commands(request)
     if json:
         told_commands = [{"parameter": number, "command": command} for number, command in commands]
         return print_json({"schema": "koala.dry-run/1", "parameters": count, "commands": told_commands})
@@ -108,13 +108,13 @@ def _dry_run(document: Document, json: bool) -> None:
     return None
 
 
-def _commands(request: Request, directory: str) -> list[tuple[int, list[str]]]:
+def _commands(request: Request) -> list[tuple[int, list[str]]]:
     """Of the first parameters, and of the last."""
     program, space = request.components[0], request.parameters
     assert space is not None
     numbers = sorted({*range(1, min(_SHOWN, space.count) + 1), space.count})
     try:
-        compiled = Compiled(asdict(space), [program.executable, *program.arguments], Lines(directory).read)
+        compiled = Compiled(asdict(space), [program.executable, *program.arguments], line_reader(request))
         return [(number, _texts(compiled.of(number))) for number in numbers]
     except ValueError as error:
         raise RequestError("no_value", f"The values cannot be told: {error}.", "Look at the file.") from error

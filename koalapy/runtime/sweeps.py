@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from koalapy_adapters.launcher.lines import Lines
 from koalapy_adapters.launcher.space import Compiled, names
 
 from koalapy.engine import Engine
@@ -17,6 +16,7 @@ from koalapy.model.units import MINUTE, Instant
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.pace import Pace
+from koalapy.runtime.parameters import line_reader
 from koalapy.scavenging.prediction import Prediction
 from koalapy.store.contract import Store
 
@@ -250,9 +250,8 @@ def _space(job: Job) -> dict[str, object]:
 def _values_of(job: Job) -> Callable[[int], tuple[str, ...] | None]:
     """Values that come from a file are read from it again: they are told for as long as it is there."""
     space = _space(job)
-    lines = Lines(job.request.directory)
     try:
-        compiled = Compiled(space, [f"{{{name}}}" for name in names(space)], lines.read)
+        compiled = Compiled(space, [f"{{{name}}}" for name in names(space)], line_reader(job.request))
     except ValueError:
         return lambda number: None
 

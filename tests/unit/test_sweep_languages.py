@@ -24,6 +24,7 @@ from koalapy.languages.templates import TemplateError, literal, names_in
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import Request
 from koalapy.model.sweep import Axis, Source, Space
+from koalapy.runtime.parameters import line_reader
 from koalapy.runtime.plainfile import open_plain
 
 HEAD = "components: [{processors: 1, executable: ./solve, arguments: [%s]}]\n"
@@ -532,3 +533,18 @@ def test_the_schema_has_the_keys_of_a_sweep() -> None:
     assert {"parameters", "csv", "combine"} <= set(schema["properties"])
     parameter = json.dumps(schema["properties"]["parameters"])
     assert all(f'"{key}"' in parameter for key in ("range", "except", "values", "file", "column"))
+
+
+def test_on_this_side_files_are_where_they_were_submitted_from(tmp_path: Path) -> None:
+    """On the nodes they lie side by side; here one is absolute, one above the directory, one below it."""
+    here = tmp_path / "here"
+    (here / "data").mkdir(parents=True)
+    places = {"a": tmp_path / "abs.csv", "b": tmp_path / "up.csv", "c": here / "data" / "in.csv"}
+    for name, path in places.items():
+        path.write_text(f"{name}\n{name}{name}\n")
+    job = sweep_request(["p", "{a}{b}{c}"], csv=[str(places["a"]), "../up.csv", "./data/in.csv"], stage_in=["data"])
+    request = from_mapping(job, "s", str(here), open_file=open_plain)
+    assert request.stage_in == ("data", str(places["a"]), "../up.csv")
+    assert request.parameters is not None
+    found = evaluator.values(asdict(request.parameters), 1, line_reader(request))
+    assert found == {"a": "aa", "b": "bb", "c": "cc"}
