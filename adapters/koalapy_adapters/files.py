@@ -37,13 +37,14 @@ class Files:
         with open(path, "rb") as file:
             return file.read()
 
-    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
-        """Write the file, and return when it would survive a crash of this node."""
+    def write(self, path: str, data: bytes, mode: int = 0o600, lasting: bool = True) -> None:
+        """Write the file, and return when it would survive a crash of this node, unless it need not be `lasting`."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)

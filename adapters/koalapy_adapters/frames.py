@@ -13,6 +13,7 @@ MAX_CONTROL = 1 << 20
 MAX_CHUNK = 1 << 16
 INITIAL_CREDIT = 16  # chunks that a sender may have on the way before it is granted more
 
+_WRITER = json.JSONEncoder(separators=(",", ":"))
 _HEADER = struct.Struct(">cI")
 _CHUNK = struct.Struct(">QQ")
 
@@ -48,7 +49,7 @@ Frame = Union[Control, Chunk, Credit]
 def encode(frame: Frame) -> bytes:
     """The frame's bytes. Raises FrameError if it is too large."""
     if isinstance(frame, Control):
-        kind, payload, limit = b"J", json.dumps(frame.data, separators=(",", ":")).encode(), MAX_CONTROL
+        kind, payload, limit = b"J", _WRITER.encode(frame.data).encode(), MAX_CONTROL
     elif isinstance(frame, Chunk):
         kind, payload, limit = (
             b"C",

@@ -63,11 +63,13 @@ def output_file(attempt: str, rank: int, kind: str = "out") -> str:
     return os.path.join(attempt, "output", "%d.%s" % (rank, kind))
 
 
-def write_whole(path: str, data: bytes, mode: int = 0o600, files: Files = DISK) -> None:
-    """Write a file so that a reader sees all of it or nothing, and that it survives a crash of this node."""
+def write_whole(path: str, data: bytes, mode: int = 0o600, files: Files = DISK, lasting: bool = True) -> None:
+    """Write a file so that a reader sees all of it or nothing, and, if `lasting`, that it survives a crash of this
+    node.
+    """
     temporary = "%s.%s" % (path, files.process())
     try:
-        files.write(temporary, data, mode)
+        files.write(temporary, data, mode, lasting)
         files.rename(temporary, path)
     except BaseException:
         _discard(temporary, files)

@@ -369,11 +369,11 @@ class _Slow(Files):
     def __init__(self) -> None:
         self.begun, self.go, self.writes = threading.Event(), threading.Event(), 0
 
-    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+    def write(self, path: str, data: bytes, mode: int = 0o600, lasting: bool = True) -> None:
         self.writes += 1
         self.begun.set()
         assert self.go.wait(10)
-        super().write(path, data, mode)
+        super().write(path, data, mode, lasting)
 
 
 def test_numbers_heard_at_one_time_are_written_together(tmp_path: Path) -> None:
@@ -391,3 +391,36 @@ def test_numbers_heard_at_one_time_are_written_together(tmp_path: Path) -> None:
             each.result(10)
     assert directories.newest_number() == 9
     assert slow.writes == 2
+
+
+class _Noting(Files):
+    """A file system that notes what it was to make lasting, and what not."""
+
+    def __init__(self) -> None:
+        self.lasting: dict[str, bool] = {}
+
+    def write(self, path: str, data: bytes, mode: int = 0o600, lasting: bool = True) -> None:
+        self.lasting[os.path.basename(path).split(".")[0]] = lasting
+        super().write(path, data, mode, lasting)
+
+
+def test_numbers_that_have_come_are_written_before_it_is_their_turn(tmp_path: Path) -> None:
+    noting = _Noting()
+    directories = Directories(str(tmp_path), "abcde", "here", 1, noting)
+    (tmp_path / "abcde").mkdir()
+    for number in (2, 9, 4):
+        directories.expect(number)
+    assert directories.newest_number() == 0
+    directories.hear(1)
+    assert directories.newest_number() == 9
+    noting.lasting.clear()
+    directories.hear(9)
+    assert not noting.lasting
+
+
+def test_what_a_wrapper_reads_is_lasting_before_a_submit_and_its_script_is_the_batch_systems(tmp_path: Path) -> None:
+    noting = _Noting()
+    directories = Directories(str(tmp_path), "abcde", "here", 1, noting)
+    directories.create()
+    directories.prepare(Component("kabcde000000001", {}, "exec true\n", []))
+    assert noting.lasting == {"token": True, "component": True, "script": False}

@@ -31,9 +31,9 @@ class Broken(Files):
         self.full = self.gone = False
         self.fate: Callable[[], str] = lambda: ""  # of the next change: "", "before" or "after"
 
-    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+    def write(self, path: str, data: bytes, mode: int = 0o600, lasting: bool = True) -> None:
         self._refuse(self.full, errno.ENOSPC)
-        self._fated(lambda: super(Broken, self).write(path, data, mode))
+        self._fated(lambda: super(Broken, self).write(path, data, mode, lasting))
 
     def rename(self, source: str, target: str) -> None:
         self._fated(lambda: super(Broken, self).rename(source, target))

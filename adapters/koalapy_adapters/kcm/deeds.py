@@ -30,6 +30,10 @@ class Deeds:
         """The outcome of an action, but of SubmitJob."""
         return _PERFORMERS[type(action)](self, action)
 
+    def expect(self, action: do.Prepare) -> None:
+        """It has come and waits for its turn. Returns at once."""
+        self._directories.expect(action.number)
+
     def submit(self, action: do.SubmitJob, handle: Handle) -> do.JobSubmitted:
         """`handle` ends it. Only a refusal that surely left no batch job comes without a doubt."""
         job, script = self._jobs.pop(action.tag)

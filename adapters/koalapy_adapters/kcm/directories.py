@@ -123,10 +123,14 @@ class Directories:
         except (ValueError, TypeError, KeyError):
             return 0
 
-    def hear(self, number: int) -> None:
-        """Remember a Submit's number before it is done, so that a koalad whose store is older can be told so."""
+    def expect(self, number: int) -> None:
+        """A Submit of this number has come: whoever hears one next remembers this one too, by the same write."""
         with self._counting:
             self._to_hear = max(number, self._to_hear)
+
+    def hear(self, number: int) -> None:
+        """Remember a Submit's number before it is done, so that a koalad whose store is older can be told so."""
+        self.expect(number)
         with self._hearing:
             if number <= self._heard:
                 return  # whoever wrote last wrote for all who waited
@@ -178,7 +182,7 @@ class Directories:
             self._write(directory, "token", self.files.unpredictable(32).encode())
             self._write(directory, "component.json", json.dumps(component.data, sort_keys=True).encode())
             placing.place(self.files, self._stage(), layout.inside(directory, "work"), component.staged)
-            return self._write(directory, "script", component.script.encode(), 0o700)
+            return self._write_script(directory, component.script.encode())
         except OSError as error:
             raise unusable(directory, error) from error
 
@@ -355,6 +359,12 @@ class Directories:
     def _write(self, directory: str, name: str, data: bytes, mode: int = 0o600) -> str:
         path = layout.inside(directory, name)
         layout.write_whole(path, data, mode, self.files)
+        return path
+
+    def _write_script(self, directory: str, data: bytes) -> str:
+        """Not synced: the batch system keeps a copy of its own, made by the command that this KCM runs next."""
+        path = layout.inside(directory, "script")
+        layout.write_whole(path, data, 0o700, self.files, lasting=False)
         return path
 
     def _drop_old(self, directory: str, before: float) -> None:

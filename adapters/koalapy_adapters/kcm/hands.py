@@ -33,6 +33,8 @@ class Hands:
             return await self._cancel(action)
         if isinstance(action, do.Measure):
             return await in_thread(lambda: self._deeds.perform(action))
+        if isinstance(action, do.Prepare):
+            self._deeds.expect(action)
         async with self._commands if isinstance(action, _COMMANDS) else self._files:
             return await in_thread(lambda: self._deeds.perform(action))
 

@@ -32,6 +32,7 @@ class Kcm:
         self._early: List[Any] = []  # messages that came before the machine stood
         self._tasks: Set[Any] = set()
         self._timer: Optional[asyncio.TimerHandle] = None
+        self._timer_at: Optional[int] = None
         self._heard_at = now()
         self._done: "asyncio.Future[int]" = asyncio.get_event_loop().create_future()
 
@@ -159,15 +160,19 @@ class Kcm:
     # ---- the clock
 
     def _set_timer(self) -> None:
+        """Most events leave the machine waiting for the same instant as before, and the timer as it is."""
+        at = self._machine.wakeup() if self._machine is not None and not self._done.done() else None
+        if at == self._timer_at:
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        at = self._machine.wakeup() if self._machine is not None else None
-        if at is not None and not self._done.done():
+        self._timer, self._timer_at = None, at
+        if at is not None:
             delay = max(0.0, (at - now()) / 1e6)
             self._timer = asyncio.get_event_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
+        self._timer = self._timer_at = None
         if self._machine is not None and not self._done.done():
             self._perform(self._machine.tick(now()))
 

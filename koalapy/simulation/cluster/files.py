@@ -111,7 +111,8 @@ class Mount(Files):
         self._enter(path)
         return self._inode(path).data
 
-    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+    def write(self, path: str, data: bytes, mode: int = 0o600, lasting: bool = True) -> None:
+        """Whatever is written here lasts: this file server does not crash."""
         self._enter(path, writing=True)
         inode = self._shared.files.get(path)
         if inode is None:
