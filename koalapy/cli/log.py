@@ -31,6 +31,7 @@ def set_up(wanted: LogFormat | None, file: Path | None, max_bytes: int = MAX_BYT
             *_renderers(wanted or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON)),
         ],
         logger_factory=lambda *_: log,
+        cache_logger_on_first_use=True,
     )
 
 

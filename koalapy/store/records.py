@@ -98,9 +98,9 @@ class _Form(Generic[T]):
 
 
 def _text(name: str, value: object) -> str:
-    """By `json.dumps`, since pydantic's own writer refuses surrogate escapes."""
+    """By `json`, since pydantic's own writer refuses surrogate escapes."""
     try:
-        return json.dumps(value, default=_fields, separators=(",", ":"), allow_nan=False)
+        return _WRITER.encode(value)
     except (ValueError, TypeError) as error:
         raise StoreConflict(
             "record_unwritable", f"A {name} record cannot be written: {error}.", "Report this as a mistake of koalapy."
@@ -133,6 +133,7 @@ def _unreadable(name: str, why: str) -> StoreUnreadable:
     )
 
 
+_WRITER = json.JSONEncoder(default=_fields, separators=(",", ":"), allow_nan=False)
 _JOB = _Form(Job)
 _DEBT = _Form(Debt)
 _COUNTERS = _Form(Counters)

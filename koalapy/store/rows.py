@@ -58,7 +58,7 @@ def counter_rows(counters: Counters | None) -> list[Row]:
 
 def plain(text: str) -> str:
     """A text that every database takes: one that holds a NUL or is no UTF-8 is written as JSON writes it."""
-    storable = "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    storable = "\0" not in text and (text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text))
     return text if storable else json.dumps(text)
 
 
