@@ -1,6 +1,7 @@
 """koalad without its API: store, engine, driver and links, put together for one grid."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -9,7 +10,9 @@ from koalapy.config import GridFile, engine_settings
 from koalapy.driver import Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change
+from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
+from koalapy.model.units import Instant
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.connect import may_ask
 from koalapy.runtime.jobfiles import JobFiles
@@ -22,6 +25,7 @@ from koalapy.runtime.service import Service
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
+from koalapy.runtime.zone import offsets
 from koalapy.store.open import open_store
 
 _LOG = structlog.get_logger()
@@ -35,10 +39,10 @@ class Koalad:
 
     def __init__(self, grid: GridFile, state_directory: Path, taken_over: Callable[[], None] = lambda: None) -> None:
         """`taken_over` hears that another koalad has the store now: this one can only end."""
-        settings = engine_settings(grid)
-        chosen, of_sweeps = policies(settings), scavenging_policies(settings)
         self.grid = grid.grid
         self._clock = SystemClock()
+        settings = _by_the_wall(engine_settings(grid), self._clock.now())
+        chosen, of_sweeps = policies(settings), scavenging_policies(settings)
         self._store = open_store(grid.store, state_directory)
         snapshot = self._store.load()
         last_number = self._store.next_number - 1
@@ -112,3 +116,8 @@ def _log_recovered(lines: Iterable[Line]) -> None:
     for line in lines:
         about = {"job": line.job, "attempt": line.attempt and str(line.attempt), "cluster": line.cluster}
         _LOG.info("recovered", kind=line.kind, text=line.text, **{k: v for k, v in about.items() if v is not None})
+
+
+def _by_the_wall(settings: Settings, now: Instant) -> Settings:
+    """Hours are those of this host's clock on the wall."""
+    return replace(settings, scavenging=replace(settings.scavenging, offsets=offsets(now)))

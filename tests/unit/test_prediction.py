@@ -32,7 +32,10 @@ def test_with_no_past_all_stays_as_it_is() -> None:
 
 
 def test_nothing_is_expected_of_nobody() -> None:
-    assert Prediction().forecast(MONDAY) == 0
+    prediction = Prediction()
+    assert (prediction.known, prediction.forecast(MONDAY)) == (False, 0)
+    prediction.observe(MONDAY, "vu", 7)
+    assert prediction.known
 
 
 def test_it_learns_that_mornings_are_busy() -> None:
