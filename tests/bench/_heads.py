@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from _grid import end_orderly, koalad_of
 
 from koalapy import Grid, testgrid
-from koalapy.testgrid import Containers
+from koalapy.testgrid import Containers, layout
 
 OURS, OTHERS = "koala", "wombat"
 _PATIENCE_S = 300
@@ -87,6 +87,12 @@ class Head:
 
     def count(self) -> int:
         return int(self.run(self.words.count.format(user=OURS)))
+
+    def cpu_s(self) -> float:
+        """Processor seconds of all processes on the head so far, by its container's control group."""
+        container = self.containers.client.containers.get(layout.container_name(self.name))
+        stats = container.stats(stream=False)
+        return int(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
 
     def empty(self, user: str = OURS) -> None:
         """No job of this user is left."""

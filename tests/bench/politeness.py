@@ -23,7 +23,6 @@ from _heads import OURS, Head, full_cluster, koalad_over
 from submit import JOB
 
 from koalapy import Grid
-from koalapy.testgrid import layout
 
 COMMANDS = {
     "alpha": ("sbatch", "squeue", "sinfo", "scontrol", "scancel", "sacct"),
@@ -73,9 +72,7 @@ def _calls(head: Head) -> int:
 
 def cpu_s(head: Head) -> float:
     """Of all processes of the container so far."""
-    container = head.containers.client.containers.get(layout.container_name(head.name))
-    stats: Any = container.stats(stream=False)
-    return int(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
+    return head.cpu_s()
 
 
 def measure(name: str, jobs: int, minutes: float) -> dict[str, Any]:

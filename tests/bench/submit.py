@@ -2,7 +2,8 @@
 
 Every round submits as many one-processor jobs each way, in random order, to a cluster that somebody else has filled, so
 that all of them wait and none takes processor time from those that are still to come. The time is from the first call
-until the batch system's own listing, which is asked on the head node, shows all of them.
+until the batch system's own listing, which is asked on the head node, shows all of them. Processor time is that of
+all processes on the head, the batch system's servers included, and of koalad, from the first call until then.
 
     tests/bench/run submit [--rounds N] [--jobs N] [--cluster NAME]
 """
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import _psij
@@ -57,11 +59,14 @@ def measure(name: str, rounds: int, jobs: int, chance: random.Random) -> Times:
         if name == "alpha":
             stack.enter_context(_psij.installed(head))
             ways["psij"] = lambda: _psij.submit(head, jobs)
-        times: Times = {way: [] for way in (*ways, "load")}
+        pid = int(koalad.status()["pid"])
+        times: Times = {kind: [] for way in ways for kind in (way, f"{way} cpu")} | {"load": []}
         for number in range(rounds):
             times["load"].append(os.getloadavg()[0])
             for way in chance.sample(sorted(ways), len(ways)):
+                spent = _spent(head, pid)
                 times[way].append(_timed(head, jobs, ways[way]))
+                times[f"{way} cpu"].append(_spent(head, pid) - spent)
                 _tidy(head, koalad)
             told = ", ".join(f"{way} {each[-1]:.2f}" for way, each in times.items())
             print(f"{name}, round {number + 1}: {told}", file=sys.stderr, flush=True)
@@ -72,6 +77,12 @@ def _timed(head: Head, jobs: int, submit: Callable[[], float]) -> float:
     with head.watched(jobs) as seen:
         began = submit()
         return seen.result() - began
+
+
+def _spent(head: Head, koalad: int) -> float:
+    """Processor seconds so far, of the head and of koalad; no way but koalapy's uses any of koalad's to speak of."""
+    user, system = Path(f"/proc/{koalad}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return head.cpu_s() + (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _tidy(head: Head, koalad: Grid) -> None:
@@ -106,16 +117,21 @@ def _rows(way: str, times: Times) -> list[dict[str, Any]]:
         if other not in times:
             continue
         ours, theirs = statistics.median(times["koalapy"]), statistics.median(times[other])
-        ratios = [mine / other for mine, other in zip(times["koalapy"], times[other], strict=True)]
+        ratios = [mine / its for mine, its in zip(times["koalapy"], times[other], strict=True)]
         rows.append(
             {
                 "cluster": way, "against": other, "ratio": round(ours / theirs, 3), "bound": bound,
                 "interval": [round(each, 3) for each in bootstrap(ratios)],
                 "koalapy_s": round(ours, 2), "other_s": round(theirs, 2), "holds": ours <= bound * theirs,
+                "koalapy_cpu_s": _median(times["koalapy cpu"]), "other_cpu_s": _median(times[f"{other} cpu"]),
                 "load": round(statistics.median(times["load"]), 1),
             }
         )  # fmt: skip
     return rows
+
+
+def _median(values: list[float]) -> float:
+    return round(statistics.median(values), 2)
 
 
 if __name__ == "__main__":
