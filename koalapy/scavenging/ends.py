@@ -6,6 +6,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.records import Records
+from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.scavenging.heard import Heard
@@ -43,7 +44,7 @@ class Pauses:
         return now < self.until.get(cluster, now)
 
 
-def over(records: Records, heard: Heard, pauses: Pauses, now: Instant, launcher: Job) -> None:
+def over(records: Records, settings: Settings, heard: Heard, pauses: Pauses, now: Instant, launcher: Job) -> None:
     """Called once, when nothing of it is left."""
     assert launcher.glide is not None
     component = place(launcher)
@@ -57,7 +58,7 @@ def over(records: Records, heard: Heard, pauses: Pauses, now: Instant, launcher:
     cluster = component.cluster or ""
     if launcher.glide.going == "withdrawn":
         pauses.begin(now, cluster)
-    elif (reason := _failure(launcher)) is not None:
+    elif (reason := _failure(launcher)) is not None and not _preempted(settings, launcher, reason):
         _failed(records, heard, now, sweep, launcher, reason)
 
 
@@ -75,6 +76,15 @@ def _failure(launcher: Job) -> Reason | None:
     return None
 
 
+def _preempted(settings: Settings, launcher: Job, reason: Reason) -> bool:
+    """Whether its batch system took its node for others', as the site has it: that is no failure."""
+    native = [each.name for each in settings.clusters if each.scavenge.native]
+    return reason.code in _TAKEN and place(launcher).started_at is not None and place(launcher).cluster in native
+
+
+_TAKEN = ("killed", "lost", "restarted", "revoked", "cancelled")
+
+
 def _failed(records: Records, heard: Heard, now: Instant, sweep: Job, launcher: Job, reason: Reason) -> None:
     component, cluster = place(launcher), place(launcher).cluster or ""
     where = {"cluster": cluster, "component": 0, "attempt": component.attempt, "launcher": launcher.id}
@@ -83,6 +93,8 @@ def _failed(records: Records, heard: Heard, now: Instant, sweep: Job, launcher: 
     heard.failures[sweep.id, cluster] = failures
     if failures >= MOST_FAILURES:
         heard.failures.pop((sweep.id, cluster))
+        if reason.whose == "request":
+            heard.refused[sweep.id, cluster] = reason
         leave_out(records, now, sweep.id, cluster, reason)
 
 

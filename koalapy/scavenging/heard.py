@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import Instant
 
@@ -15,7 +16,8 @@ class Heard:
 
     `failures`: Launchers of a sweep that failed in a row on a cluster. `latest`: whether something of a Launcher's
     newest results had ended well. `suspects`: Launchers that may be on black holes, and their hosts. `recalled`: what
-    was out on a cluster when some of it was asked back. `told`: why a sweep waits, as it was last told.
+    was out on a cluster when some of it was asked back. `refused`: why a cluster will not have what a sweep asks for.
+    `told`: why a sweep waits, as it was last told.
     """
 
     wanted: dict[On, int] = field(default_factory=dict)
@@ -25,6 +27,7 @@ class Heard:
     latest: dict[AttemptId, bool] = field(default_factory=dict)
     suspects: dict[AttemptId, str] = field(default_factory=dict)
     recalled: dict[On, int] = field(default_factory=dict)
+    refused: dict[On, Reason] = field(default_factory=dict)
     told: dict[JobId, str] = field(default_factory=dict)
 
     def new_session(self, cluster: str) -> None:
@@ -39,7 +42,7 @@ class Heard:
         self.suspects.pop(attempt, None)
 
     def forget_sweep(self, sweep: JobId) -> None:
-        for of_sweep in (self.wanted, self.begun, self.recalled, self.failures):
+        for of_sweep in (self.wanted, self.begun, self.recalled, self.failures, self.refused):
             for key in [key for key in of_sweep if key[0] == sweep]:
                 del of_sweep[key]
         self.told.pop(sweep, None)

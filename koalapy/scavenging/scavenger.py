@@ -24,7 +24,7 @@ from koalapy.policies.preemption import Candidate, wrong_order
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.shares import Claimant, Site
 from koalapy.policies.sweep_order import Pool, wrong_avoidance
-from koalapy.scavenging import ends, feeding, parameters, reclaim, shares, suspicion, tail
+from koalapy.scavenging import ends, feeding, hopeless, parameters, reclaim, shares, suspicion, tail
 from koalapy.scavenging.asking import answer
 from koalapy.scavenging.heard import Heard
 from koalapy.scavenging.launch import launch, send_away, starts_until
@@ -51,6 +51,7 @@ class Scavenger:
         self._shared_by = self._active_ids()
         self._prediction = Prediction(offsets=settings.scavenging.offsets)
         self._wakeup: Instant | None = None
+        self._idle: dict[str, int] = {}  # nodes, as they were found in this step
         self._measured = False
 
     # ---- what it is told
@@ -120,6 +121,7 @@ class Scavenger:
         self._withdraw(now)
         suspicion.judge(self._records, self._launchers, self._heard, now)
         nodes = self._look(now)
+        self._idle = {name: len(each.idle) for name, each in nodes.items()}
         self._predict(now, nodes)
         self._reclaim(now, nodes)
         self._admit(now, nodes)
@@ -136,12 +138,16 @@ class Scavenger:
     def _bury(self, now: Instant) -> None:
         dead, self._launchers.ended = self._launchers.ended, []
         for launcher in dead:
-            ends.over(self._records, self._heard, self._pauses, now, launcher)
+            ends.over(self._records, self._settings, self._heard, self._pauses, now, launcher)
 
     def _follow_up(self, now: Instant, sweep: Job) -> None:
         """One whose parameters are all done ends; of one that stops all Launchers do, and then it has stopped."""
         if sweep.state is JobState.RUNNING and not runner_of(sweep).left:
             stopping.stop(self._records, now, sweep, Outcome.DONE)
+        elif sweep.state is JobState.RUNNING:
+            reason = hopeless.why_hopeless(sweep, self._settings, self._sizes, self._heard)
+            if reason is not None:
+                stopping.stop(self._records, now, sweep, Outcome.FAILED, reason)
         sweep = self._records.jobs[sweep.id]
         if sweep.state is not JobState.STOPPING:
             return
@@ -282,9 +288,7 @@ class Scavenger:
         return [self._claimant(now, sweep) for sweep in self._active()]
 
     def _claimant(self, now: Instant, sweep: Job) -> Claimant:
-        barred = [name for name, until in sweep.excluded if now < until]
-        barred += shares.too_small(sweep, self._sizes)
-        barred += self._avoided(sweep)
+        barred = [*hopeless.barred(now, sweep, self._settings, self._sizes, self._idle), *self._avoided(sweep)]
         personal = self._settings.scavenging.personal
         return shares.claimant(sweep, self._launchers, self._sizes, tuple(dict.fromkeys(barred)), personal)
 
@@ -309,14 +313,19 @@ class Scavenger:
         idle = {name: list(each.idle) for name, each in nodes.items()}
         for turn in found:
             if turn.nodes > 0:
-                sizes, idle[turn.cluster] = idle[turn.cluster][: turn.nodes], idle[turn.cluster][turn.nodes :]
-                self._grow(now, turn, sizes)
+                there, count = idle[turn.cluster], min(turn.nodes, self._usable(turn))
+                idle[turn.cluster] = there[count:]
+                self._grow(now, turn, there[:count])
             else:
                 self._shrink(now, turn.sweep, turn.cluster, -turn.nodes, "shrunk")
         if anew:
             for sweep in self._active():
                 if runner_of(sweep).owed:
                     parameters.put_runner(self._records, sweep, owed=())
+
+    def _usable(self, turn: shares.Turn) -> int:
+        """Of the idle nodes, without those that may be the sweep's black holes."""
+        return self._idle[turn.cluster] - hopeless.black_holes(self._records.jobs[turn.sweep], turn.cluster)
 
     def _site(self, now: Instant, name: str, nodes: Nodes) -> Site:
         there = self._launchers.on(name)
@@ -329,10 +338,10 @@ class Scavenger:
         settings = self._information.clusters[turn.cluster].settings
         for size in sizes:
             launch(self._records, self._settings, now, sweep, settings, size)
-        self._records.note(now, sweep.id, "sweep_grown", cluster=turn.cluster, nodes=turn.nodes)
+        self._records.note(now, sweep.id, "sweep_grown", cluster=turn.cluster, nodes=len(sizes))
         owed = dict(runner_of(sweep).owed)
         if turn.cluster in owed:
-            owed[turn.cluster] -= turn.nodes
+            owed[turn.cluster] -= len(sizes)
             left = tuple((name, count) for name, count in owed.items() if count > 0)
             parameters.put_runner(self._records, sweep, owed=left)
 

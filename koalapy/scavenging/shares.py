@@ -53,11 +53,6 @@ def nodes_wanted(sweep: Job, sizes: Mapping[str, int]) -> int:
     return min(MANY, -(-runner_of(sweep).left // min(slots))) if slots else 0
 
 
-def too_small(sweep: Job, sizes: Mapping[str, int]) -> list[str]:
-    """Clusters whose nodes do not have room for one parameter."""
-    return [name for name, size in sizes.items() if size and not slots_of(sweep.request.components[0], size)]
-
-
 def site(name: str, nodes: Nodes, coming: int, paused: bool) -> Site:
     return Site(cluster=name, idle=0 if paused else len(nodes.idle), coming=coming, closed=paused or bool(nodes.closed))
 

@@ -82,10 +82,9 @@ class SweepPlay(Play):
 
     # ---- sweeps
 
-    def sweep(self, count: int = 1000, processors: int = 1, **request: Any) -> JobId:
-        template = ComponentRequest(
-            processors=processors, threads_per_process=processors, executable="./program", arguments=("{x}",)
-        )
+    def sweep(self, count: int = 1000, processors: int = 1, cluster: str | None = None, **request: Any) -> JobId:
+        size = {"processors": processors, "threads_per_process": processors}
+        template = ComponentRequest(executable="./program", arguments=("{x}",), cluster=cluster, **size)
         self.tell(JobSubmitted(request=make(template, parameters=space(count), **request), owner="me"))
         return max(job for job in self.jobs if job < FIRST_LAUNCHER)
 

@@ -5,6 +5,7 @@ from sweep_play import NODE, SweepPlay
 
 from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.commands import RecallParameters, SubmitComponent, TrustLauncher
+from koalapy.model.errors import Reason
 from koalapy.model.events import (
     CancelRequested,
     HoldRequested,
@@ -419,6 +420,33 @@ def test_one_that_has_drained_is_no_failure() -> None:
     assert play.holds(sweep) == {"alpha": 1}
 
 
+def test_a_sweep_that_no_cluster_will_have_fails() -> None:
+    refusal = Reason("no_such_account", "request", "No such account.", "Name another.", command="sbatch")
+    play = SweepPlay({"alpha": 4, "beta": 4})
+    sweep = play.sweep()
+    for _ in range(3):
+        for launcher in play.staying(sweep):
+            play.tell(SubmissionFailed(attempt=launcher.attempt_of(launcher.components[0]), reason=refusal))
+            play.tell()
+    play.tell()
+    job = play.job(sweep)
+    assert (job.state, job.reason and job.reason.code) == (JobState.FAILED, "no_such_account")
+    check(play)
+
+
+def test_a_parameter_that_is_larger_than_every_node_fails_its_sweep() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep(processors=5)
+    play.measure()
+    job = play.job(sweep)
+    assert (job.state, job.reason and job.reason.code) == (JobState.FAILED, "too_large")
+
+
+def test_a_sweep_goes_only_where_its_user_says() -> None:
+    play = SweepPlay()
+    assert play.holds(play.sweep(cluster="beta")) == {"beta": 4}
+
+
 # ---- black holes
 
 
@@ -435,7 +463,12 @@ def test_a_node_on_which_everything_fails_is_left_out_if_others_work() -> None:
     assert play.runner(sweep).left_out == (("alpha", "n7"),)
     play.go()
     play.measure()
-    submits = [each for each in play.pending if isinstance(each, SubmitComponent)]
+    assert len(play.staying(sweep)) == 3, "what is idle is the black hole"
+    play.tell(CancelRequested(play.submit(component(4))))
+    play.end(good.attempt_of(good.components[0]), 137, "killed")
+    play.go()
+    play.measure()
+    submits = [each for each in play.pending if isinstance(each, SubmitComponent) and each.lowest]
     assert [each.avoid for each in submits] == [("n7",)]
 
 

@@ -1,0 +1,67 @@
+"""Where a sweep may not go, for now or ever; and a sweep that can run nowhere at all, which is not kept waiting."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from koalapy.model.errors import Reason
+from koalapy.model.job import Job
+from koalapy.model.settings import Settings
+from koalapy.model.units import Instant
+from koalapy.scavenging.heard import Heard
+from koalapy.scavenging.launch import slots_of
+from koalapy.scavenging.launchers import runner_of
+
+
+def barred(
+    now: Instant, sweep: Job, settings: Settings, sizes: Mapping[str, int], idle: Mapping[str, int]
+) -> list[str]:
+    """`idle`: nodes on each cluster. Where only nodes are idle that may be the sweep's black holes it takes none."""
+    holed = dict.fromkeys(cluster for cluster, _ in runner_of(sweep).left_out)
+    swallowed = [name for name in holed if idle.get(name, 0) <= black_holes(sweep, name)]
+    left_out = [name for name, until in sweep.excluded if now < until]
+    return list(dict.fromkeys((*never(sweep, settings, sizes), *left_out, *swallowed)))
+
+
+def black_holes(sweep: Job, cluster: str) -> int:
+    return sum(name == cluster for name, _ in runner_of(sweep).left_out)
+
+
+def never(sweep: Job, settings: Settings, sizes: Mapping[str, int]) -> list[str]:
+    """Clusters that its user did not name, that the grid file keeps sweeps off, or whose nodes are too small for it."""
+    template = sweep.request.components[0]
+    return [
+        each.name
+        for each in settings.clusters
+        if each.scavenge.off
+        or template.cluster not in (None, each.name)
+        or (sizes.get(each.name) and not slots_of(template, sizes[each.name]))
+    ]
+
+
+def why_hopeless(sweep: Job, settings: Settings, sizes: Mapping[str, int], heard: Heard) -> Reason | None:
+    """Why it can run nowhere. A cluster that has not been seen yet may be the one where it can."""
+    left = [each.name for each in settings.clusters if each.name not in never(sweep, settings, sizes)]
+    refused = {cluster: reason for (of, cluster), reason in heard.refused.items() if of == sweep.id}
+    if not left:
+        return _nowhere(sweep, settings, sizes)
+    return refused[left[0]] if all(name in refused for name in left) else None
+
+
+def _nowhere(sweep: Job, settings: Settings, sizes: Mapping[str, int]) -> Reason:
+    template = sweep.request.components[0]
+    largest = max((sizes.get(name, 0) for name in _may_name(sweep, settings)), default=0)
+    if not largest:
+        where = template.cluster or "any cluster"
+        message = f"The grid file lets no sweep have nodes of {where}."
+        return Reason("nowhere", "request", message, "Take `off` out of `scavenge` there, or name another cluster.")
+    return Reason(
+        "too_large",
+        "request",
+        f"One parameter takes {template.processors} processors of one node; the largest node has {largest}.",
+        "Ask for fewer.",
+    )
+
+
+def _may_name(sweep: Job, settings: Settings) -> Iterable[str]:
+    named = sweep.request.components[0].cluster
+    clusters: Sequence[str] = [each.name for each in settings.clusters if not each.scavenge.off]
+    return [name for name in clusters if named in (None, name)]
