@@ -8,15 +8,13 @@ from typing import Any, List
 
 from koalapy_adapters.batch.protocol import ENDED
 from koalapy_adapters.kcm import telling
-from koalapy_adapters.kcm.actions import SECOND, JournalRead, ReadJournal
+from koalapy_adapters.kcm.actions import JournalRead, ReadJournal
 from koalapy_adapters.kcm.attempts import Attempt, Core
 from koalapy_adapters.kcm.forgetting import forget
 from koalapy_adapters.kcm.numbers import ranges_of
 from koalapy_adapters.kcm.supply import UNUSED, Launcher, Supply
 from koalapy_adapters.kcm.sweeps import is_launcher
 from koalapy_adapters.messages import BatchSeen, Gone, Report
-
-PATIENCE = 5 * SECOND  # koalad names the Launchers of its sweeps as soon as it is connected
 
 
 def tell(core: Core, now: int, tag: str, body: Any) -> List[Any]:
@@ -54,10 +52,7 @@ def close(core: Core, now: int, launcher: Launcher) -> List[Any]:
     if launcher.reading or launcher.read_at is not None:
         return []
     if supply is None:
-        if launcher.patience_at is None:
-            launcher.patience_at = now + PATIENCE
-            core.sweeps.wait_for_launcher(launcher)
-        return _finish(core, now, launcher) if now >= launcher.patience_at else []
+        return _finish(core, now, launcher) if core.sweeps.caught_up else []
     actions = telling.flush(core, now, launcher, supply)
     if launcher.placed and not launcher.hands:
         return actions + _finish(core, now, launcher)
@@ -85,9 +80,13 @@ def tick(core: Core, now: int, launcher: Launcher) -> List[Any]:
     if launcher.read_at is not None and launcher.read_at <= now:
         launcher.read_at = None
         return _read(core, launcher)
-    if launcher.patience_at is not None and launcher.patience_at <= now and launcher.ending:
-        return close(core, now, launcher)
     return []
+
+
+def caught_up(core: Core, now: int) -> List[Any]:
+    """koalad has named all the Launchers that it wants to hear more of."""
+    ending = [launcher for launcher in core.sweeps.launchers.values() if launcher.ending]
+    return [action for launcher in ending for action in close(core, now, launcher)]
 
 
 def _read(core: Core, launcher: Launcher) -> List[Any]:
@@ -110,7 +109,7 @@ def _finish(core: Core, now: int, launcher: Launcher) -> List[Any]:
     """Now its end may be told."""
     ends, launcher.ends = launcher.ends, []
     ids, launcher.forgets = launcher.forgets, []
-    launcher.over, launcher.patience_at, launcher.wanted = True, None, 0
+    launcher.over, launcher.wanted = True, 0
     core.sweeps.doing.pop(launcher.tag, None)
     _look_at_credit(core, now, launcher)
     actions = [action for body in ends for action in core.outbox.put(now, body)]

@@ -267,6 +267,7 @@ _HEARD: Dict[type, Callable[[Core, int, Supply, Launcher, Any], List[Any]]] = {
 
 def _move(core: Core, now: int, supply: Supply) -> List[Any]:
     """Give what there is to those who pull, and see that more comes in time."""
+    supply.settle()
     actions = _serve(now, supply) + _ask(core, now, supply) + _watch_idle(core, now, supply)
     core.sweeps.wait_for_supply(supply)
     return actions

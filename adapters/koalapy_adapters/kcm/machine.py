@@ -37,7 +37,7 @@ class Machine:
 
     def __init__(self, now: int, hello: Hello, config: ClusterConfig) -> None:
         limits = Limits(int(config.grace * SECOND), max(int(config.orphan_timeout * SECOND), SILENCE))
-        self._core = Core(Pace(config.poll), limits, hello.epoch)
+        self._core = Core(Pace(config.poll, config.floor), limits, hello.epoch)
         for tag, batch_id in hello.known:
             self._core.attempts[tag] = Attempt(tag, now, batch_id)
         self._alarms = Alarms()
@@ -110,6 +110,12 @@ def _forget(core: Core, now: int, event: Forget) -> List[Any]:
 
 
 def _acknowledge(core: Core, now: int, event: Acknowledge) -> List[Any]:
+    if core.sweeps.acknowledged(event.number, core.outbox.last):
+        return _acknowledged(core, now, event) + farewell.caught_up(core, now)
+    return _acknowledged(core, now, event)
+
+
+def _acknowledged(core: Core, now: int, event: Acknowledge) -> List[Any]:
     return core.outbox.acknowledge(now, event.number) + telling.acknowledged(core, event.number)
 
 

@@ -46,7 +46,6 @@ class Launcher:
         self.reading = False
         self.read_at: Optional[int] = None
         self.read_backoff = Backoff(SECOND, 30 * SECOND)
-        self.patience_at: Optional[int] = None  # nobody has named its sweep by then
         self.over = False  # koalad has been told all, or will hear nothing of it
 
     @property
@@ -139,9 +138,12 @@ class Supply:
         return numbers[::-1]
 
     def place(self, launcher: Launcher) -> None:
-        """All that it holds is known. When that is so of all, what nobody holds is ours to give."""
+        """All that it holds is known."""
         launcher.placed = True
         self.awaited.pop(launcher.tag, None)
+
+    def settle(self) -> None:
+        """When of all Launchers is known what they hold, what nobody holds is ours to give."""
         if self.begun and not self.awaited and self.unplaced:
             self.put_first(sorted(self.unplaced))
             self.unplaced.clear()

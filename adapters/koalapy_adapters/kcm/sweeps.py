@@ -32,6 +32,8 @@ class Sweeps:
         self.supplies: Dict[int, Supply] = {}
         self.launchers: Dict[str, Launcher] = {}
         self.told: Deque[Told] = deque()  # not acknowledged yet, in order
+        self.caught_up = False  # koalad has said of every sweep what is out, since this KCM began
+        self._mark: Optional[int] = None
         self.doing: Dict[str, Tuple[int, int]] = {}  # what LaunchersSeen is to say next
         self.seen_at: Optional[int] = None  # when it is to be said
         self.quiet_until = 0  # no other one before
@@ -59,9 +61,23 @@ class Sweeps:
         self.supply(sweep).launchers.setdefault(tag, launcher)
         return launcher
 
+    def acknowledged(self, number: int, last: int) -> bool:
+        """Whether koalad has just caught up. `last`: the number of the newest event when this one was acknowledged.
+
+        What it says of sweeps follows on its being connected, and on the acknowledgements that it gives in one go with
+        that; so it was said before it could acknowledge what happened after one of these had come.
+        """
+        if self.caught_up:
+            return False
+        if self._mark is None:
+            self._mark = last + 1
+            return False
+        self.caught_up = number >= self._mark
+        return self.caught_up
+
     def wait_for_launcher(self, launcher: Launcher) -> None:
         """It may wait for another moment than before."""
-        timers = (launcher.results_at, launcher.read_at, launcher.patience_at)
+        timers = (launcher.results_at, launcher.read_at)
         self.alarms.set(launcher.tag, min((at for at in timers if at is not None), default=None))
 
     def wait_for_supply(self, supply: Supply) -> None:

@@ -1,0 +1,434 @@
+"""A sweep in a small world: koalad's book-keeping, real KCM machines one after another, Launchers with their journals.
+
+Every message waits in a channel until the test lets it arrive; every action of a KCM is done when the test says so.
+What must hold at every moment is checked after every step: see `check`.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from koalapy_adapters.batch.protocol import ENDED, QUEUED, RUNNING, Capacity, JobStatus
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm.attempts import failure
+from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.kcm.numbers import each, ranges_of
+from koalapy_adapters.messages import (
+    Acknowledge,
+    Back,
+    BatchSeen,
+    ClusterConfig,
+    Doing,
+    Ended,
+    Event,
+    Feed,
+    Forget,
+    Give,
+    Hello,
+    Holding,
+    Kept,
+    ParametersBack,
+    ParametersDone,
+    ParametersWanted,
+    Pull,
+    Recall,
+    Report,
+    Stop,
+    Submit,
+    Submitted,
+    ToLauncher,
+    from_json,
+    to_json,
+)
+
+SWEEP = 9
+SECOND = do.SECOND
+OUT_OF_REACH = failure("shared_gone", "site", "Out of reach.")
+
+
+def tag_of(number: int) -> str:
+    return f"kabcdeg{number:08d}"
+
+
+@dataclass
+class Node:
+    """A Launcher and its wrapper, as they really are."""
+
+    tag: str
+    slots: int
+    prepared: bool = False
+    submitted: bool = False
+    answered: bool = False
+    claimed: bool = False
+    alive: bool = False
+    connected: bool = False
+    hands: dict[int, None] = field(default_factory=dict)
+    running: dict[int, None] = field(default_factory=dict)
+    journal: list[list[Any]] | None = field(default_factory=list)
+    unkept: list[Ended] = field(default_factory=list)
+    said: int = 0
+    given: int = 0
+    up: list[Any] = field(default_factory=list)
+    down: list[Any] = field(default_factory=list)
+    record: dict[str, Any] | None = None
+    forgotten: bool = False
+
+    def start(self) -> None:
+        if self.submitted and not self.claimed:
+            self.claimed = self.alive = True
+
+    def connect(self) -> None:
+        self.connected, self.given = True, 0
+        self.up = [Holding(ranges_of(self.hands), self.slots), *self.unkept]
+        self.pull()
+
+    def pull(self) -> None:
+        self.up.append(Pull(max(0, 2 * self.slots - len(self.hands)), self.given))
+
+    def hear(self, message: Any) -> None:
+        if isinstance(message, Give):
+            numbers = list(each(message.ranges))
+            assert not self.hands.keys() & set(numbers), "given what it has"
+            self.hands.update((number, None) for number in numbers)
+            self.given += len(numbers)
+        elif isinstance(message, Kept):
+            self.unkept = [one for one in self.unkept if one.number > message.number]
+
+    def begin(self) -> None:
+        for number in self.hands:
+            if len(self.running) < self.slots:
+                self.running[number] = None
+
+    def finish(self, which: int) -> int | None:
+        """One of those that run is done; its number."""
+        self.begin()
+        if not self.running:
+            return None
+        number = list(self.running)[which % len(self.running)]
+        del self.running[number], self.hands[number]
+        row = [number, 0, "exited", "n1", 0, 1, 2, 0, 0, 0, 0]
+        if self.journal is not None:
+            self.journal.append(row)
+        self.said += 1
+        self.unkept.append(Ended(self.said, [row]))
+        if self.connected:
+            self.up += [self.unkept[-1], Doing(len(self.running), 1)]
+        return number
+
+    def give_back(self) -> list[int]:
+        """What has not begun."""
+        numbers = [number for number in self.hands if number not in self.running]
+        for number in numbers:
+            del self.hands[number]
+        self.up.append(Back(ranges_of(numbers), []))
+        return numbers
+
+    def leave(self) -> None:
+        """Stopped in band: it gives everything back, and ends; what is in the channel arrives, or not."""
+        if self.connected:
+            self.up.append(Back(ranges_of(self.hands), ranges_of(self.running)))
+        self._end()
+
+    def _end(self) -> None:
+        self.hands.clear()
+        self.running.clear()
+        self.alive = False
+        self.record = {"tag": self.tag, "batch_id": self.tag, "phase": "ended", "nodes": [], "ending": "exited"}
+
+    def die(self, with_wrapper: bool) -> None:
+        """By kill -9: it writes nothing, and says nothing more."""
+        self._end()
+        if with_wrapper:
+            self.record = None
+
+
+class World:
+    """`count` parameters from 1."""
+
+    def __init__(self, count: int) -> None:
+        self.now = 1_000 * SECOND
+        self.count = count
+        self.pool: dict[int, None] = dict.fromkeys(range(1, count + 1))
+        self.out: set[int] = set()
+        self.done: Counter[int] = Counter()  # how often koalad heard so
+        self.completed: Counter[int] = Counter()  # how often it was run to its end
+        self.lost_work: set[int] = set()  # whose results only a journal had that is gone
+        self.begun_backs = 0
+        self.wanted = 0
+        self.nodes: dict[str, Node] = {}
+        self.ended: set[str] = set()  # tags whose end koalad was told
+        self.blind = False
+        self.epoch = 0
+        self.kcm: Machine | None = None
+        self.connect()
+
+    # ---- koalad
+
+    def connect(self) -> None:
+        """koalad connects anew: another KCM, which knows nothing; what was on its way is lost."""
+        self.epoch += 1
+        self.to_kcm: list[Any] = []
+        self.to_koalad: list[Event] = []
+        self.actions: list[Any] = []
+        self.delivered = 0
+        self.wanted = 0
+        self.fed = False
+        for node in self.nodes.values():
+            node.connected, node.up, node.down = False, [], []
+        live = [tag for tag in self.nodes if tag not in self.ended]
+        known = [[tag, tag if self.nodes[tag].answered else ""] for tag in live]
+        hello = Hello(1, "0", self.epoch, "abcde", self.now, {}, known)
+        self.kcm = Machine(self.now, hello, ClusterConfig("here", "local", grace=1.0, orphan_timeout=60.0))
+        self._take(self.kcm.start(self.now))
+        for tag in live:
+            if not self.nodes[tag].answered:
+                self._submit(self.nodes[tag], doubt=True)
+        if self.out or live:
+            self.feed_anew()
+
+    def feed_anew(self, numbers: int = 0) -> None:
+        self._out(numbers)
+        live = [tag for tag in self.nodes if tag not in self.ended]
+        self.to_kcm.append(Feed(SWEEP, ranges_of(sorted(self.out)), True, live))
+        self.fed = True
+
+    def _out(self, most: int) -> list[int]:
+        numbers = list(self.pool)[:most]
+        for number in numbers:
+            del self.pool[number]
+            self.out.add(number)
+        self.wanted = max(0, self.wanted - len(numbers))
+        return numbers
+
+    def submit(self) -> None:
+        tag = tag_of(len(self.nodes) + 1)
+        self.nodes[tag] = Node(tag, slots=1 + len(self.nodes) % 3)
+        self._submit(self.nodes[tag])
+
+    def _submit(self, node: Node, doubt: bool = False) -> None:
+        program = {"grace": 1.0, "sweep": {"sweep": SWEEP, "slots": node.slots}}
+        self.to_kcm.append(Submit(int(node.tag[7:]), node.tag, {}, program, [], doubt))
+
+    def feed(self) -> None:
+        """What is wanted, as far as the pool has it."""
+        if not self.fed:
+            self.feed_anew(self.wanted)
+        elif self.wanted and self.pool:
+            self.to_kcm.append(Feed(SWEEP, ranges_of(self._out(self.wanted))))
+
+    def recall(self, most: int) -> None:
+        self.to_kcm.append(Recall(SWEEP, most))
+
+    def koalad_hears(self) -> None:
+        event = self.to_koalad.pop(0)
+        if event.number == self.delivered + 1:
+            self.delivered += 1
+            self._heard(from_json(event.body))
+        self.to_kcm.append(Acknowledge(event.number))
+
+    def _heard(self, message: Any) -> None:
+        if isinstance(message, ParametersDone):
+            for row in message.results:
+                self.done[row[0]] += 1
+                self.out.discard(row[0])
+                self.pool.pop(row[0], None)
+        elif isinstance(message, ParametersBack):
+            self._came_back(message)
+        elif isinstance(message, ParametersWanted):
+            self.wanted = message.wanted
+        elif isinstance(message, (Report, BatchSeen)) and "ended" in (
+            getattr(message, "phase", ""),
+            getattr(message, "state", ""),
+        ):
+            self._ended(message.tag)
+
+    def _came_back(self, message: ParametersBack) -> None:
+        begun = set(each(message.begun))
+        for number in each(message.ranges):
+            assert number not in self._in_hands(), "given back while a Launcher has it"
+            if number in self.out:
+                self.out.discard(number)
+                self.pool[number] = None
+        self.begun_backs += len(begun)
+        assert begun <= set(each(message.ranges))
+
+    def _ended(self, tag: str) -> None:
+        if tag not in self.ended:
+            self.ended.add(tag)
+            self.to_kcm.append(Forget(1_000 + len(self.ended), tag))
+
+    # ---- the KCM
+
+    def kcm_hears(self) -> None:
+        self._happen(self.to_kcm.pop(0))
+
+    def _happen(self, event: Any) -> None:
+        assert self.kcm is not None
+        self._take(self.kcm.handle(self.now, event))
+
+    def _take(self, actions: list[Any]) -> None:
+        for action in actions:
+            if isinstance(action, do.Send):
+                if isinstance(action.message, Event):
+                    self.to_koalad.append(action.message)
+                elif isinstance(action.message, Submitted):
+                    self.nodes[action.message.tag].answered = True
+            elif isinstance(action, do.Tell):
+                self._tell(self.nodes[action.tag], action.message)
+            else:
+                self.actions.append(action)
+
+    def _tell(self, node: Node, message: Any) -> None:
+        if not node.connected:
+            return
+        if isinstance(message, ToLauncher):
+            node.down.append(from_json(message.body))
+        elif isinstance(message, Stop):
+            node.leave()
+
+    def act(self, which: int) -> None:
+        """One of its actions is done."""
+        action = self.actions.pop(which % len(self.actions))
+        outcome = self._outcome(action)
+        if outcome is not None:
+            self._happen(outcome)
+
+    def _outcome(self, action: Any) -> Any:
+        if isinstance(action, do.Measure):
+            return do.CapacityMeasured(self.now, Capacity(4, 2, 2, 0, 0, [], [], [[2, 1]], self._statuses()))
+        if isinstance(action, do.Inspect):
+            error = OUT_OF_REACH if self.blind else None
+            sights = {} if self.blind else self._sights(action.tags)
+            return do.Inspected(action.tags, sights, self.epoch, error, action.submitting)
+        if isinstance(action, do.ReadJournal):
+            return self._journal(action)
+        if isinstance(action, do.Prepare):
+            self.nodes[action.tag].prepared = True
+            return do.Prepared(action.tag)
+        if isinstance(action, do.SubmitJob):
+            self.nodes[action.tag].submitted = True
+            return do.JobSubmitted(action.tag, action.tag)
+        if isinstance(action, do.Remove):
+            self.nodes[action.tag].forgotten = True
+            self.nodes[action.tag].journal = None
+            return do.Removed(action.tag)
+        if isinstance(action, do.Look):
+            status = self._statuses().get(action.tag)
+            return do.Looked(action.tag, listed=status, submitting=action.submitting)
+        raise AssertionError(action)
+
+    def _statuses(self) -> dict[str, JobStatus]:
+        return {
+            tag: JobStatus(tag, tag, RUNNING if node.alive else ENDED if node.claimed else QUEUED)
+            for tag, node in self.nodes.items()
+            if node.submitted and not node.forgotten
+        }
+
+    def _sights(self, tags: list[str]) -> dict[str, do.Sight]:
+        return {
+            tag: do.Sight("claimed" if node.claimed else "", node.record, 0, "/d")
+            for tag, node in self.nodes.items()
+            if tag in tags and node.prepared and not node.forgotten
+        }
+
+    def _journal(self, action: do.ReadJournal) -> do.JournalRead:
+        node = self.nodes[action.tag]
+        assert not node.alive, "read before its end"
+        assert not node.forgotten, "read too late"
+        if self.blind:
+            return do.JournalRead(action.tag, error=OUT_OF_REACH)
+        if node.journal is None:
+            return do.JournalRead(action.tag, there=False)
+        wanted = set(each(action.ranges))
+        return do.JournalRead(action.tag, [row for row in node.journal if row[0] in wanted])
+
+    def pass_time(self, microseconds: int) -> None:
+        self.now += microseconds
+        assert self.kcm is not None
+        self._take(self.kcm.tick(self.now))
+
+    # ---- Launchers
+
+    def node_connects(self, node: Node) -> None:
+        if node.alive and not node.connected:
+            node.connect()
+            self._happen(do.WrapperEntered(node.tag, self.now))
+
+    def node_is_heard(self, node: Node) -> None:
+        if node.connected and node.up:
+            self._happen(do.LauncherSaid(node.tag, to_json(node.up.pop(0))))
+        elif node.connected and not node.alive:
+            self.cut(node)
+
+    def node_hears(self, node: Node) -> None:
+        if node.alive and node.down:
+            node.hear(node.down.pop(0))
+
+    def finish(self, node: Node, which: int) -> None:
+        number = node.finish(which) if node.alive else None
+        if number is not None:
+            self.completed[number] += 1
+
+    def cut(self, node: Node) -> None:
+        if node.connected:
+            node.connected, node.up, node.down = False, [], []
+            self._happen(do.WrapperLeft(node.tag, closed=not node.alive))
+
+    def lose_journal(self, node: Node) -> None:
+        if node.claimed and not node.alive and node.journal is not None:
+            self.lost_work |= {row[0] for row in node.journal if not self.done[row[0]]}
+            node.journal = None
+
+    # ---- what holds
+
+    def _in_hands(self) -> Counter[int]:
+        return Counter(number for node in self.nodes.values() for number in node.hands)
+
+    def check(self) -> None:
+        twice = [number for number, times in self._in_hands().items() if times > 1]
+        assert not twice, f"in two hands: {twice}"
+        again = {number for number, times in self.completed.items() if times > 1}
+        assert again <= self.lost_work, f"done twice: {again - self.lost_work}"
+        everywhere = self.pool.keys() | self.out | self.done.keys()
+        assert len(everywhere) == self.count, "lost"
+        assert not self.pool.keys() & self.out
+
+    def warm_up(self) -> None:
+        """Two Launchers at work, and some of it done."""
+        self.submit()
+        self.submit()
+        for _ in range(4):
+            self._everything_once()
+
+    def settle(self) -> None:
+        """Nothing fails any more: everything comes to its end."""
+        self.blind = False
+        for _ in range(600):
+            if len(self.done) == self.count:
+                return
+            if all(tag in self.ended for tag in self.nodes) and not self.to_kcm:
+                self.submit()
+            self._everything_once()
+        raise AssertionError(f"not done: {set(range(1, self.count + 1)) - self.done.keys()}, out {self.out}")
+
+    def _everything_once(self) -> None:
+        while self.to_kcm:
+            self.kcm_hears()
+        while self.actions:
+            self.act(0)
+        while self.to_koalad:
+            self.koalad_hears()
+        self.feed()
+        for node in list(self.nodes.values()):
+            node.start()
+            self.node_connects(node)
+            while node.connected and node.up:
+                self.node_is_heard(node)
+            self.node_is_heard(node)
+            while node.down:
+                self.node_hears(node)
+            if node.alive and node.connected:
+                self.finish(node, 0)
+                node.pull()
+        self.pass_time(SECOND // 3)
+        self.check()
