@@ -1,7 +1,7 @@
 """What the KCM makes of wrappers, of the batch system's lists and of time: an event in, actions out."""
 
 import kcm_talk as talk
-from koalapy_adapters.batch.protocol import ENDED, LOST, QUEUED, RUNNING
+from koalapy_adapters.batch.protocol import ENDED, LOST, QUEUED, RUNNING, Capacity, JobStatus
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.messages import (
     Acknowledge,
@@ -18,6 +18,8 @@ from koalapy_adapters.messages import (
     Report,
     Watch,
 )
+
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
 machine = talk.machine
 submit = talk.submit
@@ -224,6 +226,21 @@ class TestPace:
         assert kcm.wakeup() == T0 + 10 * SECOND
         kcm.handle(T0 + 2, Watch(True))
         assert kcm.wakeup() == T0 + 3 * SECOND
+
+    def test_while_launchers_hold_nodes_it_polls_at_the_floor(self) -> None:
+        """Local jobs may want those back, and nobody else tells of them."""
+        launcher = tag_of(InstanceId("aaaaa"), AttemptId(JobId(FIRST_LAUNCHER), 0, 1))
+        kcm = machine([launcher, "41"], floor=2.0)
+        kcm.start(T0)
+        seen = JobStatus("41", launcher, RUNNING)
+        capacity = Capacity(4, 0, 4, 0, 0, [launcher], [], [], {"41": seen})
+        kcm.handle(T0 + 1, do.CapacityMeasured(T0, capacity, None, 10))
+        kcm.handle(T0 + 1, Acknowledge(9))
+        assert kcm.wakeup() == T0 + 2 * SECOND
+        kcm.tick(T0 + 2 * SECOND)
+        kcm.handle(T0 + 2 * SECOND, do.CapacityMeasured(T0, capacity._replace(allocated=[]), None, 10))
+        kcm.handle(T0 + 2 * SECOND, Acknowledge(99))
+        assert kcm.wakeup() == T0 + 12 * SECOND
 
     def test_a_submit_is_looked_at_soon(self) -> None:
         kcm = machine()

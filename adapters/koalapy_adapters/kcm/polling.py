@@ -1,4 +1,6 @@
-"""How often the batch system is asked what is free: as seldom as the grid file says, unless something waits on it."""
+"""How often the batch system is asked what is free: as seldom as the grid file says, unless something waits on it, or
+sweeps have nodes there, which others may want back.
+"""
 
 from typing import Optional
 
@@ -10,11 +12,12 @@ COST_FACTOR = 100  # at least so many times the CPU time of the last call lie be
 
 
 class Pace:
-    """One call at a time; `poll` in seconds. A batch system that fails is asked no faster than `poll`."""
+    """One call at a time; `poll` and `floor` in seconds. A batch system that fails is asked no faster than `poll`."""
 
-    def __init__(self, poll: float) -> None:
+    def __init__(self, poll: float, floor: float = 1.0) -> None:
         self.urgent = False
-        self._poll = int(poll * SECOND)
+        self.scavenging = False  # Launchers hold nodes: no slower than the floor
+        self._poll, self._floor = int(poll * SECOND), int(floor * SECOND)
         self._started_at: Optional[int] = None
         self._running = False
         self._failed = False
@@ -32,10 +35,14 @@ class Pace:
             return None
         if self._started_at is None:
             return 0
-        next_at = self._started_at + (URGENT if self.urgent and not self._failed else self._poll)
+        next_at = self._started_at + self._interval()
         if self._soon_at is not None:
             next_at = min(next_at, self._soon_at)
         return max(next_at, self._started_at + COST_FACTOR * self._cost)
+
+    def _interval(self) -> int:
+        hurries = [URGENT] * self.urgent + [self._floor] * self.scavenging
+        return self._poll if self._failed else min([self._poll, *hurries])
 
     def start(self, now: int) -> None:
         self._started_at, self._running, self._soon_at = now, True, None

@@ -8,6 +8,7 @@ lost is missing too, if it was claimed: its node may be cut off, and its program
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, NOT_STARTED, QUEUED, Capacity, JobStatus
+from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm import farewell, feeding, unbegun, wrappers
 from koalapy_adapters.kcm.actions import SECOND, CancelJob, CapacityMeasured, Inspect, Look, Looked, Sight
 from koalapy_adapters.kcm.attempts import MISSING, UNANSWERED, Attempt, Core, Stage
@@ -22,6 +23,7 @@ def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
     capacity = outcome.capacity
     if capacity is None:
         return core.outbox.put_measurement(now, MeasureFailed(outcome.started_at, outcome.error or {}))
+    core.pace.scavenging = any(is_launcher(tag) and tag in core.attempts for tag in capacity.allocated)
     actions = core.outbox.put_measurement(now, _measured(outcome.started_at, capacity))
     _heed_twins(core, capacity.statuses)
     by_tag = _by_tag(core, capacity.statuses)
