@@ -49,8 +49,8 @@ class Scene:
     def __init__(self, head: Head, koalad: Grid) -> None:
         self.head, self.koalad = head, koalad
         program = ["/bin/sh", "-c", "exec sleep 3600", "{x}"]
-        request = sweep_request(program, ["x=1:1000000"], component={"walltime": "2h", "cluster": head.name})
-        self.sweep = int(koalad.submit(request, directory="/tmp")["id"])
+        request = sweep_request(program, ["x=1:1000000"], component={"walltime": "30m"})
+        self.sweep = koalad.submit(request, directory="/tmp")
 
     @property
     def scavenged(self) -> int:
@@ -70,7 +70,8 @@ class Scene:
 
     def _say(self, change: Callable[[int], Any]) -> None:
         wanted = "held" if change == self.koalad.hold else "running"
-        if self.koalad.show(self.sweep)["state"] != wanted:
+        (job,) = self.koalad.jobs(ids=[self.sweep])
+        if job["state"] != wanted:
             change(self.sweep)
 
     def _free(self) -> int:
@@ -80,7 +81,7 @@ class Scene:
     def _running(self) -> int:
         """Parameters that are said to run."""
         (runner,) = [each for each in self.koalad.runners() if each["id"] == self.sweep]
-        return int(runner["running"])
+        return int(runner["running"] or 0)
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _PATIENCE_S
@@ -113,7 +114,7 @@ class Scene:
             "walltime": "5m",
         }
         began = time.time()
-        job = int(self.koalad.submit({"name": "bench", "components": [component]}, directory="/tmp")["id"])
+        job = self.koalad.submit({"name": "bench", "components": [component]}, directory="/tmp")
         instant = self._instant(started, OURS)
         self.koalad.wait([job], _PATIENCE_S)
         return instant - began
