@@ -13,7 +13,8 @@ ComponentStateName = Literal[
 ]  # fmt: skip
 Whose = Literal["transient", "site", "request", "ours"]
 RecoveryKind = Literal[
-    "nothing_recovered", "queue_recovered", "outbox_recovered", "debts_recovered", "attempt_found", "attempt_ended",
+    "nothing_recovered", "queue_recovered", "sweeps_recovered", "outbox_recovered", "debts_recovered", "attempt_found",
+    "attempt_ended",
     "attempt_lost", "attempt_submitted", "attempt_refused", "attempt_cancelled", "debt_settled", "job_released",
     "job_given_back", "output_collected", "directories_forgotten", "store_restored", "attempt_recalled",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """What a koalad recovered at its start and cleaned up since: told by what the driver commits. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -29,9 +29,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """`jobs`: how many there were in each state at the start, with the components at barriers, the attempts that may
-    have lived, the commands in the outbox and the debts. `unheard` of the attempts have given no sign since, and
-    `unconfirmed` of the commands have not been answered. `dropped`: older lines than those kept.
+    """`jobs`: how many there were in each state at the start, Launchers left out, with the components at barriers, the
+    attempts that may have lived, the commands in the outbox and the debts. `unheard` of the attempts have given no sign
+    since, and `unconfirmed` of the commands have not been answered. `dropped`: older lines than those kept.
     """
 
     at: Instant
@@ -61,7 +61,7 @@ class Recovery:
         self._collected = {each.job for each in self._outbox.values() if isinstance(each, CollectOutput)}
         self.recovered = Recovered(
             at=now,
-            jobs={state: count for state, count in _by_state(snapshot.jobs).items() if not state.final},
+            jobs=_by_state(job for job in snapshot.jobs if job.glide is None),
             at_barrier=sum(_at_barrier(job) for job in snapshot.jobs),
             attempts=len(self._unheard),
             commands=len(self._outbox),
@@ -69,7 +69,7 @@ class Recovery:
             unheard=len(self._unheard),
             unconfirmed=len(self._outbox),
         )
-        self._add(_beginning(self.recovered, self._outbox.values()))
+        self._add(_beginning(self.recovered, snapshot.jobs, self._outbox.values()))
 
     def committed(self, now: Instant, change: Change) -> tuple[Line, ...]:
         """The lines that this commit adds."""
@@ -229,12 +229,17 @@ _COMMANDS = {
 }
 
 
-def _beginning(found: Recovered, outbox: Iterable[Command]) -> list[Line]:
+def _beginning(found: Recovered, jobs: Sequence[Job], outbox: Iterable[Command]) -> list[Line]:
     if not found.jobs and not found.commands and not found.debts:
         return [Line(found.at, "nothing_recovered", "Nothing was under way when koalad started.")]
     states = ", ".join(f"{count} {state}" for state, count in found.jobs.items()) or "none"
     barrier = f" ({_many(found.at_barrier, 'job')} with components at a barrier)" if found.at_barrier else ""
     lines = [Line(found.at, "queue_recovered", f"Jobs that were not over: {states}{barrier}.")]
+    if runners := [job.runner for job in jobs if job.runner is not None]:
+        launchers = sum(1 for job in jobs if job.glide is not None)
+        done, count = sum(len(each.done) for each in runners), sum(each.count for each in runners)
+        text = f"Sweeps: {len(runners)}, {done} of {count} parameters done, with {_many(launchers, 'Launcher')}."
+        lines.append(Line(found.at, "sweeps_recovered", text))
     if found.commands:
         kinds = Counter(_COMMANDS.get(type(command).__name__, "other") for command in outbox)
         told = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
@@ -247,9 +252,9 @@ def _beginning(found: Recovered, outbox: Iterable[Command]) -> list[Line]:
 
 
 def _by_state(jobs: Iterable[Job]) -> dict[JobState, int]:
-    """In the order of the states."""
+    """In the order of the states, final ones left out."""
     counts = Counter(job.state for job in jobs)
-    return {state: counts[state] for state in JobState if counts[state]}
+    return {state: counts[state] for state in JobState if counts[state] and not state.final}
 
 
 def _at_barrier(job: Job) -> bool:

@@ -7,10 +7,12 @@ import pytest
 
 from koalapy.model.change import Change, Leap, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent, SubmitComponent
-from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId
+from koalapy.model.intervals import Intervals
 from koalapy.model.job import Component, Debt, History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
+from koalapy.model.sweep import Glide, Runner
 from koalapy.model.units import MINUTE, Instant
 from koalapy.runtime.recovery import KEPT, Recovery
 
@@ -95,6 +97,18 @@ def test_the_beginning_is_a_line_each_for_queue_outbox_and_debts() -> None:
     found = made.recovered
     assert (found.attempts, found.unheard, found.commands, found.unconfirmed) == (3, 3, 5, 5)
     assert (found.at, found.at_barrier, found.debts) == (NOW, 1, 1)
+
+
+def test_sweeps_and_their_launchers_have_a_line_of_their_own() -> None:
+    runner = Runner(count=100, done=Intervals(((1, 30),)))
+    sweep = replace(job(1, JobState.RUNNING), components=(), runner=runner)
+    launcher = replace(job(FIRST_LAUNCHER, JobState.RUNNING, ComponentState.RUNNING), glide=Glide(sweep=sweep.id))
+    made = recovery(sweep, launcher, job(2, JobState.WAITING)).recovered
+    assert [line.text for line in made.lines] == [
+        "Jobs that were not over: 1 waiting, 1 running.",
+        "Sweeps: 1, 30 of 100 parameters done, with 1 Launcher.",
+    ]
+    assert (made.jobs, made.attempts) == ({JobState.WAITING: 1, JobState.RUNNING: 1}, 1)
 
 
 @pytest.mark.parametrize(
