@@ -18,6 +18,7 @@ from koalapy.languages import from_mapping, read_job
 from koalapy.locations import Locations, read_file
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.request import Request
+from koalapy.runtime.parameters import with_staged
 from koalapy.runtime.plainfile import open_plain
 from koalapy.runtime.registry import load, registered
 
@@ -63,9 +64,11 @@ def _reader(grid: GridFile) -> Callable[[JobText], Request]:
         """The request of a submitted text or mapping. Raises RequestError with file, line and key."""
         _check(job)
         if job.job is not None:
-            return from_mapping(job.job, job.source, job.directory, clusters, job.overrides, open_plain)
-        assert job.text is not None
-        return read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_plain)
+            found = from_mapping(job.job, job.source, job.directory, clusters, job.overrides, open_plain)
+        else:
+            assert job.text is not None
+            found = read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_plain)
+        return with_staged(found)
 
     return read
 

@@ -33,6 +33,14 @@ class Blank:
         return "".join([*parts, literal(self.text[at:])])
 
 
+class Staging(NamedTuple):
+    """A file that goes to the cluster (`stage_in`) or comes from there: its place there, and its path here."""
+
+    key: str
+    place: Blank
+    path: Blank
+
+
 @dataclass(slots=True)
 class Draft:
     """One component. `blanks` are its texts by their elements; they become templates if the job is a sweep."""
@@ -45,6 +53,7 @@ class Draft:
     arguments: list[Blank] = field(default_factory=list)
     environment: dict[str, Blank] = field(default_factory=dict)
     redirections: dict[str, Blank] = field(default_factory=dict)  # by the shell's operator
+    staging: list[Staging] = field(default_factory=list)
 
     def of_component(self, key: str, value: object, element: Element) -> None:
         self.component[key] = value
@@ -56,7 +65,12 @@ class Draft:
 
     def blanks(self) -> list[Blank]:
         first = [self.executable] if self.executable else []
-        return [*first, *self.arguments, *self.environment.values(), *self.redirections.values()]
+        staged = [blank for each in self.staging for blank in (each.place, each.path)]
+        return [*first, *self.arguments, *self.environment.values(), *self.redirections.values(), *staged]
+
+    def written(self, blank: Blank) -> str:
+        """The text, or the template in its place if the job is a sweep."""
+        return blank.template() if "parameters" in self.job else blank.text
 
     def refusal(self, element: Element, what: str, advice: str, code: str = "not_honoured") -> RequestError:
         """`what` goes on after the element's name."""
@@ -64,13 +78,12 @@ class Draft:
 
     def document(self) -> Document:
         """Of the job file's shape."""
-        write = Blank.template if "parameters" in self.job else _text
-        words = [write(blank) for blank in (self.executable, *self.arguments) if blank]
-        names = {operator: write(blank) for operator, blank in self.redirections.items()}
+        words = [self.written(blank) for blank in (self.executable, *self.arguments) if blank]
+        names = {operator: self.written(blank) for operator, blank in self.redirections.items()}
         argv = [*_redirecting(names), *words]
         component = {**self.component, "executable": argv[0], "arguments": argv[1:]} if words else self.component
         if self.environment:
-            component["environment"] = {name: write(blank) for name, blank in self.environment.items()}
+            component["environment"] = {name: self.written(blank) for name, blank in self.environment.items()}
         self._take_lines(len(argv) - len(words))
         return Document(self.source, {**self.job, "components": [component]}, self.lines)
 
@@ -81,10 +94,6 @@ class Draft:
             self.lines[(*at, "executable") if index < 0 else (*at, "arguments", index)] = line_of(blank.element)
         for name, blank in self.environment.items():
             self.lines[*at, "environment", name] = line_of(blank.element)
-
-
-def _text(blank: Blank) -> str:
-    return blank.text
 
 
 def _redirecting(names: dict[str, str]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from koalapy.languages.drafts import Blank, Draft
 from koalapy.languages.jsdl_resources import read_resources
-from koalapy.languages.jsdl_staging import read_staging
+from koalapy.languages.jsdl_staging import read_staging, settle_staging
 from koalapy.languages.jsdl_sweep import SWEEP, read_sweeps
 from koalapy.languages.native import request_of
 from koalapy.languages.sweepfiles import OpenFile
@@ -62,6 +62,7 @@ def document_of(text: str | bytes, source: str) -> Document:
         root.remove(sweep)  # what is selected by XPath is the job without them
     _each(draft, root, JSDL, {"JobDescription": _description})
     read_sweeps(draft, root, sweeps)
+    settle_staging(draft)
     draft.component.setdefault("processors", 1)
     if sweeps:
         draft.component["threads_per_process"] = draft.component["processors"]

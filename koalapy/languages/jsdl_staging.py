@@ -3,7 +3,7 @@
 import posixpath
 import re
 
-from koalapy.languages.drafts import Draft
+from koalapy.languages.drafts import Blank, Draft, Staging
 from koalapy.languages.paths import landing
 from koalapy.languages.xmltext import Element, elements, line_of, name_of, word_of
 from koalapy.model.textfile.words import shown
@@ -20,23 +20,29 @@ def read_staging(draft: Draft, element: Element) -> None:
             raise draft.refusal(child, "is nothing that koalapy honours", "Remove it.")
     if "FileName" not in parts or not parts.keys() & {"Source", "Target"}:
         raise draft.refusal(element, "stages nothing", "Write a FileName, and a Source or Target with its URI.")
-    place = posixpath.normpath(word_of(parts["FileName"]))
-    if "Source" in parts:
-        _stage_in(draft, parts["Source"], place)
-    if "Target" in parts:
-        _stage_out(draft, parts["Target"], place)
+    place = Blank(posixpath.normpath(word_of(parts["FileName"])), parts["FileName"])
+    for name, key in (("Source", "stage_in"), ("Target", "stage_out")):
+        if name in parts:
+            draft.staging.append(Staging(key, place, _path(draft, parts[name])))
 
 
-def _stage_in(draft: Draft, element: Element, place: str) -> None:
-    path = _path(draft, element)
+def settle_staging(draft: Draft) -> None:
+    """Once it is known what varies: the keys of the job file."""
+    for key, place, path in draft.staging:
+        if key == "stage_in":
+            _stage_in(draft, path.element, draft.written(path), draft.written(place))
+        else:
+            _stage_out(draft, path.element, draft.written(path), draft.written(place))
+
+
+def _stage_in(draft: Draft, element: Element, path: str, place: str) -> None:
     if landing(path) != place:
         what = f"is {shown(path)}, which lies at {shown(landing(path))} on the cluster, not at {shown(place)}"
         raise draft.refusal(element, what, "Write that as the FileName; files are not renamed on their way.")
     _add(draft, "stage_in", path, element)
 
 
-def _stage_out(draft: Draft, element: Element, place: str) -> None:
-    path = _path(draft, element)
+def _stage_out(draft: Draft, element: Element, path: str, place: str) -> None:
     if path == place:
         _add(draft, "stage_out", place, element)
     elif path.endswith(f"/{place}"):
@@ -52,7 +58,7 @@ def _add(draft: Draft, key: str, value: object, element: Element) -> None:
     listed.append(value)
 
 
-def _path(draft: Draft, element: Element) -> str:
+def _path(draft: Draft, element: Element) -> Blank:
     """The path of a file: URI, or a relative one as it is."""
     uri = next((child for child in elements(element) if name_of(child) == "URI"), None)
     if uri is None:
@@ -62,4 +68,4 @@ def _path(draft: Draft, element: Element) -> str:
         what = f"is {shown(word_of(uri))}, no file of this machine"
         raise draft.refusal(uri, what, "Fetch it here first, and write file:///its/path.")
     escaped = re.sub(rb"%([0-9A-Fa-f]{2})", lambda match: bytes.fromhex(match[1].decode()), found[1].encode())
-    return posixpath.normpath(escaped.decode("utf-8", "surrogateescape"))
+    return Blank(posixpath.normpath(escaped.decode("utf-8", "surrogateescape")), uri)

@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
 _DOUBLE = re.compile(r"[-+]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][-+]?[0-9]{1,3})?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}", re.ASCII)
 _LONGEST_XPATH = 1_000
-_MAY_VARY = "Executable, Argument, Environment, Input, Output and Error may vary."
+_MAY_VARY = "Executable, Argument, Environment, Input, Output, Error, and the FileName and URI of DataStaging may vary."
 
 
 def read_sweeps(draft: Draft, root: Element, sweeps: list[Element]) -> None:

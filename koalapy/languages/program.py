@@ -1,9 +1,9 @@
 """The program of a sweep as its job file has it: which parameters its texts use, and what it may not ask for."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from koalapy.languages.templates import NUMBER, TemplateError, names_in
-from koalapy.model.request import ComponentRequest
+from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.validation import refusal
 from koalapy.model.textfile.words import listed, nearest, shown
@@ -29,10 +29,19 @@ def check_component(component: ComponentRequest, components: int, document: Docu
         raise refusal(document, (*_COMPONENT, "optional"), "wrong_value", "is true of a sweep's program", "Remove it.")
 
 
-def uses_of(component: ComponentRequest, document: Document) -> Uses:
+def uses_of(request: Request, document: Document) -> Uses:
     """The names in executable, arguments and environment. Raises RequestError for a brace that is none of a name's."""
+    return _uses(_texts(request.components[0]), document)
+
+
+def uses_in_paths(request: Request, document: Document) -> Uses:
+    """The names in what is staged in; as `uses_of`."""
+    return _uses(((("stage_in", index), path) for index, path in enumerate(request.stage_in)), document)
+
+
+def _uses(texts: Iterable[tuple[Path, str]], document: Document) -> Uses:
     found: Uses = {}
-    for path, text in _texts(component):
+    for path, text in texts:
         try:
             for name in names_in(text):
                 found.setdefault(name, path)
@@ -43,13 +52,17 @@ def uses_of(component: ComponentRequest, document: Document) -> Uses:
     return found
 
 
-def check_names(uses: Uses, known: Collection[str], declared: Collection[str], document: Document) -> None:
-    """Raises RequestError for a name that is used and unknown, or `declared` and not used."""
+def check_known(uses: Uses, known: Collection[str], document: Document) -> None:
+    """Raises RequestError for a name that is used and unknown."""
     for name, path in uses.items():
         if name != NUMBER and name not in known:
             raise refusal(
                 document, path, "unknown_name", f"uses {{{shown(name, quote='')}}}, no parameter", _meant(name, known)
             )
+
+
+def check_used(uses: Uses, declared: Collection[str], document: Document) -> None:
+    """Raises RequestError for a name that the program does not use: all its runs would be the same."""
     for name in declared:
         if name not in uses:
             advice = f"Write {{{name}}} into an argument, a variable or the executable, or remove the parameter."

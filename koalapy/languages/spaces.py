@@ -9,9 +9,10 @@ from koalapy.languages.counting import MOST_PARAMETERS
 from koalapy.languages.jobfile import MOST_BYTES, JobFile
 from koalapy.languages.parameters import Combine, Parameter
 from koalapy.languages.paths import covers, landing, twice
-from koalapy.languages.program import Uses, check_component, check_names, uses_of
+from koalapy.languages.program import Uses, check_component, check_known, check_used, uses_in_paths, uses_of
 from koalapy.languages.sweepfiles import OpenFile, SweepFiles
 from koalapy.languages.tables import Table
+from koalapy.languages.templates import literal
 from koalapy.model.request import Request
 from koalapy.model.sweep import Axis, Source, Space
 from koalapy.model.textfile.document import Document, Path
@@ -33,9 +34,10 @@ def with_parameters(request: Request, job: JobFile, document: Document, open_fil
     if job.parameters is None and not job.csv:
         return request
     check_component(request.components[0], len(request.components), document)
-    uses = uses_of(request.components[0], document)
-    values = _all_values(job, uses, document, SweepFiles(request.directory, document, open_file))
-    check_names(uses, values, job.parameters or {}, document)
+    uses, paths = uses_of(request, document), uses_in_paths(request, document)
+    values = _all_values(job, paths | uses, document, SweepFiles(request.directory, document, open_file))
+    check_known(paths | uses, values, document)
+    check_used(uses, job.parameters or {}, document)
     space = _space(values, _groups(job, values, document), document)
     return replace(request, parameters=space, stage_in=_staged(request.stage_in, values.values(), document))
 
@@ -139,11 +141,11 @@ def _axis(values: Sequence[_Values], names: Sequence[str], document: Document) -
 
 
 def _staged(stage_in: tuple[str, ...], values: Iterable[_Values], document: Document) -> tuple[str, ...]:
-    """With the files of parameters."""
+    """With the files of parameters. All are templates, as the program's texts are."""
     files = dict.fromkeys(each.file for each in values if each.file)
     more = [file for file in files if not any(covers(name, file) for name in stage_in)]
     if found := twice([*stage_in, *more]):
         name = [*stage_in, *more][found[0]]
         what = f"names {shown(name)}, where another file lies already ({shown(found[1])})"
         raise refusal(document, ("parameters",), "staged_twice", what, "Rename one of them.")
-    return (*stage_in, *more)
+    return (*stage_in, *map(literal, more))

@@ -1,11 +1,17 @@
 """What a sweep's numbers stand for, on this side: its files are where they were submitted from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 
 from koalapy_adapters.launcher.lines import Lines
+from koalapy_adapters.launcher.space import NUMBER, Compiled, names_in
 
+from koalapy.languages.jobfile import MOST_FILES
 from koalapy.languages.paths import landing
+from koalapy.model.errors import RequestError
 from koalapy.model.request import Request
+from koalapy.model.sweep import Axis, Space
+from koalapy.model.textfile.words import shown
 
 
 def line_reader(request: Request) -> Callable[[str, int], bytes]:
@@ -13,3 +19,38 @@ def line_reader(request: Request) -> Callable[[str, int], bytes]:
     lines = Lines(request.directory)
     names = {landing(name): name for name in request.stage_in}
     return lambda file, index: lines.read(names.get(file, file), index)
+
+
+def with_staged(request: Request) -> Request:
+    """The request of a sweep with `input-{x}.dat` of its `stage_in` written out: a file for each value of x.
+
+    Raises RequestError if that are too many, or a path is no text. Any other request is returned as it is.
+    """
+    if request.parameters is None:
+        return request
+    read_line = line_reader(request)
+    paths = [path for name in request.stage_in for path in _paths(name, request.parameters, read_line)]
+    return replace(request, stage_in=tuple(dict.fromkeys(paths)))
+
+
+def _paths(name: str, space: Space, read_line: Callable[[str, int], bytes]) -> Iterator[str]:
+    used = names_in(name)
+    part = space if NUMBER in used else Space(axes=tuple(axis for axis in space.axes if _names(axis) & set(used)))
+    if part.count > MOST_FILES:
+        message = f"stage_in has {shown(name)}, which is {part.count:,} files, more than {MOST_FILES:,}."
+        advice = "Write a pattern, such as input-*.dat, or stage a directory."
+        raise RequestError("too_many_files", message, advice)
+    try:
+        yield from _texts(Compiled(asdict(part), [name], read_line), range(1, part.count + 1))
+    except ValueError as error:
+        message = f"stage_in has {shown(name)}, of which not every file can be named: {error}."
+        raise RequestError("bad_path", message, "Give its parameters values that are paths.") from error
+
+
+def _texts(compiled: Compiled, numbers: Sequence[int]) -> Iterator[str]:
+    for number in numbers:
+        yield compiled.of(number)[0].decode()
+
+
+def _names(axis: Axis) -> set[str]:
+    return {name for source in axis.sources for name in source.names}

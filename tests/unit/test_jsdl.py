@@ -16,6 +16,7 @@ from koalapy.languages.jsdl import read
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import ComponentRequest, Launch, Request
 from koalapy.model.units import MINUTE, Duration
+from koalapy.runtime.parameters import with_staged
 from koalapy.runtime.registry import load
 
 NAMESPACES = """xmlns="http://schemas.ggf.org/jsdl/2005/11/jsdl" xmlns:posix="http://schemas.ggf.org/jsdl/2005/11/jsdl-posix"
@@ -275,11 +276,11 @@ MORE = [
     (jsdl(more="<DataStaging><FileName>a</FileName><Source/></DataStaging>"), "Source has no URI."),
     (
         jsdl(more="<DataStaging><FileName>a</FileName><Source><URI>/x/b</URI></Source></DataStaging>"),
-        "Source is '/x/b', which lies at 'b' on the cluster, not at 'a'.",
+        "URI is '/x/b', which lies at 'b' on the cluster, not at 'a'.",
     ),
     (
         jsdl(more="<DataStaging><FileName>a</FileName><Target><URI>b</URI></Target></DataStaging>"),
-        "Target is 'b', another name than 'a'.",
+        "URI is 'b', another name than 'a'.",
     ),
     (
         jsdl(more="<DataStaging><FilesystemName>T</FilesystemName></DataStaging>"),
@@ -539,3 +540,17 @@ def test_only_what_is_selected_changes(argument: str, values: list[str], data: A
     program = f"<posix:Executable>x</posix:Executable><posix:Argument>{argument}</posix:Argument>"
     found = commands(jsdl(program, sweep=swept(assign(match, some(*values)))))
     assert [words[1] for words in found] == [argument[:start] + value + argument[end:] for value in values]
+
+
+def test_staged_files_vary() -> None:
+    staging = "<DataStaging><FileName>in-0.dat</FileName><Source><URI>in-0.dat</URI></Source></DataStaging>"
+    both = assign("substring(//j:FileName, 4, 1)", some("a", "b"), "substring(//j:URI, 4, 1)", "//j:Argument[1]")
+    names = '<s:NamespaceBinding ns="http://schemas.ggf.org/jsdl/2005/11/jsdl" prefix="j"/>'
+    sweep = swept(both.replace("<s:DocumentNode>", f"<s:DocumentNode>{names}").replace("//j:Argument", "//p:Argument"))
+    found = job(jsdl(more=staging, sweep=sweep))
+    assert found.stage_in == ("in-{filename}.dat",)
+    assert with_staged(found).stage_in == ("in-a.dat", "in-b.dat")
+    alone = sweep.replace("substring(//j:URI, 4, 1)", "//p:Executable")
+    assert "URI is 'in-0.dat', which lies at 'in-0.dat' on the cluster, not at 'in-{filename}.dat'." in str(
+        refused(jsdl(more=staging, sweep=alone))
+    )

@@ -4,7 +4,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +24,7 @@ from koalapy.languages.templates import TemplateError, literal, names_in
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import Request
 from koalapy.model.sweep import Axis, Source, Space
-from koalapy.runtime.parameters import line_reader
+from koalapy.runtime.parameters import line_reader, with_staged
 from koalapy.runtime.plainfile import open_plain
 
 HEAD = "components: [{processors: 1, executable: ./solve, arguments: [%s]}]\n"
@@ -548,3 +548,28 @@ def test_on_this_side_files_are_where_they_were_submitted_from(tmp_path: Path) -
     assert request.parameters is not None
     found = evaluator.values(asdict(request.parameters), 1, line_reader(request))
     assert found == {"a": "aa", "b": "bb", "c": "cc"}
+
+
+def test_staged_files_are_named_by_parameters() -> None:
+    text = "parameters: {x: 1:3, y: [a, b], z: 1:100000}\nstage_in: %s\n"
+    used = '"{x}{y}{z}"'
+    found = with_staged(job(text % '["in-{x}.dat", "{y}/{x}", "a{{b}}", plain]', used)).stage_in
+    assert found == (
+        "in-1.dat", "in-2.dat", "in-3.dat", *(f"{y}/{x}" for x in (1, 2, 3) for y in "ab"), "a{b}", "plain",
+    )  # fmt: skip
+    many = refused(lambda: with_staged(job(text % '["in-{z}"]', used)))
+    assert "stage_in has 'in-{z}', which is 100,000 files, more than 1,000." in str(many)
+    assert "600,000 files" in str(refused(lambda: with_staged(job(text % '["in-{#}"]', used))))
+    assert "job.yaml:3: stage_in.0 uses {q}, no parameter." in str(refused(job, text % '["{q}"]', used))
+    assert "stage_in.0 is 'a{', which has a lone {" in str(refused(job, text % '["a{"]', used))
+
+
+def test_a_job_that_is_no_sweep_keeps_its_braces() -> None:
+    request = read_job(HEAD % "a" + 'stage_in: ["{x}"]\n', "job.yaml", "/here")
+    assert with_staged(request) is request
+
+
+def test_a_path_that_is_no_text_is_refused() -> None:
+    request = sweep(["{x}"], "x=@names", stage_in=["in-{x}"])
+    reason = refused(with_staged, replace(request, directory="/nowhere"))
+    assert "stage_in has 'in-{x}', of which not every file can be named" in str(reason)
