@@ -20,7 +20,7 @@ PACKAGES = {"hyperqueue": "hyperqueue==0.27.0", "parsl": "parsl==2026.10.26", "d
 HOME = f"/home/{layout.USER}"
 PLACE = f"{HOME}/koala-bench-peers"
 _ENVIRONMENT = f"export PYTHONPATH={PLACE}/lib PATH={PLACE}/lib/bin:$PATH"
-_PATIENCE_S = 600
+_START_S, _PATIENCE_S = 120, 600
 
 
 class Peers:
@@ -44,7 +44,7 @@ class Peers:
             yield self
         finally:
             for node in self._nodes:
-                self._run(node, f"pkill -KILL -u {layout.USER} -f [k]oala-bench-peers; true")
+                self._containers.exec(node, ["pkill", "-KILL", "-u", layout.USER])
             self._run(self._head, f"rm -rf {PLACE}")
 
     def round(self, name: str) -> float:
@@ -52,7 +52,7 @@ class Peers:
         self._rounds[name] += 1
         took = f"took.{self._rounds[name]}"
         ask = f"printf . > asked; timeout {_PATIENCE_S} sh -c 'until [ -e {took} ]; do sleep 0.1; done'; cat {took}"
-        return float(self._run(self._nodes[0], f"cd {PLACE}/{name}; {ask}"))
+        return float(self._run(self._nodes[0], f"cd {_place(name)}; {ask}"))
 
     def limit(self) -> float:
         """The same of processes that do nothing else."""
@@ -66,7 +66,7 @@ class Peers:
             return max(pool.map(node, self._nodes)) - begin
 
     def _start(self, name: str) -> None:
-        place = f"{PLACE}/{name}"
+        place = _place(name)
         self._run(self._head, f"mkdir -p {place}")
         self._detached(self._nodes[0], place, f"python3 {PLACE}/peers.py {name} {place} {self._tasks}")
         if name == "dask":
@@ -77,8 +77,8 @@ class Peers:
             self._beside(place, "scheduler.json", _DASK_WORKER)
         if name == "parsl":
             self._beside(place, "worker.sh", "sh worker.sh")
-        wait = f"timeout {_PATIENCE_S} sh -c 'until [ -e {place}/asked ]; do sleep 0.1; done'"
-        self._run(self._nodes[0], f"{wait} || tail -n 5 {place}/log.*")
+        wait = f"timeout {_START_S} sh -c 'until [ -e {place}/asked ]; do sleep 0.1; done'"
+        self._run(self._nodes[0], f"{wait} || {{ tail -n 5 {place}/log.*; exit 1; }}")
 
     def _beside(self, place: str, file: str, command: str) -> None:
         """On both nodes, when this file is there."""
@@ -97,6 +97,11 @@ class Peers:
 _DASK_WORKER = (
     "python3 -m distributed.cli.dask_worker --scheduler-file scheduler.json --nworkers 4 --nthreads 1 --no-dashboard"
 )
+
+
+def _place(name: str) -> str:
+    """Its working directory; not by its name alone, which is that of a package."""
+    return f"{PLACE}/run-{name}"
 
 
 def _packed(place: Path) -> bytes:
