@@ -39,7 +39,7 @@ class Pace:
             self._pulled_at = None
 
     def ahead(self) -> int:
-        """None while nothing is known, nor where a parameter lasts so long that asking for the next costs little."""
+        """0 while nothing is known, and where a parameter lasts so long that asking for the next costs little."""
         ahead = min(LONGEST_AHEAD, max(AHEAD, 2 * min(self._rounds, default=0)))
         if not self._seen or self._duration >= 2 * ahead:
             return 0
