@@ -99,6 +99,12 @@ _DASK_WORKER = (
 )
 
 
+def _readable(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """For whoever is there; a temporary directory is its owner's alone."""
+    entry.mode |= 0o755 if entry.isdir() else 0o644
+    return entry
+
+
 def _place(name: str) -> str:
     """Its working directory; not by its name alone, which is that of a package."""
     return f"{PLACE}/run-{name}"
@@ -113,7 +119,7 @@ def _packed(place: Path) -> bytes:
         script.write_text("#!/usr/bin/python3\n" + text.partition("\n")[2])
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        archive.add(place, "lib")
+        archive.add(place, "lib", filter=_readable)
         for program in Path(__file__).with_name("_throughput").glob("*.py"):
             archive.add(program, program.name)
     return packed.getvalue()
