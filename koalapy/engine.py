@@ -246,7 +246,7 @@ class Engine:
 
     def _on_measured(self, now: Instant, event: ClusterMeasured) -> bool:
         self._information.measured(event.cluster, event.state)
-        self._scavenger.measured(now, event.cluster)
+        self._scavenger.measured(event.cluster)
         return True
 
     def _on_measurement_failed(self, now: Instant, event: MeasurementFailed) -> bool:

@@ -14,6 +14,7 @@ class Launchers:
         self.sweeps: dict[JobId, None] = {}
         self.ended: list[Job] = []
         self._of: dict[JobId, dict[JobId, Job]] = {}
+        self._on: dict[str, dict[JobId, Job]] = {}
 
     def changed(self, before: Job | None, after: Job | None) -> None:
         job = after or before
@@ -31,11 +32,13 @@ class Launchers:
             self.sweeps[job.id] = None
 
     def _launcher(self, job: Job, sweep: JobId, before: Job | None) -> None:
+        on = self._on.setdefault(place(job).cluster or "", {})
         if not job.state.final:
-            self._of.setdefault(sweep, {})[job.id] = job
+            self._of.setdefault(sweep, {})[job.id] = on[job.id] = job
         elif before is None or not before.state.final:
             of = self._of.get(sweep, {})
             of.pop(job.id, None)
+            on.pop(job.id, None)
             self.ended.append(job)
             if not of:
                 self._of.pop(sweep, None)
@@ -46,8 +49,7 @@ class Launchers:
 
     def on(self, cluster: str) -> list[Job]:
         """Of all sweeps, by their ids."""
-        found = (job for of in self._of.values() for job in of.values() if place(job).cluster == cluster)
-        return sorted(found, key=lambda job: job.id)
+        return sorted(self._on.get(cluster, {}).values(), key=lambda job: job.id)
 
     def __iter__(self) -> Iterator[Job]:
         for of in self._of.values():

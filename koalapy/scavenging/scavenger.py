@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from koalapy.coallocation import stopping
-from koalapy.information.kis import Information, View
+from koalapy.information.kis import Information
 from koalapy.model.events import (
     LaunchersSeen,
     LauncherSuspected,
@@ -16,20 +15,19 @@ from koalapy.model.events import (
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.records import Records
-from koalapy.model.settings import DYNAMIC, Settings
+from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Instant
-from koalapy.policies.admission import Crowd, wrong_admission
-from koalapy.policies.preemption import Candidate, wrong_order
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.shares import Claimant, Site
 from koalapy.policies.sweep_order import Pool, wrong_avoidance
-from koalapy.scavenging import ends, feeding, hopeless, parameters, reclaim, shares, suspicion, tail
+from koalapy.scavenging import admission, ends, feeding, hopeless, leaving, parameters, reclaim, shares, suspicion, tail
 from koalapy.scavenging.asking import answer
+from koalapy.scavenging.ground import Ground
 from koalapy.scavenging.heard import Heard
 from koalapy.scavenging.launch import launch, send_away, starts_until
-from koalapy.scavenging.launchers import Launchers, place, runner_of, staying
-from koalapy.scavenging.nodes import Nodes, look, node_size
+from koalapy.scavenging.launchers import Launchers, runner_of, staying
+from koalapy.scavenging.nodes import Nodes
 from koalapy.scavenging.prediction import Prediction
 
 
@@ -47,12 +45,10 @@ class Scavenger:
         self._records, self._settings, self._information = records, settings, information
         self._launchers, self._policies = launchers, policies
         self._heard, self._pauses = Heard(), ends.Pauses()
-        self._sizes: dict[str, int] = {}
+        self._ground = Ground(information, launchers, policies.idleness, settings.scavenging)
         self._shared_by = self._active_ids()
-        self._prediction = Prediction(offsets=settings.scavenging.offsets)
+        self._unshared: dict[str, None] = {}  # clusters that were closed when all was last shared out anew
         self._wakeup: Instant | None = None
-        self._idle: dict[str, int] = {}  # nodes, as they were found in this step
-        self._measured = False
 
     # ---- what it is told
 
@@ -84,16 +80,8 @@ class Scavenger:
     def suspected(self, event: LauncherSuspected) -> None:
         suspicion.suspected(self._records, self._heard, event)
 
-    def measured(self, now: Instant, cluster: str) -> None:
-        if self._launchers.sweeps or self._learns:
-            known = self._information.clusters[cluster]
-            self._sizes[cluster] = node_size(known, self._sizes.get(cluster, 0))
-            self._measured = True
-
-    @property
-    def _learns(self) -> bool:
-        """Whether it is to know what clusters have for sweeps before there is any."""
-        return self._settings.scavenging.admission == DYNAMIC
+    def measured(self, cluster: str) -> None:
+        self._ground.measured(cluster)
 
     # ---- what it is asked
 
@@ -104,7 +92,7 @@ class Scavenger:
 
     @property
     def prediction(self) -> Prediction:
-        return self._prediction
+        return self._ground.prediction
 
     def wakeup(self) -> Instant | None:
         """When time alone changes something for sweeps; None: never."""
@@ -113,26 +101,25 @@ class Scavenger:
     # ---- what follows
 
     def step(self, now: Instant) -> None:
-        if not self._launchers.sweeps and not self._launchers.ended and not self._measured:
+        if not self._launchers.sweeps and not self._launchers.ended and not self._ground.news:
             return
         self._bury(now)
         for sweep in self._sweeps():
             self._follow_up(now, sweep)
-        self._withdraw(now)
+        leaving.withdraw(self._records, self._launchers, self._pauses, now)
         suspicion.judge(self._records, self._launchers, self._heard, now)
-        nodes = self._look(now)
-        self._idle = {name: len(each.idle) for name, each in nodes.items()}
-        self._predict(now, nodes)
-        self._reclaim(now, nodes)
-        self._admit(now, nodes)
-        self._share(now, nodes)
+        self._ground.survey(now)
+        self._reclaim(now)
+        self._admit(now)
+        self._share(now)
         for sweep in self._active():
             feeding.feed(
                 self._records, self._launchers, self._heard, self._policies.order, self._information.reachable, sweep
             )
         for sweep in self._active():
             tail.recall(self._records, self._launchers, self._heard, self._information.reachable, sweep)
-            self._stop_idlers(now, sweep)
+            needed = shares.nodes_wanted(sweep, self._ground.sizes)
+            leaving.stop_idlers(self._records, now, sweep, tail.idlers(self._launchers, self._heard, sweep, needed))
         self._wakeup = min(self._moments(now), default=None)
 
     def _bury(self, now: Instant) -> None:
@@ -145,7 +132,7 @@ class Scavenger:
         if sweep.state is JobState.RUNNING and not runner_of(sweep).left:
             stopping.stop(self._records, now, sweep, Outcome.DONE)
         elif sweep.state is JobState.RUNNING:
-            reason = hopeless.why_hopeless(sweep, self._settings, self._sizes, self._heard)
+            reason = hopeless.why_hopeless(sweep, self._settings, self._ground.sizes, self._heard)
             if reason is not None:
                 stopping.stop(self._records, now, sweep, Outcome.FAILED, reason)
         sweep = self._records.jobs[sweep.id]
@@ -159,50 +146,10 @@ class Scavenger:
             stopping.settle(self._records, now, sweep, 1, 0)
             self._heard.forget_sweep(sweep.id)
 
-    def _stop_idlers(self, now: Instant, sweep: Job) -> None:
-        idle = tail.idlers(self._launchers, self._heard, sweep, shares.nodes_wanted(sweep, self._sizes))
-        for launcher in idle:
-            send_away(self._records, now, launcher, "idle")
-        for cluster, nodes in Counter(place(each).cluster for each in idle).items():
-            self._records.note(now, sweep.id, "sweep_shrunk", cluster=cluster, nodes=nodes, message=_NOTHING_LEFT)
-
-    def _withdraw(self, now: Instant) -> None:
-        late: Counter[tuple[JobId, str]] = Counter()
-        for launcher in list(self._launchers):
-            until = starts_until(launcher)
-            if until is not None and now >= until and launcher.glide is not None:
-                send_away(self._records, now, launcher, "withdrawn")
-                late[launcher.glide.sweep, place(launcher).cluster or ""] += 1
-            elif (started_at := place(launcher).allocated_at) is not None:
-                self._pauses.started(place(launcher).cluster or "", started_at)
-        for (sweep, cluster), nodes in late.items():
-            self._records.note(now, sweep, "launcher_withdrawn", cluster=cluster, nodes=nodes)
-
     # ---- nodes
 
-    def _look(self, now: Instant) -> dict[str, Nodes]:
-        views = {view.name: view for view in self._information.views(now)}
-        return {name: self._look_at(now, name, views[name]) for name in self._information.clusters}
-
-    def _predict(self, now: Instant, nodes: Mapping[str, Nodes]) -> None:
-        """Learn from every measurement what sweeps could have had."""
-        if not self._measured:
-            return
-        self._measured = False
-        for name, each in nodes.items():
-            self._prediction.observe(now, name, each.allowed if name in self._information.reachable else 0)
-
-    def _look_at(self, now: Instant, name: str, view: View) -> Nodes:
-        known = self._information.clusters[name]
-        size = self._sizes[name] = max(
-            [node_size(known, self._sizes.get(name, 0)), *(place(each).processors for each in self._launchers.on(name))]
-        )
-        held = len(self._launchers.on(name))
-        policy, rules = self._policies.idleness, self._settings.scavenging
-        return look(now, known, view, self._information.promises, held, size, policy, rules)
-
-    def _reclaim(self, now: Instant, nodes: Mapping[str, Nodes]) -> None:
-        for name, each in nodes.items():
+    def _reclaim(self, now: Instant) -> None:
+        for name, each in self._ground.nodes.items():
             launchers = self._launchers.on(name)
             if not launchers or name not in self._information.reachable:
                 continue
@@ -224,63 +171,18 @@ class Scavenger:
             parameters.put_runner(self._records, job, owed=(*owed.items(),))
 
     def _shrink(self, now: Instant, sweep: JobId, cluster: str, nodes: int, going: str) -> None:
-        chosen = self._first_to_go(sweep, cluster)[:nodes]
-        running = 0
-        for launcher in chosen:
-            running += self._heard.doing.get(launcher.attempt_of(place(launcher)), (0, now))[0]
-            send_away(self._records, now, launcher, going)
-        if chosen:
-            kind = "sweep_preempted" if going == "preempted" else "sweep_shrunk"
-            told = {"parameters": running} if going == "preempted" else {}
-            self._records.note(now, sweep, kind, cluster=cluster, nodes=len(chosen), **told)
-
-    def _first_to_go(self, sweep: JobId, cluster: str) -> list[Job]:
-        there = {each.id: each for each in staying(self._launchers.of(sweep)) if place(each).cluster == cluster}
-        candidates: Sequence[Candidate] = [self._candidate(each) for each in there.values()]
-        order, _ = answer(
-            lambda: self._policies.preemption(candidates), lambda found: wrong_order(found, candidates), candidates
-        )
-        return [there[JobId(each.launcher)] for each in order]
-
-    def _candidate(self, launcher: Job) -> Candidate:
-        running, pulled_at = self._heard.doing.get(launcher.attempt_of(place(launcher)), (0, None))
-        return Candidate(
-            launcher=launcher.id, running=running, pulled_at=pulled_at, started_at=place(launcher).allocated_at
-        )
+        order = leaving.first_to_go(self._launchers, self._heard, self._policies.preemption, sweep, cluster)
+        leaving.shrink(self._records, self._heard, now, sweep, cluster, order[:nodes], going)
 
     # ---- runners
 
-    def _admit(self, now: Instant, nodes: Mapping[str, Nodes]) -> None:
-        waiting = [job for job in self._sweeps() if job.state is JobState.WAITING]
-        if not waiting:
-            return
-        waiting.sort(key=lambda job: (job.request.priority, job.place))
-        active, rules = self._active(), self._settings.scavenging
-        crowd = Crowd(
-            active=tuple(shares.nodes_wanted(job, self._sizes) for job in active),
-            waiting=tuple(shares.nodes_wanted(job, self._sizes) for job in waiting),
-            predicted=self._prediction.forecast(now) or float(sum(each.allowed for each in nodes.values())),
-            most=rules.max_runners,
-            nodes_per_runner=rules.nodes_per_runner,
-        )
-        count, wrong = answer(
-            lambda: self._policies.admission(crowd), lambda found: wrong_admission(found, crowd), 0 if active else 1
-        )
-        for job in waiting[:count]:
-            self._records.put(self._begun(now, job))
-            self._records.note(now, job.id, "sweep_admitted", runners=len(self._active()))
-        for job in waiting[count:]:
-            self._tell(now, job, f"the admission policy failed: {wrong}" if wrong else _crowded(len(active) + count))
-
-    def _begun(self, now: Instant, sweep: Job) -> Job:
-        runner = replace(runner_of(sweep), admitted_at=now)
-        return replace(sweep.to(JobState.RUNNING), runner=runner, started_at=sweep.started_at or now)
-
-    def _tell(self, now: Instant, sweep: Job, message: str) -> None:
-        """Once, until it is another."""
-        if self._heard.told.get(sweep.id) != message:
-            self._heard.told[sweep.id] = message
-            self._records.note(now, sweep.id, "sweep_waits", message=message)
+    def _admit(self, now: Instant) -> None:
+        waiting = admission.in_turn([job for job in self._sweeps() if job.state is JobState.WAITING])
+        if waiting:
+            admission.admit(
+                self._records, self._heard, now, self._active(), waiting, self._policies.admission,
+                self._settings.scavenging, self._ground.sizes, self._ground.predicted(now),
+            )  # fmt: skip
 
     # ---- shares
 
@@ -288,9 +190,10 @@ class Scavenger:
         return [self._claimant(now, sweep) for sweep in self._active()]
 
     def _claimant(self, now: Instant, sweep: Job) -> Claimant:
-        barred = [*hopeless.barred(now, sweep, self._settings, self._sizes, self._idle), *self._avoided(sweep)]
+        barred = hopeless.barred(now, sweep, self._settings, self._ground.sizes, self._ground.idle)
+        barred += self._avoided(sweep)
         personal = self._settings.scavenging.personal
-        return shares.claimant(sweep, self._launchers, self._sizes, tuple(dict.fromkeys(barred)), personal)
+        return shares.claimant(sweep, self._launchers, self._ground.sizes, tuple(dict.fromkeys(barred)), personal)
 
     def _avoided(self, sweep: Job) -> Sequence[str]:
         order, clusters = self._policies.order, list(self._information.clusters)
@@ -300,17 +203,14 @@ class Scavenger:
         found, _ = answer(lambda: order.avoid(pool, clusters), lambda each: wrong_avoidance(each, clusters), nowhere)
         return found
 
-    def _share(self, now: Instant, nodes: Mapping[str, Nodes]) -> None:
-        active = self._active_ids()
-        anew, self._shared_by = active != self._shared_by, active
+    def _share(self, now: Instant) -> None:
+        active, sites = self._active(), [self._site(now, name, each) for name, each in self._ground.nodes.items()]
+        anew = self._is_anew(sites)
         claimants = self._claimants(now)
-        if not claimants:
-            return
-        sites = [self._site(now, name, each) for name, each in nodes.items()]
         found, wrong = shares.turns(claimants, sites, self._policies.fairshare, anew)
-        for sweep in self._active() if wrong else ():
-            self._tell(now, sweep, f"the fair-share policy failed: {wrong}")
-        idle = {name: list(each.idle) for name, each in nodes.items()}
+        for sweep in active if wrong else ():
+            admission.tell(self._records, self._heard, now, sweep, f"the fair-share policy failed: {wrong}.")
+        idle = {name: list(each.idle) for name, each in self._ground.nodes.items()}
         for turn in found:
             if turn.nodes > 0:
                 there, count = idle[turn.cluster], min(turn.nodes, self._usable(turn))
@@ -318,14 +218,24 @@ class Scavenger:
                 self._grow(now, turn, there[:count])
             else:
                 self._shrink(now, turn.sweep, turn.cluster, -turn.nodes, "shrunk")
+        for sweep in self._active() if anew else ():
+            if runner_of(sweep).owed:
+                parameters.put_runner(self._records, sweep, owed=())
+
+    def _is_anew(self, sites: Sequence[Site]) -> bool:
+        """Whether all is to be shared out anew: the runners are others, or a cluster could not be when they were."""
+        closed = {site.cluster: None for site in sites if site.closed}
+        runners, self._shared_by = self._shared_by, self._active_ids()
+        opened = any(name not in closed for name in self._unshared)
+        anew = runners != self._shared_by or opened
         if anew:
-            for sweep in self._active():
-                if runner_of(sweep).owed:
-                    parameters.put_runner(self._records, sweep, owed=())
+            self._unshared = closed if self._shared_by else {}
+        return anew and bool(self._shared_by)
 
     def _usable(self, turn: shares.Turn) -> int:
         """Of the idle nodes, without those that may be the sweep's black holes."""
-        return self._idle[turn.cluster] - hopeless.black_holes(self._records.jobs[turn.sweep], turn.cluster)
+        holes = hopeless.black_holes(self._records.jobs[turn.sweep], turn.cluster)
+        return max(0, len(self._ground.nodes[turn.cluster].idle) - holes)
 
     def _site(self, now: Instant, name: str, nodes: Nodes) -> Site:
         there = self._launchers.on(name)
@@ -334,6 +244,8 @@ class Scavenger:
 
     def _grow(self, now: Instant, turn: shares.Turn, sizes: Sequence[int]) -> None:
         """On nodes of so many processors each."""
+        if not sizes:
+            return
         sweep = self._records.jobs[turn.sweep]
         settings = self._information.clusters[turn.cluster].settings
         for size in sizes:
@@ -367,10 +279,3 @@ class Scavenger:
         yield from (until for until in (*untils, *self._pauses.until.values()) if until > now)
         if active and any(each.scavenge.hours is not None for each in self._settings.clusters):
             yield Instant((now // MINUTE + 1) * MINUTE)
-
-
-_NOTHING_LEFT = "Nothing is left for them to do."
-
-
-def _crowded(runners: int) -> str:
-    return f"{runners} sweeps are active, and there is room for no more."

@@ -1,0 +1,53 @@
+"""Which of the waiting sweeps begin: too many at once would leave each with too little (CCGrid 2009, section 5.3)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from koalapy.model.job import Job
+from koalapy.model.records import Records
+from koalapy.model.settings import Scavenging
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.policies.admission import AdmissionPolicy, Crowd, wrong_admission
+from koalapy.scavenging.asking import answer
+from koalapy.scavenging.heard import Heard
+from koalapy.scavenging.launchers import runner_of
+from koalapy.scavenging.shares import nodes_wanted
+
+
+def in_turn(waiting: Sequence[Job]) -> list[Job]:
+    return sorted(waiting, key=lambda job: (job.request.priority, job.place))
+
+
+def admit(
+    records: Records, heard: Heard, now: Instant, active: Sequence[Job], waiting: Sequence[Job],
+    policy: AdmissionPolicy, rules: Scavenging, sizes: Mapping[str, int], predicted: float,
+) -> None:  # fmt: skip
+    """`waiting`: in turn. Where the policy fails nobody begins, unless nobody has begun."""
+    crowd = Crowd(
+        active=tuple(nodes_wanted(job, sizes) for job in active),
+        waiting=tuple(nodes_wanted(job, sizes) for job in waiting),
+        predicted=predicted,
+        most=rules.max_runners,
+        nodes_per_runner=rules.nodes_per_runner,
+    )
+    without = 0 if active else 1
+    count, wrong = answer(lambda: policy(crowd), lambda found: wrong_admission(found, crowd), without)
+    for number, job in enumerate(waiting[:count], start=len(active) + 1):
+        records.put(_begun(now, job))
+        records.note(now, job.id, "sweep_admitted", runners=number)
+    for job in waiting[count:]:
+        crowded = f"{len(active) + count} sweeps are active, and there is room for no more."
+        tell(records, heard, now, job, f"the admission policy failed: {wrong}." if wrong else crowded)
+
+
+def tell(records: Records, heard: Heard, now: Instant, sweep: Job, message: str) -> None:
+    """Why it waits: once, until it is for another reason."""
+    if heard.told.get(sweep.id) != message:
+        heard.told[sweep.id] = message
+        records.note(now, sweep.id, "sweep_waits", message=message)
+
+
+def _begun(now: Instant, sweep: Job) -> Job:
+    runner = replace(runner_of(sweep), admitted_at=now)
+    return replace(sweep.to(JobState.RUNNING), runner=runner, started_at=sweep.started_at or now)

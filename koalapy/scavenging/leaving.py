@@ -1,0 +1,69 @@
+"""Which of a runner's Launchers go, and what its story tells of it."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.records import Records
+from koalapy.model.units import Instant
+from koalapy.policies.preemption import Candidate, PreemptionPolicy, wrong_order
+from koalapy.scavenging.asking import answer
+from koalapy.scavenging.ends import Pauses
+from koalapy.scavenging.heard import Heard
+from koalapy.scavenging.launch import send_away, starts_until
+from koalapy.scavenging.launchers import Launchers, place, staying
+
+_NOTHING_LEFT = "Nothing is left for them to do."
+
+
+def first_to_go(
+    launchers: Launchers, heard: Heard, policy: PreemptionPolicy, sweep: JobId, cluster: str
+) -> Sequence[Job]:
+    """Its Launchers there, in the order of the preemption policy."""
+    there = {each.id: each for each in staying(launchers.of(sweep)) if place(each).cluster == cluster}
+    candidates: Sequence[Candidate] = [_candidate(heard, each) for each in there.values()]
+    order, _ = answer(lambda: policy(candidates), lambda found: wrong_order(found, candidates), candidates)
+    return [there[JobId(each.launcher)] for each in order]
+
+
+def _candidate(heard: Heard, launcher: Job) -> Candidate:
+    component = place(launcher)
+    running, pulled_at = heard.doing.get(launcher.attempt_of(component), (0, None))
+    return Candidate(launcher=launcher.id, running=running, pulled_at=pulled_at, started_at=component.allocated_at)
+
+
+def shrink(
+    records: Records, heard: Heard, now: Instant, sweep: JobId, cluster: str, chosen: Iterable[Job], going: str
+) -> None:
+    """`going`: preempted, or shrunk."""
+    count = running = 0
+    for launcher in chosen:
+        count += 1
+        running += heard.doing.get(launcher.attempt_of(place(launcher)), (0, now))[0]
+        send_away(records, now, launcher, going)
+    if count and going == "preempted":
+        records.note(now, sweep, "sweep_preempted", cluster=cluster, nodes=count, parameters=running)
+    elif count:
+        records.note(now, sweep, "sweep_shrunk", cluster=cluster, nodes=count)
+
+
+def stop_idlers(records: Records, now: Instant, sweep: Job, idle: Sequence[Job]) -> None:
+    for launcher in idle:
+        send_away(records, now, launcher, "idle")
+    for cluster, nodes in Counter(place(each).cluster for each in idle).items():
+        records.note(now, sweep.id, "sweep_shrunk", cluster=cluster, nodes=nodes, message=_NOTHING_LEFT)
+
+
+def withdraw(records: Records, launchers: Launchers, pauses: Pauses, now: Instant) -> None:
+    """Those that have not started in time; where others have started since there is no pause any more."""
+    late: Counter[tuple[JobId, str]] = Counter()
+    for launcher in list(launchers):
+        cluster, until = place(launcher).cluster or "", starts_until(launcher)
+        if until is not None and now >= until and launcher.glide is not None:
+            send_away(records, now, launcher, "withdrawn")
+            late[launcher.glide.sweep, cluster] += 1
+        elif (started_at := place(launcher).allocated_at) is not None:
+            pauses.started(cluster, started_at)
+    for (sweep, cluster), nodes in late.items():
+        records.note(now, sweep, "launcher_withdrawn", cluster=cluster, nodes=nodes)
