@@ -23,6 +23,7 @@ from koalapy.model.textfile.fields import Line, Section, Text, as_list, as_mappi
 from koalapy.model.textfile.words import shown
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+_OTHER_RANGE = re.compile(r"([0-9]{1,15})(?:-|\.\.)([0-9]{1,15})", re.ASCII)
 _KINDS = ("range", "values", "file")
 
 
@@ -98,9 +99,18 @@ def _in_short(text: str) -> dict[str, Any]:
     if looks_like_range(text):
         as_loop(text)  # here, so that what is wrong with it is said of the parameter's name alone
         return {"range": text}
+    if meant := _other_range(text):
+        advice = f"Write {meant} for a range; for that very text write a list in a job file, [{text}]."
+        raise wrong(f"is {shown(text)}, which would be one value", advice)
     if not text:
         raise wrong("is empty", "Write a range such as 1:100, values such as a,b,c, or @FILE.")
     return {"values": (text,)}
+
+
+def _other_range(text: str) -> str | None:
+    """What a range of another program's form would be here: 1-100 and 1..100, but not 2024-12."""
+    found = _OTHER_RANGE.fullmatch(text)
+    return f"{found[1]}:{found[2]}" if found and int(found[1]) < int(found[2]) else None
 
 
 def _parts(text: str) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def _all_values(job: JobFile, uses: Uses, document: Document, files: SweepFiles)
         columns = [name for name in dict.fromkeys(table.names) if name and name in uses]
         if not columns:
             what = f"is {shown(file)}, none of whose columns the program uses"
-            raise refusal(document, where, "unused_name", what, f"Write {{{_first(table)}}} into an argument.")
+            raise refusal(document, where, "unused_name", what, _use_one_of(table))
         for name in columns:
             if name in values:
                 what = f"is {shown(file)}, whose column {shown(name)} is a parameter already"
@@ -89,8 +89,11 @@ def _column(name: str, heading: str, file: str, table: Table, where: Path, docum
     return _Values(source, table.lines, file, file)
 
 
-def _first(table: Table) -> str:
-    return next((name for name in table.names if name), "NAME")
+def _use_one_of(table: Table) -> str:
+    name = next((name for name in table.names if name), "NAME")
+    if len(table.names) == 1 and ("\t" in name or ";" in name):
+        return "Separate its columns by commas."
+    return f"Write {{{name}}} into an argument."
 
 
 def _groups(job: JobFile, values: Mapping[str, _Values], document: Document) -> list[list[str]]:

@@ -114,7 +114,8 @@ def test_a_range_stays_a_range() -> None:
         ("a:b", ["a:b"]),
         ("@names", ["ann", "bob", "c\udcff"]),
         ("a=b", ["a=b"]),
-        ("1-3", ["1-3"]),
+        ("2024-12", ["2024-12"]),
+        ("1.3", ["1.3"]),
     ],
 )
 def test_values_on_the_command_line(text: str, wanted: list[str]) -> None:
@@ -207,6 +208,8 @@ def test_other_values_for_once() -> None:
 
 
 COMMANDS = [
+    (["x=1-100"], "is '1-100', which would be one value. Write 1:100 for a range;"),
+    (["x=1..100"], "is '1..100', which would be one value. Write 1:100 for a range;"),
     (["x=1:0"], "'1:0', and steps of 1 from 1 never reach 0. Write 1:0:-1, or 0:1:1."),
     (["x=1:10:-2"], "'1:10:-2', and steps of -2 from 1 never reach 10. Write 1:10:2, or 10:1:-2."),
     (["x=1:10:0"], "parameters.x is '1:10:0', with a step of zero."),
@@ -324,6 +327,14 @@ def test_names_that_clash() -> None:
     assert "csv.0 is 'a.csv', whose column 'x' is a parameter already." in str(refused(read, ["p", "{x}"], ["x=1"]))
     assert "asks for the column 'y', which a.csv has twice." in str(refused(read, ["p", "{y}"]))
     assert [source.names for source in axes(read(["p", "{x}"]))[0].sources] == [("x",)], "what is not used may be twice"
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_columns_that_others_separate_are_told(separator: str) -> None:
+    contents = {"/here/t.csv": separator.join("xy").encode() + b"\n1\n"}
+    job = sweep_request(["p", "{x}"], ["x=1"], csv=["t.csv"])
+    reason = refused(from_mapping, job, "s", "/here", open_file=files(contents))
+    assert reason.advice == "Separate its columns by commas."
 
 
 def test_files_for_one_place_are_refused() -> None:
