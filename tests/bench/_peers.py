@@ -45,7 +45,7 @@ class Peers:
         finally:
             for node in self._nodes:
                 self._containers.exec(node, ["pkill", "-KILL", "-u", layout.USER])
-            self._run(self._head, f"rm -rf {PLACE}")
+            self._containers.check(self._head, ["rm", "-rf", PLACE])
 
     def round(self, name: str) -> float:
         """Seconds for all tasks."""

@@ -24,7 +24,7 @@ from koalapy import Grid, testgrid
 
 HEAD, SLOTS = "alpha", 32
 BOUNDS = {512: 1.05, 4096: 1.02}
-COMPONENT = {"executable": "/bin/sleep", "walltime": "1m"}
+COMPONENT = {"processors": 1, "executable": "/bin/sleep", "walltime": "1m"}
 ALONE = 5
 Row = dict[str, Any]
 
@@ -47,7 +47,7 @@ def all_of_alpha() -> Iterator[Grid]:
 def by_launchers(koalad: Grid, parameters: int) -> Row:
     component = COMPONENT | {"arguments": ["1"], "environment": {"NUMBER": "{x}"}}
     began = time.time()
-    sweep = koalad.submit({"components": [component], "parameters": {"x": f"1:{parameters}"}}, directory="/tmp")["id"]
+    sweep = koalad.submit({"components": [component], "parameters": {"x": f"1:{parameters}"}}, directory="/tmp")
     koalad.wait([sweep], 1200)
     runs = [(_instant(each["started_at"]), _instant(each["ended_at"])) for each in koalad.results(sweep)]
     if len(runs) != parameters:
@@ -56,9 +56,9 @@ def by_launchers(koalad: Grid, parameters: int) -> Row:
 
 
 def by_batch_jobs(koalad: Grid, parameters: int) -> Row:
-    job = {"components": [COMPONENT | {"arguments": ["1"], "processors": 1}]}
+    job = {"components": [COMPONENT | {"arguments": ["1"]}]}
     began = time.time()
-    ids = [each["id"] for each in koalad.submit_many([job] * parameters, directory="/tmp")]
+    ids = koalad.submit_many([job] * parameters, directory="/tmp")
     ended = koalad.wait(ids, 1200)
     return _row("batch jobs", parameters, began, [_run(each) for each in ended])
 
