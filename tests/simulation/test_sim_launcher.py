@@ -1,6 +1,7 @@
 """Launchers of the simulated world: the real machines of Launcher, wrapper and KCM, fed by hand."""
 
 from collections.abc import Iterable
+from unittest.mock import patch
 
 import cluster_play
 import pytest
@@ -83,6 +84,19 @@ def test_told_to_go_it_gives_back_what_it_has_not_done() -> None:
 
 def test_killed_it_loses_nothing_that_it_had_done() -> None:
     """The journal says what its Launcher could not say any more."""
+    play, koalad = killed_unheard()
+    assert sorted(done(koalad) + back(koalad)) == list(range(1, 41))
+    assert set(done(koalad)) == set(finished(play))
+
+
+def test_whoever_passes_over_journals_would_be_found_out() -> None:
+    with patch.object(journal, "read", lambda *_: []):
+        play, koalad = killed_unheard()
+    assert set(finished(play)) > set(done(koalad))
+
+
+def killed_unheard() -> tuple[Play, cluster_play.Koalad]:
+    """It ended parameters while nobody could hear it, and then its node's power failed."""
     play = Play(processors_per_node=2)
     koalad = play.connect()
     play.launch(koalad, 40)
@@ -94,8 +108,7 @@ def test_killed_it_loses_nothing_that_it_had_done() -> None:
     play.until(koalad, messages.BatchSeen, TAG, ending="lost")
     play.cancel(koalad, TAG)
     play.run(60)
-    assert sorted(done(koalad) + back(koalad)) == list(range(1, 41))
-    assert set(done(koalad)) == set(finished(play))
+    return play, koalad
 
 
 def test_a_new_kcm_learns_what_the_launcher_has() -> None:
