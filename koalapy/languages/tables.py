@@ -96,9 +96,9 @@ def _check_lines(lines: list[bytes], number: int) -> None:
     if max(map(len, lines)) > LONGEST_LINE:
         where = next(index for index, line in enumerate(lines, number) if len(line) > LONGEST_LINE)
         raise BadFile(where, f"has more than {LONGEST_LINE:,} bytes", "No program can be given more at once.")
-    for index, line in enumerate(lines, number):
-        if b"\0" in line:
-            raise BadFile(index, "holds a NUL character", "Remove it; no program can be given one.")
+    if b"\0" in b"".join(lines):
+        where = next(index for index, line in enumerate(lines, number) if b"\0" in line)
+        raise BadFile(where, "holds a NUL character", "Remove it; no program can be given one.")
 
 
 def _heading(line: bytes) -> tuple[str, ...]:
