@@ -9,7 +9,7 @@ import typer
 from koalapy.cli import output
 from koalapy.cli.fairness import run_fairness
 from koalapy.cli.options import Json
-from koalapy.cli.shown import shown
+from koalapy.cli.progress import shown
 from koalapy.cli.signals import interruptible
 from koalapy.model.errors import RequestError
 

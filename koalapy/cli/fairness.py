@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koalapy.cli import output
-from koalapy.cli.shown import shown
+from koalapy.cli.progress import shown
 from koalapy.cli.signals import interruptible
 
 if TYPE_CHECKING:  # the world and matplotlib are imported where they are needed
