@@ -6,6 +6,8 @@ import pytest
 from koalapy_adapters.batch import slurm
 from koalapy_adapters.batch.protocol import Capacity, Site
 from koalapy_adapters.errors import Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.kcm.commands import BatchSystem
+from koalapy_adapters.kcm.running import Ran
 
 SAMPLES = Path(__file__).parent / "samples" / "slurm"
 SITE = Site(user="koala")
@@ -265,3 +267,21 @@ def test_the_configuration_is_asked_for_seldom() -> None:
     answers = [Result(argv, 0, "x", "") for argv in slurm.capacity_argvs(SITE)]
     assert [slurm.keeps(answer) > 60 for answer in answers] == [False, False, False, True]
     assert slurm.keeps(answers[3]._replace(exit_status=1)) == 0
+
+
+def test_while_the_list_of_jobs_says_the_same_nothing_else_is_asked() -> None:
+    """What a poll every second costs is one squeue; a job that comes or goes has all of it asked anew."""
+    asked: list[str] = []
+    answers = {"squeue": "", "sinfo": IDLE, "show assoc_mgr": "", "show config": CONFIG}
+
+    def runner(argv: list[str], timeout: float, handle: object) -> Ran:
+        asked.append(argv[0] if argv[0] != "scontrol" else " ".join(argv[1:3]))
+        return Ran(Result(argv, 0, answers[asked[-1]], ""), 0)
+
+    batch = BatchSystem(slurm, SITE, runner=runner, keeps=True)
+    assert [batch.capacity().idle for _ in range(3)] == [4, 4, 4]
+    assert asked == ["squeue", "sinfo", "show assoc_mgr", "show config", "squeue", "squeue"]
+    del asked[:]
+    answers.update(squeue=waits("4 1 OK"), sinfo=FULL)
+    assert (batch.capacity().idle, batch.capacity().wanted_local) == (0, 4)
+    assert asked == ["squeue", "sinfo", "show assoc_mgr", "squeue"]

@@ -52,10 +52,10 @@ def capacity_argvs(site: Site) -> List[Argv]:
 
 
 def keeps(result: Result) -> float:
-    """Seconds for which the answer of one of these commands is good: a site seldom changes what it has configured, and
-    that it has no quotas says the first of the quotas' commands with nothing.
+    """Seconds for which the answer of one of these commands is good: a site seldom changes what it has configured,
+    whereof qselect tells too, and that it has no quotas says the first of the quotas' commands with nothing.
     """
-    configured = result.argv[0] == "qconf" or (result.argv[0] == "sh" and not result.stdout)
+    configured = result.argv[0] in ("qconf", "qselect") or (result.argv[0] == "sh" and not result.stdout)
     return 60.0 if configured and result.exit_status == 0 else 0.0
 
 

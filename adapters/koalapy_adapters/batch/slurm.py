@@ -16,6 +16,7 @@ NAME = "slurm"
 capacity_argvs = slurm_capacity.capacity_argvs
 parse_capacity = slurm_capacity.parse_capacity
 keeps = slurm_capacity.keeps
+LISTING = slurm_capacity.LISTING
 batch_id = slurm_launch.batch_id
 restarts = slurm_launch.restarts
 hosts = slurm_launch.hosts

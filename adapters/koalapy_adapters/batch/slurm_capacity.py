@@ -42,6 +42,9 @@ _NO_RESERVATION = (
 )
 
 
+LISTING = 1  # of the commands below, squeue
+
+
 class Node(NamedTuple):
     """A node as one partition sees it. `flags`: its state, in lower case, with all that follows a `+`."""
 

@@ -15,6 +15,7 @@ from koalapy_adapters.kcm.running import Handle, Ran, run
 from koalapy_adapters.messages import Failure
 
 TIMEOUT = 30.0  # seconds for one command
+STEADY = 5.0  # seconds for which other answers are good while the list of jobs says the same
 
 
 class SubmitDoubt(Exception):
@@ -55,6 +56,8 @@ class BatchSystem:
         self.measured = 0  # of it, by capacity calls
         self._keeps = keeps
         self._kept: Dict[Tuple[str, ...], Tuple[float, Result]] = {}  # answers, and until when they are good
+        self._listing = ""  # all jobs, as they were listed last
+        self._steady: Dict[Tuple[str, ...], Tuple[float, Result]] = {}  # answers that are good while they are the same
         self._reasons: Dict[str, str] = {}  # of stuck jobs, by batch id
 
     @property
@@ -136,10 +139,31 @@ class BatchSystem:
         return argv is not None
 
     def capacity(self) -> Capacity:
-        results = [self._measure(argv) for argv in self._dialect.capacity_argvs(self.site)]
+        results = self._measure_all(self._dialect.capacity_argvs(self.site))
         capacity: Capacity = self._dialect.parse_capacity(self.site, results)
         stuck = [status.batch_id for status in capacity.statuses.values() if status.stuck]
         return capacity._replace(statuses=self._explained(capacity.statuses, stuck)) if stuck else capacity
+
+    def _measure_all(self, argvs: List[List[str]]) -> List[Result]:
+        """Where the dialect says which command lists all jobs, the others wait until that list changes: a poll that
+        sees nothing new costs one command.
+        """
+        lead = getattr(self._dialect, "LISTING", None)
+        if lead is None or not self._keeps:
+            return [self._measure(argv) for argv in argvs]
+        listing = self._measure(argvs[lead])
+        if listing.exit_status != 0 or listing.stdout != self._listing:
+            self._steady.clear()
+        self._listing = listing.stdout
+        return [listing if place == lead else self._measure_beside(argv) for place, argv in enumerate(argvs)]
+
+    def _measure_beside(self, argv: List[str]) -> Result:
+        known = self._steady.get(tuple(argv))
+        if known is not None and time.monotonic() < known[0]:
+            return known[1]
+        result = self._measure(argv)
+        self._steady[tuple(argv)] = time.monotonic() + STEADY, result
+        return result
 
     def _measure(self, argv: List[str]) -> Result:
         """Asked anew, but for what changes so seldom that the dialect says for how long an answer is good."""
