@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from lxml import etree
 
+from koalapy.languages.counting import MOST_NAMES
 from koalapy.languages.drafts import Blank, Draft, Mark
 from koalapy.languages.xmltext import Element, elements, line_of, name_of, named, namespace_of, text_of, word_of
 from koalapy.model.textfile.words import shown
@@ -22,11 +23,14 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
 _DOUBLE = re.compile(r"[-+]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][-+]?[0-9]{1,3})?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}", re.ASCII)
 _LONGEST_XPATH = 1_000
+_MOST_ELEMENTS, _MOST_DESCENTS = 10_000, 3
+_XPATH_PIECE = re.compile(r"""'[^']*'|"[^"]*"|\[|\]|//|::|\.\.""")
 _MAY_VARY = "Executable, Argument, Environment, Input, Output, Error, and the FileName and URI of DataStaging may vary."
 
 
 def read_sweeps(draft: Draft, root: Element, sweeps: list[Element]) -> None:
     """`root`: the job without its sweeps."""
+    _check_effort(draft, root, sweeps)
     groups: list[list[str]] = []
     parameters: dict[str, Any] = {}
     for assignments in _levels(draft, sweeps):
@@ -39,6 +43,17 @@ def read_sweeps(draft: Draft, root: Element, sweeps: list[Element]) -> None:
     if parameters:
         draft.job["parameters"], draft.job["combine"] = parameters, groups
         draft.lines["parameters",] = draft.lines["combine",] = line_of(sweeps[0])
+
+
+def _check_effort(draft: Draft, root: Element, sweeps: list[Element]) -> None:
+    """Each XPath may visit each element some times."""
+    nodes = [node for sweep in sweeps for node in sweep.iter(f"{{{SWEEP}}}DocumentNode")]
+    if len(nodes) > MOST_NAMES:
+        what = f"is number {MOST_NAMES + 1} of {len(nodes)}"
+        raise draft.refusal(nodes[MOST_NAMES], what, "Name a file of columns in a YAML job.", "too_many")
+    if sweeps and (size := sum(1 for _ in root.iter())) > _MOST_ELEMENTS:
+        advice = "Put its arguments into a file."
+        raise draft.refusal(root, f"has {size:,} elements, more than a sweep may", advice, "too_large")
 
 
 def _levels(draft: Draft, sweeps: list[Element]) -> Iterator[list[Element]]:
@@ -118,6 +133,9 @@ def _parts(expression: str) -> tuple[str, int | None, int | None]:
 def _selected(draft: Draft, root: Element, match: Element, path: str, namespaces: dict[str, str]) -> Iterator[Blank]:
     if len(path) > _LONGEST_XPATH:
         raise draft.refusal(match, f"has more than {_LONGEST_XPATH} characters", "Write a shorter XPath.")
+    if _is_costly(path):
+        what = f"is {shown(path)}, which searches all of the job again for each of its elements"
+        raise draft.refusal(match, what, "Write //, :: and .. outside of [ ], and // seldom.", "costly_xpath")
     try:
         found = root.getroottree().xpath(path, namespaces=namespaces)
     except etree.XPathError as error:
@@ -135,6 +153,17 @@ def _selected(draft: Draft, root: Element, match: Element, path: str, namespaces
             what = f"selects {named(element) if element is not None else 'an attribute'}, which cannot vary"
             raise draft.refusal(match, what, _MAY_VARY, "cannot_vary")
         yield by_element[element]
+
+
+def _is_costly(path: str) -> bool:
+    """Whether the effort grows with more than a small power of the job's length."""
+    depth = descents = 0
+    for piece in _XPATH_PIECE.findall(path):
+        depth += (piece == "[") - (piece == "]")
+        descents += piece == "//"
+        if depth > 0 and piece in ("//", "::", ".."):
+            return True
+    return descents > _MOST_DESCENTS
 
 
 def _element(found: Any) -> Element | None:

@@ -368,6 +368,7 @@ def test_values_go_where_the_xpath_points() -> None:
         ("//p:Argument[1]/text()", 1),
         ("//*[local-name()='Argument'][last()]", 2),
         ("//p:Environment[@name='SEED']", 3),
+        ("//p:Environment[@name!='a..b//c]'][1]", 3),
     ],
 )
 def test_any_xpath_to_a_text_of_the_program(path: str, place: int) -> None:
@@ -514,6 +515,10 @@ BAD_SWEEPS = [
         swept(assign("//p:Argument[1]", some("1")), assign("//p:Argument[2]", some("1", "2"))),
         "parameters.argument2 has 2 values and argument1 1, but",
     ),
+    (swept(assign("//*[.//*[.//*]]", some("1"))), "which searches all of the job again for each of its elements."),
+    (swept(assign("//*[*[1]/../*]", some("1"))), "which searches all of the job again for each of its elements."),
+    (swept(assign("//*//*//*//*", some("1"))), "which searches all of the job again for each of its elements."),
+    (swept(*[assign("//p:Executable", some("1"))] * 1001), "s:DocumentNode is number 1001 of 1001."),
     (swept("<JobDescription/>"), "JobDescription is no part of a Sweep."),
 ]
 
@@ -521,6 +526,13 @@ BAD_SWEEPS = [
 @pytest.mark.parametrize(("sweep", "words"), BAD_SWEEPS, ids=range(len(BAD_SWEEPS)))
 def test_what_is_no_sweep(sweep: str, words: str) -> None:
     assert words in str(refused(jsdl(sweep=sweep)))
+
+
+def test_a_long_job_is_no_sweep() -> None:
+    program = PROGRAM + "<posix:Argument>x</posix:Argument>" * 10_000
+    assert len(component(jsdl(program)).arguments) == 10_002
+    text = jsdl(program, sweep=swept(assign("//p:Executable", some("1"))))
+    assert "elements, more than a sweep may. Put its arguments into a file." in str(refused(text))
 
 
 TEXT = st.text(
