@@ -31,7 +31,7 @@ def policies(settings: Settings) -> Policies:
 
 
 def scavenging_policies(settings: Settings) -> ScavengingPolicies:
-    """Those of sweeps that the grid file names, and every registered order of parameters."""
+    """Those of sweeps that the grid file names."""
     chosen = settings.scavenging
     return ScavengingPolicies(
         fairshare=_value("koalapy.fairshare", chosen.policy),
@@ -39,7 +39,6 @@ def scavenging_policies(settings: Settings) -> ScavengingPolicies:
         admission=load("koalapy.admission", chosen.admission),
         preemption=load("koalapy.preemption", chosen.preemption),
         order=_value("koalapy.sweep_order", chosen.order),
-        orders={name: _value("koalapy.sweep_order", name) for name in registered("koalapy.sweep_order")},
     )
 
 

@@ -8,15 +8,13 @@ from koalapy.model.settings import Scavenging, Settings
 from koalapy.policies.fairshare import EQUIPARTITION_ALL
 from koalapy.policies.idleness import any_idle
 from koalapy.policies.preemption import oldest_first
-from koalapy.policies.scavenging import SHIPPED_ORDERS, ScavengingPolicies
+from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sweep_order import BACK_HOME
 from koalapy.runtime.registry import registered, scavenging_policies
 
 
 def test_the_defaults_are_those_of_the_policies() -> None:
-    chosen = scavenging_policies(Settings(clusters=()))
-    assert chosen == ScavengingPolicies(orders=chosen.orders)
-    assert chosen.orders == SHIPPED_ORDERS
+    assert scavenging_policies(Settings(clusters=())) == ScavengingPolicies()
 
 
 def test_each_is_found_by_its_name() -> None:
