@@ -89,7 +89,7 @@ class SweepVerdict:
 def begin(koalad: Koalad, count: int = COUNT) -> int:
     program = {
         "executable": "/bin/bash",
-        "arguments": ["-c", _PROGRAM, "{x}"],
+        "arguments": ["-c", _PROGRAM.replace("{", "{{").replace("}", "}}"), "{x}"],
         "processors": 1,
         "walltime": f"{LIMIT_S}s",
     }
