@@ -32,7 +32,7 @@ def settle_staging(draft: Draft) -> None:
         if key == "stage_in":
             _stage_in(draft, path.element, draft.written(path), draft.written(place))
         else:
-            _stage_out(draft, path.element, draft.written(path), draft.written(place))
+            _stage_out(draft, path.element, path.text, place.text)
 
 
 def _stage_in(draft: Draft, element: Element, path: str, place: str) -> None:
@@ -54,6 +54,7 @@ def _stage_out(draft: Draft, element: Element, path: str, place: str) -> None:
 
 def _add(draft: Draft, key: str, value: object, element: Element) -> None:
     listed = draft.job.setdefault(key, [])
+    draft.lines.setdefault((key,), line_of(element))
     draft.lines[key, len(listed)] = line_of(element)
     listed.append(value)
 

@@ -13,8 +13,15 @@ Uses = dict[str, Path]  # a name, and the first text that uses it
 _COMPONENT = ("components", 0)
 
 
-def check_component(component: ComponentRequest, components: int, document: Document) -> None:
-    """Raises RequestError for what is no program of a sweep."""
+def check_sweep(request: Request, document: Document) -> None:
+    """Raises RequestError for what is no program of a sweep, and for what a sweep cannot do with it."""
+    _check_component(request.components[0], len(request.components), document)
+    if request.stage_out:
+        advice = "Write to standard output (koala logs SWEEP --parameter N), or to an absolute path that stays."
+        raise refusal(document, ("stage_out",), "not_brought_back", "is not brought back from a sweep", advice)
+
+
+def _check_component(component: ComponentRequest, components: int, document: Document) -> None:
     if components != 1:
         what, advice = (
             f"are {components}, but a sweep has one program",

@@ -9,7 +9,7 @@ from koalapy.languages.counting import MOST_PARAMETERS
 from koalapy.languages.jobfile import MOST_BYTES, JobFile
 from koalapy.languages.parameters import Combine, Parameter
 from koalapy.languages.paths import covers, landing, twice
-from koalapy.languages.program import Uses, check_component, check_known, check_used, uses_in_paths, uses_of
+from koalapy.languages.program import Uses, check_known, check_sweep, check_used, uses_in_paths, uses_of
 from koalapy.languages.sweepfiles import OpenFile, SweepFiles
 from koalapy.languages.tables import Table
 from koalapy.languages.templates import literal
@@ -33,7 +33,7 @@ def with_parameters(request: Request, job: JobFile, document: Document, open_fil
     """The request of a sweep, if the job is one. Raises RequestError."""
     if job.parameters is None and not job.csv:
         return request
-    check_component(request.components[0], len(request.components), document)
+    check_sweep(request, document)
     uses, paths = uses_of(request, document), uses_in_paths(request, document)
     values = _all_values(job, paths | uses, document, SweepFiles(request.directory, document, open_file))
     check_known(paths | uses, values, document)

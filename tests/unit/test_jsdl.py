@@ -146,13 +146,14 @@ def test_it_is_chosen_by_its_ending_or_its_beginning() -> None:
 
 def test_the_example_is_read() -> None:
     path = Path(__file__).parents[2] / "configs" / "examples" / "sweep.jsdl"
-    found = commands(path.read_text())
-    assert [words[-3:] for words in found][:3] == [
-        ["0.00", "scene-000.pov", "a"],
-        ["0.00", "scene-000.pov", "b"],
-        ["0.25", "scene-000.pov", "a"],
+    found = [[*words[2:]] for words in commands(path.read_text())]
+    scenes = [
+        ("0.00", "scene-001.pov"),
+        ("0.25", "scene-002.pov"),
+        ("0.75", "scene-003.pov"),
+        ("1.00", "scene-004.pov"),
     ]
-    assert {words[4] for words in found} == {f"out-{number}.txt" for number in range(1, 5)}
+    assert found == [[angle, scene, seed] for angle, scene in scenes for seed in "ab"]
 
 
 def test_other_values_for_once() -> None:
@@ -566,3 +567,9 @@ def test_staged_files_vary() -> None:
     assert "URI is 'in-0.dat', which lies at 'in-0.dat' on the cluster, not at 'in-{filename}.dat'." in str(
         refused(jsdl(more=staging, sweep=alone))
     )
+
+
+def test_what_a_sweep_cannot_bring_back_is_said() -> None:
+    staging = "<DataStaging><FileName>a</FileName><Target><URI>a</URI></Target></DataStaging>"
+    reason = refused(jsdl(more=staging, sweep=swept(assign("//p:Executable", some("a")))))
+    assert reason.message == "job.jsdl:12: stage_out is not brought back from a sweep."
