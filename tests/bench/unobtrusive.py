@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from typing import Any
 
 from _grid import bootstrap, end_orderly, koalad_of, last_line
@@ -51,6 +52,7 @@ class Scene:
         program = ["/bin/sh", "-c", "exec sleep 3600", "{x}"]
         request = sweep_request(program, ["x=1:1000000"], component={"walltime": "30m"})
         self.sweep = koalad.submit(request, directory="/tmp")
+        self.phases: list[tuple[float, float]] = []  # seconds until koalad gave back nodes, and from then on
 
     @property
     def scavenged(self) -> int:
@@ -59,20 +61,21 @@ class Scene:
 
     def idle(self) -> None:
         """Nothing of the sweep is left on the cluster, and koalad has seen it."""
-        self._say(self.koalad.hold)
+        if self._state() not in ("held", "stopping"):
+            self.koalad.hold(self.sweep)
         self.until(lambda: self.scavenged == 0 and self._free() == self.head.processors, "it is idle")
         self.head.until_quiet()
 
     def full(self) -> None:
         """The sweep runs on all of it."""
-        self._say(self.koalad.release)
+        self.until(lambda: self._state() != "stopping", "the sweep is held")
+        if self._state() == "held":
+            self.koalad.release(self.sweep)
         self.until(lambda: self._running() == self.head.processors, "the sweep has all nodes")
 
-    def _say(self, change: Callable[[int], Any]) -> None:
-        wanted = "held" if change == self.koalad.hold else "running"
+    def _state(self) -> str:
         (job,) = self.koalad.jobs(ids=[self.sweep])
-        if job["state"] != wanted:
-            change(self.sweep)
+        return str(job["state"])
 
     def _free(self) -> int:
         (cluster,) = self.koalad.clusters()
@@ -99,7 +102,9 @@ class Scene:
         self.head.run(f"rm -f {started}; printf %s {script} > bench.sh", OTHERS)
         began = time.time()
         self.head.run(_LOCAL[self.head.name].format(script="bench.sh"), OTHERS)
-        return self._instant(started, OTHERS) - began
+        instant = self._instant(started, OTHERS)
+        self._note_phases(began, instant)
+        return instant - began
 
     def grid(self) -> float:
         """The same of a job of ours, from the call of koalad."""
@@ -118,6 +123,13 @@ class Scene:
         instant = self._instant(started, OURS)
         self.koalad.wait([job], _PATIENCE_S)
         return instant - began
+
+    def _note_phases(self, began: float, started: float) -> None:
+        """Until koalad had seen the job and decided, and from then on; nothing where nothing was given back."""
+        told = [each for each in self.koalad.show(self.sweep)["events"] if each["kind"] == "sweep_preempted"]
+        decided = datetime.fromisoformat(told[-1]["at"]).timestamp() if told else 0.0
+        if decided > began:
+            self.phases.append((decided - began, started - decided))
 
     def _instant(self, path: str, user: str) -> float:
         look = f"until [ -s {path} ]; do sleep 0.05; done; cat {path}"
@@ -146,7 +158,9 @@ def measure(name: str, rounds: int, floor: str, native: bool, cost_s: float, cha
         time.sleep(10)  # what the filling costs is over
         costs = cpu_share(head, cost_s) - without
         koalad.cancel(scene.sweep)
-    return {"cluster": name, "floor": floor, "native": native, "of_a_core": round(costs, 2), **summary(times)}
+    phases = [round(statistics.median(each), 2) for each in zip(*scene.phases, strict=True)]
+    told = {"cluster": name, "floor": floor, "native": native, "of_a_core": round(costs, 2)}
+    return {**told, "until seen, from then": phases, **summary(times)}
 
 
 def delays(scene: Scene, rounds: int, chance: random.Random) -> Times:
@@ -227,7 +241,7 @@ def main() -> None:
 
 def _holds(found: dict[str, Any]) -> bool:
     in_time = found["local added"] <= LOCAL_BOUND_S and found["grid added"] <= GRID_BOUND_S
-    return in_time and found["of_a_core"] <= COST_BOUND
+    return bool(in_time and found["of_a_core"] <= COST_BOUND)
 
 
 if __name__ == "__main__":
