@@ -21,11 +21,12 @@ ATTEMPT = {"component": 1, "attempt": 2, "cluster": "delft"}
 def kinds() -> set[str]:
     """That the engine writes, by its source."""
     found: set[str] = set()
-    for path in (ENGINE / "engine.py", *(ENGINE / "coallocation").glob("*.py")):
+    for path in (ENGINE / "engine.py", *(ENGINE / "coallocation").glob("*.py"), *(ENGINE / "scavenging").glob("*.py")):
         for call in _NOTED.findall(path.read_text()):
             found |= set(
                 re.findall(
-                    r'(?<!f)"((?:job|component|cluster|debt|submission|output|cancel|attempt|store)_[a-z_]+)"', call
+                    r'(?<!f)"((?:job|component|cluster|debt|submission|output|cancel|attempt|store|sweep|launcher|black_hole)_[a-z_]+)"',
+                    call,
                 )
             )
     states = {f"component_{state}" for state in ComponentState}
@@ -37,6 +38,7 @@ def told(kind: str, **details: Any) -> str:
 
 
 def test_every_kind_that_the_engine_writes_has_its_sentence() -> None:
+    assert {"sweep_grown", "sweep_preempted", "black_hole_left_out"} <= kinds()
     assert {"job_submitted", "component_found", "component_ended", "cluster_left_out", "debt_settled"} <= kinds()
     assert kinds() <= set(TELLERS)
 
