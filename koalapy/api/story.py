@@ -104,6 +104,15 @@ def _black_hole(line: History) -> str:
     return _because(f"Everything fails at once on {host} of {cluster}: it is left out", line)
 
 
+def _black_hole_trusted(line: History) -> str:
+    where = line.details.get("host") or line.details.get("cluster")
+    return f"Everything failed at once on {where}, but so it does elsewhere: the program is to blame, not the node."
+
+
+def _launcher_lost(line: History) -> str:
+    return _because(f"A Launcher on {line.details.get('cluster')} was lost; what it ran begins anew", line)
+
+
 # ---- of an attempt
 
 
@@ -195,7 +204,7 @@ TELLERS: dict[str, Callable[[History], str]] = {
     "sweep_grown": _nodes("It grows by {nodes}"),
     "sweep_shrunk": _nodes("It shrinks by {nodes}"),
     "sweep_preempted": _preempted,
-    "launcher_lost": _of_attempt("was lost; its parameters begin anew"),
+    "launcher_lost": _launcher_lost,
     "launcher_withdrawn": _nodes("It takes back {nodes}, whose batch jobs have not started in time"),
     "black_hole_left_out": _black_hole,
     "black_hole_trusted": _of_attempt(
