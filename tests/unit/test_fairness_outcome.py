@@ -1,10 +1,13 @@
 """The fairness experiment's table and figure: the same rows give the same bytes."""
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from koalapy.cli.main import app
 from koalapy.simulation.sweeps import fairness
 from koalapy.simulation.sweeps.fairness import DAS3, SHARES, Outcome
 
@@ -52,3 +55,12 @@ def test_the_files_are_the_same_every_time(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
     with first[0].open() as file:
         assert len(list(csv.DictReader(file))) == 12
+
+
+def test_it_is_listed_and_knows_its_options() -> None:
+    koala = CliRunner()
+    listed = koala.invoke(app, ["sim", "list", "--json"])
+    assert fairness.NAME in [each["name"] for each in json.loads(listed.stdout)["experiments"]]
+    refused = koala.invoke(app, ["sim", "run", fairness.NAME, "--loads", "50"])
+    assert refused.exit_code == 2
+    assert "knows neither --loads nor --jobs" in refused.stderr
