@@ -102,6 +102,7 @@ def test_every_parameter_is_run_once_on_the_nodes_of_three_clusters(koalad: Any,
     assert not koalad.batch_jobs()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_sweep_is_held_goes_on_and_is_cancelled_and_leaves_nothing(koalad: Any, evidence: Evidence) -> None:
     sweep = begin(koalad, f"echo $0 >>{evidence.file}; sleep 2", {"x": "1:1000"})
@@ -138,7 +139,7 @@ def test_a_grid_job_gets_the_nodes_that_a_sweep_has(koalad: Any) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("cluster", ["alpha", "gamma"])
+@pytest.mark.parametrize("cluster", ["alpha", pytest.param("gamma", marks=pytest.mark.slow)])
 def test_a_local_job_gets_the_nodes_that_a_sweep_has(koalad: Any, cluster: str) -> None:
     sweep = begin(koalad, "sleep 300", {"x": "1:32"}, cluster=cluster)
     koalad.until(lambda: fills(koalad, sweep, cluster))
