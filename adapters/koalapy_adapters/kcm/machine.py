@@ -3,7 +3,17 @@
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm import ending, farewell, feeding, forgetting, submitting, telling, watching, wrappers
+from koalapy_adapters.kcm import (
+    ending,
+    farewell,
+    feeding,
+    forgetting,
+    launchers,
+    submitting,
+    telling,
+    watching,
+    wrappers,
+)
 from koalapy_adapters.kcm.actions import SECOND
 from koalapy_adapters.kcm.alarms import Alarms
 from koalapy_adapters.kcm.attempts import UNANSWERED, Attempt, Core, Limits
@@ -228,7 +238,7 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     do.Listed: _listed,
     do.WrapperEntered: _of_attempt(wrappers.entered),
     do.WrapperSaid: _of_attempt(lambda core, now, attempt, event: wrappers.said(core, now, attempt, event.report)),
-    do.LauncherSaid: _of_attempt(feeding.said),
+    do.LauncherSaid: _of_attempt(launchers.said),
     do.WrapperPut: _of_attempt(
         lambda core, now, attempt, event: wrappers.put_from_wrapper(attempt, event.key, event.value)
     ),

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.kcm import ending, farewell, feeding
+from koalapy_adapters.kcm import ending, farewell, launchers
 from koalapy_adapters.kcm.actions import Inspect, Send, Tell, WrapperEntered
 from koalapy_adapters.kcm.attempts import Attempt, Core, failure
 from koalapy_adapters.messages import PROTOCOL, Done, Enter, PutKey, Refused, Release, Report
@@ -17,7 +17,7 @@ OVER = failure(
 def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> List[Any]:
     """A wrapper has connected, perhaps again: it is told all that it may have missed."""
     attempt.connected, attempt.closed = True, False
-    feeding.parted(core, attempt)
+    launchers.parted(core, attempt)
     attempt.offset = now - outcome.clock
     attempt.sign_at = now
     missed: List[Any] = [Enter(PROTOCOL, now), *attempt.keys.values()]
@@ -63,7 +63,7 @@ def _heed_restart(attempt: Attempt) -> None:
 def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
     """Its connection is gone; whether it ended, its record says."""
     attempt.connected, attempt.closed, attempt.sign_at = False, closed, now
-    feeding.parted(core, attempt)
+    launchers.parted(core, attempt)
     if attempt.over:
         return []
     core.pace.soon(now)

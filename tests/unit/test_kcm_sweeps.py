@@ -1,0 +1,412 @@
+"""A sweep through one KCM, message by message: what is given, asked for, told, and in which order."""
+
+from itertools import pairwise
+from typing import Any
+
+import kcm_talk as talk
+import pytest
+from koalapy_adapters.batch.protocol import ENDED, JobStatus
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm.attempts import failure
+from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.kcm.sweeps import is_launcher
+from koalapy_adapters.kcm.telling import GATHER, ROWS
+from koalapy_adapters.messages import (
+    Acknowledge,
+    Back,
+    Doing,
+    Ended,
+    Event,
+    Feed,
+    Forget,
+    Give,
+    Holding,
+    Kept,
+    LaunchersSeen,
+    LauncherSuspected,
+    ParametersBack,
+    ParametersDone,
+    ParametersWanted,
+    Pull,
+    Recall,
+    Report,
+    Submit,
+    Suspect,
+    ToLauncher,
+    Trust,
+    Trusted,
+    from_json,
+    to_json,
+)
+
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
+
+T0, SECOND = talk.T0, talk.SECOND
+SWEEP = 9
+FIRST, SECOND_ONE = (str(tag_of(InstanceId("abcde"), AttemptId(JobId(FIRST_LAUNCHER + n), 0, 1))) for n in (1, 2))
+said = talk.said
+
+
+def row(number: int, at: int = T0) -> list[Any]:
+    return [number, 0, "exited", "n1", 0, at, at, 0, 0, 0, 0]
+
+
+def says(kcm: Machine, message: Any, tag: str = FIRST, at: int = T0) -> list[Any]:
+    return kcm.handle(at, do.LauncherSaid(tag, to_json(message)))
+
+
+def told(actions: list[Any]) -> list[tuple[str, Any]]:
+    """What Launchers are told."""
+    tells = [action for action in actions if isinstance(action, do.Tell)]
+    return [(tell.tag, from_json(tell.message.body)) for tell in tells if isinstance(tell.message, ToLauncher)]
+
+
+def kinds(actions: list[Any]) -> list[type]:
+    return [type(message) for message in said(actions)]
+
+
+def with_launchers(*tags: str, slots: int = 4) -> Machine:
+    """A KCM that submitted these; they are connected and hold nothing."""
+    kcm = talk.machine()
+    kcm.handle(T0, talk.measured(T0))
+    for number, tag in enumerate(tags, start=1):
+        kcm.handle(T0, Submit(number, tag, {}, {"grace": 1.0, "sweep": {"sweep": SWEEP, "slots": slots}}))
+        kcm.handle(T0, do.Prepared(tag))
+        kcm.handle(T0, do.JobSubmitted(tag, str(number)))
+        kcm.handle(T0, do.WrapperEntered(tag, T0))
+        says(kcm, Holding([], slots), tag)
+    return kcm
+
+
+def at_work() -> Machine:
+    """FIRST has 1 to 6, of ten that were fed."""
+    kcm = with_launchers(FIRST)
+    kcm.handle(T0, Feed(SWEEP, [[1, 10]], True, [FIRST]))
+    says(kcm, Pull(6))
+    return kcm
+
+
+def new_kcm(*numbers: int) -> Machine:
+    """Of a session in which both Launchers are known by name only, and these numbers are out."""
+    kcm = talk.machine([FIRST, "1"], [SECOND_ONE, "2"])
+    kcm.start(T0)
+    kcm.handle(T0, Feed(SWEEP, [[number, number] for number in numbers], True, [FIRST, SECOND_ONE]))
+    return kcm
+
+
+def ended(tag: str = FIRST) -> do.WrapperSaid:
+    return do.WrapperSaid(tag, {"tag": tag, "batch_id": "1", "phase": "ended", "nodes": [], "ending": "exited"})
+
+
+class TestTags:
+    @pytest.mark.parametrize(("job", "expected"), [(1, False), (FIRST_LAUNCHER - 1, False), (FIRST_LAUNCHER, True)])
+    def test_a_launchers_tag_is_told_from_a_jobs(self, job: int, expected: bool) -> None:
+        assert is_launcher(tag_of(InstanceId("zzzzz"), AttemptId(JobId(job), 1023, 2047))) is expected
+
+
+class TestGiving:
+    def test_no_more_is_given_than_was_pulled(self) -> None:
+        kcm = with_launchers(FIRST)
+        kcm.handle(T0, Feed(SWEEP, [[1, 10]], True, [FIRST]))
+        assert told(says(kcm, Pull(6))) == [(FIRST, Give([[1, 6]]))]
+        assert told(says(kcm, Pull(3, given=6))) == [(FIRST, Give([[7, 9]]))]
+
+    def test_a_pull_that_crossed_a_give_is_not_served_twice(self) -> None:
+        kcm = at_work()
+        assert told(says(kcm, Pull(6, given=0))) == []
+        assert told(says(kcm, Pull(2, given=6))) == [(FIRST, Give([[7, 8]]))]
+
+    def test_what_is_left_is_shared_but_slots_are_filled(self) -> None:
+        kcm = with_launchers(FIRST, SECOND_ONE)
+        says(kcm, Pull(300))
+        says(kcm, Pull(300), SECOND_ONE)
+        given = told(kcm.handle(T0, Feed(SWEEP, [[1, 20]], True, [FIRST, SECOND_ONE])))
+        assert given == [(FIRST, Give([[1, 10]])), (SECOND_ONE, Give([[11, 20]]))]
+        given = told(kcm.handle(T0, Feed(SWEEP, [[21, 22]])))
+        assert [tag for tag, _ in given] == [FIRST, SECOND_ONE]
+
+    def test_a_feed_before_the_one_that_begins_anew_is_not_heeded(self) -> None:
+        kcm = with_launchers(FIRST)
+        says(kcm, Pull(4))
+        assert told(kcm.handle(T0, Feed(SWEEP, [[1, 4]]))) == []
+        assert told(kcm.handle(T0, Feed(SWEEP, [[1, 4]], True, [FIRST]))) == [(FIRST, Give([[1, 4]]))]
+
+    def test_a_number_that_is_fed_twice_is_given_once(self) -> None:
+        kcm = at_work()
+        kcm.handle(T0, Feed(SWEEP, [[1, 12]]))
+        assert told(says(kcm, Pull(6, given=6))) == [(FIRST, Give([[7, 12]]))]
+
+
+class TestAsking:
+    def test_the_first_pull_asks_for_what_it_wants_and_one_for_each_slot(self) -> None:
+        kcm = with_launchers(FIRST)
+        asked = said(says(kcm, Pull(6)))
+        assert asked == [ParametersWanted(SWEEP, 6)]
+        (more,) = said(kcm.handle(T0, Feed(SWEEP, [[1, 6]], True, [FIRST])))
+        assert more == ParametersWanted(SWEEP, 4)
+
+    def test_it_does_not_ask_again_while_it_waits_and_then_ever_less_often(self) -> None:
+        kcm = with_launchers(FIRST)
+        kcm.handle(T0, Feed(SWEEP, [], True, [FIRST]))
+        assert kinds(says(kcm, Pull(6))) == [ParametersWanted]
+        assert kinds(says(kcm, Pull(5))) == []
+        asked = [
+            at
+            for at in range(T0, T0 + 20 * SECOND, SECOND // 10)
+            for kind in kinds(kcm.tick(at))
+            if kind is ParametersWanted
+        ]
+        waits = [later - sooner for sooner, later in pairwise(asked)]
+        assert len(waits) >= 3
+        assert waits == sorted(waits)
+
+    def test_the_store_grows_with_the_rate(self) -> None:
+        kcm = with_launchers(FIRST)
+        kcm.handle(T0, Feed(SWEEP, [[1, 2000]], True, [FIRST]))
+        says(kcm, Pull(1000))
+        asked: list[ParametersWanted] = []
+        for number in range(1, 21):
+            at = T0 + number * SECOND // 10
+            rows = [row(each) for each in range((number - 1) * 50 + 1, number * 50 + 1)]
+            actions = says(kcm, Ended(number, rows), at=at) + says(kcm, Pull(50, 950 + 50 * number), at=at)
+            asked += [each for each in said(actions) if isinstance(each, ParametersWanted)]
+        assert asked  # 500 a second: what is in store has to last for two seconds and a round trip
+        assert 260 <= asked[0].wanted <= 700
+
+    def test_a_recall_gives_the_last_of_the_credit_and_keeps_none_in_store(self) -> None:
+        kcm = at_work()
+        back = said(kcm.handle(T0, Recall(SWEEP, 3)))
+        assert back == [ParametersBack(SWEEP, [[8, 10]])]
+        assert said(kcm.handle(T0, Recall(SWEEP, 100))) == [ParametersBack(SWEEP, [[7, 7]])]
+        assert said(kcm.handle(T0, Recall(SWEEP, 1))) == [ParametersBack(SWEEP, [])]
+
+    def test_a_recall_for_an_unknown_sweep_is_answered_too(self) -> None:
+        assert said(talk.machine().handle(T0, Recall(77, 5)))[0] == ParametersBack(77, [])
+
+    def test_credit_that_no_launcher_is_left_for_comes_back_by_itself(self) -> None:
+        kcm = at_work()
+        says(kcm, Back([[1, 6]], [[1, 4]]))
+        kcm.handle(T0, ended())
+        due = kcm.wakeup()
+        assert due is not None
+        later = said(kcm.tick(T0 + 2 * SECOND))
+        assert ParametersBack(SWEEP, [[7, 10]]) in later
+
+
+class TestResults:
+    def test_results_of_a_moment_are_one_event_and_kept_once_acknowledged(self) -> None:
+        kcm = at_work()
+        quiet = says(kcm, Ended(1, [row(1)])) + says(kcm, Ended(2, [row(2), row(3)]))
+        assert ParametersDone not in kinds(quiet)
+        sent = [action.message for action in kcm.tick(T0 + GATHER) if isinstance(action, do.Send)]
+        (event,) = [each for each in sent if each.body["type"] == "parameters_done"]
+        assert from_json(event.body) == ParametersDone(SWEEP, FIRST, [row(1), row(2), row(3)])
+        assert told(kcm.handle(T0 + GATHER, Acknowledge(event.number))) == [(FIRST, Kept(2))]
+
+    def test_what_is_repeated_is_not_told_twice(self) -> None:
+        kcm = at_work()
+        says(kcm, Ended(1, [row(1)]))
+        kcm.tick(T0 + GATHER)
+        kcm.handle(T0, do.WrapperLeft(FIRST))
+        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        says(kcm, Holding([[2, 6]], 4))
+        says(kcm, Ended(1, [row(1)]))
+        assert ParametersDone not in kinds(kcm.tick(T0 + 2 * GATHER))
+
+    def test_instants_are_of_the_kcms_clock(self) -> None:
+        kcm = at_work()
+        kcm.handle(T0, do.WrapperEntered(FIRST, T0 - 40))
+        says(kcm, Holding([[1, 6]], 4))
+        says(kcm, Ended(1, [row(1, T0 - 100)]))
+        done = [each for each in said(kcm.tick(T0 + GATHER)) if isinstance(each, ParametersDone)]
+        assert done[0].results[0][5:7] == [T0 - 60, T0 - 60]
+
+    def test_many_results_are_told_at_once_in_events_that_fit_a_frame(self) -> None:
+        kcm = with_launchers(FIRST)
+        kcm.handle(T0, Feed(SWEEP, [[1, 4000]], True, [FIRST]))
+        says(kcm, Pull(4000))
+        wide = [[*row(number)[:3], "h" * 400, *row(number)[4:]] for number in range(1, 4001)]
+        sent = says(kcm, Ended(1, wide))
+        events = [action.message for action in sent if isinstance(action, do.Send)]
+        done = [each for each in said(sent) if isinstance(each, ParametersDone)]
+        assert [len(each.results) for each in done] == [ROWS, ROWS, 4000 - 2 * ROWS]
+        assert all(len(str(event.body)) < 1 << 20 for event in events)
+
+    def test_what_is_no_result_is_passed_over(self) -> None:
+        kcm = at_work()
+        says(kcm, Ended(1, [row(1), ["2"], row(3)[:-1], [*row(4)[:2], 5, *row(4)[3:]]]))
+        done = [each for each in said(kcm.tick(T0 + GATHER)) if isinstance(each, ParametersDone)]
+        assert done == [ParametersDone(SWEEP, FIRST, [row(1)])]
+
+    @pytest.mark.parametrize("body", [{"type": "nonsense"}, {"type": "kept", "number": 1}, {}, {"type": "pull"}])
+    def test_what_no_launcher_says_changes_nothing(self, body: dict[str, Any]) -> None:
+        kcm = at_work()
+        assert told(kcm.handle(T0, do.LauncherSaid(FIRST, body))) == []
+
+
+class TestReconnecting:
+    def test_what_was_lost_on_its_way_is_given_again_once_all_has_been_repeated(self) -> None:
+        kcm = at_work()
+        kcm.handle(T0, do.WrapperLeft(FIRST))
+        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        says(kcm, Holding([[1, 2]], 4))
+        says(kcm, Ended(1, [row(3)]))
+        assert told(says(kcm, Pull(5))) == [(FIRST, Give([[4, 8]]))]
+
+    def test_nothing_is_given_before_it_has_said_what_it_holds(self) -> None:
+        kcm = at_work()
+        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        assert told(says(kcm, Pull(3))) == []
+
+    def test_a_new_kcm_gives_nothing_away_before_all_have_said_what_they_hold(self) -> None:
+        kcm = new_kcm(1, 2, 3, 4, 5)
+        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        says(kcm, Holding([[1, 2]], 4))
+        assert told(says(kcm, Pull(4))) == []
+        kcm.handle(T0, do.WrapperEntered(SECOND_ONE, T0))
+        says(kcm, Holding([[4, 4]], 4), SECOND_ONE)
+        says(kcm, Ended(1, [row(5)]), SECOND_ONE)
+        assert told(says(kcm, Pull(0), SECOND_ONE)) == [(FIRST, Give([[3, 3]]))]
+
+    def test_what_it_says_before_the_feed_is_heard_after_it(self) -> None:
+        kcm = talk.machine([FIRST, "1"])
+        kcm.start(T0)
+        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        for message in (Holding([[1, 2]], 4), Ended(7, [row(3)]), Pull(1)):
+            assert told(says(kcm, message)) == []
+        assert told(kcm.handle(T0, Feed(SWEEP, [[1, 4]], True, [FIRST]))) == [(FIRST, Give([[4, 4]]))]
+
+    @pytest.mark.parametrize("claim", ["", "revoked"])
+    def test_one_that_still_queues_is_no_obstacle(self, claim: str) -> None:
+        kcm = new_kcm(1, 2, 3)
+        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        says(kcm, Holding([[1, 1]], 4))
+        says(kcm, Pull(4))
+        sights = {SECOND_ONE: do.Sight(claim, None, 0, "/d")}
+        assert told(kcm.handle(T0, do.Inspected([SECOND_ONE], sights))) == [(FIRST, Give([[2, 3]]))]
+
+    def test_one_that_has_begun_is_waited_for(self) -> None:
+        kcm = new_kcm(1, 2, 3)
+        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        says(kcm, Holding([[1, 1]], 4))
+        says(kcm, Pull(4))
+        sights = {SECOND_ONE: do.Sight("claimed", None, 0, "/d")}
+        assert told(kcm.handle(T0, do.Inspected([SECOND_ONE], sights))) == []
+
+    def test_a_second_beginning_names_what_is_leaving_and_nothing_is_given_twice(self) -> None:
+        kcm = at_work()
+        says(kcm, Ended(1, [row(1)]))
+        says(kcm, Back([[6, 6]], [[6, 6]]))
+        kcm.handle(T0, Feed(SWEEP, [[1, 10]], True, [FIRST]))
+        assert told(says(kcm, Pull(20, given=6))) == [(FIRST, Give([[7, 10]]))]
+
+
+class TestEnds:
+    def test_results_and_what_comes_back_are_told_before_the_end(self) -> None:
+        kcm = at_work()
+        says(kcm, Ended(1, [row(1)]))
+        end = kcm.handle(T0, ended())
+        assert [type(each) for each in end if isinstance(each, do.ReadJournal)] == [do.ReadJournal]
+        assert Report not in kinds(end)
+        read = kcm.handle(T0, do.JournalRead(FIRST, [row(2), row(99)]))
+        done, back, report = [each for each in said(end + read) if not isinstance(each, ParametersWanted)][1:]
+        assert done == ParametersDone(SWEEP, FIRST, [row(2)])
+        assert back == ParametersBack(SWEEP, [[3, 6]], [[3, 6]])
+        assert isinstance(report, Report)
+
+    def test_one_that_gave_everything_back_ends_at_once(self) -> None:
+        kcm = at_work()
+        back = says(kcm, Back([[1, 6]], [[1, 4]]))
+        assert ParametersBack(SWEEP, [[1, 6]], [[1, 4]]) in said(back)
+        assert kinds(kcm.handle(T0, ended()))[-1] is Report
+
+    def test_a_shared_directory_out_of_reach_is_tried_again(self) -> None:
+        kcm = at_work()
+        kcm.handle(T0, ended())
+        gone = failure("shared_gone", "site", "Gone.")
+        assert Report not in kinds(kcm.handle(T0, do.JournalRead(FIRST, error=gone)))
+        again = kcm.tick(T0 + 2 * SECOND)
+        assert [each.ranges for each in again if isinstance(each, do.ReadJournal)] == [[[1, 6]]]
+        assert Report in kinds(kcm.handle(T0 + 2 * SECOND, do.JournalRead(FIRST)))
+
+    def test_where_the_journal_is_gone_all_that_it_held_counts_as_begun(self) -> None:
+        kcm = at_work()
+        kcm.handle(T0, ended())
+        told_then = said(kcm.handle(T0, do.JournalRead(FIRST, there=False)))
+        assert ParametersBack(SWEEP, [[1, 6]], [[1, 6]]) in told_then
+
+    def test_the_batch_systems_word_of_its_end_waits_too(self) -> None:
+        kcm = at_work()
+        kcm.handle(T0, do.WrapperLeft(FIRST, closed=True))
+        over = JobStatus("1", FIRST, ENDED, ending="killed")
+        actions = kcm.handle(T0, talk.measured(T0 + 1, over))
+        sights = {FIRST: do.Sight("claimed", None, 0, "/d")}
+        now = T0
+        for _ in range(10):
+            now += SECOND
+            actions += kcm.handle(now, do.Inspected([FIRST], sights)) + kcm.tick(now)
+        assert do.ReadJournal in talk.deeds(actions)
+        assert not [each for each in said(actions) if getattr(each, "state", "") == ENDED]
+        assert [each for each in said(kcm.handle(now, do.JournalRead(FIRST))) if getattr(each, "state", "") == ENDED]
+
+    def test_its_directory_stays_until_the_journal_is_read(self) -> None:
+        kcm = at_work()
+        kcm.handle(T0, ended())
+        assert do.Remove not in talk.deeds(kcm.handle(T0, Forget(5, FIRST)))
+        assert do.Remove in talk.deeds(kcm.handle(T0, do.JournalRead(FIRST)))
+
+    def test_the_end_of_one_whose_sweep_is_not_named_yet_waits_for_that(self) -> None:
+        kcm = talk.machine([FIRST, "1"])
+        kcm.start(T0)
+        assert said(kcm.handle(T0, ended())) == []
+        fed = kcm.handle(T0, Feed(SWEEP, [[1, 4]], True, [FIRST]))
+        assert [each.ranges for each in fed if isinstance(each, do.ReadJournal)] == [[[1, 4]]]
+        assert kinds(kcm.handle(T0, do.JournalRead(FIRST, [row(2)])))[:2] == [ParametersDone, Report]
+
+    def test_the_end_of_one_that_koalad_does_not_name_is_told_when_it_has_named_all(self) -> None:
+        """The second acknowledgement is of what happened after the first had come, with which koalad named them."""
+        kcm = talk.machine([FIRST, "1"])
+        kcm.start(T0)
+        kcm.handle(T0, talk.measured(T0))
+        assert said(kcm.handle(T0, ended())) == []
+        assert said(kcm.handle(T0, Acknowledge(1))) == []
+        kcm.handle(T0, talk.measured(T0 + 1))
+        assert kinds(kcm.handle(T0, Acknowledge(2))) == [Report]
+
+    def test_what_had_not_begun_goes_to_others_here_as_far_as_they_can_use_it(self) -> None:
+        kcm = with_launchers(FIRST, SECOND_ONE)
+        kcm.handle(T0, Feed(SWEEP, [[1, 6]], True, [FIRST, SECOND_ONE]))
+        says(kcm, Pull(6))
+        says(kcm, Pull(2), SECOND_ONE)
+        given = says(kcm, Back([[1, 6]], [[1, 4]]))
+        assert told(given) == [(SECOND_ONE, Give([[5, 6]]))]
+        assert ParametersBack(SWEEP, [[1, 4]], [[1, 4]]) in said(given)
+
+
+class TestSuspicion:
+    def test_a_suspicion_is_told_once_and_trust_is_said_again_after_a_reconnect(self) -> None:
+        kcm = at_work()
+        assert said(says(kcm, Suspect("n1"))) == [LauncherSuspected(FIRST, "n1")]
+        assert said(says(kcm, Suspect("n1"))) == []
+        assert told(kcm.handle(T0, Trust(FIRST))) == [(FIRST, Trusted())]
+        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        assert (FIRST, Trusted()) in told(says(kcm, Holding([[1, 6]], 4)))
+
+
+class TestSeen:
+    def test_what_runs_is_told_once_a_second_for_all(self) -> None:
+        kcm = with_launchers(FIRST, SECOND_ONE)
+        kcm.handle(T0, Feed(SWEEP, [[1, 6]], True, [FIRST, SECOND_ONE]))
+        first = says(kcm, Doing(4, T0 - 5)) + kcm.tick(T0)
+        assert LaunchersSeen([[FIRST, 4, T0 - 5]]) in said(first)
+        quiet = says(kcm, Doing(3, T0)) + says(kcm, Doing(2, T0), SECOND_ONE) + kcm.tick(T0 + SECOND // 2)
+        assert LaunchersSeen not in kinds(quiet)
+        assert LaunchersSeen([[FIRST, 3, T0], [SECOND_ONE, 2, T0]]) in said(kcm.tick(T0 + SECOND))
+
+
+def test_events_are_numbered_like_all_others() -> None:
+    kcm = at_work()
+    events = [action.message for action in says(kcm, Back([[1, 2]], [[1, 2]])) if isinstance(action, do.Send)]
+    assert all(isinstance(event, Event) for event in events)
+    numbers = [event.number for event in events]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
