@@ -324,7 +324,10 @@ def test_what_is_no_program_of_a_sweep(text: str, words: str) -> None:
 
 def test_names_that_clash() -> None:
     contents = {"/here/a.csv": b"x,y,y,\n1,2,3,4\n"}
-    read = lambda *given: from_mapping(sweep_request(*given, csv=["a.csv"]), "s", "/here", open_file=files(contents))  # noqa: E731
+
+    def read(*given: Any) -> Request:
+        return from_mapping(sweep_request(*given, csv=["a.csv"]), "s", "/here", open_file=files(contents))
+
     assert "csv.0 is 'a.csv', whose column 'x' is a parameter already." in str(refused(read, ["p", "{x}"], ["x=1"]))
     assert "asks for the column 'y', which a.csv has twice." in str(refused(read, ["p", "{y}"]))
     assert [source.names for source in axes(read(["p", "{x}"]))[0].sources] == [("x",)], "what is not used may be twice"
@@ -525,6 +528,52 @@ def test_any_parameter_is_read_or_refused(text: str) -> None:
 def rows_count(request: Request) -> int:
     assert request.parameters is not None
     return request.parameters.count
+
+
+@st.composite
+def given_values(draw: st.DrawFn, size: int) -> tuple[Any, list[str]]:
+    """One name's as they may be written, and what they mean: a range, a range that leaves some out, or a list."""
+    first, step = draw(st.integers(-9, 9)), draw(st.sampled_from([-3, -1, 1, 2]))
+    numbers = [str(first + place * step) for place in range(size)]
+    last = first + (size - 1) * step
+    texts = draw(
+        st.lists(
+            st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=3), min_size=size, max_size=size
+        )
+    )
+    return draw(
+        st.sampled_from(
+            [
+                (f"{first}:{last}:{step}", numbers),
+                ({"range": f"{first - step}:{last}:{step}", "except": [str(first - step)]}, numbers),
+                ({"values": texts}, texts),
+                (texts, texts),
+            ]
+        )
+    )
+
+
+@given(st.data())
+def test_whatever_is_combined_is_as_itertools_has_it(data: st.DataObject) -> None:
+    """Names in groups of their own, each of which varies together, against products of zips."""
+    sizes = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    groups = [
+        {f"x{group}_{name}": data.draw(given_values(size)) for name in range(data.draw(st.integers(1, 2)))}
+        for group, size in enumerate(sizes)
+    ]
+    everything = {name: each for group in groups for name, each in group.items()}
+    mapping = sweep_request(["p", *(f"{{{name}}}" for name in everything)], ["x=1"])
+    mapping |= {
+        "parameters": {name: written for name, (written, _) in everything.items()},
+        "combine": list(map(list, groups)),
+    }
+    wanted = [
+        tuple(value for row in rows_of_groups for value in row)
+        for rows_of_groups in product(
+            *(zip(*(values for _, values in group.values()), strict=True) for group in groups)
+        )
+    ]
+    assert [tuple(each.values()) for each in rows(from_mapping(mapping, "s", "/here"))] == wanted
 
 
 # The rest
