@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
+from textwrap import dedent
 from typing import IO, Any
 
 import pytest
@@ -634,3 +635,14 @@ def test_a_path_that_is_no_text_is_refused() -> None:
     request = sweep(["{x}"], "x=@names", stage_in=["in-{x}"])
     reason = refused(with_staged, replace(request, directory="/nowhere"))
     assert "stage_in has 'in-{x}', of which not every file can be named" in str(reason)
+
+
+def test_the_example_of_the_documentation_is_read() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
+    example = page.split("as a mapping for `Grid.submit`:\n")[1].split("\nIts one component")[0]
+    contents = {"/here/names.txt": b"n\nm\n", "/here/runs.csv": b"case,temp,more\n1,2,3\n"}
+    request = read_job(dedent(example), "job.yaml", "/here", open_file=files(contents))
+    assert request.parameters is not None
+    assert request.parameters.count == 1000 * 3 * 10 * 2
+    assert [source.names for source in axes(request)[-1].sources] == [("t",), ("case",)]
+    assert request.stage_in == ("solve", "names.txt", "runs.csv")
