@@ -61,25 +61,21 @@ class Promises:
         self.moved[cluster] = None
 
     def changed(self, before: Job | None, after: Job | None) -> None:
-        job = after or before
-        glides = job is not None and job.glide is not None
         for attempt, component, lives in moves(before, after):
             book = self._books.get(component.cluster or "")
             if book is None:
                 continue  # a cluster that the grid file no longer has
             if lives:
                 taken = processors_taken(component.request, book.settings)
-                book.enter(attempt, _Entry(tag_of(self._instance, attempt), taken, glides))
+                glides = after is not None and after.glide is not None
+                book.enter(attempt, (tag_of(self._instance, attempt), taken, glides))
             else:
                 book.strike(attempt)
             self.moved[book.settings.name] = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    tag: Tag
-    taken: int
-    glides: bool
+_Entry = tuple[Tag, int, bool]  # processors taken, and whether a sweep's Launcher takes them
+_NOTHING = Scavenged()
 
 
 class _Book:
@@ -97,6 +93,8 @@ class _Book:
 
     @property
     def scavenged(self) -> Scavenged:
+        if not (self._coming or self._held or self._freed):
+            return _NOTHING
         return Scavenged(self._coming, _sorted(self._held), _sorted(Counter(self._freed.values())))
 
     def enter(self, attempt: AttemptId, entry: _Entry) -> None:
@@ -106,32 +104,41 @@ class _Book:
     def strike(self, attempt: AttemptId) -> None:
         entry = self._entries.pop(attempt)
         self._add(entry, -1)
-        if entry.glides and entry.tag in self._allocated:
-            self._freed[entry.tag] = entry.taken
+        tag, taken, glides = entry
+        if glides and tag in self._allocated:
+            self._freed[tag] = taken
 
     def show(self, state: ClusterState | None) -> None:
         self._allocated = frozenset(state.allocated) if state else frozenset()
         self._pending = frozenset(state.pending) if state else frozenset()
         self.promised = self.backlog = self._coming = 0
         self._held.clear()
-        self._freed = {tag: taken for tag, taken in self._freed.items() if tag in self._allocated}
+        if self._freed:
+            self._freed = {tag: taken for tag, taken in self._freed.items() if tag in self._allocated}
         for entry in self._entries.values():
             self._add(entry, 1)
 
     def _add(self, entry: _Entry, sign: int) -> None:
-        taken, shown = sign * entry.taken, entry.tag in self._allocated
-        if entry.glides:
-            self._coming += 0 if shown else taken
-            self._held[entry.taken] += sign if shown else 0
+        tag, taken, glides = entry
+        if glides:
+            self._add_launcher(tag, taken, sign)
             return
-        if not shown:
-            self.promised += taken
-        if entry.tag in self._pending:
-            self.backlog += taken
+        if tag not in self._allocated:
+            self.promised += sign * taken
+        if tag in self._pending:
+            self.backlog += sign * taken
+
+    def _add_launcher(self, tag: Tag, taken: int, sign: int) -> None:
+        if tag not in self._allocated:
+            self._coming += sign * taken
+        elif self._held[taken] + sign:
+            self._held[taken] += sign
+        else:
+            del self._held[taken]
 
 
 def _sorted(nodes: Counter[int]) -> tuple[tuple[int, int], ...]:
-    return tuple(sorted((size, count) for size, count in nodes.items() if count))
+    return tuple(sorted(nodes.items()))
 
 
 def processors_taken(component: ComponentRequest, cluster: ClusterSettings) -> int:

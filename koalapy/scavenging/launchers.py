@@ -17,7 +17,7 @@ class Launchers:
         self._on: dict[str, dict[JobId, Job]] = {}
 
     def changed(self, before: Job | None, after: Job | None) -> None:
-        job = after or before
+        job = before if after is None else after
         if job is None or (job.runner is None and job.glide is None):
             return
         if job.runner is not None:
