@@ -170,10 +170,9 @@ def account(koalad: Koalad) -> Account:
     """By what is on the nodes' disks; every node must run."""
     starts: dict[int, list[float]] = defaultdict(list)
     ends: dict[int, list[float]] = defaultdict(list)
-    texts = repair.on_each(_nodes(), lambda node: koalad.containers.exec(node, ["cat", f"{PLACE}/sweep"])[1])
-    for line in "\n".join(texts).splitlines():
-        kind, number, at = line.split()
-        (starts if kind == "start" else ends)[int(number)].append(float(at))
+    for text in repair.on_each(_nodes(), lambda node: koalad.containers.check(node, ["cat", f"{PLACE}/sweep"])):
+        for kind, number, at in map(str.split, text.splitlines()):
+            (starts if kind == "start" else ends)[int(number)].append(float(at))
     return Account(starts, ends)
 
 
