@@ -1,17 +1,26 @@
 """Sweeps in the engine: nodes that grow and shrink, parameters that are fed, done, and back again."""
 
-from engine_play import BUSY_QUEUE, check, component
-from sweep_play import NODE, SweepPlay
+import json
 
+from engine_play import BUSY_QUEUE, INSTANCE, check, component
+from koalapy_adapters.launcher import space
+from koalapy_adapters.messages import from_json, to_json
+from sweep_play import NODE, SweepPlay, result
+
+from koalapy.coallocation.whereabouts import JOBS_AHEAD
+from koalapy.link import translate
 from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.commands import RecallParameters, SubmitComponent, TrustLauncher
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     CancelRequested,
+    ClusterConnected,
     HoldRequested,
     LaunchersSeen,
     LauncherSuspected,
+    ParametersEnded,
     ReleaseRequested,
+    StoreRestored,
     SubmissionFailed,
 )
 from koalapy.model.identity import FIRST_LAUNCHER
@@ -111,6 +120,21 @@ def test_after_a_reconnect_all_that_is_out_there_is_said_anew() -> None:
     play.reach("alpha")
     (feed,) = play.feeds()
     assert (feed.anew, feed.numbers, len(feed.launchers)) == (True, Intervals(((6, 20),)), 4)
+
+
+def test_what_is_told_in_one_batch_with_a_reconnect_is_not_said_to_be_out() -> None:
+    """It is acknowledged before the KCM hears what is out there, and would be run again."""
+    play = SweepPlay(ONE)
+    sweep = play.sweep(1000)
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 20)
+    launcher = play.staying(sweep)[0]
+    attempt = launcher.attempt_of(launcher.components[0])
+    ended = ParametersEnded(cluster="alpha", sweep=sweep, attempt=attempt, results=(result(1), result(7)))
+    play.words.clear()
+    play.tell(ClusterConnected(cluster="alpha", version="22.05"), ended)
+    (feed,) = play.feeds()
+    assert (feed.anew, feed.numbers) == (True, Intervals(((2, 6), (8, 20))))
 
 
 def test_what_comes_back_goes_first_and_nothing_is_recorded_twice() -> None:
@@ -498,3 +522,34 @@ def test_a_koalad_that_comes_back_goes_on_with_its_sweeps() -> None:
     assert play.holds(sweep) == {"alpha": 4}
     assert [(each.anew, each.numbers) for each in play.feeds()] == [(True, Intervals(((2, 20),)))]
     assert play.want(sweep, "alpha", 2) == Intervals(((21, 22),))
+
+
+def test_a_restored_store_makes_room_for_new_launchers() -> None:
+    """What became of the Launchers that a backup knows nobody can say; numbers of new ones lie beyond all of theirs."""
+    play = SweepPlay(ONE)
+    sweep = play.sweep(100)
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 8)
+    before = max(play.jobs)
+    play.tell(StoreRestored(epoch=9, last_number=900))
+    assert {job.glide.going for job in play.launchers(sweep) if job.glide} == {"over"}
+    play.go()
+    play.measure()
+    assert play.holds(sweep) == {"alpha": 4}
+    assert min(job.id for job in play.staying(sweep)) > before + JOBS_AHEAD
+    assert play.job(sweep).request.components, "its program is as it was"
+
+
+def test_the_wire_says_what_a_launcher_runs() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep(1000, processors=2)
+    submit = next(each for each in play.pending if isinstance(each, SubmitComponent))
+    program = translate.program(submit, Duration(99 * SECOND))
+    assert program.sweep is not None
+    assert (program.sweep["sweep"], program.sweep["slots"], program.sweep["limit_s"]) == (sweep, 2, 3600)
+    assert space.count(program.sweep["space"]) == 1000
+    assert (program.launch, program.processors, program.arguments, program.grace) == ("once", NODE, ["{x}"], 5)
+    message = translate.submit(INSTANCE, 1, submit, [], False, Duration(SECOND))
+    assert (message.batch["lowest"], message.batch["processors_per_node"]) == (True, NODE)
+    told = from_json(json.loads(json.dumps(to_json(message))))
+    assert space.count(told.program["sweep"]["space"]) == 1000
