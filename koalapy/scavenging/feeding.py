@@ -16,14 +16,19 @@ from koalapy.scavenging.launchers import Launchers, place, runner_of, staying
 from koalapy.scavenging.parameters import joined, put_runner, without
 
 
-def connected(records: Records, launchers: Launchers, heard: Heard, cluster: str) -> None:
-    """To a KCM that begins: all that is out there, and whose hands it may be in."""
-    heard.new_session(cluster)
-    for identity in launchers.sweeps:
-        sweep = records.jobs[identity]
-        there = attempts_on(launchers, sweep, cluster)
-        if there or runner_of(sweep).out_on(cluster):
-            _say(records, heard, sweep, cluster, NONE, there)
+def begin(records: Records, launchers: Launchers, heard: Heard) -> None:
+    """To KCMs that begin: all that is out there, and whose hands it may be in.
+
+    Said when all events that came with a KCM's connection are counted: results among them are acknowledged before it
+    is heard, and what it names as out would be run again.
+    """
+    clusters, heard.fresh = list(heard.fresh), {}
+    for cluster in clusters:
+        for identity in launchers.sweeps:
+            sweep = records.jobs[identity]
+            there = attempts_on(launchers, sweep, cluster)
+            if (sweep.id, cluster) not in heard.begun and (there or runner_of(sweep).out_on(cluster)):
+                _say(records, heard, sweep, cluster, NONE, there)
 
 
 def feed(

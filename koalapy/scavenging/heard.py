@@ -17,7 +17,7 @@ class Heard:
     `failures`: Launchers of a sweep that failed in a row on a cluster. `latest`: whether something of a Launcher's
     newest results had ended well. `suspects`: Launchers that may be on black holes, and their hosts. `recalled`: what
     was out on a cluster when some of it was asked back. `refused`: why a cluster will not have what a sweep asks for.
-    `told`: why a sweep waits, as it was last told.
+    `told`: why a sweep waits, as it was last told. `fresh`: clusters whose KCM has not been told what is out there.
     """
 
     wanted: dict[On, int] = field(default_factory=dict)
@@ -29,9 +29,11 @@ class Heard:
     recalled: dict[On, int] = field(default_factory=dict)
     refused: dict[On, Reason] = field(default_factory=dict)
     told: dict[JobId, str] = field(default_factory=dict)
+    fresh: dict[str, None] = field(default_factory=dict)
 
     def new_session(self, cluster: str) -> None:
         """The cluster has another KCM now, which has said nothing yet."""
+        self.fresh[cluster] = None
         for of_cluster in (self.wanted, self.begun, self.recalled):
             for key in [key for key in of_cluster if key[1] == cluster]:
                 del of_cluster[key]

@@ -53,7 +53,7 @@ class Scavenger:
     # ---- what it is told
 
     def connected(self, cluster: str) -> None:
-        feeding.connected(self._records, self._launchers, self._heard, cluster)
+        self._heard.new_session(cluster)
 
     def restored(self, now: Instant) -> None:
         """After a backup nobody knows what became of Launchers: all make room for new ones."""
@@ -103,6 +103,7 @@ class Scavenger:
     def step(self, now: Instant) -> None:
         if not self._launchers.sweeps and not self._launchers.ended and not self._ground.news:
             return
+        feeding.begin(self._records, self._launchers, self._heard)
         self._bury(now)
         for sweep in self._sweeps():
             self._follow_up(now, sweep)
