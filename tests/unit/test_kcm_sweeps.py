@@ -14,12 +14,14 @@ from koalapy_adapters.kcm.telling import GATHER, ROWS
 from koalapy_adapters.messages import (
     Acknowledge,
     Back,
+    Cancel,
     Doing,
     Ended,
     Event,
     Feed,
     Forget,
     Give,
+    Gone,
     Holding,
     Kept,
     LaunchersSeen,
@@ -372,6 +374,19 @@ class TestEnds:
         assert said(kcm.handle(T0, Acknowledge(1))) == []
         kcm.handle(T0, talk.measured(T0 + 1))
         assert kinds(kcm.handle(T0, Acknowledge(2))) == [Report]
+
+    def test_one_that_was_killed_with_its_kcm_is_gone_as_soon_as_the_batch_system_says_so(self) -> None:
+        """It has one node, so that nothing of it runs elsewhere, and another may take its place at once."""
+        kcm = talk.machine([FIRST, "1"])
+        kcm.handle(T0, Feed(SWEEP, [], True, [FIRST]))
+        actions = kcm.handle(T0, Cancel(3, FIRST, "1")) + kcm.handle(T0, do.Revoked(FIRST))
+        actions += kcm.handle(T0, do.JobCancelled(FIRST)) + kcm.tick(T0)
+        killed = JobStatus("1", FIRST, ENDED, ending="killed")
+        for at in (T0, T0 + SECOND):
+            actions += kcm.handle(at, do.Looked(FIRST, accounted=killed)) + kcm.tick(at)
+        assert Gone not in kinds(actions)
+        assert do.ReadJournal in talk.deeds(actions)
+        assert kinds(kcm.handle(T0 + SECOND, do.JournalRead(FIRST))) == [Gone]
 
     def test_what_had_not_begun_goes_to_others_here_as_far_as_they_can_use_it(self) -> None:
         kcm = with_launchers(FIRST, SECOND_ONE)

@@ -8,7 +8,7 @@ from koalapy_adapters.kcm.actions import SECOND
 from koalapy_adapters.kcm.backoff import Backoff
 from koalapy_adapters.kcm.outbox import Outbox
 from koalapy_adapters.kcm.polling import Pace
-from koalapy_adapters.kcm.sweeps import Sweeps
+from koalapy_adapters.kcm.sweeps import Sweeps, is_launcher
 from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
 
 MISSING = "missing"  # the state of a batch job that neither queue nor accounting know
@@ -122,9 +122,12 @@ class Attempt:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether its program may run on nodes of which only the wrapper, on the first one, could tell the end."""
+        """Whether its program may run on nodes of which only the wrapper, on the first one, could tell the end.
+
+        A Launcher has one node.
+        """
         if self.report is None:
-            return True
+            return not is_launcher(self.tag)
         released = self.report.released_at is not None or self.release is not None
         return released and len(self.report.nodes) > 1
 
