@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -424,3 +425,21 @@ def test_what_a_wrapper_reads_is_lasting_before_a_submit_and_its_script_is_the_b
     directories.create()
     directories.prepare(Component("kabcde000000001", {}, "exec true\n", []))
     assert noting.lasting == {"token": True, "component": True, "script": False}
+
+
+def test_a_journal_is_read_for_the_numbers_that_are_asked_for(directories: Directories) -> None:
+    directories.prepare(component())
+    rows = [[number, 0, "exited", "n1", 0, 1, 2, 0, 0, 0, 0] for number in (3, 1, 2, 3)]
+    torn = '[4, 0, "exi'
+    lines = [json.dumps(row) for row in rows] + ["no line of ours", torn]
+    Path(directories.attempt(TAG), "journal").write_text("\n".join(lines))
+    assert directories.journal(TAG, {2, 3, 4, 9}) == [rows[0], rows[2]]
+
+
+def test_that_there_is_no_journal_is_told_from_a_directory_out_of_reach(directories: Directories) -> None:
+    assert directories.journal(TAG, {1}) is None
+    directories.prepare(component())
+    assert directories.journal(TAG, {1}) is None
+    shutil.rmtree(directories.shared)
+    with pytest.raises(SiteError):
+        directories.journal(TAG, {1})
