@@ -9,7 +9,6 @@ from koalapy_adapters.batch.protocol import ENDED, JobStatus
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.attempts import failure
 from koalapy_adapters.kcm.machine import Machine
-from koalapy_adapters.kcm.sweeps import is_launcher
 from koalapy_adapters.kcm.telling import GATHER, ROWS
 from koalapy_adapters.messages import (
     Acknowledge,
@@ -98,12 +97,6 @@ def new_kcm(*numbers: int) -> Machine:
 
 def ended(tag: str = FIRST) -> do.WrapperSaid:
     return do.WrapperSaid(tag, {"tag": tag, "batch_id": "1", "phase": "ended", "nodes": [], "ending": "exited"})
-
-
-class TestTags:
-    @pytest.mark.parametrize(("job", "expected"), [(1, False), (FIRST_LAUNCHER - 1, False), (FIRST_LAUNCHER, True)])
-    def test_a_launchers_tag_is_told_from_a_jobs(self, job: int, expected: bool) -> None:
-        assert is_launcher(tag_of(InstanceId("zzzzz"), AttemptId(JobId(job), 1023, 2047))) is expected
 
 
 class TestGiving:

@@ -4,11 +4,12 @@ import enum
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import JobStatus
+from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm.actions import SECOND
 from koalapy_adapters.kcm.backoff import Backoff
 from koalapy_adapters.kcm.outbox import Outbox
 from koalapy_adapters.kcm.polling import Pace
-from koalapy_adapters.kcm.sweeps import Sweeps, is_launcher
+from koalapy_adapters.kcm.sweeps import Sweeps
 from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
 
 MISSING = "missing"  # the state of a batch job that neither queue nor accounting know

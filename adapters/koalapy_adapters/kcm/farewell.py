@@ -7,13 +7,13 @@ first as ParametersDone, then what it held and had not done as ParametersBack. I
 from typing import Any, List
 
 from koalapy_adapters.batch.protocol import ENDED
+from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm import telling
 from koalapy_adapters.kcm.actions import JournalRead, ReadJournal
 from koalapy_adapters.kcm.attempts import Attempt, Core
 from koalapy_adapters.kcm.forgetting import forget
 from koalapy_adapters.kcm.numbers import ranges_of
 from koalapy_adapters.kcm.supply import UNUSED, Launcher, Supply
-from koalapy_adapters.kcm.sweeps import is_launcher
 from koalapy_adapters.messages import BatchSeen, Gone, Report
 
 

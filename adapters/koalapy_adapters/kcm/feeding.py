@@ -6,12 +6,12 @@ and repeats what it has done, or has ended and left a journal; what none of them
 
 from typing import Any, List
 
+from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm import farewell, giving, launchers, telling
 from koalapy_adapters.kcm.actions import SECOND, Inspect, Sight
 from koalapy_adapters.kcm.attempts import Attempt, Core
 from koalapy_adapters.kcm.backoff import Backoff
 from koalapy_adapters.kcm.supply import Launcher, Supply
-from koalapy_adapters.kcm.sweeps import is_launcher
 from koalapy_adapters.messages import Feed, Recall, Submit, Trust, Trusted
 
 MODEST = 10 * SECOND  # after a Recall nothing is kept in store

@@ -6,14 +6,6 @@ from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
 from koalapy_adapters.kcm.alarms import Alarms
 from koalapy_adapters.kcm.supply import Launcher, Supply
 
-_FIRST_LAUNCHER = "g"  # of the digits of a tag's attempt, the first of the upper half (see koalapy.model.identity)
-_FIRST_DIGIT = 6
-
-
-def is_launcher(tag: str) -> bool:
-    """Whether the tag is a Launcher's: of the ids of jobs the upper half is for them."""
-    return tag[_FIRST_DIGIT : _FIRST_DIGIT + 1] >= _FIRST_LAUNCHER
-
 
 class Told(NamedTuple):
     """An event that took numbers away from here; `ended` is the Launcher's Ended that it completes, 0 none."""
