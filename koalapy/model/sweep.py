@@ -89,9 +89,9 @@ class Runner:
     """The CS-Runner's record. A parameter is in its pool unless it is done or out on a cluster.
 
     `done`: recorded, whatever became of it; `failed` of them did not end with 0. `out`: with each cluster, where its
-    KCM or a Launcher has it. `returned`: came back unfinished, from each cluster. `owed`: nodes on each cluster that were
-    taken from it for others' jobs, and that -All gives back (CCGrid 2009, 5.3). `charged`: processor-microseconds of
-    its Launchers' allocations so far, those that run left out. `left_out`: (cluster, host) of black holes.
+    KCM or a Launcher has it. `returned`: came back unfinished, from each cluster. `owed`: nodes on each cluster that
+    were taken from it for others' jobs, and that -All gives back (CCGrid 2009, 5.3). `charged`: processor-microseconds
+    of its Launchers' allocations so far, those that run left out. `left_out`: (cluster, host) of black holes.
     """
 
     count: int
