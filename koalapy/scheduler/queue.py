@@ -29,7 +29,8 @@ class Waiting(NamedTuple):
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
     """The waiting jobs, head first; sweeps wait for other things."""
-    return sorted((job for job in jobs if job.state.queued and job.runner is None), key=lambda job: (job.request.priority, job.place))
+    waiting = (job for job in jobs if job.state.queued and job.runner is None)
+    return sorted(waiting, key=lambda job: (job.request.priority, job.place))
 
 
 class WaitQueue:

@@ -314,6 +314,16 @@ def test_told_to_stop_it_tells_the_programs_and_gives_them_back(start: Start, aw
     assert launcher.journal() == []
 
 
+def test_a_program_that_hears_of_the_cancel_first_is_not_done(start: Start, await_that: Await) -> None:
+    """A batch system's cancel reaches the program and the Launcher as one, in whichever order."""
+    launcher = start("echo $$ >pid.new; mv pid.new pid; exec sleep 600", slots=1)
+    launcher.give(4)
+    await_that((launcher.work / "pid").exists)
+    os.kill(int((launcher.work / "pid").read_text()), signal.SIGTERM)
+    assert launcher.end() == Back([[4, 4]], [[4, 4]])
+    assert launcher.journal() == []
+
+
 def test_what_ignores_that_is_killed_after_the_grace(start: Start, await_that: Await) -> None:
     launcher = start(IGNORES + ESCAPES + ESCAPED + "touch on; while :; do sleep 0.1; done", slots=1, grace=0.4)
     launcher.give(4)

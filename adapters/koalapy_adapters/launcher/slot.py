@@ -24,6 +24,7 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.1, 1.0  # at what a program has written, and how l
 _GROWS = 1 << 20  # bytes between two looks, that ask for another soon
 _LEFT_S = 5.0  # for what cannot be killed, until the slot goes on without
 _NOT_FOUND, _NOT_STARTED = 127, 126
+_CANCELS, _ALL_HEAR_S = (signal.SIGTERM, signal.SIGKILL), 0.5
 _KINDS = (FileNotFoundError, NotADirectoryError)
 _OUT, _ERRORS = 1, 2
 
@@ -126,8 +127,18 @@ class Slot:
         if stopped:
             return 0, ""
         if os.WIFSIGNALED(status):
-            return 128 + os.WTERMSIG(status), self._ended_by or KILLED
+            return self._signalled(os.WTERMSIG(status))
         return os.WEXITSTATUS(status), self._ended_by or EXITED
+
+    def _signalled(self, number: int) -> Tuple[int, str]:
+        """Whoever cancels the batch job signals all its processes, and the program may be the first that hears it."""
+        if number in _CANCELS and not self._ended_by:
+            until = time.monotonic() + _ALL_HEAR_S
+            while time.monotonic() < until and not self._stopping:
+                time.sleep(_ALL_HEAR_S / 20)
+        if self._stopping:
+            return 0, ""
+        return 128 + number, self._ended_by or KILLED
 
     def _clear(self) -> None:
         """Kill what the program has left behind."""
