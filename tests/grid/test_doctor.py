@@ -72,8 +72,17 @@ def shown_on(grid: Running, head: str) -> Counter[str]:
 def leaving_nothing(grid: Running) -> Iterator[None]:
     """What was there before may stay. The agents end when their logins do, which the heads hear of a moment later."""
     before = {head: shown_on(grid, head) for head in HEADS}
+    left: list[tuple[str, str]] = []
+
+    def nothing_is_left() -> bool:
+        left[:] = [(head, each) for head in HEADS for each in shown_on(grid, head) - before[head]]
+        return not left
+
     yield
-    grid.eventually(lambda: all(not shown_on(grid, head) - before[head] for head in HEADS), "all is removed", 20)
+    try:
+        grid.eventually(nothing_is_left, "all was removed")
+    finally:
+        assert not left
 
 
 def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(testgrid: Running, tmp_path: Path) -> None:
