@@ -16,6 +16,13 @@ def store_of(koala: Any) -> Path:
     return Path(koala.root / "state" / "koala" / "live" / "store.sqlite")
 
 
+AS_OF_THE_FIRST = """
+    DROP TABLE results; DROP INDEX jobs_sweep; ALTER TABLE jobs DROP COLUMN sweep;
+    ALTER TABLE meta DROP COLUMN commits;
+    UPDATE alembic_version SET version_num = '0001';
+"""
+
+
 def change(file: Path, script: str) -> None:
     connection = sqlite3.connect(file)
     with connection:
@@ -70,7 +77,7 @@ def test_a_store_of_an_older_koalapy_is_brought_along(fresh: Any, shell: Callabl
     first = fresh.submit(shell("true"))
     assert fresh.end(first)["state"] == "done"
     assert fresh("down").status == 0
-    change(store_of(fresh), "ALTER TABLE meta DROP COLUMN commits; UPDATE alembic_version SET version_num = '0001';")
+    change(store_of(fresh), AS_OF_THE_FIRST)
     assert fresh("up").status == 0
     assert fresh.job(first)["state"] == "done"
     assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
