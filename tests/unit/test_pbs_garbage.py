@@ -47,7 +47,7 @@ PARSERS: dict[str, Parse] = {
         ("cancel", dialect.parse_cancel),
         *(
             (f"capacity-{place}", lambda result, dialect=dialect, place=place: capacity(dialect, place, result))
-            for place in range(4 if dialect is pbs else 3)
+            for place in range(4)
         ),
     )
 }
@@ -58,7 +58,7 @@ def capacity(dialect: Any, place: int, result: Result) -> Any:
     if dialect is pbs:
         good = ["pbs/pbsnodes-a-busy.json", "pbs/array-running.tf.json", "pbs/qstat-Q-f.json", "pbs/qstat-B-f.json"]
     else:
-        good = ["torque/pbsnodes_a.out", "torque/qstat_f.out", "pbs/qstat-Q-f.txt"]
+        good = ["torque/pbsnodes_a.out", "torque/qstat_f.out", "pbs/qstat-Q-f.txt", "pbs/qstat-B-f.txt"]
     results = [Result(["x"], 0, (SAMPLES / name).read_text(), "") for name in good]
     results[place] = result
     return dialect.parse_capacity(SITE, results)
