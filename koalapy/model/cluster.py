@@ -7,7 +7,7 @@ from koalapy.model.identity import Tag
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 
 DEFAULT_NETWORK = "default"
-SCAVENGING_FLOOR = SECOND
+SCAVENGING_FLOOR = Duration(2 * SECOND)  # so that looking costs less than 1 % of a processor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

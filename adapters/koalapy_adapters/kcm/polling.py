@@ -14,7 +14,7 @@ COST_FACTOR = 100  # at least so many times the CPU time of the last call lie be
 class Pace:
     """One call at a time; `poll` and `floor` in seconds. A batch system that fails is asked no faster than `poll`."""
 
-    def __init__(self, poll: float, floor: float = 1.0) -> None:
+    def __init__(self, poll: float, floor: float = 2.0) -> None:
         self.urgent = False
         self.scavenging = False  # Launchers hold nodes: no slower than the floor
         self._poll, self._floor = int(poll * SECOND), int(floor * SECOND)

@@ -46,7 +46,7 @@ class ClusterConfig(NamedTuple):
     orphan_timeout: float = 600.0
     barrier_timeout: float = 300.0
     grace: float = 5.0
-    floor: float = 1.0  # the shortest poll while Launchers are there
+    floor: float = 2.0  # the shortest poll while Launchers are there
 
 
 class Program(NamedTuple):
