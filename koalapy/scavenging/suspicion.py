@@ -22,6 +22,7 @@ def ran(records: Records, heard: Heard, event: ParametersEnded, fresh: tuple[Par
     """What it has run lately tells of the program what it tells of no suspect."""
     if fresh and records.component(event.attempt) is not None:
         heard.latest[event.attempt] = any(well(each) for each in fresh)
+        heard.suspects.pop(event.attempt, None)  # a suspect says nothing of what it runs
 
 
 def judge(records: Records, launchers: Launchers, heard: Heard, now: Instant) -> None:

@@ -208,6 +208,14 @@ def test_many_failures_at_once_are_held_back_and_what_waits_given_back(game: Gam
     assert of(Pull, game.wait(10 * SECOND)) == []
 
 
+def test_a_slow_one_that_does_better_clears_the_node(game: Game) -> None:
+    game.hear(Give([[1, 9]]))
+    game.queue.remove(1)  # a slot has it
+    assert of(Suspect, game.run(*range(2, 10), status=1))
+    assert of(Pull, game.tell(e.Finished([row(1, game.now, MS, 0)], []))), "it goes on untold"
+    assert sorted(game.journal) == list(range(2, 10))
+
+
 def test_suspicion_is_said_again_at_the_next_connection(game: Game) -> None:
     game.hear(Give([[1, 8]]))
     game.run(*range(1, 9), status=1)

@@ -496,6 +496,19 @@ def test_a_node_on_which_everything_fails_is_left_out_if_others_work() -> None:
     assert [each.avoid for each in submits] == [("n7",)]
 
 
+def test_a_suspect_whose_slow_one_does_better_is_none() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep()
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 40)
+    good, slow, *_ = play.staying(sweep)
+    play.tell(LauncherSuspected(cluster="alpha", attempt=slow.attempt_of(slow.components[0]), host="n7"))
+    play.ran(slow, [1], host="n7")
+    play.ran(good, [2], host="n1")
+    assert slow in play.staying(sweep)
+    assert play.runner(sweep).left_out == ()
+
+
 def test_a_program_that_fails_everywhere_is_to_blame_itself() -> None:
     play = SweepPlay({"alpha": 8})
     sweep = play.sweep()

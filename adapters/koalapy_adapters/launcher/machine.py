@@ -146,6 +146,7 @@ class Machine:
         self._failed += loose
         self._failures += len(loose)
         if rows or not self._probation:
+            self._suspected = False  # one that was still running when all others had failed did better
             return self._end_probation(now)
         if self._failures >= self._settings.suspicious and not self._suspected and self._state == AT_WORK:
             self._suspected = True
