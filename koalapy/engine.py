@@ -12,9 +12,9 @@ from koalapy.coallocation.recovery import Unheard
 from koalapy.coallocation.runlist import RunList
 from koalapy.coallocation.whereabouts import FirstContact, Whereabouts, ahead, doubtful
 from koalapy.information.kis import Information, View
+from koalapy.information.watching import Watching
 from koalapy.model.alarms import Alarms
 from koalapy.model.change import Snapshot
-from koalapy.model.commands import WatchCluster
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     CancelRequested,
@@ -87,8 +87,7 @@ class Engine:
         self._unheard = Unheard(snapshot.jobs)
         self._whereabouts = Whereabouts(each.name for each in settings.clusters)
         self._first_contact = FirstContact((each.name for each in settings.clusters), snapshot.jobs)
-        self._watched: dict[str, bool] = {}
-        self._watched_for: object = None
+        self._watching = Watching()
         self._dirty = True
         for identity in self._records.jobs:
             self._set_alarm(Instant(0), identity)
@@ -109,7 +108,8 @@ class Engine:
         self._scavenger.step(now)
         for identity in self._run_list.restless:
             self._set_alarm(now, identity)
-        self._watch()
+        for word in self._watching.words(self._information, bool(self._queue), self._run_list.claimed_on):
+            self._records.say(word)
         return self._records.take()
 
     def next_wakeup(self) -> Instant | None:
@@ -233,8 +233,7 @@ class Engine:
         if not again:
             running.asked_anew(self._records, now, event.cluster)
         self._scavenger.connected(event.cluster)
-        self._watched.pop(event.cluster, None)
-        self._watched_for = None
+        self._watching.connected(event.cluster)
         return False
 
     def _on_lost(self, now: Instant, event: ClusterLost) -> bool:
@@ -440,20 +439,6 @@ class Engine:
     def _lost_at(self, component: Component) -> Instant | None:
         in_reach = not component.gone and self._information.is_connected(component.cluster)
         return running.lost_at(component, self._settings) if in_reach else None
-
-    def _watch(self) -> None:
-        """Clusters whose numbers something waits for are asked more often."""
-        waiting = bool(self._queue)
-        claimed = () if waiting else tuple(self._run_list.claimed_on)
-        watched_for = waiting, claimed, self._information.reachable
-        if watched_for == self._watched_for:
-            return
-        self._watched_for = watched_for
-        for name, known in self._information.clusters.items():
-            urgent = waiting or name in claimed
-            if known.connected and self._watched.get(name) != urgent:
-                self._watched[name] = urgent
-                self._records.say(WatchCluster(cluster=name, urgent=urgent))
 
 
 def _may_stop(job: Job) -> bool:
