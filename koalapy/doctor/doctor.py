@@ -1,6 +1,7 @@
 """All clusters of a grid side by side, each on a thread of its own."""
 
 import threading
+import time
 from collections.abc import Iterable, Sequence
 
 from koalapy.config import GridFile
@@ -9,8 +10,8 @@ from koalapy.doctor.examination import Began, Examination, Patient, Told
 from koalapy.doctor.findings import Report
 from koalapy.runtime.connect import connection_of
 
-_POLL_S = 2.0  # a few seconds are enough for a visit, whatever the grid file says
-_CLEANING_S = 120.0
+_CLEANING_S = 240.0
+_AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # a visit is short, whatever the grid file says
 
 
 class Doctor:
@@ -19,6 +20,7 @@ class Doctor:
     def __init__(self, grid: GridFile, clusters: Iterable[str], patience_s: float, began: Began, told: Told) -> None:
         patients = [_patient(grid, name, patience_s) for name in clusters]
         self._examinations = [Examination(patient, began, told) for patient in patients]
+        self._ended = [threading.Event() for _ in patients]
         self._reports: dict[int, Report] = {}
         self._threads = [
             threading.Thread(target=self._examine, args=(number,), name=f"examine-{patient.name}", daemon=True)
@@ -26,19 +28,24 @@ class Doctor:
         ]
 
     def run(self) -> Sequence[Report]:
-        """Blocks. A KeyboardInterrupt may end it; `interrupt` is then to be called."""
+        """Blocks. A KeyboardInterrupt may end it; `interrupt` is then to be called.
+
+        The threads are not joined: a join that is interrupted counts the thread as ended (CPython's issue 89437).
+        """
         for thread in self._threads:
             thread.start()
-        for thread in self._threads:
-            thread.join()
+        for ended in self._ended:
+            ended.wait()
         return self.reports
 
     def interrupt(self) -> None:
         """End it, and wait until nothing is left on any cluster."""
         for examination in self._examinations:
             examination.interrupt()
-        for thread in self._threads:
-            thread.join(_CLEANING_S)
+        deadline = time.monotonic() + _CLEANING_S
+        for number, thread in enumerate(self._threads):
+            if thread.ident is not None and not self._ended[number].wait(max(0.0, deadline - time.monotonic())):
+                self._reports[number] = self._examinations[number].unended()
 
     @property
     def reports(self) -> Sequence[Report]:
@@ -46,10 +53,13 @@ class Doctor:
         return [self._reports[number] for number in sorted(self._reports)]
 
     def _examine(self, number: int) -> None:
-        self._reports[number] = self._examinations[number].run()
+        try:
+            self._reports[number] = self._examinations[number].run()
+        finally:
+            self._ended[number].set()
 
 
 def _patient(grid: GridFile, name: str, patience_s: float) -> Patient:
     config = cluster_config(grid, name)
-    config |= {"poll": min(config["poll"], _POLL_S), "orphan_timeout": min(config["orphan_timeout"], _CLEANING_S)}
+    config |= {key: min(config[key], most) for key, most in _AT_MOST.items()}
     return Patient(name, config, connection_of(grid.clusters[name]), patience_s)

@@ -20,7 +20,7 @@ from koalapy.runtime.session import Session
 
 _TICK_S = 5.0
 _ANSWER_S = 60.0
-_GONE_S = 45.0  # from a cancel until nothing of it is left
+_GONE_S = 75.0  # from a cancel until nothing of it is left, agents included that notice their wrapper's silence
 _EPOCH = 1
 
 T = TypeVar("T")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -232,23 +233,45 @@ def wrong(report: Report) -> tuple[str, str]:
 
 
 def test_an_interrupted_examination_leaves_nothing(tmp_path: Path) -> None:
+    """Interrupted as by a person, while it waits for its thread."""
     grid = grid_of(here=local(tmp_path / "shared"))
-    started = threading.Event()
 
     def told(cluster: str, finding: Finding) -> None:
         if finding.check == "node_relay":
-            started.set()
+            os.kill(os.getpid(), signal.SIGINT)
 
     doctor = Doctor(grid, ["here"], 60.0, lambda *_: None, told)
-    runner = threading.Thread(target=doctor.run)
-    runner.start()
-    assert started.wait(60)
+    with pytest.raises(KeyboardInterrupt):
+        doctor.run()
     doctor.interrupt()
-    runner.join(60)
     (report,) = doctor.reports
     assert "canary" not in by_status(report, Status.OK)
     assert report.left == ()
     assert sorted(os.listdir(tmp_path / "shared")) == ["bin", "local-queue"]
+
+
+def test_an_examination_whose_end_takes_too_long_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = grid_of(here=local(tmp_path / "shared"))
+    entered, leave = threading.Event(), threading.Event()
+
+    def told(cluster: str, finding: Finding) -> None:
+        entered.set()
+        assert leave.wait(60)
+
+    monkeypatch.setattr("koalapy.doctor.doctor._CLEANING_S", 0.01)
+    doctor = Doctor(grid, ["here"], 60.0, lambda *_: None, told)
+    runner = threading.Thread(target=doctor.run)
+    runner.start()
+    try:
+        assert entered.wait(60)
+        doctor.interrupt()
+        (report,) = doctor.reports
+    finally:
+        leave.set()
+        runner.join(60)
+    assert [finding.check for finding in report.findings] == ["login"]
+    assert "took too long" in report.left[0]
+    assert not report.well
 
 
 # ---- the command
