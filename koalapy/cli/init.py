@@ -22,8 +22,8 @@ from koalapy.init.ssh_hosts import ssh_hosts
 from koalapy.init.writing import text, write
 from koalapy.locations import default_grid_file
 from koalapy.model.errors import RequestError
-from koalapy.runtime.connect import connection_of
 from koalapy.runtime.registry import registered
+from koalapy.runtime.uplink.connect import connection_of
 
 app = typer.Typer()
 

@@ -8,7 +8,7 @@ from koalapy.config import GridFile
 from koalapy.config.convert import cluster_config
 from koalapy.doctor.examination import Began, Examination, Patient, Told
 from koalapy.doctor.findings import Report
-from koalapy.runtime.connect import connection_of
+from koalapy.runtime.uplink.connect import connection_of
 
 _CLEANING_S = 240.0
 _AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # a visit is short, whatever the grid file says

@@ -14,7 +14,6 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.connect import may_ask
 from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
@@ -25,6 +24,7 @@ from koalapy.runtime.service import Service
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
+from koalapy.runtime.uplink.connect import may_ask
 from koalapy.runtime.zone import offsets
 from koalapy.store.open import open_store
 

@@ -18,19 +18,19 @@ from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.vetting import CONNECTS, Verdict, Vetting
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import CollectOutput, ForgetComponent, Word
-from koalapy.model.errors import RequestError
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.collect import Collector
 from koalapy.runtime.collecting.bring import Home
-from koalapy.runtime.connect import connection_of
-from koalapy.runtime.link import Around, Link, LinkStatus
+from koalapy.runtime.collecting.collector import Collector
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.rendezvous import RendezvousHub
 from koalapy.runtime.staging.intake import Intake
+from koalapy.runtime.unnamed import no_such_cluster
+from koalapy.runtime.uplink.connect import connection_of
+from koalapy.runtime.uplink.link import Around, Link, LinkStatus
 
 _LOG = structlog.get_logger()
 
@@ -127,8 +127,7 @@ class ClusterLinks:
     def _named(self, cluster: str) -> Link:
         link = self._links.get(cluster)
         if link is None:
-            message = f"The cluster {cluster} is not in the grid file."
-            raise RequestError("no_such_cluster", message, "Name one of `koala clusters`, or put it back.")
+            raise no_such_cluster(cluster, self._links)
         return link
 
     def status(self) -> list[LinkStatus]:

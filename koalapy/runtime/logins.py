@@ -12,6 +12,7 @@ from koalapy_adapters.connections.asking import LOGIN, Question
 from koalapy_adapters.errors import SiteError as Unanswered
 
 from koalapy.model.errors import Reason, RequestError
+from koalapy.runtime.unnamed import no_such_cluster
 
 ANSWER_S = 150.0  # for a person; sshd itself waits for 120 s (LoginGraceTime)
 _NOBODY = Unanswered("asks", "A login asked something, and nobody has answered.", LOGIN)
@@ -145,8 +146,7 @@ class Logins:
         """Raises RequestError for a cluster that is not in the grid file."""
         found = self._logins.get(cluster)
         if found is None:
-            message = f"The cluster {cluster} is not in the grid file."
-            raise RequestError("no_such_cluster", message, "Name one of `koala clusters`.")
+            raise no_such_cluster(cluster, self._logins)
         return found
 
     def views(self) -> list[LoginState]:

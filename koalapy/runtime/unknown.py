@@ -13,6 +13,7 @@ from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.identity import MAX_ATTEMPTS, AttemptId, InstanceId, JobId, Tag, attempt_of, is_tag
 from koalapy.model.job import Job
 from koalapy.model.units import Instant
+from koalapy.runtime.unnamed import no_such_cluster
 
 _ANSWER_S = 60.0  # that a cluster may take to list or to examine
 _EXAMINED = 200  # tags in one request
@@ -83,8 +84,7 @@ class UnknownTags:
     def look(self, clusters: Collection[str] = ()) -> list[Survey]:
         """Look at these clusters now, or at all. Raises RequestError for one that is not in the grid file."""
         if wrong := [name for name in clusters if name not in self._named]:
-            message = f"The cluster {wrong[0]} is not in the grid file."
-            raise RequestError("no_such_cluster", message, f"It has {', '.join(self._named)}.")
+            raise no_such_cluster(wrong[0], self._named)
         wanted = [name for name in self._named if not clusters or name in clusters]
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             return without_twins(list(threads.map(self._survey, wanted)))

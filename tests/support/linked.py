@@ -28,7 +28,7 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, Duration
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.link import Around, Link
+from koalapy.runtime.uplink.link import Around, Link
 
 PATIENCE_S = 60.0
 INSTANCE = InstanceId("abcde")

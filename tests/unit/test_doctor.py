@@ -26,7 +26,7 @@ from koalapy.doctor.pythons import find_pythons, parse
 from koalapy.doctor.remedies import failure
 from koalapy.doctor.trouble import Trouble
 from koalapy.model.errors import Reason
-from koalapy.runtime.connect import connection_of
+from koalapy.runtime.uplink.connect import connection_of
 
 TAG = "kabcde000000001"
 COMMAND = [sys.executable, "-m", "koalapy.cli.main"]

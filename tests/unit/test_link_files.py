@@ -22,7 +22,7 @@ from koalapy.model.events import (
     SubmissionFailed,
 )
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.runtime.collect import Collector
+from koalapy.runtime.collecting.collector import Collector
 from koalapy.runtime.staging.gather import gather, place_of
 
 wait_until = linked.wait_until

@@ -24,8 +24,8 @@ from koalapy.model.request import ComponentRequest, Launch
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.runtime import rendezvous
 from koalapy.runtime.backoff import Backoff
-from koalapy.runtime.connect import connection_of
 from koalapy.runtime.rendezvous import RendezvousHub
+from koalapy.runtime.uplink.connect import connection_of
 
 OURS = InstanceId("abcde")
 HOUR = 3600 * SECOND

@@ -15,10 +15,10 @@ from koalapy.link.cluster import Timing
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.events import ClusterConnected, ClusterLost
 from koalapy.runtime import logins as asking
-from koalapy.runtime import outage
-from koalapy.runtime.backoff import FOR_A_PERSON, Patience
 from koalapy.runtime.logins import Login, Logins
-from koalapy.runtime.outage import OutageWatch
+from koalapy.runtime.uplink import outage
+from koalapy.runtime.uplink.outage import OutageWatch
+from koalapy.runtime.uplink.patience import FOR_A_PERSON, Patience
 
 Haven = linked.Haven
 wait_until = linked.wait_until

@@ -9,8 +9,8 @@ import yaml
 from koalapy.config.convert import cluster_config
 from koalapy.config.load import read_grid
 from koalapy.config.schema import GridFile
-from koalapy.runtime.connect import connection_of
 from koalapy.runtime.registry import registered
+from koalapy.runtime.uplink.connect import connection_of
 from koalapy_adapters.connections.protocol import Connection
 
 # What a batch system may refuse the moment it is asked; those that it does not, it may keep waiting or let run.

@@ -17,6 +17,7 @@ from koalapy.model.identity import AttemptId, InstanceId, tag_of
 from koalapy.runtime.collecting import landing
 from koalapy.runtime.collecting.plan import Item, Listed, check_paths, entries, plan
 from koalapy.runtime.staging.transfers import Transfer
+from koalapy.runtime.unnamed import no_such_cluster
 
 _SMALL = 1 << 20
 _BATCH_NAMES, _BATCH_BYTES = 1 << 17, 8 << 20  # bytes of names in one FetchMany, and of what they name
@@ -80,8 +81,7 @@ class Bringing:
     def _link(self, cluster: str) -> Source:
         link = self._links.get(cluster)
         if link is None:
-            message = f"The cluster {cluster}, which may have files of the job, is not in the grid file any more."
-            raise RequestError("no_such_cluster", message, "Put it back.")
+            raise no_such_cluster(cluster, self._links)
         return link
 
     def _left(self, files: Sequence[Item]) -> list[Item]:

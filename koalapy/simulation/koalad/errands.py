@@ -1,6 +1,6 @@
 """What takes koalad several requests to a cluster: staging an attempt's files in, bringing a job's output home.
 
-As `koalapy.runtime.staging` and `.collect` do it on threads; of files only their being there is simulated.
+As `koalapy.runtime.staging` and `.collecting` do it on threads; of files only their being there is simulated.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """koalad's end of the way to one simulated cluster: logs in, talks for as long as it can, and logs in again.
 
-It does on the agenda what `koalapy.runtime.link` does on threads, over the same conversation.
+It does on the agenda what `koalapy.runtime.uplink` does on threads, over the same conversation.
 """
 
 from collections.abc import Callable, Mapping

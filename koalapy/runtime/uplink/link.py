@@ -27,10 +27,10 @@ from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import Instant
-from koalapy.runtime.backoff import FOR_A_PERSON, Lost, Patience
-from koalapy.runtime.kcm import Kcm, Listener
-from koalapy.runtime.outage import OutageWatch
 from koalapy.runtime.staging.intake import Intake
+from koalapy.runtime.uplink.kcm import Kcm, Listener
+from koalapy.runtime.uplink.outage import OutageWatch
+from koalapy.runtime.uplink.patience import FOR_A_PERSON, Lost, Patience
 
 _LOG = structlog.get_logger()
 _JOIN_S = 20.0

@@ -23,7 +23,7 @@ from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.runtime.exchange import Exchange
 from koalapy.runtime.session import Session
 from koalapy.runtime.staging.intake import Intake
-from koalapy.runtime.submitter import Submitter, Told
+from koalapy.runtime.uplink.submitter import Submitter, Told
 
 _LOG = structlog.get_logger()
 _TOO_LARGE = "Shorten its arguments and environment, or stage a file in."

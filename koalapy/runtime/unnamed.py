@@ -1,0 +1,13 @@
+"""The refusal of a cluster that the grid file does not name, wherever somebody asks for it."""
+
+from collections.abc import Collection
+
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.words import listed, nearest
+
+
+def no_such_cluster(cluster: str, known: Collection[str]) -> RequestError:
+    """To be raised. A name that is not known may be mistyped, or have been taken out while jobs were there."""
+    meant = nearest(cluster, known)
+    advice = f"Did you mean {meant}?" if meant is not None else f"Name one of {listed(known)}, or put it back."
+    return RequestError("no_such_cluster", f"The cluster {cluster} is not in the grid file.", advice)
