@@ -1,0 +1,29 @@
+"""A job of a trace, as it is submitted once more."""
+
+from dataclasses import dataclass
+
+from koalapy.model.request import WhenBusy
+from koalapy.model.units import Duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayJob:
+    """`submitted` counts from the trace's beginning. `components`: (processors, the cluster that it names or None).
+
+    `runtime` is how long its program runs on any cluster, if `walltime` lets it. `when_busy`: see Request; what waits
+    goes by the grid's queueing policy alone, without the batch systems' queues.
+    """
+
+    number: int
+    submitted: Duration
+    components: tuple[tuple[int, str | None], ...]
+    runtime: Duration
+    walltime: Duration
+    user: str = ""
+    group: str = ""
+    queue: str = ""
+    when_busy: WhenBusy = WhenBusy.WAIT
+
+    @property
+    def processors(self) -> int:
+        return sum(processors for processors, _ in self.components)
