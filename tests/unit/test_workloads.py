@@ -51,6 +51,8 @@ def test_a_line_of_swf_is_a_job(tmp_path: Path) -> None:
         )
     ]
     assert reader.header == {"Version": "2.2", "MaxProcs": "128"}
+    assert reader.comments == [" Version: 2.2", " MaxProcs: 128"]
+    assert reader.line == 3
 
 
 def test_a_line_of_gwf_is_a_job_and_a_negative_wait_is_not_known(tmp_path: Path) -> None:
@@ -91,9 +93,10 @@ def test_what_is_no_log_is_refused_with_its_line(tmp_path: Path, text: str, word
 
 
 def test_a_lenient_reader_skips_and_counts(tmp_path: Path) -> None:
-    reader = read_swf(swf(tmp_path, f"{LINE}\n1 2 3\n\n{LINE}\nnothing\n"), lenient=True)
+    reader = read_swf(swf(tmp_path, f"{LINE}\n1 2 3\n\n{LINE}\n{LINE} 19\n{LINE.replace('60', '-60')}\n"), lenient=True)
     assert [job.number for job in reader] == [2, 2]
-    assert reader.skipped == 2
+    assert reader.skipped == {"of another number of fields": 2, "with negative or too large numbers": 1}
+    assert reader.line == 4
 
 
 @pytest.mark.parametrize(

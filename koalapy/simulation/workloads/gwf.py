@@ -22,6 +22,7 @@ def read_gwf(path: Path, lenient: bool = False) -> TraceReader:
 
 
 def _parse(line: str) -> TraceJob:
+    line = line.strip()
     fields = Fields([each.strip() for each in line.split("\t")] if "\t" in line else line.split(), COLUMNS, _NEEDED)
     memory = fields.number("ReqMemory")
     return TraceJob(

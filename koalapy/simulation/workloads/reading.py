@@ -1,5 +1,6 @@
 """Reads the jobs of a log line by line: what its format makes of each, and what becomes of lines that are none."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,22 +9,30 @@ from koalapy.simulation.workloads.lines import bad_line, read_lines
 from koalapy.simulation.workloads.trace import TraceJob
 
 Parse = Callable[[str], TraceJob]
-_LENIENT = "Correct it, or read the file with --lenient, which skips such lines and counts them."
+LENIENT = "Correct it, or read the file with --lenient, which skips such lines and counts them."
+_MOST_COMMENTS = 10_000
 
 
 class BadField(ValueError):
-    """What is wrong with a line, as the end of a sentence that begins with its number."""
+    """What is wrong with a line, as the end of a sentence that begins with its number. `kind`: as it is counted."""
+
+    def __init__(self, what: str, kind: str) -> None:
+        super().__init__(what)
+        self.kind = kind
 
 
 class TraceReader:
-    """The jobs of one file, in its order. After the last one `skipped` says how many lines a lenient reader left out.
+    """The jobs of one file, in its order. `line` is that of the last one; `skipped` counts, by their kinds, the lines
+    that a lenient reader left out; `comments` are the header as it stands, 10,000 lines at most.
 
     Raises RequestError, with the number of the line, for the first line that is none of the format.
     """
 
     def __init__(self, path: Path, comment: str, parse: Parse, lenient: bool = False) -> None:
         self.header: dict[str, str] = {}
-        self.skipped = 0
+        self.comments: list[str] = []
+        self.line = 0
+        self.skipped: Counter[str] = Counter()
         self._path, self._comment, self._parse, self._lenient = path, comment, parse, lenient
 
     def __iter__(self) -> Iterator[TraceJob]:
@@ -33,6 +42,7 @@ class TraceReader:
             elif line.strip():
                 job = self._job(number, line)
                 if job is not None:
+                    self.line = number
                     yield job
 
     def _job(self, number: int, line: str) -> TraceJob | None:
@@ -41,14 +51,16 @@ class TraceReader:
         except BadField as error:
             if not self._lenient:
                 raise self._bad(number, error) from error
-            self.skipped += 1
+            self.skipped[error.kind] += 1
             return None
 
     def _bad(self, number: int, error: BadField) -> RequestError:
-        return bad_line(self._path, number, str(error), _LENIENT)
+        return bad_line(self._path, number, str(error), LENIENT)
 
     def _note(self, line: str) -> None:
         """`; MaxProcs: 128`; the first of a name counts, its continuations are left out."""
+        if len(self.comments) < _MOST_COMMENTS:
+            self.comments.append(line.lstrip(self._comment).rstrip())
         name, colon, value = line.lstrip(self._comment + " \t").partition(":")
         if colon and name and " " not in name:
             self.header.setdefault(name, value.strip())
@@ -58,8 +70,8 @@ class Fields:
     """The fields of one line by their columns; -1 stands for what is not known."""
 
     def __init__(self, texts: list[str], names: tuple[str, ...], needed: int) -> None:
-        if len(texts) < needed:
-            raise BadField(f"has {len(texts)} fields where {needed} are needed")
+        if not needed <= len(texts) <= len(names):
+            raise BadField(f"has {len(texts)} fields where {needed} are needed", "of another number of fields")
         self._texts, self._names = texts, names
 
     def text(self, name: str) -> str:
@@ -76,17 +88,17 @@ class Fields:
         try:
             value = float(text)
         except ValueError:
-            raise BadField(f"has {text[:40]!r} for {name}, which is no number") from None
+            raise BadField(f"has {text[:40]!r} for {name}, which is no number", "with words for numbers") from None
         if value == -1:
             return None
         if not 0 <= value < 1e15:  # not-a-number is refused by it, too
-            raise BadField(f"has {text[:40]!r} for {name}, which cannot be")
+            raise BadField(f"has {text[:40]!r} for {name}, which cannot be", "with negative or too large numbers")
         return value
 
     def needed(self, name: str) -> float:
         value = self.number(name)
         if value is None:
-            raise BadField(f"says nothing of {name}")
+            raise BadField(f"says nothing of {name}", f"without {name}")
         return value
 
     def count(self, name: str) -> int | None:
