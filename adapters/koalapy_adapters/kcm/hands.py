@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Tuple
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.running import Handle
-from koalapy_adapters.kcm.threads import in_thread
+from koalapy_adapters.kcm.threads import in_thread, thread_cpu
 
 SUBMITS, COMMANDS, FILES = 4, 4, 8  # of each kind that run at a time; a measurement waits for none of them
 CANCELS = 500  # jobs of one cancel command, of which one runs at a time
@@ -32,7 +32,7 @@ class Hands:
         if isinstance(action, do.CancelJob) and not action.forced:
             return await self._cancel(action)
         if isinstance(action, do.Measure):
-            return await in_thread(lambda: self._deeds.perform(action))
+            return await in_thread(lambda: self._measure(action))
         if isinstance(action, do.Prepare):
             self._deeds.expect(action)
         async with self._commands if isinstance(action, _COMMANDS) else self._files:
@@ -47,6 +47,12 @@ class Hands:
         """Before the KCM exits: none of its submits may reach the batch system after it is gone."""
         for handle in list(self._handles.values()):
             handle.end()
+
+    def _measure(self, action: do.Measure) -> Any:
+        """With what it costs the KCM itself to run the commands and to read them."""
+        began = thread_cpu()
+        outcome = self._deeds.perform(action)
+        return outcome._replace(cost=outcome.cost + thread_cpu() - began)
 
     async def _cancel(self, action: do.CancelJob) -> do.JobCancelled:
         """By the next command, with all that wait for it: the number of calls must not grow with the number of jobs."""

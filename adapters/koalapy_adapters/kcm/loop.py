@@ -13,6 +13,7 @@ from koalapy_adapters.kcm.ground import Ground
 from koalapy_adapters.kcm.machine import Machine
 from koalapy_adapters.kcm.pipes import Reader, Streams, Writer, log
 from koalapy_adapters.kcm.staging import SERVED
+from koalapy_adapters.kcm.threads import thread_cpu
 from koalapy_adapters.messages import Hello, MessageError, Ping, Pong, Refused, from_json
 
 SILENCE = 60.0  # seconds without a frame, after which koalad is taken for gone
@@ -34,6 +35,7 @@ class Kcm:
         self._timer: Optional[asyncio.TimerHandle] = None
         self._timer_at: Optional[int] = None
         self._heard_at = now()
+        self._telling = 0  # CPU time that the last measurement took once it was there, in microseconds
         self._done: "asyncio.Future[int]" = asyncio.get_event_loop().create_future()
 
     async def run(self) -> int:
@@ -155,7 +157,17 @@ class Kcm:
             log("A message to koalad was dropped: %s" % error)
 
     async def _carry_out(self, ground: Ground, action: Any) -> None:
-        self._happened(await ground.hands.perform(action))
+        outcome = await ground.hands.perform(action)
+        if isinstance(outcome, do.CapacityMeasured):
+            self._measured(outcome)
+        else:
+            self._happened(outcome)
+
+    def _measured(self, outcome: do.CapacityMeasured) -> None:
+        """What it costs to understand and tell it counts with the next."""
+        began = thread_cpu()
+        self._happened(outcome._replace(cost=outcome.cost + self._telling))
+        self._telling = thread_cpu() - began
 
     # ---- the clock
 

@@ -2,13 +2,16 @@
 sweeps have nodes there, which others may want back.
 """
 
-from typing import Optional
+from collections import deque
+from typing import Deque, Optional
 
 from koalapy_adapters.kcm.actions import SECOND
 
 URGENT = SECOND
 SOON = SECOND // 5
-COST_FACTOR = 100  # at least so many times the CPU time of the last call lie between two calls
+COST_FACTOR = 100  # at least so many times the CPU time of a call lie between two calls
+LAST_CALLS = 5  # whose mean is the cost of a call, since some ask more than others
+SERVERS = 2  # to CPU time that is seen, what it is with that of servers, which cannot be seen: docs/benches.md
 
 
 class Pace:
@@ -21,7 +24,7 @@ class Pace:
         self._started_at: Optional[int] = None
         self._running = False
         self._failed = False
-        self._cost = 0
+        self._costs: Deque[int] = deque(maxlen=LAST_CALLS)
         self._soon_at: Optional[int] = None
 
     def soon(self, now: int) -> None:
@@ -38,7 +41,12 @@ class Pace:
         next_at = self._started_at + self._interval()
         if self._soon_at is not None:
             next_at = min(next_at, self._soon_at)
-        return max(next_at, self._started_at + COST_FACTOR * self._cost)
+        return max(next_at, self._started_at + COST_FACTOR * self._cost())
+
+    def _cost(self) -> int:
+        """Of a call, microseconds. What scavenging may cost includes what it has the head node's servers do."""
+        mean = sum(self._costs) // len(self._costs) if self._costs else 0
+        return SERVERS * mean if self.scavenging else mean
 
     def _interval(self) -> int:
         hurries = [URGENT] * self.urgent + [self._floor] * self.scavenging
@@ -48,5 +56,6 @@ class Pace:
         self._started_at, self._running, self._soon_at = now, True, None
 
     def finish(self, cost: int, failed: bool) -> None:
-        """The call has ended; `cost` is its CPU time in microseconds."""
-        self._running, self._cost, self._failed = False, cost, failed
+        """The call has ended; `cost` is its CPU time in microseconds, the commands' and the KCM's own."""
+        self._running, self._failed = False, failed
+        self._costs.append(cost)

@@ -3,6 +3,7 @@
 import asyncio
 import queue
 import threading
+import time
 from typing import Any, Callable, List
 
 
@@ -28,6 +29,11 @@ def in_a_moment(call: Callable[[], None], moment: float = 1.0) -> None:
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(moment)
+
+
+def thread_cpu() -> int:
+    """CPU time of this thread so far, in microseconds."""
+    return int(time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) * 1e6)
 
 
 class _Worker:
