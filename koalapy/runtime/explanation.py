@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from koalapy.broker.broker import place
 from koalapy.broker.fit import Lack
+from koalapy.broker.patience import excluded
 from koalapy.engine import Engine
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job
@@ -12,7 +13,6 @@ from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.scheduler.queue import in_order
-from koalapy.scheduler.schedule import excluded
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from koalapy.coallocation import stopping
 from koalapy.information.kis import Information
-from koalapy.model.events import (
-    LaunchersSeen,
-    LauncherSuspected,
-    ParametersEnded,
-    ParametersReturned,
-    ParametersWanted,
-)
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.records import Records
@@ -21,7 +14,19 @@ from koalapy.model.units import MINUTE, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.shares import Claimant, Site
 from koalapy.policies.sweep_order import Pool, wrong_avoidance
-from koalapy.scavenging import admission, ends, feeding, hopeless, leaving, parameters, reclaim, shares, suspicion, tail
+from koalapy.scavenging import (
+    admission,
+    ends,
+    feeding,
+    hearing,
+    hopeless,
+    leaving,
+    parameters,
+    reclaim,
+    shares,
+    suspicion,
+    tail,
+)
 from koalapy.scavenging.asking import answer
 from koalapy.scavenging.ground import Ground
 from koalapy.scavenging.heard import Heard
@@ -60,25 +65,8 @@ class Scavenger:
         for launcher in list(self._launchers):
             send_away(self._records, now, launcher, "over")
 
-    def ended(self, event: ParametersEnded) -> None:
-        fresh = parameters.ended(self._records, event)
-        self._heard.failures.pop((event.sweep, event.cluster), None)
-        suspicion.ran(self._records, self._heard, event, fresh)
-
-    def returned(self, event: ParametersReturned) -> None:
-        parameters.returned(self._records, event)
-
-    def wanted(self, event: ParametersWanted) -> None:
-        if parameters.sweep_of(self._records, event.sweep) is not None:
-            self._heard.wanted[event.sweep, event.cluster] = event.wanted
-
-    def seen(self, event: LaunchersSeen) -> None:
-        for attempt, running, pulled_at in event.launchers:
-            if self._records.component(attempt) is not None:
-                self._heard.doing[attempt] = running, pulled_at
-
-    def suspected(self, event: LauncherSuspected) -> None:
-        suspicion.suspected(self._records, self._heard, event)
+    def hear(self, event: hearing.Told) -> None:
+        hearing.hear(self._records, self._heard, event)
 
     def measured(self, cluster: str) -> None:
         self._ground.measured(cluster)

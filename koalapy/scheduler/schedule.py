@@ -7,12 +7,12 @@ from functools import partial
 from koalapy.broker.answers import Answers
 from koalapy.broker.broker import Allocation, PolicyFailed, shortest_queue
 from koalapy.broker.fit import lacks
+from koalapy.broker.patience import excluded, queues_since
 from koalapy.broker.room import Room
 from koalapy.information.kis import View
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
-from koalapy.model.request import WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
@@ -107,18 +107,6 @@ def _may_queue(now: Instant, waiting: Waiting, room: Room, settings: Settings) -
     """Whether it is patient by now, and some batch queue would take its largest component."""
     since = queues_since(waiting.job, settings)
     return since is not None and now >= since and waiting.need.largest <= room.most_backlog
-
-
-def queues_since(job: Job, settings: Settings) -> Instant | None:
-    """From when on the job may go into a batch queue; None: it waits for idle processors."""
-    if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
-        return None
-    return Instant(job.waiting_since + settings.queue_after)
-
-
-def excluded(now: Instant, job: Job) -> frozenset[str]:
-    """Clusters left out for this job."""
-    return frozenset() if not job.excluded else frozenset(cluster for cluster, until in job.excluded if now < until)
 
 
 def _stalled(now: Instant, job: Job, room: Room) -> bool:

@@ -1,5 +1,6 @@
 """Every index of the engine answers what a walk over all its jobs finds."""
 
+from koalapy.broker.patience import queues_since
 from koalapy.broker.shape import need_of, shape_of
 from koalapy.coallocation import barrier, running
 from koalapy.engine import Engine
@@ -11,7 +12,6 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.scheduler.queue import in_order
-from koalapy.scheduler.schedule import queues_since
 
 from .cluster import promise
 

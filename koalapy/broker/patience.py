@@ -1,0 +1,18 @@
+"""What a waiting job waits for besides processors: its patience, and clusters that are left out for it."""
+
+from koalapy.model.job import Job
+from koalapy.model.request import WhenBusy
+from koalapy.model.settings import Settings
+from koalapy.model.units import Instant
+
+
+def queues_since(job: Job, settings: Settings) -> Instant | None:
+    """From when on the job may go into a batch queue; None: it waits for idle processors."""
+    if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
+        return None
+    return Instant(job.waiting_since + settings.queue_after)
+
+
+def excluded(now: Instant, job: Job) -> frozenset[str]:
+    """Clusters left out for this job."""
+    return frozenset() if not job.excluded else frozenset(cluster for cluster, until in job.excluded if now < until)

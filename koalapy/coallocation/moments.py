@@ -1,0 +1,29 @@
+"""When time alone changes something for a job."""
+
+from koalapy.broker.patience import queues_since
+from koalapy.coallocation import barrier, running
+from koalapy.information.kis import Information
+from koalapy.model.job import Component, Job
+from koalapy.model.settings import Settings
+from koalapy.model.units import Instant
+
+
+def next_moment(now: Instant, job: Job, settings: Settings, clusters: Information) -> Instant | None:
+    """None: never. Of a job of the run list it may have passed already."""
+    if job.state.queued and job.runner is None:
+        return min((moment for moment in _waits_for(job, settings) if moment > now), default=None)
+    if not job.state.active:
+        return None
+    moments = [_lost_at(each, settings, clusters) for each in job.components if each.unknown_since is not None]
+    moments.append(barrier.deadline(job, settings))
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _waits_for(job: Job, settings: Settings) -> list[Instant]:
+    since = queues_since(job, settings)
+    return [until for _, until in job.excluded] + ([since] if since is not None else [])
+
+
+def _lost_at(component: Component, settings: Settings, clusters: Information) -> Instant | None:
+    in_reach = not component.gone and clusters.is_connected(component.cluster)
+    return running.lost_at(component, settings) if in_reach else None
