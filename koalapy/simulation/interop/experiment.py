@@ -6,12 +6,25 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import read_document
-from koalapy.model.textfile.fields import Between, Flag, Line, Number, Section, Span, Version, Word, as_list, wrong
+from koalapy.model.textfile.fields import (
+    Between,
+    Flag,
+    Line,
+    Number,
+    Section,
+    Span,
+    Version,
+    Word,
+    as_list,
+    lasting,
+    wrong,
+)
 from koalapy.model.textfile.validation import validate
 from koalapy.model.units import MINUTE, Duration
 from koalapy.simulation.interop.architectures import ARCHITECTURES
 from koalapy.simulation.interop.architectures.delegated import DELEGATION, TARGETS
 from koalapy.simulation.interop.architectures.stage import Options
+from koalapy.simulation.interop.traces import Day, Traces
 
 Percent = Annotated[Number, Between(1, 1000)]
 
@@ -35,6 +48,8 @@ class Panel(Section):
     title: Line = Field(description="what its axis says")
     columns: Annotated[list[Word], ARRAY] = Field(description="of the table")
     log: Flag = Field(default=False, description="a logarithmic axis")
+    only: Annotated[list[Architecture], ARRAY] = Field([], description="the architectures that it shows, all if none")
+    beside: Word | None = Field(None, description="a column that is the same for all architectures, drawn once")
 
 
 class Settings(Section):
@@ -83,7 +98,10 @@ class Experiment(Section):
     variants: Annotated[list[Variant], ARRAY] = Field(
         [Variant(value="-")], description="what is varied beside the load"
     )
-    along: Word = Field(default="load", description="the figure's horizontal axis: load or varied")
+    along: Word = Field(default="load", description="the figure's horizontal axis: load, varied or hour")
+    series: Annotated[Span, lasting(MINUTE)] | None = Field(None, description="between two looks, for the axis hour")
+    traces: Traces = Field({}, description="logs by site, in place of the model, its loads and its sets")
+    trace_from: Day | None = Field(None, description="the first of the days, else that of the first job")
     panels: Annotated[list[Panel], ARRAY] = Field(description="of the figure")
 
     @model_validator(mode="after")
@@ -91,8 +109,10 @@ class Experiment(Section):
         for name in ("architectures", "loads", "variants", "panels"):
             if not getattr(self, name):
                 raise wrong("has none", "Write one at least.", at=(name,))
-        if self.along not in ("load", "varied"):
-            raise wrong(f"is {self.along}", "Write load or varied.", at=("along",))
+        if self.along not in ("load", "varied", "hour"):
+            raise wrong(f"is {self.along}", "Write load, varied or hour.", at=("along",))
+        if self.along == "hour" and self.series is None:
+            raise wrong("is hour, and nobody looks", "Add `series: 1h`.", at=("along",))
         return self
 
     def options(self, variant: Variant) -> Options:
@@ -107,6 +127,7 @@ class Experiment(Section):
             targets=settings.targets,
             binding=settings.binding,
             cool_down=self.cool_down,
+            series=self.series,
         )
 
 
@@ -117,6 +138,9 @@ def read_experiment(text: str, source: str) -> Experiment:
 
 def with_loads(experiment: Experiment, loads: list[int] | None, sets: int | None) -> Experiment:
     """The same with other loads and fewer or more sets. Raises RequestError for what is out of range."""
+    if experiment.traces and (loads is not None or sets is not None):
+        message = f"{experiment.experiment} runs traces, which have one load and are one set."
+        raise RequestError("has_traces", message, "Leave out --loads and --sets.")
     if loads is not None and (not loads or not all(1 <= load <= 1000 for load in loads)):
         raise RequestError("bad_loads", "A load is a whole percentage from 1 to 1000.", "Write --loads 50,80.")
     changes = {"loads": loads} if loads is not None else {}

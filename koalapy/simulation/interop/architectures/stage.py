@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from koalapy.model.units import MINUTE, Duration, Instant
+from koalapy.simulation.interop.series import Series
 from koalapy.simulation.interop.streams import GridJob
 from koalapy.simulation.interop.system import System
 from koalapy.simulation.interop.tally import Kind, Tally
@@ -18,7 +19,7 @@ class Options:
     """Section 5.4's defaults, and where the paper is silent, ours: the delegation interval, the chain and the order.
 
     `cool_down`: go on until the last job has ended, instead of stopping at the last arrival. `binding`: least and most
-    time that it takes to bind another site's processors (table 4).
+    time that it takes to bind another site's processors (table 4). `series`: between two looks at how far it is.
     """
 
     threshold: float = 1.0
@@ -32,6 +33,7 @@ class Options:
     binding: tuple[Duration, Duration] = (Duration(0), Duration(0))
     half_life: Duration = Duration(24 * 60 * MINUTE)  # of fcondor's past usage: Condor's PRIORITY_HALFLIFE
     cool_down: bool = False
+    series: Duration | None = None
 
 
 class Stage:
@@ -51,6 +53,7 @@ class Stage:
         last = jobs[-1].arrived if jobs else Instant(0)
         self._until = None if options.cool_down else last
         self.tally = Tally(system, len(jobs), self._until)
+        self.series = Series(options.series) if options.series is not None else None
         self._heap: list[tuple[Instant, int, int, object]] = []
         self._entered = 0
 
@@ -59,6 +62,8 @@ class Stage:
         begins = Instant(self.now + bind)
         if self._until is None or begins <= self._until:
             self.tally.start(job, begins, cluster, self.now, links)
+            if self.series is not None:
+                self.series.start(job, begins)
         self.tally.messages[Kind.MATCH] += 6  # a match to both sides, a claim and its answer, a release to both
         self.tally.messages[Kind.DATA] += 2
         self._enter(Instant(begins + job.runtime), _END, (job, cluster))
@@ -78,6 +83,8 @@ class Stage:
 
     def run(self) -> None:
         self._busy = len(self.jobs)
+        if self.series is not None:
+            self._look(self.series)
         for job in self.jobs:
             self._enter(job.arrived, _ARRIVAL, job)
         while self._heap and (self._until is None or self._heap[0][0] <= self._until):
@@ -95,6 +102,12 @@ class Stage:
             else:
                 assert callable(what)
                 what()
+
+    def _look(self, series: Series) -> None:
+        """Now, and again for as long as jobs arrive or run."""
+        series.look(self.now, self.tally.messages)
+        if self._busy:
+            self.at(Instant(self.now + series.interval), lambda: self._look(series))
 
     def _enter(self, when: Instant, kind: int, what: object) -> None:
         self._entered += 1
