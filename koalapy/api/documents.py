@@ -73,7 +73,9 @@ def component(component: Component) -> Document:
     return {
         "index": component.index,
         "cluster": component.cluster,
+        "named_cluster": component.request.cluster,
         "processors": component.processors,
+        "walltime_s": component.request.walltime / SECOND,
         "state": str(component.state),
         "attempt": component.attempt,
         "batch_id": component.batch_id or None,

@@ -42,7 +42,9 @@ class Component(Answer):
 
     index: int
     cluster: str | None
+    named_cluster: str | None = Field(description="by its user; null: any")
     processors: int
+    walltime_s: float = Field(description="as it was asked for")
     state: ComponentStateName
     attempt: int
     batch_id: str | None
