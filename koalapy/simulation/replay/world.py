@@ -43,7 +43,7 @@ class Replay:
         ended: Callable[[Ran], None],
     ) -> None:
         self.calls = self.happened = self.over = 0
-        self._engine = Engine(settings, policies, Snapshot(instance=_INSTANCE))
+        self.engine = Engine(settings, policies, Snapshot(instance=_INSTANCE))
         self._sites = {each.name: Site(each, sizes[each.name], _INSTANCE) for each in settings.clusters}
         self._agenda = Agenda()
         self._trace = iter(jobs)
@@ -70,7 +70,7 @@ class Replay:
 
     def _go_on(self) -> bool:
         """To the next instant of which anything is to be told. False: there is none."""
-        due, alarm = self._agenda.next_at(), self._engine.next_wakeup()
+        due, alarm = self._agenda.next_at(), self.engine.next_wakeup()
         if due is None and alarm is None:
             return False
         self._pass_to(min(moment for moment in (due, alarm) if moment is not None))
@@ -106,7 +106,7 @@ class Replay:
         events = events + [site.measured(now) for site in self._sites.values() if site.due(now)]
         self.calls += 1
         self.happened += len(events)
-        step = self._engine.handle(now, events)
+        step = self.engine.handle(now, events)
         for job in step.jobs:
             if job.state.final:
                 self._is_over(job)
@@ -179,7 +179,7 @@ class Replay:
     def _give_up(self) -> None:
         """What still waits now that nothing will happen any more waits for ever."""
         for identity in list(self._jobs):
-            job = self._engine.job(identity)
+            job = self.engine.job(identity)
             assert job is not None
             self._is_over(job)
 
