@@ -16,8 +16,9 @@ from koalapy_adapters import claims, layout
 from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError
 from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.actions import Sight
-from koalapy_adapters.kcm.directories import Component, Directories, unusable
+from koalapy_adapters.kcm.directories import Component, Directories
 from koalapy_adapters.kcm.network import addresses
+from koalapy_adapters.kcm.troubles import unusable
 from koalapy_adapters.trees import is_inside
 
 TAG = "kabcde000000001"
@@ -260,25 +261,25 @@ def test_own_addresses_can_be_reached_by_others() -> None:
 
 
 def test_the_highest_number_is_remembered_by_the_next_kcm(directories: Directories) -> None:
-    assert directories.newest_number() == 0
+    assert directories.heard.newest() == 0
     for number in (7, 12, 9):
-        directories.hear(number)
-    assert directories.newest_number() == 12
+        directories.heard.remember(number)
+    assert directories.heard.newest() == 12
     later = Directories(directories.shared, "abcde", "here", 4)
-    later.hear(3)
-    assert later.newest_number() == 12
-    assert Directories(directories.shared, "abcde", "there", 4).newest_number() == 0
-    assert Directories(directories.shared, "vwxyz", "here", 4).newest_number() == 0
+    later.heard.remember(3)
+    assert later.heard.newest() == 12
+    assert Directories(directories.shared, "abcde", "there", 4).heard.newest() == 0
+    assert Directories(directories.shared, "vwxyz", "here", 4).heard.newest() == 0
 
 
 def test_a_number_that_cannot_be_written_down_is_an_error_and_no_number(directories: Directories) -> None:
     path = Path(layout.heard_file(directories.shared, "abcde", "here"))
     path.mkdir()
     with pytest.raises(BatchError):
-        directories.hear(5)
+        directories.heard.remember(5)
     path.rmdir()
-    directories.hear(5)
-    assert directories.newest_number() == 5
+    directories.heard.remember(5)
+    assert directories.heard.newest() == 5
 
 
 def test_the_record_of_a_forgotten_attempt_stays_and_is_seen(directories: Directories) -> None:
@@ -382,15 +383,15 @@ def test_numbers_heard_at_one_time_are_written_together(tmp_path: Path) -> None:
     directories = Directories(str(tmp_path), "abcde", "here", 1, slow)
     (tmp_path / "abcde").mkdir()
     with ThreadPoolExecutor(9) as pool:
-        first = pool.submit(directories.hear, 1)
+        first = pool.submit(directories.heard.remember, 1)
         assert slow.begun.wait(10)
-        others = [pool.submit(directories.hear, number) for number in range(2, 10)]
-        while directories._to_hear < 9:
+        others = [pool.submit(directories.heard.remember, number) for number in range(2, 10)]
+        while directories.heard._to_write < 9:
             time.sleep(0)
         slow.go.set()
         for each in [first, *others]:
             each.result(10)
-    assert directories.newest_number() == 9
+    assert directories.heard.newest() == 9
     assert slow.writes == 2
 
 
@@ -410,12 +411,12 @@ def test_numbers_that_have_come_are_written_before_it_is_their_turn(tmp_path: Pa
     directories = Directories(str(tmp_path), "abcde", "here", 1, noting)
     (tmp_path / "abcde").mkdir()
     for number in (2, 9, 4):
-        directories.expect(number)
-    assert directories.newest_number() == 0
-    directories.hear(1)
-    assert directories.newest_number() == 9
+        directories.heard.expect(number)
+    assert directories.heard.newest() == 0
+    directories.heard.remember(1)
+    assert directories.heard.newest() == 9
     noting.lasting.clear()
-    directories.hear(9)
+    directories.heard.remember(9)
     assert not noting.lasting
 
 

@@ -32,7 +32,7 @@ class Deeds:
 
     def expect(self, action: do.Prepare) -> None:
         """It has come and waits for its turn. Returns at once."""
-        self._directories.expect(action.number)
+        self._directories.heard.expect(action.number)
 
     def submit(self, action: do.SubmitJob, handle: Handle) -> do.JobSubmitted:
         """`handle` ends it. Only a refusal that surely left no batch job comes without a doubt."""
@@ -60,7 +60,7 @@ class Deeds:
 
     def _make(self, action: do.Prepare) -> None:
         pushed = self._footing()
-        self._directories.hear(action.number)
+        self._directories.heard.remember(action.number)
         recipe = recipes.Recipe(self._config, self._directories, pushed)
         job = recipes.batch_job(recipe, action)
         component = recipes.component(recipe, action, job, self._batch.script(probe.as_scripted(job)))

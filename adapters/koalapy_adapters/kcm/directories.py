@@ -1,38 +1,28 @@
 """The shared directory as the KCM uses it: attempts made, looked into, revoked and removed; where the relay listens."""
 
 import bisect
-import errno
 import hashlib
 import json
 import os
 import re
-import threading
 import zipfile
 from typing import Any, Container, Dict, List, NamedTuple, Optional, Tuple
 
 from koalapy_adapters import claims, layout
-from koalapy_adapters.errors import BatchError, RequestError, SiteError
+from koalapy_adapters.errors import RequestError, SiteError
 from koalapy_adapters.files import DISK, Files
-from koalapy_adapters.kcm import placing
+from koalapy_adapters.kcm import placing, sights
 from koalapy_adapters.kcm.actions import Sight
+from koalapy_adapters.kcm.heard import Heard
+from koalapy_adapters.kcm.troubles import FULL, Stale, unusable
 from koalapy_adapters.launcher import journal
 
 _TAG = re.compile(r"k[0-9a-z]{14}")
 _INSTANCE = re.compile(r"[0-9a-z]{1,32}")
 _OF_INSTANCE = slice(1, 6)  # of a tag: the store's name
 _AFTER_TAGS = "~"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_LAST_WORDS = 2000  # bytes of a batch job's output
 _STAGE_KEPT = 14 * 86400  # seconds that a staged file is kept after its last use
 _ENDED_KEPT = 7 * 86400  # seconds that a record is kept after its attempt was forgotten: for stores that were restored
-
-
-class Stale(SiteError):
-    """A newer KCM, of this epoch, is at work on the cluster."""
-
-    def __init__(self, epoch: int) -> None:
-        super().__init__("stale", "A KCM of epoch %d is at work on this cluster." % epoch)
-        self.epoch = epoch
 
 
 class Component(NamedTuple):
@@ -56,10 +46,7 @@ class Directories:
         self.shared, self.instance, self.cluster, self.epoch = shared, instance, cluster, epoch
         self.files = files
         self.own = layout.instance_directory(shared, instance)
-        self._heard = 0  # what the file says at least
-        self._to_hear = 0  # what it is to say: whoever writes next writes it for all who wait
-        self._counting = threading.Lock()
-        self._hearing = threading.Lock()
+        self.heard = Heard(layout.heard_file(shared, instance, cluster), files)
 
     def attempt(self, tag: str) -> str:
         """The attempt's directory, in the part of the store that its tag names.
@@ -112,34 +99,6 @@ class Directories:
         newest = self.newest_epoch()
         if newest > self.epoch:
             raise Stale(newest)
-
-    def newest_number(self) -> int:
-        """The highest that was ever heard on this cluster, or 0."""
-        try:
-            data = layout.read_json(self._heard_file(), self.files)
-            return int(data["number"]) if data is not None else 0
-        except OSError as error:
-            raise unusable(self.own, error) from error
-        except (ValueError, TypeError, KeyError):
-            return 0
-
-    def expect(self, number: int) -> None:
-        """A Submit of this number has come: whoever hears one next remembers this one too, by the same write."""
-        with self._counting:
-            self._to_hear = max(number, self._to_hear)
-
-    def hear(self, number: int) -> None:
-        """Remember a Submit's number before it is done, so that a koalad whose store is older can be told so."""
-        self.expect(number)
-        with self._hearing:
-            if number <= self._heard:
-                return  # whoever wrote last wrote for all who waited
-            self._heard = max(self._to_hear, self.newest_number())
-            try:
-                layout.write_json(self._heard_file(), {"number": self._heard}, self.files)
-            except OSError as error:
-                self._heard = 0
-                raise unusable(self.own, error) from error
 
     def recall(self, ranges: List[List[str]]) -> List[str]:
         """The tags in these ranges that have left a trace: a directory, or the record of one that has gone."""
@@ -277,27 +236,17 @@ class Directories:
         now = self.files.clock()
         seen = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
         return {
-            tag: {
-                "claim": sight.claim,
-                "ended": sight.record is not None,
-                "age_s": self._age(tag, now),
-                "heartbeat_age_s": max(0.0, now - sight.heartbeat / 1e6) if sight.heartbeat else None,
-            }
+            tag: sights.described(sight, self._age(tag, now), now)
             for tag, sight in seen.items()
             if sight is not None
         }
 
     def _age(self, tag: str, now: float) -> Optional[float]:
-        """Since it was prepared, or revoked before that; None if it goes away meanwhile."""
         directory = self.attempt(tag)
-        for path in (layout.inside(directory, "component.json"), layout.inside(directory, "claim"), directory):
-            try:
-                return max(0.0, now - self.files.modified(path))
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise unusable(directory, error) from error
-        return None
+        try:
+            return sights.age(directory, self.files, now)
+        except OSError as error:
+            raise unusable(directory, error) from error
 
     def _is_own(self, tag: str) -> bool:
         return tag.startswith("k" + self.instance)
@@ -312,20 +261,11 @@ class Directories:
     def _sight(self, tag: str) -> Optional[Sight]:
         directory = self.attempt(tag)
         try:
-            # A network file system remembers for a while that a file was not there, but not beyond a look at the list.
-            names = self.files.names(directory)
-            claim = claims.held_by(directory, self.files) if "claim" in names else None
-            record = self._record(directory) if "record.json" in names else None
-            beat = self.files.modified(layout.inside(directory, "heartbeat")) if "heartbeat" in names else 0
-            output = self._output(directory) if claim is None and "batch.out" in names else None
+            return sights.sight(directory, self.files)
         except FileNotFoundError:
             return self._former(tag)
         except OSError as error:
             raise unusable(directory, error) from error
-        except (ValueError, KeyError):
-            return Sight(claim="unreadable")
-        record = record if isinstance(record, dict) else None
-        return Sight(claim.kind if claim else "", record, int(beat * 1e6), directory, output)
 
     def _former(self, tag: str) -> Optional[Sight]:
         """What is kept of an attempt that was forgotten."""
@@ -347,14 +287,8 @@ class Directories:
         try:
             layout.write_whole(layout.ended_record(self.shared, self.instance, tag), data, files=self.files)
         except OSError as error:
-            if error.errno not in _FULL:  # to remove the directory is what makes room
+            if error.errno not in FULL:  # to remove the directory is what makes room
                 raise
-
-    def _output(self, directory: str) -> str:
-        return self.files.read(layout.inside(directory, "batch.out"))[-_LAST_WORDS:].decode("utf-8", "replace")
-
-    def _record(self, directory: str) -> Any:
-        return layout.read_json(layout.inside(directory, "record.json"), self.files)
 
     def _write(self, directory: str, name: str, data: bytes, mode: int = 0o600) -> str:
         path = layout.inside(directory, name)
@@ -382,23 +316,8 @@ class Directories:
     def _ended(self) -> str:
         return os.path.join(self.own, "ended")
 
-    def _heard_file(self) -> str:
-        return layout.heard_file(self.shared, self.instance, self.cluster)
-
 
 def _is_in(tag: str, ranges: List[Tuple[str, str]]) -> bool:
     """`ranges` are in order, and none overlaps another."""
     place = bisect.bisect_right(ranges, (tag, _AFTER_TAGS)) - 1
     return place >= 0 and ranges[place][0] <= tag <= ranges[place][1]
-
-
-def unusable(path: str, error: Exception) -> BatchError:
-    """The SiteError for a shared directory that is full, gone or not ours."""
-    if isinstance(error, OSError) and error.errno in _FULL:
-        return SiteError("shared_full", "The shared directory is full: %s." % path, "Free space or quota there.")
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return SiteError(
-        "shared_gone",
-        "The shared directory cannot be used: %s: %s." % (path, why),
-        "See that the file system is mounted and writable, or name another `shared` directory in the grid file.",
-    )

@@ -9,7 +9,8 @@ from koalapy_adapters.errors import BatchError, RequestError, SiteError
 from koalapy_adapters.kcm import office
 from koalapy_adapters.kcm.commands import failure_of, guarded
 from koalapy_adapters.kcm.deeds import Deeds
-from koalapy_adapters.kcm.directories import Directories, Stale
+from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.troubles import Stale
 from koalapy_adapters.messages import PROTOCOL, ClusterConfig, Hello, Welcome
 
 
@@ -66,7 +67,7 @@ class Footing:
             office.clear(
                 self._directories.own, self._directories.cluster, self._directories.epoch, self._directories.files
             )
-            self.memory = Memory(self._directories.newest_number(), self._directories.recall(self._recall))
+            self.memory = Memory(self._directories.heard.newest(), self._directories.recall(self._recall))
             self._deeds.pushed = self._push()
 
     def _ask(self) -> None:

@@ -9,7 +9,7 @@ from koalapy_adapters.errors import BatchError, SiteError
 from koalapy_adapters.kcm import footing, launcher, network, office, recipes
 from koalapy_adapters.kcm.commands import BatchSystem, load, now
 from koalapy_adapters.kcm.deeds import Deeds
-from koalapy_adapters.kcm.directories import Directories, unusable
+from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.drmaa import Drmaa
 from koalapy_adapters.kcm.drmaa_library import find_library
 from koalapy_adapters.kcm.hands import Hands
@@ -19,6 +19,7 @@ from koalapy_adapters.kcm.post import Post
 from koalapy_adapters.kcm.relay import Relay
 from koalapy_adapters.kcm.staging import Staging
 from koalapy_adapters.kcm.threads import in_thread
+from koalapy_adapters.kcm.troubles import unusable
 from koalapy_adapters.messages import ClusterConfig, Hello, Welcome
 
 FILES = "files"  # a value of `relay`

@@ -8,12 +8,13 @@ from typing import Any, Callable, Dict, Optional
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import INITIAL_CREDIT, MAX_CHUNK, Chunk
 from koalapy_adapters.kcm.commands import failure_of
-from koalapy_adapters.kcm.directories import Directories, unusable
+from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.gathering import FileList, ManyFiles, OneFile, Stretch, size_of
 from koalapy_adapters.kcm.outputs import Outputs
 from koalapy_adapters.kcm.pipes import Writer
 from koalapy_adapters.kcm.stage import Stage
 from koalapy_adapters.kcm.threads import in_thread
+from koalapy_adapters.kcm.troubles import unusable
 from koalapy_adapters.messages import (
     Done,
     Fetch,

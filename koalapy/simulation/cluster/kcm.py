@@ -9,9 +9,10 @@ from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import footing
 from koalapy_adapters.kcm.commands import BatchSystem
 from koalapy_adapters.kcm.deeds import Deeds
-from koalapy_adapters.kcm.directories import Directories, unusable
+from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.loop import SILENCE
 from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.kcm.troubles import unusable
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.simulation.agenda import Entry

@@ -7,7 +7,8 @@ from typing import Any
 from koalapy_adapters import layout
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm.commands import failure_of
-from koalapy_adapters.kcm.directories import Directories, unusable
+from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.troubles import unusable
 from koalapy_adapters.messages import Done, Fetch, Fetched, Refused, Stat, Store
 
 from koalapy.simulation.cluster.surroundings import Surroundings
