@@ -42,12 +42,10 @@ Tries = Annotated[int, typer.Option("--tries", min=0, help="Courses run to find 
 def list_all(as_json: Json = False) -> None:
     """What there is: experiments, and what chaos does and watches."""
     from koalapy.simulation.chaos.moves import DOINGS, FAULTS
-    from koalapy.simulation.interop import shelf
-    from koalapy.simulation.sweeps import fairness
+    from koalapy.simulation.experiments import shelf
 
     with output.told():
-        found = [shelf.experiment(name) for name in shelf.experiments()]
-    experiments = [(fairness.NAME, fairness.ABOUT), *((each.experiment, each.about) for each in found)]
+        experiments = [(each.name, each.about) for each in shelf.experiments()]
     if as_json:
         chaos = {"doings": list(DOINGS), "faults": list(FAULTS), "promises": [str(each) for each in Promise]}
         described = [{"name": name, "about": about} for name, about in experiments]

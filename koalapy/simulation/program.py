@@ -13,24 +13,28 @@ MISSING = "./missing"  # an executable that no attempt has: a node finds so befo
 class Behaviour(NamedTuple):
     """`runs` counts from its start; `files` are what it leaves in its working directory if it ends by itself.
 
-    A `deaf` program does not heed SIGTERM: it runs on until it is killed.
+    A `deaf` program does not heed SIGTERM: it runs on until it is killed. `wide`: so much longer for each cluster
+    beyond the first that its job lies on.
     """
 
     runs: Duration = Duration(10 * SECOND)
     exit_status: int = 0
     deaf: bool = False
     files: tuple[str, ...] = ()
+    wide: Duration = Duration(0)
 
 
 def arguments_of(behaviour: Behaviour) -> tuple[str, ...]:
     deaf = "deaf" if behaviour.deaf else "heeds"
-    return (f"{behaviour.runs}", f"{behaviour.exit_status}", deaf, *behaviour.files)
+    runs = f"{behaviour.runs}+{behaviour.wide}" if behaviour.wide else f"{behaviour.runs}"
+    return (runs, f"{behaviour.exit_status}", deaf, *behaviour.files)
 
 
 def behaviour_of(arguments: Sequence[str]) -> Behaviour:
     """The inverse of `arguments_of`."""
-    runs, status, deaf, *files = arguments
-    return Behaviour(Duration(int(runs)), int(status), deaf == "deaf", tuple(files))
+    lasts, status, deaf, *files = arguments
+    runs, _, wide = lasts.partition("+")
+    return Behaviour(Duration(int(runs)), int(status), deaf == "deaf", tuple(files), Duration(int(wide or 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,11 @@ class Plan:
     exit_status: int = 0
     stubborn: bool = False
     writes: tuple[str, ...] = ()
+    wide: Duration = Duration(0)
+
+    def lasts(self, clusters: int) -> Duration:
+        """In a job that lies on so many."""
+        return Duration(self.duration + (clusters - 1) * self.wide)
 
 
 def plan_of(program: dict[str, Any]) -> Plan:
@@ -51,4 +60,4 @@ def plan_of(program: dict[str, Any]) -> Plan:
     if program["executable"] != EXECUTABLE:
         return Plan(False)
     behaviour = behaviour_of(program["arguments"])
-    return Plan(True, behaviour.runs, behaviour.exit_status, behaviour.deaf, behaviour.files)
+    return Plan(True, *behaviour)

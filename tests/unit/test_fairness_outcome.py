@@ -8,12 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from koalapy.cli.main import app
+from koalapy.simulation.experiments.plan import Options
 from koalapy.simulation.sweeps import fairness
-from koalapy.simulation.sweeps.fairness import DAS3, SHARES, Outcome
+from koalapy.simulation.sweeps.fairness import CS_FAIRNESS, DAS3, SHARES, Outcome
 
 pytest.importorskip("matplotlib")
 
-from koalapy.simulation.sweeps.outcome import means, write
+from koalapy.simulation.experiments.files import write
+from koalapy.simulation.sweeps.outcome import means
 
 
 def outcomes(chosen: list[fairness.Course]) -> list[Outcome]:
@@ -49,8 +51,8 @@ def test_means_are_over_the_sets() -> None:
 
 
 def test_the_files_are_the_same_every_time(tmp_path: Path) -> None:
-    chosen = fairness.courses(1, 1)
-    first, again = (write(chosen, outcomes(chosen), tmp_path / name) for name in ("a", "b"))
+    plan, made = CS_FAIRNESS.plan(Options(sets=1)), outcomes(fairness.courses(1, 1))
+    first, again = (write(CS_FAIRNESS.name, plan.rows(made), plan.figure(made), tmp_path / name) for name in ("a", "b"))
     assert [path.name for path in first] == ["cs-fairness.csv", "cs-fairness.png", "cs-fairness.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
     with first[0].open() as file:

@@ -8,12 +8,15 @@ import pytest
 
 from koalapy.model.errors import RequestError
 from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant
+from koalapy.simulation.experiments import files
+from koalapy.simulation.experiments import shelf as all_experiments
+from koalapy.simulation.experiments.plan import outcomes
 from koalapy.simulation.interop import shelf
 from koalapy.simulation.interop.architectures import ARCHITECTURES
 from koalapy.simulation.interop.architectures.stage import Options, Stage
 from koalapy.simulation.interop.experiment import with_loads
-from koalapy.simulation.interop.outcome import mean, write
-from koalapy.simulation.interop.run import courses, run
+from koalapy.simulation.interop.outcome import figure, mean
+from koalapy.simulation.interop.run import courses
 from koalapy.simulation.interop.streams import GridJob, draw_set
 from koalapy.simulation.interop.system import System, read_system
 from koalapy.sites.network import Relation
@@ -168,8 +171,9 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path, workers: int) -> No
     system = shelf.system("das2-grid5000")
 
     def made(name: str, workers: int) -> list[bytes]:
-        rows = [each for some in run(courses(experiment, system, 1, 100), workers) for each in some]
-        return [path.read_bytes() for path in write(experiment, rows, tmp_path / name)]
+        rows = [each for some in outcomes(courses(experiment, system, 1, 100), workers) for each in some]
+        written = files.write("dmm-load", rows, figure(experiment, rows), tmp_path / name)
+        return [path.read_bytes() for path in written]
 
     table, *figures = made("first", workers)
     assert made("second", 1) == [table, *figures]
@@ -186,7 +190,9 @@ def test_a_mean_has_a_confidence_interval() -> None:
 @pytest.mark.parametrize(
     ("refused", "words"),
     [
-        (lambda: shelf.experiment("dmm-lode"), "Did you mean dmm-load"),
+        (lambda: all_experiments.experiment("dmm-lode"), "Did you mean dmm-load"),
+        (lambda: all_experiments.experiment("dcs-bach"), "Did you mean dcs-batch"),
+        (lambda: shelf.system("das3"), "Did you mean das2"),
         (lambda: shelf.experiment("./none.yaml"), "cannot be read"),
         (lambda: with_loads(shelf.experiment("dmm-load"), [0], None), "from 1 to 1000"),
     ],

@@ -50,14 +50,15 @@ class SimAgent:
         wait = between(self._dice, Duration(5 * MILLISECOND), Duration(3 * SECOND))
         self._around.agenda.after(wait, self._ready)
 
-    def release(self) -> None:
+    def release(self, clusters: int) -> None:
+        """Into a job that lies on so many."""
         if self.alive and self._prepared and not self._over:
             self.running = True
             self._around.ledger.started(
                 self._tag, self._around.cluster, self._start, self.node.name, self._around.agenda.now
             )
             self._end = self._around.agenda.after(
-                self._plan.duration, lambda: self._exit(self._plan.exit_status, natural=True)
+                self._plan.lasts(clusters), lambda: self._exit(self._plan.exit_status, natural=True)
             )
             self._tell(events.NodeStarted(self.node.name, self.node.clock()))
 

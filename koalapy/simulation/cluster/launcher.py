@@ -66,8 +66,8 @@ class SimLauncher(SimAgent):
 
     # ---- as the program of its attempt
 
-    def release(self) -> None:
-        super().release()
+    def release(self, clusters: int) -> None:
+        super().release(clusters)
         if not self.running or self._machine is not None:
             return
         self._around.agenda.cancel(self._end)  # it ends when it has nothing to do any more

@@ -67,4 +67,9 @@ class SimNode:
         self._pipes.append(pipe)
 
 
+def cluster_of(address: str) -> str:
+    """Nodes of one cluster lie in one network; `name` is the cluster's, and a number."""
+    return address.rstrip("0123456789")
+
+
 _NEVER = Duration(10**15)

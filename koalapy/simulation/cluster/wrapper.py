@@ -22,7 +22,7 @@ from koalapy.simulation.cluster.batch import Job
 from koalapy.simulation.cluster.files import Mount
 from koalapy.simulation.cluster.guest import Guest
 from koalapy.simulation.cluster.launcher import SimLauncher
-from koalapy.simulation.cluster.nodes import SimNode
+from koalapy.simulation.cluster.nodes import SimNode, cluster_of
 from koalapy.simulation.cluster.surroundings import Surroundings
 from koalapy.simulation.dice import between
 from koalapy.simulation.processes import Process
@@ -270,8 +270,9 @@ class SimWrapper(Process):
         except OSError as error:
             self.handle(events.PreparationFailed(reasons.no_room("the hosts file", error)))
             return
+        clusters = len({cluster_of(address) for _, address, _ in command.hosts})
         for agent in self.agents.values():
-            self._to_agent(agent, agent.release)
+            self._to_agent(agent, lambda agent=agent: agent.release(clusters))  # type: ignore[misc]
 
     def _stop_nodes(self, command: events.StopNodes) -> None:
         self.around.witness.went(self.tag, self.name)

@@ -1,17 +1,14 @@
-"""An experiment's outcome on disk: the table as CSV, the figure as PNG and SVG. The same rows give the same bytes."""
+"""What an experiment came to, as a table for people and as a figure. The same rows give the same of both."""
 
-import csv
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean, stdev
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from koalapy.simulation.experiments.plan import Row, Table
 from koalapy.simulation.interop.experiment import Experiment, Panel
-from koalapy.simulation.interop.run import Row
 
 # Student's t for 95 % by degrees of freedom; from 30 on it is the normal distribution's.
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
@@ -19,20 +16,22 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.2
 _MARKERS = "os^Dv*"
 
 
-def write(experiment: Experiment, rows: Sequence[Row], directory: Path) -> list[Path]:
-    """The files, whose directory is made if need be."""
-    directory.mkdir(parents=True, exist_ok=True)
-    base = directory / experiment.experiment
-    table, png, svg = (base.with_suffix(suffix) for suffix in (".csv", ".png", ".svg"))
-    with table.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _written(value) for name, value in row.items()} for row in rows)
-    figure = _figure(experiment, rows)
-    with matplotlib.rc_context({"svg.hashsalt": "koala"}):
-        figure.savefig(png, dpi=110, metadata={"Software": None})
-        figure.savefig(svg, metadata={"Date": None, "Creator": None})
-    return [table, png, svg]
+def table(rows: Sequence[Row]) -> Table:
+    """Each architecture at each load, with half of the 95 % confidence interval."""
+    keys = dict.fromkeys((row["load"], row["varied"], row["architecture"]) for row in rows)
+    lines = [_line([row for row in rows if (row["load"], row["varied"], row["architecture"]) == key]) for key in keys]
+    return Table(["load %", "varied", "architecture", "finished %", "goodput [y]", "wait [s]", "slowdown"], lines)
+
+
+def _line(alike: Sequence[Row]) -> tuple[str, ...]:
+    share, _ = mean([100 * float(row["finished"]) / max(1, float(row["jobs"])) for row in alike])
+    cells = [_with_error(mean([float(row[name]) for row in alike])) for name in ("goodput", "wait_s", "slowdown")]
+    return (*(str(alike[0][name]) for name in ("load", "varied", "architecture")), f"{share:.1f}", *cells)
+
+
+def _with_error(found: tuple[float, float]) -> str:
+    value, half = found
+    return f"{value:.4g} ± {half:.2g}" if half else f"{value:.4g}"
 
 
 def mean(values: Sequence[float]) -> tuple[float, float]:
@@ -43,18 +42,14 @@ def mean(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values), t * stdev(values) / math.sqrt(len(values))
 
 
-def _written(value: str | int | float) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _figure(experiment: Experiment, rows: Sequence[Row]) -> Figure:
+def figure(experiment: Experiment, rows: Sequence[Row]) -> Figure:
     across = min(3, len(experiment.panels))
     down = math.ceil(len(experiment.panels) / across)
-    figure = Figure(figsize=(4.6 * across, 3.5 * down), layout="constrained")
+    drawn = Figure(figsize=(4.6 * across, 3.5 * down), layout="constrained")
     for number, panel in enumerate(experiment.panels, 1):
-        _draw(figure.add_subplot(down, across, number), experiment, panel, rows)
-    figure.suptitle(experiment.about, fontsize=10, wrap=True)
-    return figure
+        _draw(drawn.add_subplot(down, across, number), experiment, panel, rows)
+    drawn.suptitle(experiment.about, fontsize=10, wrap=True)
+    return drawn
 
 
 def _draw(axes: Axes, experiment: Experiment, panel: Panel, rows: Sequence[Row]) -> None:

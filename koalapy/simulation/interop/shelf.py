@@ -27,10 +27,14 @@ def system(name: str) -> System:
     return read_system(_read(path), str(path))
 
 
+def is_path(name: str) -> bool:
+    return "/" in name or name.endswith((".yaml", ".yml"))
+
+
 def _found(name: str, known: dict[str, Path], what: str) -> Path:
     if name in known:
         return known[name]
-    if "/" in name or name.endswith((".yaml", ".yml")):
+    if is_path(name):
         return Path(name)
     raise RequestError(f"no_{what}", f"There is no {what} {name}.", use_known(name, list(known)))
 

@@ -4,8 +4,8 @@ What the paper does not say is chosen: local jobs hold 40 % of every cluster, ev
 about the nodes that the paper's users had; a parameter takes from 6 to 12 minutes, one of its solver's random walks.
 """
 
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -13,6 +13,8 @@ from koalapy.model.identity import JobId
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
 from koalapy.simulation.dice import between, stream
+from koalapy.simulation.experiments.plan import Options, Row
+from koalapy.simulation.experiments.plan import Plan as Run
 from koalapy.simulation.sweeps.stage import Plan, Stage
 from koalapy.simulation.sweeps.workload import WORKLOADS
 
@@ -25,12 +27,10 @@ SHARES = {"vu": 0.6, "uva": 0.1, "delft": 0.6, "multimedian": 0.1, "leiden": 0.2
 POLICIES = {"equipartition-all": EQUIPARTITION_ALL, "equipartition-persite": EQUIPARTITION_PERSITE}
 USERS = 3
 LENGTH = HOUR
+LASTS = Duration(6 * MINUTE), Duration(12 * MINUTE)  # a parameter
 _LOCAL = 0.4
 _PARAMETERS = 1_000
-_LASTS = Duration(6 * MINUTE), Duration(12 * MINUTE)
 _SAMPLE = Duration(20 * SECOND)
-
-Row = dict[str, str | int | float]
 
 
 class Outcome(NamedTuple):
@@ -76,13 +76,28 @@ def courses(seed: int, sets: int, length: Duration = LENGTH) -> list[Course]:
     return [Course(*each, seed, length) for each in product(WORKLOADS, POLICIES, numbers)]
 
 
-def run(chosen: list[Course], workers: int) -> Iterator[Outcome]:
-    """In their order, as they come."""
-    if workers == 1:
-        yield from map(Course.outcome, chosen)
-        return
-    with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(Course.outcome, chosen)
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """The experiment, for whoever runs experiments."""
+
+    name: str = NAME
+    about: str = ABOUT
+
+    def plan(self, options: Options) -> Run[Outcome]:
+        from koalapy.simulation.sweeps.outcome import figure, table  # and with them matplotlib
+
+        options.refuse_loads_and_jobs(self.name)
+        chosen = courses(options.seed, options.sets or SETS)
+        return Run(
+            courses=chosen, rows=rows_of, figure=lambda outcomes: figure(chosen, outcomes), table=table, unit="hours"
+        )
+
+
+CS_FAIRNESS = Fairness()
+
+
+def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
+    return [row for outcome in outcomes for row in outcome.rows]
 
 
 def stays(stage: Stage, sweep: JobId) -> list[tuple[Instant, Instant]]:
@@ -98,7 +113,7 @@ def _plan(policy: str, seed: int) -> Plan:
         nodes=DAS3,
         local={name: round(_LOCAL * nodes) for name, nodes in DAS3.items()},
         fairshare=POLICIES[policy],
-        durations=tuple(between(dice, *_LASTS) for _ in range(_PARAMETERS)),
+        durations=tuple(between(dice, *LASTS) for _ in range(_PARAMETERS)),
         users=USERS,
     )
 

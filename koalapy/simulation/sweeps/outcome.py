@@ -1,34 +1,17 @@
-"""What the fairness experiment came to, on disk: the table as CSV, the figure as PNG and SVG. Same rows, same bytes."""
+"""What the fairness experiment came to, as a table for people and as a figure."""
 
-import csv
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from koalapy.simulation.sweeps.fairness import ABOUT, NAME, POLICIES, USERS, Course, Outcome, Row
+from koalapy.simulation.experiments.plan import Row, Table
+from koalapy.simulation.sweeps.fairness import ABOUT, POLICIES, USERS, Course, Outcome, rows_of
 from koalapy.simulation.sweeps.workload import WORKLOADS
 
+_MEANS = ("done", "per_minute", "preemptions", "nodes", "lost_hours")
 _COLOURS = {"equipartition-all": "#c05a3c", "equipartition-persite": "#3c6fa5"}
-
-
-def write(chosen: Sequence[Course], outcomes: Sequence[Outcome], directory: Path) -> list[Path]:
-    """The files, whose directory is made if need be."""
-    directory.mkdir(parents=True, exist_ok=True)
-    table, png, svg = ((directory / NAME).with_suffix(suffix) for suffix in (".csv", ".png", ".svg"))
-    rows = [row for outcome in outcomes for row in outcome.rows]
-    with table.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _written(value) for name, value in row.items()} for row in rows)
-    figure = _figure(rows, {each: outcome for each, outcome in zip(chosen, outcomes, strict=True) if each.number == 1})
-    with matplotlib.rc_context({"svg.hashsalt": "koala"}):
-        figure.savefig(png, dpi=110, metadata={"Software": None})
-        figure.savefig(svg, metadata={"Date": None, "Creator": None})
-    return [table, png, svg]
 
 
 def means(rows: Sequence[Row]) -> list[Row]:
@@ -38,17 +21,33 @@ def means(rows: Sequence[Row]) -> list[Row]:
 
 
 def _mean(rows: Sequence[Row]) -> Row:
-    names = ("done", "per_minute", "preemptions", "nodes", "lost_hours")
     first = {name: rows[0][name] for name in ("workload", "policy", "user")}
-    return first | {name: fmean(float(row[name]) for row in rows) for name in names}
+    return first | {name: fmean(float(row[name]) for row in rows) for name in _MEANS if name in rows[0]}
 
 
-def _written(value: str | int | float) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def table(rows: Sequence[Row]) -> Table:
+    """Means over the sets."""
+    return Table(
+        ["workload", "policy", "user", "done", "per min", "preempted", "nodes", "lost [h]"],
+        [
+            (
+                str(row["workload"]),
+                str(row["policy"]),
+                str(row["user"]),
+                *(f"{float(row[name]):.3g}" for name in _MEANS),
+            )
+            for row in means(rows)
+        ],
+    )
 
 
-def _figure(rows: Sequence[Row], held: Mapping[Course, Outcome]) -> Figure:
+def figure(chosen: Sequence[Course], outcomes: Sequence[Outcome], about: str = ABOUT) -> Figure:
     """Per workload: parameters done per user, as the paper's figure 5, and the nodes of each in the first set."""
+    held = {each: outcome for each, outcome in zip(chosen, outcomes, strict=True) if each.number == 1}
+    return _drawn(rows_of(outcomes), held, about)
+
+
+def _drawn(rows: Sequence[Row], held: Mapping[Course, Outcome], about: str) -> Figure:
     figure = Figure(figsize=(13.5, 7.2), layout="constrained")
     panels = figure.subplots(len(WORKLOADS), 1 + len(POLICIES), squeeze=False, width_ratios=[1, 1.3, 1.3])
     for line, workload in zip(panels, WORKLOADS, strict=True):
@@ -56,7 +55,7 @@ def _figure(rows: Sequence[Row], held: Mapping[Course, Outcome]) -> Figure:
         for axes, policy in zip(line[1:], POLICIES, strict=True):
             found = [outcome for each, outcome in held.items() if (each.workload, each.policy) == (workload, policy)]
             _draw_held(axes, f"{policy}, {workload}", found[0].held if found else {})
-    figure.suptitle(ABOUT, fontsize=10)
+    figure.suptitle(about, fontsize=10)
     return figure
 
 

@@ -1,0 +1,1 @@
+"""What all experiments of the simulated world have in common, and the shelf on which they stand."""
