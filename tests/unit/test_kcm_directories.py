@@ -118,7 +118,7 @@ def test_a_sight_is_of_claim_record_and_heartbeat(directories: Directories) -> N
 
 def test_what_a_newer_kcm_may_have_removed_is_not_made_anew_to_be_revoked(directories: Directories) -> None:
     newer = Directories(directories.shared, "abcde", "here", 4)
-    newer.publish_relay(["10.0.0.1"], 4711)
+    newer.signpost.publish(["10.0.0.1"], 4711)
     with pytest.raises(SiteError, match="epoch 4"):
         directories.revoke(TAG)
     assert not Path(directories.attempt(TAG)).exists()
@@ -164,12 +164,12 @@ def test_where_the_file_system_is_not_mounted_nothing_is_revoked_or_removed(dire
 
 def test_a_newer_kcm_keeps_the_relay_and_the_attempts(directories: Directories) -> None:
     newer = Directories(directories.shared, "abcde", "here", 4)
-    newer.publish_relay(["10.0.0.1"], 4000)
-    for use in (lambda: directories.publish_relay([], 1), lambda: directories.prepare(component())):
+    newer.signpost.publish(["10.0.0.1"], 4000)
+    for use in (lambda: directories.signpost.publish([], 1), lambda: directories.prepare(component())):
         with pytest.raises(SiteError) as stale:
             use()
         assert stale.value.code == "stale"
-    assert Directories(directories.shared, "abcde", "there", 1).newest_epoch() == 0
+    assert Directories(directories.shared, "abcde", "there", 1).signpost.newest_epoch() == 0
 
 
 def test_staged_files_that_nobody_used_for_long_are_dropped(directories: Directories) -> None:

@@ -84,7 +84,7 @@ class Deeds:
 
     def _inspect(self, action: do.Inspect) -> do.Inspected:
         def look() -> Tuple[Any, int]:
-            return self._directories.inspect(action.tags), self._directories.newest_epoch()
+            return self._directories.inspect(action.tags), self._directories.signpost.newest_epoch()
 
         seen, error = _call(look)
         sights, epoch = seen or ({}, 0)

@@ -1,4 +1,4 @@
-"""The shared directory as the KCM uses it: attempts made, looked into, revoked and removed; where the relay listens."""
+"""The shared directory as the KCM uses it: attempts made, looked into, revoked and removed."""
 
 import bisect
 import hashlib
@@ -14,7 +14,8 @@ from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.kcm import placing, sights
 from koalapy_adapters.kcm.actions import Sight
 from koalapy_adapters.kcm.heard import Heard
-from koalapy_adapters.kcm.troubles import FULL, Stale, unusable
+from koalapy_adapters.kcm.signpost import Signpost
+from koalapy_adapters.kcm.troubles import FULL, unusable
 from koalapy_adapters.launcher import journal
 
 _TAG = re.compile(r"k[0-9a-z]{14}")
@@ -46,6 +47,7 @@ class Directories:
         self.shared, self.instance, self.cluster, self.epoch = shared, instance, cluster, epoch
         self.files = files
         self.own = layout.instance_directory(shared, instance)
+        self.signpost = Signpost(layout.relay_file(shared, instance, cluster), epoch, files)
         self.heard = Heard(layout.heard_file(shared, instance, cluster), files)
 
     def attempt(self, tag: str) -> str:
@@ -67,38 +69,6 @@ class Directories:
             self._drop_old(self._ended(), self.files.clock() - _ENDED_KEPT)
         except OSError as error:
             raise unusable(self.shared, error) from error
-
-    def publish_relay(self, addresses: List[str], port: int, post: str = "") -> None:
-        """Say where the relay listens, or its office is. Raises SiteError `stale` if a newer KCM has said so."""
-        self.check_epoch()
-        try:
-            data = {"addresses": addresses, "port": port, "epoch": self.epoch, "post": post}
-            layout.write_json(layout.relay_file(self.shared, self.instance, self.cluster), data, self.files)
-        except OSError as error:
-            raise unusable(self.own, error) from error
-
-    def show_life(self) -> None:
-        """Touch what says where the relay listens: a wrapper that cannot connect to it sees that its KCM lives."""
-        try:
-            if self.newest_epoch() == self.epoch:
-                self.files.use(layout.relay_file(self.shared, self.instance, self.cluster))
-        except (OSError, SiteError):
-            pass  # then the wrapper has other worries
-
-    def newest_epoch(self) -> int:
-        """Of the KCM that listens, or 0."""
-        try:
-            data = layout.read_json(layout.relay_file(self.shared, self.instance, self.cluster), self.files)
-            return int(data["epoch"]) if data is not None else 0
-        except OSError as error:
-            raise unusable(self.own, error) from error
-        except (ValueError, TypeError, KeyError):
-            return 0
-
-    def check_epoch(self) -> None:
-        newest = self.newest_epoch()
-        if newest > self.epoch:
-            raise Stale(newest)
 
     def recall(self, ranges: List[List[str]]) -> List[str]:
         """The tags in these ranges that have left a trace: a directory, or the record of one that has gone."""
@@ -129,7 +99,7 @@ class Directories:
 
     def prepare(self, component: Component) -> str:
         """Make the attempt's directory; the path of its batch script. Only for an attempt that is in no queue."""
-        self.check_epoch()
+        self.signpost.check()
         directory = self.attempt(component.tag)
         if not self._is_own(component.tag):
             raise RequestError("bad_tag", "The tag %s is another store's." % component.tag)
@@ -153,7 +123,7 @@ class Directories:
         """
         directory = self.attempt(tag)
         self._see(self.own)
-        self.check_epoch()
+        self.signpost.check()
         try:
             self.files.make(directory)
             held = claims.take(directory, claims.Claim(claims.REVOKED, "KCM of epoch %d" % self.epoch), self.files)
@@ -236,9 +206,7 @@ class Directories:
         now = self.files.clock()
         seen = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
         return {
-            tag: sights.described(sight, self._age(tag, now), now)
-            for tag, sight in seen.items()
-            if sight is not None
+            tag: sights.described(sight, self._age(tag, now), now) for tag, sight in seen.items() if sight is not None
         }
 
     def _age(self, tag: str, now: float) -> Optional[float]:

@@ -63,7 +63,7 @@ class Footing:
     def _establish(self, addresses: List[str], port: int) -> None:
         if self._deeds.pushed is None:
             self._directories.create()
-            self._directories.publish_relay(addresses, port, self._open_office())
+            self._directories.signpost.publish(addresses, port, self._open_office())
             office.clear(
                 self._directories.own, self._directories.cluster, self._directories.epoch, self._directories.files
             )

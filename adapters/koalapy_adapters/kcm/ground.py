@@ -72,7 +72,7 @@ class Ground:
         """Serve the wrappers, until that is not possible any more: why."""
         why = await self.relay.work()
         try:
-            await in_thread(self._directories.check_epoch)
+            await in_thread(self._directories.signpost.check)
         except BatchError as error:
             return error.message
         return why
@@ -94,7 +94,7 @@ class Ground:
     def _relay(self, tell: Callable[[Any], None]) -> Union[Relay, Post]:
         if self._office is not None:
             return Post(self._office, tell)
-        return Relay(self._directories.token, tell, self._directories.show_life)
+        return Relay(self._directories.token, tell, self._directories.signpost.show_life)
 
     def _open_office(self) -> str:
         """Its name. Raises SiteError where the shared directory cannot be used."""

@@ -226,7 +226,7 @@ class _Ground:
             raise unusable(self._directories.own, error) from error
 
     def show_life(self) -> None:
-        self._directories.show_life()
+        self._directories.signpost.show_life()
 
     def welcome(self) -> messages.Welcome:
         """Raises SiteError `stale` for a KCM that was replaced."""
