@@ -9,9 +9,27 @@ from typing import Any
 import kcm_connection as far
 import pytest
 from koalapy_adapters.connections.pack import packed
-from koalapy_adapters.messages import PROTOCOL, Cancel, Done, Forget, Knock, PutKey, Release, Submitted
+from koalapy_adapters.contract.talk import program
+from koalapy_adapters.messages import (
+    PROTOCOL,
+    Cancel,
+    Done,
+    Feed,
+    Forget,
+    Knock,
+    ParametersDone,
+    PutKey,
+    Release,
+    Submit,
+    Submitted,
+)
+
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
 INSTANCE, TAGS = far.INSTANCE, far.TAGS
+LAUNCHER = str(tag_of(InstanceId(INSTANCE), AttemptId(JobId(FIRST_LAUNCHER), 0, 1)))
+SWEEP = 7
+SPACE = {"axes": [{"count": 9, "sources": [{"names": ["x"], "loop": ["1", "9", "1"]}]}]}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +52,7 @@ def connect(tmp_path: Path, pyz: Path) -> Iterator[Callable[..., Any]]:
 
     yield open_one
     last = open_one()
-    for tag in TAGS:
+    for tag in (*TAGS, LAUNCHER):
         last.request(Cancel, tag, force=True)
         last.gone(tag)
     last.hang_up()
@@ -108,3 +126,35 @@ def test_who_has_no_token_is_thrown_out_and_told_nothing(
     assert not {name for name in os.listdir(attempt / "post") if name.startswith("0" * 16)} - answers
     koalad.request(Cancel, TAGS[0])
     assert koalad.report(TAGS[0], "ended").ending == "cancelled"
+
+
+def test_what_a_launcher_says_goes_by_letters_and_on_to_the_next_kcm(
+    connect: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Parameter 3 runs when its KCM is killed; nothing is run a second time."""
+    first = connect()
+    ran, gate = tmp_path / "ran", tmp_path / "gate"
+    held = f"[ $0 != 3 ] || until [ -e {gate} ]; do sleep 0.05; done; echo $0 >>{ran}"
+    sweep = {"sweep": SWEEP, "space": SPACE, "slots": 2}
+    component = program(held, 2, arguments=["-c", held, "{#}"], launch="once", sweep=sweep)
+    submitted = first.answer(Submit, LAUNCHER, {"processors": 2, "walltime_s": 120}, component)
+    assert isinstance(submitted, Submitted)
+    release(first, LAUNCHER)
+    first.send(Feed(SWEEP, [[1, 6]], True, [LAUNCHER]))
+    first.wait(ParametersDone, lambda _: done(first) == {1, 2, 4, 5, 6})
+    first.process.kill()
+    first.ended()
+    second = connect([[LAUNCHER, submitted.batch_id]])
+    second.send(Feed(SWEEP, [[3, 3], [7, 9]], True, [LAUNCHER]))
+    second.wait(ParametersDone, lambda _: done(second) >= {7, 8, 9})
+    assert 3 not in done(second)
+    gate.touch()
+    second.wait(ParametersDone, lambda _: 3 in done(second))
+    assert sorted(ran.read_text().split()) == [str(number) for number in range(1, 10)]
+    second.request(Cancel, LAUNCHER)
+    assert second.report(LAUNCHER, "ended").ending == "cancelled"
+
+
+def done(koalad: Any) -> set[int]:
+    """As it was told; what the KCM before had not been told that koalad has it is said again."""
+    return {row[0] for message in koalad.log if isinstance(message, ParametersDone) for row in message.results}
