@@ -2,8 +2,7 @@
 
 import json
 import selectors
-from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Type
+from typing import Any, Callable, Dict, List, Type
 
 from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher.journal import Journal
@@ -12,6 +11,7 @@ from koalapy_adapters.launcher.machine import Machine, Settings
 from koalapy_adapters.launcher.pages import At
 from koalapy_adapters.launcher.slots import Setting, Slots
 from koalapy_adapters.wrapper import clock, signals
+from koalapy_adapters.wrapper.drive import Drive
 from koalapy_adapters.wrapper.turns import turn
 
 _AGAIN = clock.SECOND // 50  # while something is swept
@@ -23,18 +23,17 @@ class Loop:
 
     def __init__(self, settings: Settings, setting: Setting, socket_path: str) -> None:
         self._machine = Machine(settings, clock.now())
+        self._drive = Drive(self._machine, lambda command: _DOING[type(command)](self, command))
         self._journal = Journal(setting.attempt)
         self._selector = selectors.DefaultSelector()
         self._slots = Slots(settings.slots, setting, self._selector, self._on_results, self._on_lost)
         self._line = Line(
             socket_path,
             self._selector,
-            lambda message: self._handle(e.Heard(message)),
-            lambda: self._handle(e.Connected()),
-            lambda: self._handle(e.Disconnected()),
+            lambda message: self._drive.tell(e.Heard(message)),
+            lambda: self._drive.tell(e.Connected()),
+            lambda: self._drive.tell(e.Disconnected()),
         )
-        self._pending: Deque[Any] = deque()
-        self._handling = False
         self._stopping = False
         self._sweeping = False
         self._left = False
@@ -60,10 +59,10 @@ class Loop:
         if self._sweeping:
             self._slots.reap()
             self._sweeping = not self._slots.sweep()
-        if not self._left and now >= self._machine.next_wakeup():
-            self._do(self._machine.tick(now))
+        if not self._left:
+            self._drive.tick(now)
         if self._stopping and not self._slots.pids and not self._left:
-            self._handle(e.SlotsStopped([at.number for at in self._slots.pages.all() if at.number]))
+            self._drive.tell(e.SlotsStopped([at.number for at in self._slots.pages.all() if at.number]))
 
     def _timeout(self) -> float:
         now = clock.now()
@@ -75,30 +74,16 @@ class Loop:
     def _on_signals(self, numbers: bytes) -> None:
         self._slots.reap()
         if signals.told_to_stop(numbers):
-            self._handle(e.Signalled())
+            self._drive.tell(e.Signalled())
 
     def _on_results(self, rows: List[e.Row], loose: List[e.Row]) -> None:
-        self._handle(e.Finished(rows, loose))
+        self._drive.tell(e.Finished(rows, loose))
 
     def _on_lost(self, index: int, at: At) -> None:
         self._sweeping = True
-        self._handle(e.SlotLost(index, at.number, at.since))
-
-    def _handle(self, event: Any) -> None:
-        """Tell the machine, and do what it answers; what that brings about comes after it."""
-        self._pending.append(event)
-        if self._handling:
-            return
-        self._handling = True
-        while self._pending:
-            self._do(self._machine.handle(clock.now(), self._pending.popleft()))
-        self._handling = False
+        self._drive.tell(e.SlotLost(index, at.number, at.since))
 
     # ---- what is to be done ------------------------------------------------------------------------------------------
-
-    def _do(self, commands: List[Any]) -> None:
-        for command in commands:
-            _DOING[type(command)](self, command)
 
     def _say(self, command: e.Say) -> None:
         self._line.say(command.message)
@@ -107,12 +92,12 @@ class Loop:
         self._slots.queue.put(command.numbers)
 
     def _take_back(self, command: e.TakeBack) -> None:
-        self._handle(e.TakenBack(self._slots.queue.take_back()))
+        self._drive.tell(e.TakenBack(self._slots.queue.take_back()))
 
     def _look(self, command: e.Look) -> None:
         running = [at for at in self._slots.pages.all() if at.number]
         newest = max((at.since for at in running), default=0)
-        self._handle(e.Looked(len(running), len(self._slots.queue), newest))
+        self._drive.tell(e.Looked(len(running), len(self._slots.queue), newest))
 
     def _end_probation(self, command: e.EndProbation) -> None:
         self._slots.pages.end_probation()

@@ -2,17 +2,17 @@
 
 import os
 import selectors
-import signal
 import sys
-from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Type
+from typing import Any, Callable, Dict, List, Optional, Type
 
 from koalapy_adapters import messages
 from koalapy_adapters.wrapper import clock, descendants, events, nodename, reasons, signals
 from koalapy_adapters.wrapper.allocation import Allocation
+from koalapy_adapters.wrapper.capturing import Capturing
 from koalapy_adapters.wrapper.carrier import Carrier
 from koalapy_adapters.wrapper.contact import Contact, Place, shut_out_after
-from koalapy_adapters.wrapper.environment import Capture, SetupError
+from koalapy_adapters.wrapper.drive import Drive
+from koalapy_adapters.wrapper.environment import SetupError
 from koalapy_adapters.wrapper.executable import NoExecutable, locate
 from koalapy_adapters.wrapper.keys import Keys
 from koalapy_adapters.wrapper.letterbox import Letterbox
@@ -38,8 +38,7 @@ class Loop:
         self._allocation = allocation
         batch_id = allocation.batch_id if allocation else attempt.batch_id
         self._machine = Machine(attempt.settings(batch_id), clock.now())
-        self._pending: Deque[Any] = deque()
-        self._handling = False
+        self._drive = Drive(self._machine, lambda command: _DOING[type(command)](self, command))
         self._selector = selectors.DefaultSelector()
         self.nodes = Nodes(self._selector, self._on_agent)
         self._shared = Shared(attempt.directory, attempt.relay_file)
@@ -53,7 +52,7 @@ class Loop:
         self._offset: Optional[int] = None  # the relay's clock minus ours
         self._keys = Keys()
         self._own_keys: List[messages.PutKey] = []
-        self._capture: Optional[Capture] = None
+        self.capturing = Capturing(self._selector)
         self._environment: Dict[str, str] = {}
         self._executable = ""
         self._heartbeat_at: Optional[int] = clock.now()
@@ -76,30 +75,8 @@ class Loop:
         self._relay_addresses = place.addresses or self._relay_addresses
         self.relay.connect(clock.now(), place)
 
-    def await_environment(self, capture: Capture) -> None:
-        self._capture = capture
-        for descriptor in (capture.environment, capture.words):
-            self._selector.register(descriptor, selectors.EVENT_READ, capture.readable)
-
     def handle(self, event: Any) -> None:
-        """Tell the machine, and do what it answers; what that brings about comes after it."""
-        self._pending.append(event)
-        if self._handling:
-            return
-        self._handling = True
-        while self._pending:
-            self._do(self._machine.handle(clock.now(), self._pending.popleft()))
-        self._handling = False
-
-    @property
-    def capturing(self) -> bool:
-        return self._capture is not None
-
-    def end_capture(self) -> None:
-        """Tell a login shell that still runs to end; its start-up files may hold locks, and get to let go of them."""
-        if self._capture is not None:
-            pid = self._capture.pid
-            descendants.send([pid, *descendants.descendants(pid)], signal.SIGTERM)
+        self._drive.tell(event)
 
     # ---- what happens ------------------------------------------------------------------------------------------------
 
@@ -113,10 +90,8 @@ class Loop:
             self._speak_at = now + between_words(self._orphan_timeout)
             self.nodes.speak()
         if self.nodes.sweeping:
-            self.nodes.sweep([self._capture.pid] if self._capture else [])
-        due = self._machine.next_wakeup()
-        if due is not None and now >= due:
-            self._do(self._machine.tick(now))
+            self.nodes.sweep(self.capturing.pids)
+        self._drive.tick(now)
 
     def _timeout(self) -> Optional[float]:
         now = clock.now()
@@ -135,18 +110,14 @@ class Loop:
     def reap(self) -> None:
         """Notice the children that ended."""
         for pid, status in descendants.reap():
-            if self._capture is not None and pid == self._capture.pid:
+            if pid in self.capturing.pids:
                 self._captured(status)
             else:
                 self.nodes.child_ended(pid)
 
     def _captured(self, status: int) -> None:
-        capture, self._capture = self._capture, None
-        assert capture is not None
-        self._selector.unregister(capture.environment)
-        self._selector.unregister(capture.words)
         try:
-            self._environment = capture.finish(status)
+            self._environment = self.capturing.finish(status)
             self._environment.update(self._attempt.variables())
             self._executable = self._locate()
         except SetupError as error:
@@ -244,10 +215,6 @@ class Loop:
 
     # ---- what is to be done ------------------------------------------------------------------------------------------
 
-    def _do(self, commands: List[Any]) -> None:
-        for command in commands:
-            _DOING[type(command)](self, command)
-
     def _say_report(self, command: events.SayReport) -> None:
         self._phase = command.report.phase
         self._expect()
@@ -290,7 +257,7 @@ class Loop:
         self.nodes.broadcast({"do": "release", "first_rank": command.first_rank, "size": size})
 
     def _stop_nodes(self, command: events.StopNodes) -> None:
-        self.end_capture()
+        self.capturing.end()
         self.nodes.broadcast({"do": "stop", "grace": command.grace})
 
     def _abandon_nodes(self, command: events.AbandonNodes) -> None:

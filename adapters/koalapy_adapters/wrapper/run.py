@@ -66,7 +66,7 @@ def _supervise(attempt: Attempt, begun: Begun) -> int:
         loop.nodes.add_forked(allocation.names[0] if allocation else os.uname().nodename, begun.forked)
         loop.found_relay(read_relay(attempt.relay_file))
         if begun.furnished.capture is not None:
-            loop.await_environment(begun.furnished.capture)
+            loop.capturing.begin(begun.furnished.capture)
         if allocation is not None and error is None:
             error = _launch(loop, allocation, attempt)
         descendants.become_subreaper()
@@ -97,9 +97,9 @@ def _clean_up(loop: Loop, patience_s: float) -> None:
     """The agents leave when nobody speaks to them any more; what does not is killed."""
     loop.nodes.close()
     loop.relay.close(LINGER_S)
-    loop.end_capture()
+    loop.capturing.end()
     _wait(loop, patience_s, lambda: not loop.nodes.pids())
-    _wait(loop, SHELL_LEAVES_S, lambda: not loop.capturing)
+    _wait(loop, SHELL_LEAVES_S, lambda: not loop.capturing.pids)
     _wait(loop, AGENTS_LEAVE_S, descendants.sweep)
 
 

@@ -1,0 +1,33 @@
+"""How a loop runs its machine: events go in one after the other, and what it answers is done in order."""
+
+from collections import deque
+from typing import Any, Callable, Deque
+
+from koalapy_adapters.wrapper import clock
+
+
+class Drive:
+    """Of a machine with `handle`, `tick` and `next_wakeup`; `do` carries out one command of its answers."""
+
+    def __init__(self, machine: Any, do: Callable[[Any], None]) -> None:
+        self._machine, self._do = machine, do
+        self._pending: Deque[Any] = deque()
+        self._telling = False
+
+    def tell(self, event: Any) -> None:
+        """Tell the machine, and do what it answers; what that brings about comes after it."""
+        self._pending.append(event)
+        if self._telling:
+            return
+        self._telling = True
+        while self._pending:
+            for command in self._machine.handle(clock.now(), self._pending.popleft()):
+                self._do(command)
+        self._telling = False
+
+    def tick(self, now: int) -> None:
+        """Do whatever time has brought, if something is due."""
+        due = self._machine.next_wakeup()
+        if due is not None and now >= due:
+            for command in self._machine.tick(now):
+                self._do(command)
