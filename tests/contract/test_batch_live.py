@@ -11,7 +11,9 @@ import pytest
 import yaml
 from koalapy_adapters.contract.row import ACCOUNT, PROCESSORS, QUEUE, WALLTIME, Row
 from koalapy_adapters.contract.test_attempts import *  # noqa: F403  # the suite's own tests
+from koalapy_adapters.contract.test_capacity import *  # noqa: F403
 from koalapy_adapters.contract.test_commands import *  # noqa: F403
+from koalapy_adapters.contract.test_head import *  # noqa: F403
 
 from koalapy.testgrid import Running, layout
 from koalapy.testgrid.state import grid_file

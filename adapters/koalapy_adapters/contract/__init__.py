@@ -1,8 +1,8 @@
 """What every batch system's dialect must hold, as tests: `pytest --pyargs koalapy_adapters.contract --batch NAME`.
 
-Grid side and tests only: never pushed, and nothing of koalapy imports it. Two halves. `test_commands` and
-`test_attempts` are live: they drive the KCM's own code on a head node over the real connection. `test_recorded` is not:
-it reads answers that were recorded from live runs (`--record`), whole and cut off.
+Grid side and tests only: never pushed, and nothing of koalapy imports it. Two halves. `test_commands`,
+`test_capacity`, `test_head` and `test_attempts` are live: they drive the KCM's own code on a head node over the real
+connection. `test_recorded` is not: it reads answers that were recorded from live runs (`--record`), whole and cut off.
 
 row          one batch system, the way to it, and what it is like
 plugin       pytest's options, and how rows become tests

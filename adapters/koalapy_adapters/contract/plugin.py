@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # every pytest run where koalapy is installed loads this modu
     from koalapy_adapters.contract.live import Live
     from koalapy_adapters.contract.row import Row
 
-_SUITE = ("test_attempts", "test_commands", "test_recorded", "typed")
+_SUITE = ("test_attempts", "test_capacity", "test_commands", "test_head", "test_head", "test_recorded", "typed")
 pytest.register_assert_rewrite(*(f"koalapy_adapters.contract.{name}" for name in _SUITE))
 
 _TRIAL: "pytest.StashKey[Trial]" = pytest.StashKey()

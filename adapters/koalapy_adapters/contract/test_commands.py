@@ -1,7 +1,6 @@
 """What a dialect and its batch system do, by the KCM's own running of commands: plain jobs, without a wrapper."""
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -16,23 +15,18 @@ from koalapy_adapters.batch.protocol import (
     LOST,
     QUEUED,
     RUNNING,
-    Capacity,
     JobStatus,
 )
 from koalapy_adapters.batch.text import is_tag
 from koalapy_adapters.contract.far import Far
 from koalapy_adapters.contract.live import Live, refusal
 from koalapy_adapters.contract.row import ACCOUNT, PROCESSORS, QUEUE, WALLTIME
-from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError
+from koalapy_adapters.errors import BatchError, RequestError, SiteError
 from koalapy_adapters.kcm.commands import SubmitDoubt
-from koalapy_adapters.messages import Refused
 
 # What a batch system without exit statuses says: that it does not know. KCM and wrapper then know better.
 _UNKNOWN = ((EXITED, None), (KILLED, None), (LOST, None), ("", None))
 _TEN_YEARS_S = 10 * 365 * 86400
-_ALIVE = "sed -n 's/^State:\\t[^ZX]/&/p' /proc/$p/status 2>/dev/null"  # but for what nobody has buried yet
-_OFTEN = re.compile(r"[a-z]\w+")  # what may be the name of a command
-_NEVER_COMMANDS = frozenset({"sh", "env", "python3", "true", "cat", "sleep"})
 
 
 def test_it_says_its_version(live: Live) -> None:
@@ -200,124 +194,6 @@ def test_what_can_never_run_is_refused_or_said_to_be_stuck(live: Live, what: str
     assert error is not None or found is None or found.state in (QUEUED, HELD, RUNNING, ENDED)
 
 
-# ---- manners ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_lowest_is_behind_whoever_came_later(live: Live) -> None:
-    """Or refused in words: then nothing of a sweep ever waits there."""
-    total = live.until(lambda: quiet(live.batch.capacity())).total
-    first = live.job("true", lowest=True)
-    error = refusal(lambda: live.until_over(live.submit(first)))
-    if error is not None:
-        assert (error.whose, bool(error.message), bool(error.advice)) == ("request", True, True), error
-        return
-    with live.load(total, live.others, **named(live)):
-        job = live.job("exec sleep 600", processors=total, lowest=True)
-        live.submit(job)
-        later = live.job("exec sleep 600", whose=live.others, processors=total, **named(live))
-        theirs = live.submit(later, live.others)
-        live.until(lambda: live.batch.capacity().waiting_local)
-    live.until(lambda: live.state(theirs, live.others) == RUNNING)
-    found = live.batch.look(job.tag).listed
-    assert found is not None
-    assert (found.state, found.stuck) == (QUEUED, "")
-    live.others.cancel(theirs)
-    live.until(lambda: live.state(found.batch_id) == RUNNING)
-
-
-def test_a_host_is_avoided_or_that_is_refused_in_words(live: Live) -> None:
-    """By the name that the batch system has for it, which the wrapper tells."""
-    tag = live.attempt("true")
-    host = live.kcm.played(tag).nodes[0][0]
-    live.kcm.clear(tag)
-    answer = live.wish("true", avoid=[host])
-    if isinstance(answer, Refused):
-        assert (answer.error["whose"], bool(answer.error["message"])) == ("request", True), answer
-        return
-    assert live.kcm.played(answer.tag).nodes[0][0] != host
-
-
-# ---- capacity --------------------------------------------------------------------------------------------------------
-
-
-def test_each_processor_is_counted_once_under_others_load(live: Live) -> None:
-    before = live.until(lambda: quiet(live.batch.capacity()))
-    assert sum(size * nodes for size, nodes in before.whole_nodes) == before.idle
-    with live.load(2, live.others, **named(live)), live.load() as ours:
-        under = live.until(lambda: counted(live.batch.capacity()))
-        assert under.total == before.total
-        assert under.idle == before.idle - under.ours - under.others
-        assert sum(free * nodes for free, nodes in under.free_nodes) == under.idle
-        assert sum(size * nodes for size, nodes in under.whole_nodes) < before.idle - 2
-        assert under.statuses[ours].state == RUNNING
-        assert under.allocated.count(under.statuses[ours].name) == 1
-    assert live.until(lambda: quiet(live.batch.capacity())).idle == before.idle
-
-
-def test_a_neighbour_that_waits_is_counted_and_ours_is_not(live: Live) -> None:
-    total = live.until(lambda: quiet(live.batch.capacity())).total
-    with live.load():
-        theirs = live.submit(live.job("true", whose=live.others, processors=total, **named(live)), live.others)
-        mine = live.submit(live.job("true", processors=total))
-        seen = live.until(lambda: waiting(live.batch.capacity()))
-        assert (seen.waiting_local, len(seen.pending)) == (1, 1)
-        assert not seen.others_hidden
-        assert seen.wanted_local > seen.idle
-        live.others.cancel(theirs)
-        live.until(lambda: not live.batch.capacity().waiting_local)
-        assert live.batch.capacity().wanted_local == 0
-        live.batch.cancel(mine)
-
-
-# ---- a head node that is not as it should be -------------------------------------------------------------------------
-
-
-def test_without_its_commands_the_site_is_at_fault(live: Live) -> None:
-    batch_id = live.submit(live.job("true"))
-    by_library = not live.batch.ran
-    looked_up(live)
-    with live.batch.environment(PATH="/nonexistent"):
-        for call in every_call(live, batch_id, by_library):
-            with pytest.raises(SiteError) as raised:
-                call()
-            assert raised.value.code == "command_missing"
-
-
-def test_a_command_that_hangs_is_ended_with_all_that_it_started(live: Live) -> None:
-    batch_id = live.submit(live.job("true"))
-    by_library = not live.batch.ran
-    looked_up(live)
-    directory = f"{live.batch.site.directory}/{live.tag()}-hang"
-    hanging = f"#!/bin/sh\nsleep 600 &\necho $! >>{directory}/pids\nwait\n"
-    for name in commands(live, batch_id):
-        live.batch.write(f"{directory}/{name}", hanging, 0o755)
-    path = live.batch.output("sh", "-c", 'echo "$PATH"').strip()
-    live.batch.begin(timeout=0.5)
-    try:
-        with live.batch.environment(PATH=f"{directory}:{path}"):
-            for call in every_call(live, batch_id, by_library):
-                with pytest.raises((TransientError, SubmitDoubt)) as raised:
-                    call()
-                assert code(raised.value) == "command_timeout"
-        assert live.batch.output("sh", "-c", f"for p in $(cat {directory}/pids); do {_ALIVE}; done; :") == ""
-    finally:
-        live.batch.begin()
-        live.batch.run("rm", "-rf", directory)
-
-
-@pytest.mark.parametrize("locale", ["tr_TR.UTF-8", "de_DE@euro"])
-def test_the_users_locale_changes_nothing(live: Live, locale: str) -> None:
-    """Nor do variables by which a user may have changed what the commands print."""
-    variables = dict.fromkeys(("LC_ALL", "LANG", "LANGUAGE", "LC_NUMERIC", "LC_TIME"), locale)
-    formats = {"SQUEUE_FORMAT": "%i", "SINFO_FORMAT": "%n", "SLURM_TIME_FORMAT": "relative", "SQUEUE_SORT": "j"}
-    with live.load() as batch_id, live.batch.environment(**variables, **formats):
-        assert live.batch.describe().version
-        assert live.batch.check(batch_id)[batch_id].state == RUNNING
-        assert batch_id in live.batch.capacity().statuses
-        refused = refusal(lambda: live.submit(live.job("true", **_WISHES[QUEUE])))
-        assert QUEUE not in live.row.refuses or isinstance(refused, RequestError)
-
-
 # ---- below -----------------------------------------------------------------------------------------------------------
 
 
@@ -347,58 +223,3 @@ def neighbour(live: Live, name: str, whose: Far) -> bool:
     except (BatchError, SubmitDoubt):
         return False
     return True
-
-
-def named(live: Live) -> dict[str, str]:
-    """What makes a job somebody else's."""
-    return {} if live.row.neighbour else {"name": "somebody"}
-
-
-def quiet(capacity: Capacity) -> Capacity | None:
-    """Nothing of ours is left of the tests before."""
-    return None if capacity.ours or capacity.others or capacity.pending or capacity.waiting_local else capacity
-
-
-def counted(capacity: Capacity) -> Capacity | None:
-    """Once all of it is seen; where a core has two threads, a job of one processor takes both."""
-    return capacity if capacity.ours >= 1 and capacity.others >= 2 else None
-
-
-def waiting(capacity: Capacity) -> Capacity | None:
-    return capacity if capacity.waiting_local and capacity.pending else None
-
-
-def every_call(live: Live, batch_id: str, by_library: bool = False) -> list[Callable[[], Any]]:
-    """All that is asked of a batch system by its commands; a library such as DRMAA's submits and cancels without."""
-    batch, job = live.batch, live.job("true")
-    return [
-        batch.describe,
-        batch.capacity,
-        lambda: batch.look(job.tag),
-        lambda: batch.check(batch_id),
-        *([] if by_library else [lambda: batch.cancel(batch_id), lambda: batch.submit(job)]),
-    ]
-
-
-def code(error: Exception) -> str:
-    """Of a refusal, or of a submit in doubt."""
-    known = error.error if isinstance(error, SubmitDoubt) else error
-    assert isinstance(known, BatchError)
-    return known.code
-
-
-def looked_up(live: Live) -> None:
-    live.batch.capacity()
-    if live.batch.ran[0].argv[0].startswith("/"):
-        pytest.skip("its commands are not looked up on the PATH")
-
-
-def commands(live: Live, batch_id: str) -> list[str]:
-    """The names of the batch system's commands, as the dialect's argument lists have them."""
-    words: set[str] = set()
-    for call in every_call(live, batch_id):
-        call()
-        words |= {word for result in live.batch.ran for text in result.argv for word in _OFTEN.findall(text)}
-    asked = sorted(words - _NEVER_COMMANDS)
-    found = live.batch.run("sh", "-c", 'for n in "$@"; do command -v "$n"; done; :', "sh", *asked).stdout.split()
-    return sorted(path.rpartition("/")[2] for path in found if path.startswith("/"))

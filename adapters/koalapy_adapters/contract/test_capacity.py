@@ -1,0 +1,95 @@
+"""How a batch system counts what is idle beside others' jobs, and how ours keep out of their way."""
+
+from koalapy_adapters.batch.protocol import QUEUED, RUNNING, Capacity
+from koalapy_adapters.contract.live import Live, refusal
+from koalapy_adapters.messages import Refused
+
+# ---- capacity --------------------------------------------------------------------------------------------------------
+
+
+def test_each_processor_is_counted_once_under_others_load(live: Live) -> None:
+    before = live.until(lambda: quiet(live.batch.capacity()))
+    assert sum(size * nodes for size, nodes in before.whole_nodes) == before.idle
+    with live.load(2, live.others, **named(live)), live.load() as ours:
+        under = live.until(lambda: counted(live.batch.capacity()))
+        assert under.total == before.total
+        assert under.idle == before.idle - under.ours - under.others
+        assert sum(free * nodes for free, nodes in under.free_nodes) == under.idle
+        assert sum(size * nodes for size, nodes in under.whole_nodes) < before.idle - 2
+        assert under.statuses[ours].state == RUNNING
+        assert under.allocated.count(under.statuses[ours].name) == 1
+    assert live.until(lambda: quiet(live.batch.capacity())).idle == before.idle
+
+
+def test_a_neighbour_that_waits_is_counted_and_ours_is_not(live: Live) -> None:
+    total = live.until(lambda: quiet(live.batch.capacity())).total
+    with live.load():
+        theirs = live.submit(live.job("true", whose=live.others, processors=total, **named(live)), live.others)
+        mine = live.submit(live.job("true", processors=total))
+        seen = live.until(lambda: waiting(live.batch.capacity()))
+        assert (seen.waiting_local, len(seen.pending)) == (1, 1)
+        assert not seen.others_hidden
+        assert seen.wanted_local > seen.idle
+        live.others.cancel(theirs)
+        live.until(lambda: not live.batch.capacity().waiting_local)
+        assert live.batch.capacity().wanted_local == 0
+        live.batch.cancel(mine)
+
+
+# ---- manners ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_lowest_is_behind_whoever_came_later(live: Live) -> None:
+    """Or refused in words: then nothing of a sweep ever waits there."""
+    total = live.until(lambda: quiet(live.batch.capacity())).total
+    first = live.job("true", lowest=True)
+    error = refusal(lambda: live.until_over(live.submit(first)))
+    if error is not None:
+        assert (error.whose, bool(error.message), bool(error.advice)) == ("request", True, True), error
+        return
+    with live.load(total, live.others, **named(live)):
+        job = live.job("exec sleep 600", processors=total, lowest=True)
+        live.submit(job)
+        later = live.job("exec sleep 600", whose=live.others, processors=total, **named(live))
+        theirs = live.submit(later, live.others)
+        live.until(lambda: live.batch.capacity().waiting_local)
+    live.until(lambda: live.state(theirs, live.others) == RUNNING)
+    found = live.batch.look(job.tag).listed
+    assert found is not None
+    assert (found.state, found.stuck) == (QUEUED, "")
+    live.others.cancel(theirs)
+    live.until(lambda: live.state(found.batch_id) == RUNNING)
+
+
+def test_a_host_is_avoided_or_that_is_refused_in_words(live: Live) -> None:
+    """By the name that the batch system has for it, which the wrapper tells."""
+    tag = live.attempt("true")
+    host = live.kcm.played(tag).nodes[0][0]
+    live.kcm.clear(tag)
+    answer = live.wish("true", avoid=[host])
+    if isinstance(answer, Refused):
+        assert (answer.error["whose"], bool(answer.error["message"])) == ("request", True), answer
+        return
+    assert live.kcm.played(answer.tag).nodes[0][0] != host
+
+
+# ---- below -----------------------------------------------------------------------------------------------------------
+
+
+def named(live: Live) -> dict[str, str]:
+    """What makes a job somebody else's."""
+    return {} if live.row.neighbour else {"name": "somebody"}
+
+
+def quiet(capacity: Capacity) -> Capacity | None:
+    """Nothing of ours is left of the tests before."""
+    return None if capacity.ours or capacity.others or capacity.pending or capacity.waiting_local else capacity
+
+
+def counted(capacity: Capacity) -> Capacity | None:
+    """Once all of it is seen; where a core has two threads, a job of one processor takes both."""
+    return capacity if capacity.ours >= 1 and capacity.others >= 2 else None
+
+
+def waiting(capacity: Capacity) -> Capacity | None:
+    return capacity if capacity.waiting_local and capacity.pending else None
