@@ -33,18 +33,21 @@ def run_experiment(
 ) -> None:
     """Run an experiment: a table (CSV) and a figure (PNG, SVG). The same seed gives the same bytes."""
     with output.told():
-        _need_matplotlib()
-        from koalapy.simulation.experiments.files import write
+        need_matplotlib("Experiments draw their figures")
+        from koalapy.simulation.experiments.files import check, write
         from koalapy.simulation.experiments.plan import Options, outcomes
         from koalapy.simulation.experiments.shelf import experiment
 
         chosen = experiment(name)
         plan = chosen.plan(Options(seed=seed, sets=sets, loads=_percentages(loads), jobs=jobs))
+        check(out)
         found = []
         with interruptible():
             found.extend(shown(outcomes(plan.courses, workers or os.cpu_count() or 1), len(plan.courses), plan.unit))
-        rows = plan.rows(found)
-        files = write(chosen.name, rows, plan.figure(found), out)
+            rows = plan.rows(found)
+            files = write(chosen.name, rows, plan.figure(found), out, plan.more(found))
+    for note in plan.notes(found):
+        output.say(note)
     if as_json:
         document = {"schema": "koala.experiment/1", "experiment": chosen.name, "seed": seed, "rows": rows}
         output.print_json(document | {"files": [str(file) for file in files]})
@@ -53,11 +56,12 @@ def run_experiment(
         output.say(f"Written: {', '.join(str(file) for file in files)}.")
 
 
-def _need_matplotlib() -> None:
+def need_matplotlib(what: str) -> None:
+    """Raises RequestError, whose sentence begins with what is drawn, where it is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        message = "Experiments draw their figures with matplotlib, which is not installed."
+        message = f"{what} with matplotlib, which is not installed."
         raise RequestError(
             "no_matplotlib", message, "Install koalapy with its extra: pip install 'koalapy[sim]'."
         ) from None

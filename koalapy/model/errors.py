@@ -45,6 +45,10 @@ class KoalaError(Exception):
         super().__init__(f"{message} {advice}".strip())
         self.reason = Reason(code, self.whose, message, advice)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """To another process, and as it is, whatever a kind of error is made of."""
+        return _restored, (type(self), self.reason)
+
 
 class TransientError(KoalaError):
     whose: Whose = "transient"
@@ -60,3 +64,9 @@ class RequestError(KoalaError):
 
 class OurError(KoalaError):
     whose: Whose = "ours"
+
+
+def _restored(kind: type[KoalaError], reason: Reason) -> KoalaError:
+    error = kind.__new__(kind, str(reason))
+    error.reason = reason
+    return error

@@ -1,24 +1,31 @@
 """The SC'07 experiments: systems, streams of jobs, architectures held to what must be true of any of them, files."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from koalapy.model.errors import RequestError
 from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant
 from koalapy.simulation.experiments import files
 from koalapy.simulation.experiments import shelf as all_experiments
-from koalapy.simulation.experiments.plan import outcomes
+from koalapy.simulation.experiments.plan import Options as PlanOptions
+from koalapy.simulation.experiments.plan import Plan, outcomes
 from koalapy.simulation.interop import shelf
 from koalapy.simulation.interop.architectures import ARCHITECTURES
 from koalapy.simulation.interop.architectures.stage import Options, Stage
 from koalapy.simulation.interop.experiment import with_loads
-from koalapy.simulation.interop.outcome import figure, mean
-from koalapy.simulation.interop.run import courses
+from koalapy.simulation.interop.outcome import mean
+from koalapy.simulation.interop.run import Part
+from koalapy.simulation.interop.series import COLUMNS as SERIES_COLUMNS
 from koalapy.simulation.interop.streams import GridJob, draw_set
 from koalapy.simulation.interop.system import System, read_system
+from koalapy.simulation.interop.tally import COLUMNS
 from koalapy.sites.network import Relation
 
 TWO = System("two", {"a": 4, "b": 4, "x": 0}, {"a": "x", "b": "x", "x": None})
@@ -165,20 +172,90 @@ def test_every_experiment_that_comes_with_koalapy_can_be_read() -> None:
         assert shelf.system(experiment.system).clusters
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_same_seed_writes_the_same_bytes(tmp_path: Path, workers: int) -> None:
-    experiment = with_loads(shelf.experiment("dmm-load"), [30, 80], 2)
-    system = shelf.system("das2-grid5000")
+def made(plan: Plan[Part], name: str, directory: Path) -> dict[str, bytes]:
+    parts = list(outcomes(plan.courses, 1))
+    written = files.write(name, plan.rows(parts), plan.figure(parts), directory, plan.more(parts))
+    return {path.name: path.read_bytes() for path in written}
 
-    def made(name: str, workers: int) -> list[bytes]:
-        rows = [each for some in outcomes(courses(experiment, system, 1, 100), workers) for each in some]
-        written = files.write("dmm-load", rows, figure(experiment, rows), tmp_path / name)
-        return [path.read_bytes() for path in written]
 
-    table, *figures = made("first", workers)
-    assert made("second", 1) == [table, *figures]
-    assert table.startswith(b"architecture,load,set,jobs,finished,goodput,wait_s,slowdown,utilisation,delegations,")
-    assert table.count(b"\n") == 1 + 2 * 2 * 6
+def test_the_same_seed_writes_the_same_bytes_in_one_process_and_in_two(tmp_path: Path) -> None:
+    """The two of the command line have another seed of hashes, too."""
+    experiment = all_experiments.experiment("dmm-two-days")
+    once = made(experiment.plan(PlanOptions(jobs=90)), experiment.name, tmp_path / "once")
+    arguments = ["sim", "run", experiment.name, "--jobs", "90", "--workers", "2", "--out", str(tmp_path / "again")]
+    command = [sys.executable, "-m", "koalapy.cli.main", *arguments]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": "7"})
+    assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == once
+    assert sorted(once) == [f"dmm-two-days{end}" for end in ("-hours.csv", ".csv", ".png", ".svg")]
+
+
+def test_the_table_has_a_row_for_each_architecture_load_and_set(tmp_path: Path) -> None:
+    plan = all_experiments.experiment("dmm-load").plan(PlanOptions(loads=[10, 30], sets=2, jobs=20))
+    table, *_ = files.write("x", plan.rows(list(outcomes(plan.courses, 1))), Figure(), tmp_path)
+    assert table.read_bytes().startswith(
+        b"architecture,load,set,jobs,finished,goodput,wait_s,slowdown,utilisation,delegations,"
+    )
+    assert table.read_bytes().count(b"\n") == 1 + 2 * 2 * 6
+
+
+@pytest.mark.parametrize("changed", [{"targets": "best-fit"}, {"delegation": "smallest-first"}, {"dttl": 0}])
+def test_a_policy_of_dmm_changes_nothing_but_dmm(changed: dict[str, object]) -> None:
+    """On a crowded DAS-2, where much is delegated."""
+    das = shelf.system("das2")
+    drawn = draw_set(das, {"das2": 0.3}, seed=3, number=1)[:700]
+    jobs = [each._replace(arrived=Instant(each.arrived // 20)) for each in drawn]
+    for architecture in ARCHITECTURES:
+        assert (row(architecture, jobs, das) != row(architecture, jobs, das, **changed)) == (architecture == "dmm")
+
+
+def test_what_was_seen_from_hour_to_hour_adds_up_to_the_table() -> None:
+    plan = all_experiments.experiment("dmm-two-days").plan(PlanOptions(jobs=90))
+    parts = list(outcomes(plan.courses, 1))
+    for row in plan.rows(parts):
+        seen = [each for each in plan.more(parts)["hours"] if each["architecture"] == row["architecture"]]
+        assert [each["hour"] for each in seen] == list(range(len(seen)))
+        assert (seen[-1]["arrived"], seen[-1]["finished"], seen[-1]["running"]) == (row["jobs"], row["finished"], 0)
+        assert seen[-1]["goodput"] == pytest.approx(row["goodput"])
+        assert sum(int(each["dmm"]) for each in seen) <= int(row["dmm"])
+        assert all(int(each["waiting"]) >= 0 for each in seen)
+
+
+def test_the_columns_that_a_file_may_name_are_those_of_the_table() -> None:
+    plan = all_experiments.experiment("dmm-two-days").plan(PlanOptions(jobs=1))
+    parts = list(outcomes(plan.courses, 1))
+    assert tuple(plan.rows(parts)[0]) == ("architecture", "load", "set", *COLUMNS, "varied")
+    seen = plan.more(parts)["hours"][0]
+    assert tuple(seen) == ("architecture", "load", "set", *SERIES_COLUMNS, "varied")
+
+
+def test_a_user_s_traces_take_the_model_s_place(tmp_path: Path) -> None:
+    """Their path is relative to the file; what is wrong with them is told from another process."""
+    text = shelf.experiments()["dmm-long"].read_text() + "traces: {das2: das.swf}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    lines = [f"{number} {number * 60} 0 300 {number} -1 -1 1 -1 -1 1 7 -1 -1 -1 fs1 -1 -1\n" for number in (1, 63, 65)]
+    (tmp_path / "das.swf").write_text("".join(lines))
+    plan = all_experiments.experiment(str(tmp_path / "mine.yaml")).plan(PlanOptions())
+    parts = list(outcomes(plan.courses, 2))
+    assert {row["architecture"]: (row["jobs"], row["finished"]) for row in plan.rows(parts)} == dict.fromkeys(
+        ("cern", "condor", "dmm", "fcondor", "sep-c"), (2, 2)
+    )
+    assert plan.notes(parts) == ["Left out of das.swf: 1 larger than their cluster."]
+    with pytest.raises(RequestError, match="Leave out --loads"):
+        all_experiments.experiment(str(tmp_path / "mine.yaml")).plan(PlanOptions(loads=[50]))
+    (tmp_path / "das.swf").write_text("1 2 3\n")
+    with pytest.raises(RequestError, match="line 1 has 3 fields"):
+        list(outcomes(plan.courses, 2))
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(RequestError, match="taken is no directory"):
+        files.check(tmp_path / "taken" / "deeper")
+    files.check(tmp_path / "new" / "deeper")
+    (tmp_path / "here" / "x.csv").mkdir(parents=True)
+    with pytest.raises(RequestError, match="cannot be written to"):
+        files.write("x", [{"a": 1}], Figure(), tmp_path / "here")
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["x.csv"]
 
 
 def test_a_mean_has_a_confidence_interval() -> None:

@@ -1,6 +1,6 @@
 """What an experiment is to whoever runs it: courses that know nothing of each other, and what is made of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -48,13 +48,18 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(Generic[Outcome]):
-    """One run of an experiment. `unit`: what its courses are, in the plural."""
+    """One run of an experiment. `unit`: what its courses are, in the plural.
+
+    `more`: further tables, by what their files' names have after the experiment's. `notes`: sentences for the user.
+    """
 
     courses: Sequence[Course[Outcome]]
     rows: Callable[[Sequence[Outcome]], list[Row]]
     figure: Callable[[Sequence[Outcome]], "Figure"]
     table: Callable[[Sequence[Row]], Table]
     unit: str = "sets"
+    more: Callable[[Sequence[Outcome]], Mapping[str, list[Row]]] = lambda _: {}
+    notes: Callable[[Sequence[Outcome]], Sequence[str]] = lambda _: ()
 
 
 class Experiment(Protocol):

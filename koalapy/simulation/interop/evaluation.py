@@ -1,13 +1,14 @@
 """An experiment of the SC'07 paper, as its file describes it, for whoever runs experiments."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from koalapy.simulation.experiments.plan import Options, Plan, Row
 from koalapy.simulation.interop import shelf
 from koalapy.simulation.interop.experiment import Experiment, with_loads
-from koalapy.simulation.interop.run import courses
+from koalapy.simulation.interop.run import Part, courses
+from koalapy.simulation.interop.traces import check_traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +25,33 @@ class Evaluation:
     def about(self) -> str:
         return self.file.about
 
-    def plan(self, options: Options) -> Plan[list[Row]]:
-        from koalapy.simulation.interop.outcome import figure, table  # and with them matplotlib
+    def plan(self, options: Options) -> Plan[Part]:
+        from koalapy.simulation.interop.figure import figure  # and with it matplotlib
+        from koalapy.simulation.interop.outcome import table
 
         loads = list(options.loads) if options.loads is not None else None
         experiment = with_loads(self.file, loads, options.sets)
+        system = shelf.system(experiment.system)
+        check_traces(experiment.traces, system)
         return Plan(
-            courses=courses(experiment, shelf.system(experiment.system), options.seed, options.jobs),
-            rows=_rows,
-            figure=lambda outcomes: figure(experiment, _rows(outcomes)),
+            courses=courses(experiment, system, options.seed, options.jobs),
+            rows=rows_of,
+            figure=lambda parts: figure(experiment, rows_of(parts), series_of(parts)),
             table=table,
+            unit="runs",
+            more=_more,
+            notes=lambda parts: list(dict.fromkeys(note for part in parts for note in part.notes)),
         )
 
 
-def _rows(outcomes: Sequence[list[Row]]) -> list[Row]:
-    return list(chain.from_iterable(outcomes))
+def rows_of(parts: Sequence[Part]) -> list[Row]:
+    return list(chain.from_iterable(part.rows for part in parts))
+
+
+def series_of(parts: Sequence[Part]) -> list[Row]:
+    return list(chain.from_iterable(part.series for part in parts))
+
+
+def _more(parts: Sequence[Part]) -> Mapping[str, list[Row]]:
+    series = series_of(parts)
+    return {"hours": series} if series else {}

@@ -20,10 +20,13 @@ from koalapy.model.textfile.fields import (
     wrong,
 )
 from koalapy.model.textfile.validation import validate
+from koalapy.model.textfile.words import use_known
 from koalapy.model.units import MINUTE, Duration
 from koalapy.simulation.interop.architectures import ARCHITECTURES
 from koalapy.simulation.interop.architectures.delegated import DELEGATION, TARGETS
 from koalapy.simulation.interop.architectures.stage import Options
+from koalapy.simulation.interop.series import COLUMNS as SERIES_COLUMNS
+from koalapy.simulation.interop.tally import COLUMNS
 from koalapy.simulation.interop.traces import Day, Traces
 
 Percent = Annotated[Number, Between(1, 1000)]
@@ -113,6 +116,12 @@ class Experiment(Section):
             raise wrong(f"is {self.along}", "Write load, varied or hour.", at=("along",))
         if self.along == "hour" and self.series is None:
             raise wrong("is hour, and nobody looks", "Add `series: 1h`.", at=("along",))
+        known = SERIES_COLUMNS if self.along == "hour" else COLUMNS
+        for number, panel in enumerate(self.panels):
+            for column in (*panel.columns, *([panel.beside] if panel.beside is not None else [])):
+                if column not in known:
+                    at = ("panels", number, "columns")
+                    raise wrong(f"has {column}, which the table has not", use_known(column, list(known)), at=at)
         return self
 
     def options(self, variant: Variant) -> Options:

@@ -1,18 +1,30 @@
 """The courses of an experiment: every set of jobs, through every architecture."""
 
+from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
 from koalapy.simulation.experiments.plan import Row
 from koalapy.simulation.interop.architectures import ARCHITECTURES
 from koalapy.simulation.interop.architectures.stage import Stage
-from koalapy.simulation.interop.experiment import Experiment
-from koalapy.simulation.interop.streams import draw_set
+from koalapy.simulation.interop.experiment import Experiment, Variant
+from koalapy.simulation.interop.logged import load_of, read_traces
+from koalapy.simulation.interop.streams import GridJob, draw_set
 from koalapy.simulation.interop.system import System
+
+_MANY = 8  # courses from which on their number alone keeps all processors busy
+
+
+class Part(NamedTuple):
+    """What came of a course: a row of the table for each run, and more of them where somebody looked at times."""
+
+    rows: list[Row]
+    series: list[Row]
+    notes: tuple[str, ...]
 
 
 class Course(NamedTuple):
-    """One set of jobs at one load. `most`: of its jobs, all if None."""
+    """One set of jobs at one load, through some architectures. `most`: of its jobs, all if None."""
 
     experiment: Experiment
     system: System
@@ -20,20 +32,46 @@ class Course(NamedTuple):
     number: int
     seed: int
     most: int | None
+    runs: Sequence[tuple[Variant, str]]
 
-    def outcome(self) -> list[Row]:
-        """One for each architecture and variant. The same for the same seed, in every process."""
-        loads = {grid: self.experiment.fixed.get(grid, self.load) / 100 for grid in set(self.system.grids.values())}
-        jobs = draw_set(self.system, loads, self.seed, self.number, self.experiment.days)[: self.most]
+    def outcome(self) -> Part:
+        """The same for the same seed, in every process."""
+        part = self._jobs()
         rows: list[Row] = []
-        for variant, architecture in product(self.experiment.variants, self.experiment.architectures):
-            stage = Stage(self.system, jobs, self.experiment.options(variant), seed=self.seed * 1000 + self.number)
+        series: list[Row] = []
+        for variant, architecture in self.runs:
+            stage = Stage(self.system, part.jobs, self.experiment.options(variant), seed=self.seed * 1000 + self.number)
             ARCHITECTURES[architecture](stage)
-            begun: Row = {"architecture": architecture, "load": self.load, "set": self.number}
-            rows.append(begun | stage.tally.row() | {"varied": variant.value})
-        return rows
+            begun: Row = {"architecture": architecture, "load": part.load, "set": self.number}
+            varied: Row = {"varied": variant.value}
+            rows.append(begun | stage.tally.row() | varied)
+            if stage.series is not None:
+                series.extend(begun | row | varied for row in stage.series.rows(part.jobs))
+        return Part(rows, series, part.notes)
+
+    def _jobs(self) -> "_Jobs":
+        experiment, system = self.experiment, self.system
+        if experiment.traces:
+            jobs, notes = read_traces(experiment.traces, system, experiment.trace_from, experiment.days)
+            return _Jobs(jobs[: self.most], load_of(jobs, system, experiment.days), notes)
+        loads = {grid: experiment.fixed.get(grid, self.load) / 100 for grid in set(system.grids.values())}
+        return _Jobs(draw_set(system, loads, self.seed, self.number, experiment.days)[: self.most], self.load, ())
+
+
+class _Jobs(NamedTuple):
+    jobs: list[GridJob]
+    load: int
+    notes: tuple[str, ...]
 
 
 def courses(experiment: Experiment, system: System, seed: int, most: int | None) -> list[Course]:
-    numbers = range(1, experiment.sets + 1)
-    return [Course(experiment, system, load, number, seed, most) for load, number in product(experiment.loads, numbers)]
+    """One for each load and set; where these are few, one for each run of theirs, in the same order."""
+    runs = list(product(experiment.variants, experiment.architectures))
+    loads, sets = ([0], 1) if experiment.traces else (experiment.loads, experiment.sets)
+    whole = [
+        Course(experiment, system, load, number, seed, most, runs)
+        for load, number in product(loads, range(1, sets + 1))
+    ]
+    if len(whole) >= _MANY:
+        return whole
+    return [course._replace(runs=[run]) for course in whole for run in runs]

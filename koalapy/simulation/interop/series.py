@@ -8,6 +8,8 @@ from koalapy.model.units import HOUR, Duration, Instant
 from koalapy.simulation.interop.streams import GridJob
 from koalapy.simulation.interop.tally import YEAR, Kind
 
+COLUMNS = ("hour", "arrived", "started", "finished", "waiting", "running", "goodput", *Kind)
+
 
 class Series:
     """Told of every start, and made to look every `interval`; `rows` puts together what had come to pass at each look.

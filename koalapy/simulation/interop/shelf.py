@@ -17,18 +17,31 @@ def experiments() -> dict[str, Path]:
 def experiment(name: str) -> Experiment:
     """By its name, or by the path of its file. Raises RequestError."""
     path = _found(name, experiments(), "experiment")
-    return read_experiment(_read(path), str(path))
+    return _rooted(read_experiment(_read(path), str(path)), path.parent)
 
 
 def system(name: str) -> System:
     """By its name, or by the path of its file. Raises RequestError."""
-    known = {path.stem: path for path in sorted(data_path("configs/systems").glob("*.yaml"))}
-    path = _found(name, known, "system")
+    path = _found(name, systems(), "system")
     return read_system(_read(path), str(path))
+
+
+def systems() -> dict[str, Path]:
+    """By name."""
+    return {path.stem: path for path in sorted(data_path("configs/systems").glob("*.yaml"))}
 
 
 def is_path(name: str) -> bool:
     return "/" in name or name.endswith((".yaml", ".yml"))
+
+
+def _rooted(experiment: Experiment, directory: Path) -> Experiment:
+    """Its traces' paths are relative to its file."""
+    traces = {
+        site: trace.model_copy(update={"file": str(directory / trace.file)})
+        for site, trace in experiment.traces.items()
+    }
+    return experiment.model_copy(update={"traces": traces})
 
 
 def _found(name: str, known: dict[str, Path], what: str) -> Path:

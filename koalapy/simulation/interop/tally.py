@@ -23,6 +23,12 @@ class Kind(StrEnum):
     KEEP_ALIVE = "keep_alive"
 
 
+COLUMNS = (
+    "jobs", "finished", "goodput", "wait_s", "slowdown", "utilisation", "delegations", *Kind, "started", "response_s",
+    "bounded_slowdown", "goodput_local", "goodput_intra_site", "goodput_intra_grid", "goodput_inter_grid",
+)  # fmt: skip
+
+
 class Tally:
     """Told of every start; `until` is the instant at which it all is looked at, None for the last end.
 
