@@ -13,6 +13,7 @@ from rich.console import Console
 from koalapy.cli import output
 from koalapy.cli.experiments import run_experiment
 from koalapy.cli.options import Json
+from koalapy.cli.replay import replay
 from koalapy.cli.signals import interruptible
 from koalapy.simulation.chaos.plan import EVENTS, parse_only
 from koalapy.simulation.chaos.shrink import TRIES
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 
 app.command("run")(run_experiment)
+app.command("replay")(replay)
 
 Seed = Annotated[int, typer.Option("--seed", help="The first seed; everything in a course follows from its own.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many seeds, one after the other.")]

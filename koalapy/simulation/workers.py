@@ -16,7 +16,7 @@ def spread(function: Callable[[Task], Found], tasks: Sequence[Task], workers: in
         yield from map(function, tasks)
         return
     others = active_children()
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=_leave_signals_to_parent)
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=leave_signals_to_parent)
     try:
         yield from pool.map(function, tasks)
     except BaseException:
@@ -28,8 +28,10 @@ def spread(function: Callable[[Task], Found], tasks: Sequence[Task], workers: in
     pool.shutdown()
 
 
-def _leave_signals_to_parent() -> None:
-    """A Ctrl-C reaches every process of the terminal, and what the parent does about signals is inherited."""
+def leave_signals_to_parent() -> None:
+    """For a process that its parent ends. A Ctrl-C reaches every process of the terminal, and what the parent does
+    about signals is inherited.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -12,6 +12,7 @@ from pathlib import Path
 from koalapy.model.errors import RequestError
 
 MAX_LINE = 1 << 16
+_CHUNK, _MOST = 1 << 20, 1 << 30
 _OPENERS: dict[str, Callable[[Path], BufferedIOBase]] = {
     ".gz": lambda path: gzip.GzipFile(path),
     ".xz": lambda path: lzma.LZMAFile(path),  # noqa: SIM115 — read_lines closes it
@@ -23,19 +24,36 @@ _BROKEN = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """(number, text) of every line, from 1. Raises RequestError for what cannot be read, naming the line before it."""
     number = 0
+    with _told(path, lambda: number), contextlib.closing(_open(path)) as file:
+        while line := file.readline(MAX_LINE + 1):
+            number += 1
+            if len(line) > MAX_LINE:
+                raise bad_line(path, number, "is longer than any line of a workload", "Is this a workload file?")
+            yield number, line.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def read_whole(path: Path) -> str:
+    """The text of all lines together, 1 GiB at most. Raises RequestError as `read_lines` does."""
+    parts: list[bytes] = []
+    with _told(path, lambda: sum(part.count(b"\n") for part in parts)), contextlib.closing(_open(path)) as file:
+        while part := file.read(_CHUNK):
+            parts.append(part)
+            if len(parts) * _CHUNK > _MOST:
+                raise RequestError("too_large", f"{path} is larger than 1 GiB.", "Replay a part of it.")
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def _told(path: Path, line: Callable[[], int]) -> Iterator[None]:
+    """What goes wrong in reading is said with the last line that was read."""
     try:
-        with contextlib.closing(_open(path)) as file:
-            while line := file.readline(MAX_LINE + 1):
-                number += 1
-                if len(line) > MAX_LINE:
-                    raise bad_line(path, number, "is longer than any line of a workload", "Is this a workload file?")
-                yield number, line.decode("utf-8", "replace").rstrip("\r\n")
+        yield
     except _BROKEN as error:
-        message = f"{path} cannot be decompressed after line {number}: {error}."
+        message = f"{path} cannot be decompressed after line {line()}: {error}."
         raise RequestError("broken_archive", message, "It may be truncated; fetch it anew.") from error
     except OSError as error:
         words = error.strerror or str(error)
-        message = f"{path} cannot be read after line {number}: {words}."
+        message = f"{path} cannot be read after line {line()}: {words}."
         raise RequestError("unreadable_trace", message, "Check its name and its permissions.") from error
 
 

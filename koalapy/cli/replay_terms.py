@@ -1,0 +1,108 @@
+"""What a replay is asked for: whose clusters and how large, which pairs of policies, which jobs of the trace."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from koalapy.cli.koalad import read_grid_file
+from koalapy.config import engine_settings
+from koalapy.locations import Locations
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.errors import RequestError
+from koalapy.model.settings import Settings
+from koalapy.model.textfile.words import use_known
+from koalapy.runtime.registry import registered
+
+if TYPE_CHECKING:  # numpy is imported where it is needed: other commands start without it
+    from koalapy.simulation.replay.jobs import Terms
+
+_SYSTEM_LINE = re.compile(r"^system:", re.MULTILINE)
+_MOST_PROCESSORS = 10_000_000
+
+
+class Said(NamedTuple):
+    """Options as they were written. `sites`: None where jobs may go anywhere."""
+
+    sizes: Sequence[str]
+    sites: Sequence[str] | None
+    most: int | None
+    lenient: bool
+
+
+def read_clusters(name: str | None, measured: Path | None) -> tuple[Settings, dict[str, int]]:
+    """The engine's settings of a grid file or a system, and what is known of its clusters' sizes.
+
+    `measured`: a file of `koala clusters --json`. Raises RequestError.
+    """
+    from koalapy.simulation.interop import shelf
+    from koalapy.simulation.replay import sizes
+
+    more = sizes.measured(measured) if measured is not None else {}
+    if name is not None and _is_system(name, list(shelf.systems())):
+        system = shelf.system(name)
+        clusters = tuple(ClusterSettings(name=cluster, batch="slurm") for cluster in system.clusters)
+        return Settings(clusters=clusters), {cluster: system.processors[cluster] for cluster in system.clusters} | more
+    path = Locations.of(name).grid_file
+    if path is None:
+        message = f"There is neither a file nor a system {name}."
+        raise RequestError("no_grid_file", message, "Give the path of a grid file with --grid.")
+    file = read_grid_file(path)
+    return engine_settings(file), {name: each.slots for name, each in file.clusters.items() if each.slots} | more
+
+
+def pairs_of_policies(settings: Settings, queue: str | None, placement: str | None) -> list[Settings]:
+    """The settings with every pair of policies. Raises RequestError for one that is not registered."""
+    queues = _chosen(queue, settings.queue, "queueing")
+    placements = _chosen(placement, settings.placement, "placement")
+    return [replace(settings, queue=one, placement=other) for one, other in product(queues, placements)]
+
+
+def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: Said) -> "Terms":
+    """Raises RequestError for what is said wrongly, and for sizes that nothing says."""
+    from koalapy.simulation.replay.jobs import Terms, header
+    from koalapy.simulation.replay.sizes import sites, sizes
+
+    names = [cluster.name for cluster in settings.clusters]
+    by_name, comments = header(trace)
+    counts = {name: _count(name, words) for name, words in _assigned(said.sizes, "--size")}
+    return Terms(
+        sizes=sizes(names, counts, known, by_name),
+        sites=None if said.sites is None else sites(names, dict(_assigned(said.sites, "--site")), comments),
+        most=said.most,
+        lenient=said.lenient,
+    )
+
+
+def _is_system(name: str, known: Sequence[str]) -> bool:
+    path = Path(name)
+    if not path.is_file():
+        return name in known
+    return name.endswith((".yaml", ".yml")) and bool(_SYSTEM_LINE.search(path.read_text(errors="replace")))
+
+
+def _chosen(words: str | None, default: str, what: str) -> list[str]:
+    if words is None:
+        return [default]
+    names = list(dict.fromkeys(word.strip() for word in words.split(",")))
+    known = list(registered(f"koalapy.{what}"))
+    for name in names:
+        if name not in known:
+            raise RequestError("no_such_policy", f"There is no {what} policy {name!r}.", use_known(name, known))
+    return names
+
+
+def _assigned(written: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
+    for each in written:
+        name, sign, value = each.partition("=")
+        if not (name and sign and value):
+            raise RequestError("bad_option", f"{option} {each} is not NAME=VALUE.", f"Write {option} NAME=VALUE.")
+        yield name, value
+
+
+def _count(name: str, words: str) -> int:
+    if not (words.isascii() and words.isdecimal() and len(words) < 10 and 0 < int(words) <= _MOST_PROCESSORS):
+        raise RequestError("bad_size", f"--size {name}={words} is no number of processors.", f"Write --size {name}=64.")
+    return int(words)

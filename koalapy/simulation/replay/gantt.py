@@ -1,0 +1,175 @@
+"""The picture of a replay: processors over time, each cluster above the next, and below them what is waited for.
+
+A few thousand blocks are drawn each; of more every pixel says how much of it is taken, and by whom. The same record
+gives the same bytes.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import matplotlib
+import numpy
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from koalapy.model.units import DAY, HOUR, MINUTE, Duration
+from koalapy.simulation.replay.comparison import backlog
+from koalapy.simulation.replay.lanes import Block, Use, blocks
+from koalapy.simulation.replay.record import NEVER, Column, Record
+
+By = Literal["user", "group", "queue"]
+MOST_DRAWN = 3_000  # blocks of a cluster; more are painted
+_MOST_LABELLED = 60
+_ACROSS, _DOWN = 1400, 400  # pixels of what is painted, at most
+_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#44bb99", "#bbcc33")
+_OTHERS = "#a0a0a0"
+_UNITS = ((4 * DAY, DAY, "days"), (4 * HOUR, HOUR, "hours"), (0, MINUTE, "minutes"))
+
+
+def draw(record: Record, title: str, by: By, base: Path) -> list[Path]:
+    """The files `base`.png and .svg. `by`: what has a colour of its own, if it is among those with most work."""
+    figure = _figure(record, title, by)
+    png, svg = (base.with_name(f"{base.name}.{suffix}") for suffix in ("png", "svg"))
+    with matplotlib.rc_context({"svg.hashsalt": "koala"}):
+        figure.savefig(png, dpi=110, metadata={"Software": None})
+        figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    return [png, svg]
+
+
+def _figure(record: Record, title: str, by: By) -> Figure:
+    heights = [*_heights(list(record.sizes.values())), 0.8]
+    figure = Figure(figsize=(13, sum(heights) + 1.4), layout="constrained")
+    panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    span = max(1, int(record.job("ended").max(initial=0)), int(record.job("submitted").max(initial=0)))
+    unit, word = next((unit, word) for least, unit, word in _UNITS if span >= least)
+    colours, legend = _colours(record, by)
+    for index, (name, size) in enumerate(record.sizes.items()):
+        found = list(blocks(_uses(record, index), size))
+        _draw_cluster(panels[index], found, size, colours, span / unit, unit)
+        if len(found) <= _MOST_LABELLED:
+            _label(panels[index], found, record.job("number").tolist(), unit)
+        panels[index].set_ylabel(f"{name}\n{size:,} processors", fontsize=8)
+    _draw_backlog(panels[-1], record, span, unit)
+    panels[-1].set_xlabel(f"{word} from the first submission on", fontsize=8)
+    panels[-1].set_xlim(0, span / unit)
+    figure.suptitle(title, fontsize=10)
+    if len(legend) > 1:
+        figure.legend(handles=legend, loc="outside lower center", ncols=len(legend), fontsize=7, frameon=False)
+    return figure
+
+
+def _heights(sizes: Sequence[int]) -> list[float]:
+    """Inches: larger clusters are higher, but not in proportion, so that small ones can still be read."""
+    roots = [size**0.5 for size in sizes]
+    room = max(3.5, 1.1 * len(sizes))
+    return [max(0.7, room * root / sum(roots)) for root in roots]
+
+
+def _uses(record: Record, cluster: int) -> list[Use]:
+    """In order of their start; those that end at once come before others of their instant."""
+    here = record.place("cluster") == cluster
+    rows, processors = record.place("row")[here], record.place("processors")[here]
+    starts, ends = record.job("started")[rows], record.job("ended")[rows]
+    ran = (starts != NEVER) & (ends != NEVER)
+    columns = [column[ran] for column in (starts, ends, rows, processors)]
+    order = numpy.lexsort((columns[2], columns[1], columns[0]))
+    return [Use(*each) for each in zip(*(column[order].tolist() for column in columns), strict=True)]
+
+
+# ---- colours
+
+
+def _colours(record: Record, by: By) -> tuple[list[str], list[Patch]]:
+    """Of each job by its row, and what they mean: those with most work first."""
+    names = {"user": record.users, "group": record.groups, "queue": record.queues}[by].texts
+    numbers = record.job(by)
+    order = _by_work(record, numbers, len(names))
+    own = dict(zip(order, _COLOURS, strict=False))
+    legend = [Patch(color=own[number], label=f"{by} {names[number] or 'not said'}") for number in own]
+    if len(order) > len(own):
+        legend.append(Patch(color=_OTHERS, label=f"{len(order) - len(own):,} others"))
+    return [own.get(number, _OTHERS) for number in numbers.tolist()], legend
+
+
+def _by_work(record: Record, numbers: Column, count: int) -> list[int]:
+    started, ended = record.job("started"), record.job("ended")
+    work = numpy.where((started == NEVER) | (ended == NEVER), 0, (ended - started) * record.job("processors"))
+    total = numpy.bincount(numbers, weights=work.astype(numpy.float64), minlength=count)
+    return [int(number) for number in numpy.argsort(-total, kind="stable") if total[number] > 0]
+
+
+# ---- a cluster
+
+
+def _draw_cluster(
+    axes: Axes, found: Sequence[Block], size: int, colours: Sequence[str], span: float, unit: Duration
+) -> None:
+    if len(found) <= MOST_DRAWN:
+        _draw_blocks(axes, found, colours, unit)
+    else:
+        image = paint(found, size, colours, span * unit)
+        axes.imshow(image, extent=(0, span, 0, size), origin="lower", aspect="auto", interpolation="nearest")
+    axes.set_ylim(0, size)
+    axes.tick_params(labelsize=7)
+    axes.locator_params(axis="y", nbins=4, integer=True)
+
+
+def _draw_blocks(axes: Axes, found: Sequence[Block], colours: Sequence[str], unit: Duration) -> None:
+    corners = [
+        [(left, block.low), (left, block.high), (right, block.high), (right, block.low)]
+        for block in found
+        for left, right in [(block.start / unit, block.end / unit)]
+    ]
+    width = 0.6 if len(found) <= _MOST_LABELLED else 0.15
+    drawn = PolyCollection(
+        corners, facecolors=[colours[block.row] for block in found], edgecolors="white", linewidths=width
+    )
+    axes.add_collection(drawn)
+
+
+def _label(axes: Axes, found: Sequence[Block], numbers: Sequence[int], unit: Duration) -> None:
+    for block in found:
+        middle = ((block.start + block.end) / 2 / unit, (block.low + block.high) / 2)
+        axes.annotate(str(numbers[block.row]), middle, ha="center", va="center", fontsize=6, clip_on=True)
+
+
+def paint(found: Sequence[Block], size: int, colours: Sequence[str], span: float) -> NDArray[numpy.float64]:
+    """Every pixel has the mean colour of what lies in it, white where nothing does: (down, across, red green blue)."""
+    down = min(size, _DOWN)
+    image = numpy.ones((down, _ACROSS, 3))
+    shades = {colour: 1 - numpy.array(to_rgb(colour)) for colour in set(colours)}
+    for block in found:
+        across, columns = _covered(block.start, block.end, _ACROSS / span, _ACROSS)
+        upwards, rows = _covered(block.low, block.high, down / size, down)
+        image[upwards, across] -= rows[:, None, None] * columns[None, :, None] * shades[colours[block.row]]
+    return numpy.clip(image, 0.0, 1.0)
+
+
+def _covered(low: float, high: float, scale: float, most: int) -> tuple[slice, NDArray[numpy.float64]]:
+    """The pixels of a stretch, and how much of each it covers."""
+    low, high = low * scale, high * scale
+    first, last = min(int(low), most - 1), min(most, max(int(low) + 1, int(numpy.ceil(high))))
+    edges = numpy.arange(first, last + 1, dtype=numpy.float64)
+    return slice(first, last), numpy.clip(numpy.minimum(edges[1:], high) - numpy.maximum(edges[:-1], low), 0.0, 1.0)
+
+
+# ---- the backlog
+
+
+def _draw_backlog(axes: Axes, record: Record, span: int, unit: Duration) -> None:
+    """The most of each stretch of time as wide as a pixel."""
+    times, waiting = backlog(record)
+    edges = numpy.linspace(0, span, _ACROSS + 1)
+    before = numpy.concatenate(([0], waiting))[numpy.searchsorted(times, edges[:-1], side="left")]
+    stretch = numpy.clip(numpy.searchsorted(edges, times, side="right") - 1, 0, _ACROSS - 1)
+    numpy.maximum.at(before, stretch, waiting)
+    axes.fill_between(edges[:-1] / unit, before, step="post", color="#555555", linewidth=0)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("processors\nwaited for", fontsize=8)
+    axes.tick_params(labelsize=7)
+    axes.locator_params(axis="y", nbins=3, integer=True)

@@ -1,0 +1,203 @@
+"""What of a trace can be replayed, in order of submission: a log (SWF, GWF), or koalad's own history."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.words import shown
+from koalapy.model.units import SECOND, Duration
+from koalapy.simulation.replay.history import HistoryReader
+from koalapy.simulation.replay.job import ReplayJob
+from koalapy.simulation.replay.unfit import Unfit
+from koalapy.simulation.workloads.gwf import read_gwf
+from koalapy.simulation.workloads.lines import bad_line, read_lines
+from koalapy.simulation.workloads.reading import LENIENT, TraceReader
+from koalapy.simulation.workloads.swf import read_swf
+from koalapy.simulation.workloads.trace import Ended, TraceJob
+
+_SQUEEZED = (".gz", ".xz", ".bz2")
+_MOVED = "submitted before the one above, and taken as submitted with it"
+_FIELDS_OF_SWF = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What jobs must fit. `sites`: the cluster of each site of the trace, to which its jobs go; None: any will do.
+
+    `most`: so many jobs, all if None. `lenient`: what cannot be replayed is left out and counted.
+    """
+
+    sizes: Mapping[str, int]
+    sites: Mapping[str, str] | None = None
+    most: int | None = None
+    lenient: bool = False
+
+
+class Jobs:
+    """Those that can be replayed. Their times count from the first one's submission, `begun` in the trace's own time.
+
+    `left_out` and `moved` are complete after the last one. Raises RequestError, with the line, for what is wrong: with
+    lenient terms only for a file that cannot be read.
+    """
+
+    def __init__(self, path: Path, terms: Terms) -> None:
+        self.begun: Duration | None = None
+        self.moved: Counter[str] = Counter()
+        self._path, self._terms = path, terms
+        self._unfit: Counter[str] = Counter()
+        self._largest = max(terms.sizes, key=terms.sizes.__getitem__, default=None)
+        self._reader, self._made = _reader(path, terms)
+
+    @property
+    def left_out(self) -> Counter[str]:
+        """How many, by what they are."""
+        return self._reader.skipped + self._unfit
+
+    @property
+    def comments(self) -> list[str]:
+        return self._reader.comments
+
+    def __iter__(self) -> Iterator[ReplayJob]:
+        for job in islice(self._fitting_ones(), self._terms.most):
+            self.begun = job.submitted if self.begun is None else self.begun
+            yield replace(job, submitted=Duration(job.submitted - self.begun))
+
+    def _fitting_ones(self) -> Iterator[ReplayJob]:
+        last = Duration(0)
+        for raw in self._reader:
+            job = self._fitting(raw, last)
+            if job is not None:
+                last = job.submitted
+                yield job
+
+    def _fitting(self, raw: TraceJob | ReplayJob | Unfit, last: Duration) -> ReplayJob | None:
+        try:
+            job = self._made(raw)
+            _check_fits(job, self._terms.sizes, self._largest)
+            return self._in_order(job, last)
+        except Unfit as unfit:
+            if not (unfit.common or self._terms.lenient):
+                raise bad_line(self._path, self._reader.line, str(unfit), unfit.advice or LENIENT) from None
+            self._unfit[unfit.kind] += 1
+            return None
+
+    def _in_order(self, job: ReplayJob, last: Duration) -> ReplayJob:
+        if job.submitted >= last:
+            return job
+        if not self._terms.lenient:
+            what = f"has a job submitted at {job.submitted / SECOND:.0f} s, before the one above it"
+            raise Unfit(f"{what} ({last / SECOND:.0f} s)", _MOVED)
+        self.moved[_MOVED] += 1
+        return replace(job, submitted=last)
+
+
+class Survey(NamedTuple):
+    """A trace as it was read through once: its jobs that can be replayed, and what is left out."""
+
+    jobs: int
+    begun: Duration
+    comments: tuple[str, ...]
+    left_out: Mapping[str, int]
+    moved: Mapping[str, int]
+
+
+def survey(path: Path, terms: Terms) -> Survey:
+    """Raises RequestError for what is wrong with the trace, and if none of its jobs can be replayed."""
+    jobs = Jobs(path, terms)
+    count = sum(1 for _ in jobs)
+    if not count:
+        left = told(jobs.left_out)
+        message = f"{path} has no job that can be replayed{': left out are ' + left if left else ''}."
+        raise RequestError("no_jobs", message, "Is it the right file, and are the clusters' sizes right?")
+    return Survey(count, jobs.begun or Duration(0), tuple(jobs.comments), jobs.left_out, jobs.moved)
+
+
+def told(counted: Mapping[str, int]) -> str:
+    """`3 that never ran, 1 larger than any cluster`."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in sorted(counted.items(), key=lambda each: -each[1]))
+
+
+def header(path: Path) -> tuple[dict[str, str], list[str]]:
+    """What the trace says of itself before its first job: by name, and as it stands. Raises RequestError."""
+    reader, _ = _reader(path, Terms(sizes={}, lenient=True))
+    next(iter(reader), None)
+    return reader.header, reader.comments
+
+
+def of_log(job: TraceJob, sites: Mapping[str, str] | None) -> ReplayJob:
+    """One component of all its processors. Without an estimate its walltime is what it took. Raises Unfit."""
+    if job.runtime is None or job.processors <= 0:
+        what = "says of a job that has completed neither how long it ran nor on how many processors"
+        raise Unfit(what, "that never ran", common=job.ended is not Ended.COMPLETED)
+    return ReplayJob(
+        number=job.number,
+        submitted=job.submitted,
+        components=((job.processors, None if sites is None else _cluster(job.site, sites)),),
+        runtime=job.runtime,
+        walltime=max(SECOND, job.requested or job.runtime),
+        user=job.user,
+        group=job.group,
+        queue=job.queue,
+    )
+
+
+def _cluster(site: str, sites: Mapping[str, str]) -> str:
+    if site in sites:
+        return sites[site]
+    what = f"has a job of site {shown(site)}, which is no cluster" if site else "does not say at which site its job was"
+    advice = f"Name it with `--site {site}=CLUSTER`, or leave such jobs out with --lenient." if site else ""
+    raise Unfit(what, "of a site that is no cluster", advice)
+
+
+def _check_fits(job: ReplayJob, sizes: Mapping[str, int], largest: str | None) -> None:
+    for processors, cluster in job.components:
+        if cluster is not None and cluster not in sizes:
+            raise Unfit(f"has a job of cluster {shown(cluster)}, which the grid does not have", "of another cluster")
+        where = cluster or largest
+        if where is not None and processors > sizes[where]:
+            what = f"has a job of {processors:,} processors, more than {where} has ({sizes[where]:,})"
+            kind = "larger than any cluster" if cluster is None else "larger than its cluster"
+            raise Unfit(what, kind, "Correct it or the size (--size), or leave such jobs out with --lenient.")
+
+
+_Made = Callable[[TraceJob | ReplayJob | Unfit], ReplayJob]
+
+
+def _reader(path: Path, terms: Terms) -> tuple[TraceReader | HistoryReader, _Made]:
+    """What reads the file, and what makes a job of each that it reads."""
+    kind = _kind(path)
+    if kind == "history":
+        return HistoryReader(path, pinned=terms.sites is not None), _of_history
+    read = read_swf if kind == "swf" else read_gwf
+
+    def made(job: TraceJob | ReplayJob | Unfit) -> ReplayJob:
+        assert isinstance(job, TraceJob)
+        return of_log(job, terms.sites)
+
+    return read(path, terms.lenient), made
+
+
+def _of_history(job: TraceJob | ReplayJob | Unfit) -> ReplayJob:
+    if isinstance(job, Unfit):
+        raise job
+    assert isinstance(job, ReplayJob)
+    return job
+
+
+def _kind(path: Path) -> str:
+    """swf, gwf or history: by its name; where that does not say, by its first line."""
+    suffix = path.with_suffix("").suffix if path.suffix in _SQUEEZED else path.suffix
+    known = {".swf": "swf", ".gwf": "gwf", ".json": "history"}.get(suffix)
+    return known or _kind_of_line(next((line for _, line in read_lines(path) if line.strip()), ""))
+
+
+def _kind_of_line(line: str) -> str:
+    if line.lstrip().startswith("{"):
+        return "history"
+    if line.startswith("#") or "\t" in line:
+        return "gwf"
+    return "swf" if line.startswith(";") or len(line.split()) == _FIELDS_OF_SWF else "gwf"

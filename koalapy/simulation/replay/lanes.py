@@ -1,0 +1,76 @@
+"""Which processors of its cluster a job is drawn on. The engine counts processors only; a picture shows each."""
+
+import heapq
+from bisect import bisect
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from koalapy.model.errors import OurError
+
+
+class Block(NamedTuple):
+    """Processors from `low` to below `high`, taken by a job for a while. `row`: the job's in the record."""
+
+    row: int
+    start: int
+    end: int
+    low: int
+    high: int
+
+
+class Use(NamedTuple):
+    """So many processors for a while; in order of their start."""
+
+    start: int
+    end: int
+    row: int
+    processors: int
+
+
+def blocks(uses: Iterable[Use], size: int) -> Iterator[Block]:
+    """The lowest processors that are free, side by side if there are enough of such; else a use has several blocks.
+
+    Raises OurError if more is taken at one time than there is.
+    """
+    free = [(0, size)]
+    ends: list[tuple[int, int, int]] = []
+    for use in uses:
+        while ends and ends[0][0] <= use.start:
+            _, low, high = heapq.heappop(ends)
+            _give(free, low, high)
+        for low, high in _take(free, use.processors):
+            heapq.heappush(ends, (use.end, low, high))
+            yield Block(use.row, use.start, use.end, low, high)
+
+
+def _take(free: list[tuple[int, int]], processors: int) -> list[tuple[int, int]]:
+    for index, (low, high) in enumerate(free):
+        if high - low >= processors:
+            free[index : index + 1] = [(low + processors, high)] if high - low > processors else []
+            return [(low, low + processors)]
+    return _take_apart(free, processors)
+
+
+def _take_apart(free: list[tuple[int, int]], processors: int) -> list[tuple[int, int]]:
+    taken: list[tuple[int, int]] = []
+    while processors:
+        if not free:
+            raise OurError("overbooked", "A replay gave out more processors than there are.", "Report this.")
+        low, high = free.pop(0)
+        cut = min(high, low + processors)
+        if cut < high:
+            free.insert(0, (cut, high))
+        taken.append((low, cut))
+        processors -= cut - low
+    return taken
+
+
+def _give(free: list[tuple[int, int]], low: int, high: int) -> None:
+    """Put back in order, and joined to its neighbours."""
+    index = bisect(free, (low, low))
+    if index < len(free) and free[index][0] == high:
+        high = free.pop(index)[1]
+    if index and free[index - 1][1] == low:
+        low = free.pop(index - 1)[0]
+        index -= 1
+    free.insert(index, (low, high))
