@@ -7,14 +7,16 @@ begins under suspicion: the first parameters that all fail at once say that the 
 nobody's business until one does better, or koalad says that the program is to blame.
 """
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Type
+from typing import Any, Callable, Dict, List, NamedTuple, Set, Type
 
 from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher import ranges
 from koalapy_adapters.launcher.journal import KILLED
 from koalapy_adapters.launcher.pace import Pace
+from koalapy_adapters.launcher.probation import Probation
+from koalapy_adapters.launcher.pulls import Pulls
 from koalapy_adapters.launcher.results import Results
-from koalapy_adapters.messages import Back, Doing, Give, Holding, Kept, Pull, Suspect, Trusted
+from koalapy_adapters.messages import Back, Doing, Give, Holding, Kept, Suspect, Trusted
 from koalapy_adapters.wrapper.clock import SECOND
 
 AT_ONCE = SECOND  # what fails within it says something of the node
@@ -53,8 +55,7 @@ class Machine:
         self._pace = Pace(settings.slots)
         self._connected = False
         self._contact = now
-        self._given = 0  # over this connection
-        self._pull: Optional[Pull] = None  # the last over this connection
+        self._pulls = Pulls()  # over this connection
         self._longest = 0
         self._progress = now  # when something ended, or was queued, last
         self._looked = now
@@ -62,10 +63,7 @@ class Machine:
         self._aside: List[int] = []  # to be given back
         self._begun: List[int] = []
         self._lost: Dict[int, int] = {}  # how often a parameter's slot was killed
-        self._probation = True
-        self._suspected = False
-        self._failed: List[e.Row] = []  # loose rows
-        self._failures = 0
+        self._probation = Probation(settings.suspicious)
 
     def handle(self, now: int, event: Any) -> List[Any]:
         """Raises KeyError for what is no event of `events`."""
@@ -101,10 +99,10 @@ class Machine:
     # ---- what the KCM says -------------------------------------------------------------------------------------------
 
     def _on_connected(self, now: int, event: e.Connected) -> List[Any]:
-        self._connected, self._given, self._pull = True, 0, None
+        self._connected, self._pulls = True, Pulls()
         self._results.unsaid_again()
         said: List[Any] = [Holding(ranges.of(self._held), self._settings.slots)]
-        said += [Suspect(self._settings.host)] if self._suspected else []
+        said += [Suspect(self._settings.host)] if self._probation.suspected else []
         said += [self._doing] if self._doing.running else []
         aside, self._aside = self._aside, []
         return [*map(e.Say, said), *self._give_back(aside)]
@@ -121,12 +119,11 @@ class Machine:
         if isinstance(message, Kept):
             self._results.kept(message.number)
         elif isinstance(message, Trusted):
-            self._suspected = False
-            return self._end_probation(now)
+            return self._end_probation()
         return []
 
     def _given_more(self, now: int, numbers: List[int]) -> List[Any]:
-        self._given += len(numbers)
+        self._pulls.given(len(numbers))
         self._pace.given(now)
         new = [number for number in numbers if number not in self._held]
         self._held.update(new)
@@ -143,13 +140,10 @@ class Machine:
         if rows or loose:
             self._note(now, rows + loose)
         self._take(rows)
-        self._failed += loose
-        self._failures += len(loose)
-        if rows or not self._probation:
-            self._suspected = False  # one that was still running when all others had failed did better
-            return self._end_probation(now)
-        if self._failures >= self._settings.suspicious and not self._suspected and self._state == AT_WORK:
-            self._suspected = True
+        self._probation.failed(loose)
+        if rows or not self._probation.on:
+            return self._end_probation()  # one that was still running when all others had failed did better
+        if self._state == AT_WORK and self._probation.suspect():
             return [e.TakeBack(), *self._said(Suspect(self._settings.host))]
         return []
 
@@ -163,15 +157,13 @@ class Machine:
         self._results.add(rows)
         self._held.difference_update(row[e.NUMBER] for row in rows)
 
-    def _end_probation(self, now: int) -> List[Any]:
+    def _end_probation(self) -> List[Any]:
         """What failed at once failed by the program's fault: it is a result like others."""
-        commands: List[Any] = [e.EndProbation()] if self._probation else []
-        self._probation = False
+        commands: List[Any] = [e.EndProbation()] if self._probation.clear() else []
         return commands + self._release_failures()
 
     def _release_failures(self) -> List[Any]:
-        failed = [row for row in self._failed if row[e.NUMBER] in self._held]
-        self._failed = []
+        failed = self._probation.release(self._held)
         self._take(failed)
         return [e.WriteJournal(failed)] if failed else []
 
@@ -193,9 +185,10 @@ class Machine:
 
     def _idle(self, now: int) -> List[Any]:
         """Nothing moves: failures that were too few to judge by are told; what a slot took along as it died runs."""
-        if self._failed and not self._suspected:
+        failed = self._probation.numbers
+        if failed and not self._probation.suspected:
             return self._release_failures()
-        lost = sorted(self._held.difference(self._aside, [row[e.NUMBER] for row in self._failed]))
+        lost = sorted(self._held.difference(self._aside, failed))
         if lost and self._takes_more():
             self._progress = now
             return [e.Queue(lost)]
@@ -273,34 +266,21 @@ class Machine:
         return [e.Say(message) for message in self._results.say(now)] + self._pull_more(now)
 
     def _pull_more(self, now: int) -> List[Any]:
-        """Tell what could be used, where that is news: in steps, but at once where a slot has nothing.
-
-        The first Pull of a connection says that all has been repeated.
-        """
         ahead = self._pace.ahead()
-        wanted = self._wanted(ahead)
-        coming = self._coming()
-        short = len(self._held) + coming < self._settings.slots
-        more = wanted - coming >= max(1, ahead // 4) or (wanted > coming and short)
-        if self._pull is None or more or coming > 2 * wanted:
-            self._pull = Pull(wanted, self._given)
-            self._pace.pulled(now)
-            return [e.Say(self._pull)]
-        return []
+        hungry = len(self._held) + self._pulls.coming < self._settings.slots
+        pull = self._pulls.next(self._wanted(ahead), ahead // 4, hungry)
+        if pull is None:
+            return []
+        self._pace.pulled(now)
+        return [e.Say(pull)]
 
     def _wanted(self, ahead: int) -> int:
         if not self._takes_more():
             return 0
-        return max(0, self._settings.slots + ahead - (len(self._held) - len(self._failed)))
-
-    def _coming(self) -> int:
-        """How many may still come by what was pulled."""
-        if self._pull is None:
-            return 0
-        return max(0, self._pull.wanted - (self._given - self._pull.given))
+        return max(0, self._settings.slots + ahead - (len(self._held) - self._probation.untold))
 
     def _takes_more(self) -> bool:
-        return self._state == AT_WORK and not self._suspected
+        return self._state == AT_WORK and not self._probation.suspected
 
     def _said(self, message: Any) -> List[Any]:
         return [e.Say(message)] if self._connected else []
