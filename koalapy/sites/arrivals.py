@@ -20,7 +20,7 @@ def submitted(site: Site, now: Instant, event: RequestSubmitted) -> None:
 def delegated(site: Site, now: Instant, event: RequestDelegated) -> None:
     """Taken once an hour and round at most, so that no request goes round in circles (section 4.3).
 
-    A site that is not overloaded keeps it for its next matchmaking cycle; another passes it on, or rejects it, at once.
+    A site that has room keeps it for its next matchmaking cycle; another passes it on, or rejects it, at once.
     """
     request = event.request
     if _seen(site, now, request):
@@ -29,7 +29,7 @@ def delegated(site: Site, now: Instant, event: RequestDelegated) -> None:
     site.seen[request.id, request.round] = now
     standing = site.enter(request, event.sender)
     site.put_in_line(standing, delegable=False)
-    if site.overloaded or request.processors > site.total:
+    if request.id not in site.expecting:
         delegation.pass_on(site, standing)
 
 

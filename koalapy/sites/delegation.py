@@ -13,14 +13,15 @@ _DISTANCE = {Relation.CHILD: 0, Relation.SIBLING: 1, Relation.PARENT: 2}
 def cycle(site: Site, now: Instant) -> None:
     """Hand on what was leased; then delegate, in the policy's order, until the load is below the threshold.
 
-    Each cycle begins a new round: whoever refused a request before may have room now.
+    What this site can serve itself is not delegated (section 4.3, step 2). Each cycle begins a new round: whoever
+    refused a request before may have room now.
     """
     leases.hand_on(site, now)
     hopeless = float("inf")  # so many processors nobody has
     for standing in site.delegable:
         if not site.overloaded or not _hope(site):
             return
-        if standing.request.processors < hopeless:
+        if standing.request.processors < hopeless and standing.request.id not in site.expecting:
             _begin_round(standing)
             if not _delegate(site, standing):
                 hopeless = standing.request.processors

@@ -83,6 +83,9 @@ class Site:
         self.delegable = Order(delegation)  # those that wait and have a neighbour to be delegated to
         self.guests: dict[RequestId, Standing] = {}  # of those that wait, the neighbours'
         self.demand = 0  # processors that those wait for
+        self.expecting: dict[RequestId, Standing] = {}  # of those, whom the next matchmaking cycle should serve
+        self.expected = 0  # processors that these want
+        self.blocker: Standing | None = None  # whom the last matchmaking cycle let nobody pass
         self.handing_on: list[Standing] = []  # LEASED
         self.seen: dict[tuple[RequestId, int], Instant] = {}  # requests and their rounds, in order of time
         self.reported: dict[str, int] = {}  # what could be had through each neighbour
@@ -106,9 +109,14 @@ class Site:
 
     @property
     def spare(self) -> int:
-        """Processors that a neighbour's request could get: it is rejected if it made the site overloaded."""
-        below = int(self.total * self.settings.threshold) - (self.total - self.free) - self.demand
-        return max(0, min(self.free, below))
+        """Processors that one more request could get: free, within the threshold, and not expected by another.
+
+        What waits without hope of them keeps them from nobody, unless nobody may pass it.
+        """
+        if self.blocker is not None:
+            return 0
+        below = int(self.total * self.settings.threshold) - (self.total - self.free)
+        return max(0, min(self.free, below) - self.expected)
 
     def enter(self, request: ResourceRequest, sender: str | None) -> Standing:
         self._places += 1
@@ -122,6 +130,9 @@ class Site:
         self.stirred = True
         if standing.sender is not None:
             self.guests[standing.request.id] = standing
+        if standing.request.processors <= self.spare:
+            self.expecting[standing.request.id] = standing
+            self.expected += standing.request.processors
         self.demand += standing.request.processors
         if standing.request.processors <= self.total:
             self.waiting.add(standing)
@@ -130,9 +141,18 @@ class Site:
 
     def take_out_of_line(self, standing: Standing) -> None:
         self.demand -= standing.request.processors
+        if self.expecting.pop(standing.request.id, None) is not None:
+            self.expected -= standing.request.processors
+        if self.blocker is standing:
+            self.blocker, self.stirred = None, True
         self.guests.pop(standing.request.id, None)
         self.waiting.remove(standing)
         self.delegable.remove(standing)
+
+    def expect_nothing(self) -> None:
+        """Matchmaking is over: what it has not served need not count on the processors that are left."""
+        self.expecting.clear()
+        self.expected = 0
 
     def resize(self, processors: int) -> None:
         """What is in use stays so: `free` may be negative until it is released."""

@@ -88,6 +88,11 @@ class Sites:
                 self.tell(name)
         return True
 
+    def go_on(self, cycles: int) -> None:
+        for _ in range(cycles):
+            self.wake()
+            self.settle()
+
     def rest(self, hours: float = 30) -> None:
         """Until nothing is due any more."""
         until = self.now + hours * HOUR
@@ -112,12 +117,62 @@ def test_a_request_waits_for_its_own_sites_matchmaking_cycle() -> None:
     assert sites.granted[identity] == words.Lease(identity, "a", 0, Instant(BEGIN + 5 * MINUTE))
 
 
-def test_what_is_over_the_threshold_is_delegated_oldest_first() -> None:
-    sites = pair()
-    first, second, third = (sites.submit("a", number) for number in (1, 2, 3))
+def test_what_a_site_cannot_serve_itself_is_delegated_oldest_first() -> None:
+    sites = Sites(
+        a={"processors": 2, "neighbours": {"b": Relation.SIBLING}},
+        b={"processors": 1, "neighbours": {"a": Relation.SIBLING}},
+    )
+    first, second, third, fourth = (sites.submit("a", number) for number in (1, 2, 3, 4))
     sites.rest()
-    assert [sites.granted[each].source for each in (first, second, third)] == ["b", "a", "a"]
-    assert sites.granted[first].length == 1
+    assert [sites.granted[each].source for each in (first, second, third)] == ["a", "a", "b"]
+    assert sites.granted[third].length == 1
+    assert fourth not in sites.granted
+
+
+def test_what_waits_in_vain_hides_no_processors_from_neighbours() -> None:
+    """Whoever its load would turn away gets what is free all the same: the large request could not use it."""
+    sites = pair()
+    sites.submit("b", 1)
+    sites.rest()
+    sites.submit("b", 2, processors=4)
+    sites.go_on(12)
+    for number in (1, 2, 3):
+        sites.submit("a", number)
+    sites.go_on(12)
+    assert words.RequestId("b", 2) not in sites.granted
+    assert sorted(sites.granted[words.RequestId("a", number)].source for number in (1, 2, 3)) == ["a", "a", "b"]
+
+
+def test_nobody_comes_between_a_request_that_may_not_be_passed_and_its_processors() -> None:
+    sites = pair()
+    sites.submit("b", 1)
+    sites.rest()
+    large = sites.submit("b", 2, processors=4, dttl=0)
+    behind = sites.submit("b", 3, dttl=0)
+    sites.rest()
+    for number in (1, 2, 3):
+        sites.submit("a", number)
+    sites.rest()
+    assert words.RequestId("a", 3) not in sites.granted
+    assert behind not in sites.granted
+    sites.cancel(large)
+    sites.rest()
+    assert behind in sites.granted
+
+
+def test_a_neighbours_request_that_goes_on_keeps_nobody_waiting() -> None:
+    sites = pair(processors=6)
+    small, running = sites.submit("a", 1), sites.submit("a", 2, processors=3)
+    sites.rest()
+    large = sites.submit("a", 3, processors=4)
+    sites.wake()
+    sites.settle()
+    guest = words.ResourceRequest(words.RequestId("x", 1), "ada", 2, 0)
+    sites.tell("a", words.RequestDelegated("b", guest))
+    behind = sites.submit("a", 4)
+    sites.release(running)
+    sites.rest()
+    assert {small, large, behind} == set(sites.granted)
 
 
 def test_released_resources_go_back_along_the_chain() -> None:
@@ -194,9 +249,7 @@ def test_a_neighbour_that_has_room_again_is_asked_again() -> None:
     sites.submit("b", 1, processors=4, dttl=0)
     sites.rest()
     identity = sites.submit("a", 1, processors=4)
-    for _ in range(3):
-        sites.wake()
-        sites.settle()
+    sites.go_on(3)
     assert identity not in sites.granted
     sites.release(words.RequestId("b", 1))
     sites.rest()
