@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,7 +41,7 @@ def run_experiment(
         chosen = experiment(name)
         plan = chosen.plan(Options(seed=seed, sets=sets, loads=_percentages(loads), jobs=jobs))
         check(out)
-        found = []
+        found: list[Any] = []
         with interruptible():
             found.extend(shown(outcomes(plan.courses, workers or os.cpu_count() or 1), len(plan.courses), plan.unit))
             rows = plan.rows(found)
