@@ -51,6 +51,7 @@ class Scavenger:
         self._launchers, self._policies = launchers, policies
         self._heard, self._pauses = Heard(), ends.Pauses()
         self._ground = Ground(information, launchers, policies.idleness, settings.scavenging)
+        self._shares = shares.Shares(policies.fairshare)
         self._shared_by = self._active_ids()
         self._unshared: dict[str, None] = {}  # clusters that were closed when all was last shared out anew
         self._wakeup: Instant | None = None
@@ -196,7 +197,7 @@ class Scavenger:
         active, sites = self._active(), [self._site(now, name, each) for name, each in self._ground.nodes.items()]
         anew = self._is_anew(sites)
         claimants = self._claimants(now)
-        found, wrong = shares.turns(claimants, sites, self._policies.fairshare, anew)
+        found, wrong = self._shares.turns(claimants, sites, anew)
         for sweep in active if wrong else ():
             admission.tell(self._records, self._heard, now, sweep, f"the fair-share policy failed: {wrong}.")
         idle = {name: list(each.idle) for name, each in self._ground.nodes.items()}

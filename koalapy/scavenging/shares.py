@@ -1,7 +1,7 @@
 """Who gets how many nodes where: the fair-share policy's answer, turned into Launchers to start and to send away."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
@@ -22,6 +22,28 @@ class Turn:
     sweep: JobId
     cluster: str
     nodes: int
+
+
+class Shares:
+    """A fair-share policy, which is pure: it is asked again only where what it sees is another."""
+
+    def __init__(self, policy: FairShare) -> None:
+        self._policy = policy
+        self._asked: tuple[list[Claimant], list[Site], bool] | None = None
+        self._found: tuple[list[Turn], str] = [], ""
+
+    def turns(self, claimants: Sequence[Claimant], sites: Sequence[Site], anew: bool) -> tuple[list[Turn], str]:
+        """What is to change now, as far as nodes are idle; and what is wrong with the policy's answer, or ''."""
+        asked = within(claimants, sites), list(sites), anew
+        if asked != self._asked:
+            self._asked, self._found = asked, _turns(*asked, self._policy)
+        return self._found
+
+
+def within(claimants: Sequence[Claimant], sites: Sequence[Site]) -> list[Claimant]:
+    """Nobody wants more nodes than there are: what a sweep has left changes with every result, its share does not."""
+    there = sum(site.idle + site.coming for site in sites) + sum(sum(each.holds.values()) for each in claimants)
+    return [replace(each, wants=min(each.wants, there)) for each in claimants]
 
 
 def holds(launchers: Iterable[Job]) -> dict[str, int]:
@@ -57,10 +79,9 @@ def site(name: str, nodes: Nodes, coming: int, paused: bool) -> Site:
     return Site(cluster=name, idle=0 if paused else len(nodes.idle), coming=coming, closed=paused or bool(nodes.closed))
 
 
-def turns(
-    claimants: Sequence[Claimant], sites: Sequence[Site], policy: FairShare, anew: bool
+def _turns(
+    claimants: Sequence[Claimant], sites: Sequence[Site], anew: bool, policy: FairShare
 ) -> tuple[list[Turn], str]:
-    """What the policy wants changed, as far as nodes are idle now; and what is wrong with its answer, or ''."""
     as_it_is: Answer = {each.sweep: dict(each.holds) for each in claimants}
     wanted, wrong = answer(
         lambda: policy.share(claimants, sites, anew),
