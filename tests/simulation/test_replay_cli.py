@@ -36,60 +36,50 @@ def grid(tmp_path: Path) -> Path:
     return path
 
 
-def model(tmp_path: Path, count: int) -> Path:
+def model(tmp_path: Path, count: int, stretch: float) -> Path:
     """Jobs of the Lublin-Feitelson model."""
     path = tmp_path / "model.swf"
-    path.write_text("".join(write_swf(islice(jobs(BATCH, 64, seed=1, stretch=0.3), count), {"Acknowledge": "nobody"})))
+    path.write_text("".join(write_swf(islice(jobs(BATCH, 64, 1, stretch), count), {"Acknowledge": "nobody"})))
     return path
 
 
 def test_policies_stand_side_by_side_and_all_is_the_same_again(koala: CliRunner, tmp_path: Path, grid: Path) -> None:
-    trace = model(tmp_path, 250)
+    trace = model(tmp_path, 120, stretch=0.3)
     command = ["sim", "replay", str(trace), "--grid", str(grid), "--size", "vu=64", "--queue", "fcfs,fpfs"]
     said = koala.invoke(app, [*command, "--out", str(tmp_path / "one"), "--json"])
     assert said.exit_code == 0, said.output
     document = json.loads(said.stdout)
     assert document["schema"] == "koala.replay/1"
-    assert (document["jobs"], document["clusters"]) == (250, {"vu": 64, "here": 32})
+    assert (document["jobs"], document["clusters"]) == (120, {"vu": 64, "here": 32})
     fcfs, fpfs = document["policies"]
     assert [fcfs["queue"], fpfs["queue"]] == ["fcfs", "fpfs"]
-    assert fcfs["ran"] == fpfs["ran"] == 250
+    assert fcfs["ran"] == fpfs["ran"] == 120
     assert fcfs["wait_mean_s"] > fpfs["wait_mean_s"]
     for each in (fcfs, fpfs):
         swf, png, svg = (Path(file) for file in each["files"])
-        assert len(list(read_swf(swf))) == 250
+        assert len(list(read_swf(swf))) == 120
         assert png.read_bytes().startswith(b"\x89PNG")
         assert svg.read_bytes().startswith(b"<?xml")
-    again = koala.invoke(app, [*command, "--out", str(tmp_path / "other"), "--workers", "1"])
+    again = koala.invoke(app, [*command[:-1], "fcfs", "--out", str(tmp_path / "other")])
     assert "QUEUE" in again.stdout
-    assert "250 of 250 jobs" in again.stderr
-    names = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert len(names) == 7
-    assert names == sorted(path.name for path in (tmp_path / "other").iterdir())
-    for name in names:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes(), name
+    assert "120 of 120 jobs" in again.stderr
+    for path in map(Path, fcfs["files"]):
+        assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes(), path.name
+    assert {path.name for path in (tmp_path / "one").iterdir()} == {
+        "model.csv", *(Path(file).name for each in (fcfs, fpfs) for file in each["files"]),
+    }  # fmt: skip
+    assert_replayed_again(koala, Path(fcfs["files"][0]), grid)
 
 
-def test_a_schedule_is_a_trace_that_can_be_replayed(koala: CliRunner, tmp_path: Path) -> None:
-    trace = model(tmp_path, 40)
-    first = ["sim", "replay", str(trace), "--grid", "das2", "--placement", "best-fit", "--out", str(tmp_path / "out")]
-    assert koala.invoke(app, first).exit_code == 0
-    schedule = tmp_path / "out" / "model-fpfs-best-fit.swf"
-    second = [
-        "sim",
-        "replay",
-        str(schedule),
-        "--grid",
-        "das2",
-        "--pin",
-        "--queue",
-        "fcfs",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    said = koala.invoke(app, [*second, "--json"])
+def assert_replayed_again(koala: CliRunner, schedule: Path, grid: Path) -> None:
+    """A schedule is a trace, whose partitions name clusters."""
+    out = str(schedule.parent / "again")
+    command = ["sim", "replay", str(schedule), "--grid", str(grid), "--size", "vu=64", "--pin", "--out", out, "--json"]
+    said = koala.invoke(app, command)
     assert said.exit_code == 0, said.output
-    assert json.loads(said.stdout)["jobs"] == 40
+    (found,) = json.loads(said.stdout)["policies"]
+    (again,) = (Path(file) for file in found["files"] if file.endswith(".swf"))
+    assert [job.site for job in read_swf(again)] == [job.site for job in read_swf(schedule)]
 
 
 @pytest.mark.parametrize(
@@ -102,8 +92,10 @@ def test_a_schedule_is_a_trace_that_can_be_replayed(koala: CliRunner, tmp_path: 
         ("", [], "Nothing says how many processors vu has. Say so: --size vu=N."),
         ("", ["--size", "vu"], "--size vu is not NAME=VALUE."),
         ("", ["--size", "vu=many"], "--size vu=many is no number of processors."),
+        ("1 2 3\n", ["--grid", "das2"], "line 1 has 3 fields where 18 are needed."),
+        ("", ["--grid", "das3"], "There is neither a file nor a system das3."),
         ("", ["--size", "vu=64", "--queue", "fcsf"], "There is no queueing policy 'fcsf'. Did you mean fcfs?"),
-        ("", ["--size", "vu=64", "--site", "1=uv"], "The grid has no cluster uv. Did you mean vu?"),
+        ("", ["--size", "vu=64", "--site", "1=her"], "The grid has no cluster her. Did you mean here?"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_a_sentence_and_nothing_is_left(
@@ -119,12 +111,12 @@ def test_what_is_wrong_is_a_sentence_and_nothing_is_left(
 
 
 def test_an_interrupt_leaves_no_file_and_no_process(tmp_path: Path, grid: Path) -> None:
-    trace, out = model(tmp_path, 20_000), tmp_path / "out"
+    trace, out = model(tmp_path, 1_500, stretch=9.0), tmp_path / "out"
     command = [sys.executable, "-m", "koalapy.cli.main", "sim", "replay", str(trace), "--grid", str(grid)]
     command += ["--size", "vu=64", "--queue", "fcfs,fpfs", "--out", str(out)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
         assert running.stderr is not None
-        assert any("2,000 of 20,000 jobs" in line for line in running.stderr)
+        assert any("of 1,500 jobs" in line for line in running.stderr)
         assert out.exists()
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to parent and children
         rest = running.stderr.read()

@@ -90,9 +90,9 @@ def _write(course: Course, record: Record) -> list[Path]:
 
 
 class Progress(NamedTuple):
-    """`over`: jobs of the course of this index that are over; `outcome` once it is complete."""
+    """`over`: jobs of this course, by its place, that are over; `outcome` once it is complete."""
 
-    index: int
+    course: int
     over: int
     outcome: Outcome | None = None
 
@@ -115,7 +115,8 @@ def side_by_side(courses: Sequence[Course], workers: int) -> Iterator[Progress]:
 
 
 def _heard(courses: Sequence[Course], ends: Sequence[Connection], workers: int) -> Iterator[Progress]:
-    waiting, running = list(ends), []
+    waiting = list(ends)
+    running: list[Connection] = []
     while waiting or running:
         while waiting and len(running) < workers:
             running.append(waiting.pop(0))
@@ -138,8 +139,8 @@ def _receive(end: Connection, course: Course) -> int | Outcome:
         message = f"The process that replayed {course.name} has ended without a word."
         raise OurError("replay_ended", message, "Was it killed, as for want of memory?") from error
     if isinstance(heard, Reason):
-        error = RequestError if heard.whose == RequestError.whose else OurError
-        raise error(heard.code, heard.message, heard.advice)
+        raised = RequestError if heard.whose == RequestError.whose else OurError
+        raise raised(heard.code, heard.message, heard.advice)
     if isinstance(heard, OSError):
         raise heard
     assert isinstance(heard, int | Outcome)
