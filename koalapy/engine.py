@@ -1,7 +1,6 @@
 """The pieces as one machine: events in, commands out. It never blocks, reads no clock, draws no random number."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from koalapy.broker.fit import Lack, lacks
@@ -55,7 +54,7 @@ class Engine:
         self._settings = settings
         self._information = Information(settings.clusters, snapshot.instance)
         self._run_list, self._queue, launchers = RunList(), WaitQueue(), Launchers()
-        self._records = Records(snapshot, (self._information.promises, self._run_list, self._queue, launchers))
+        self._records = Records(snapshot, (self._run_list, self._queue, launchers), (self._information.promises,))
         self._passes = Passes(self._queue, self._information, settings, policies)
         self._follow_ups = FollowUps(self._records, settings, self._information, self._run_list)
         self._scavenger = Scavenger(
@@ -104,7 +103,7 @@ class Engine:
                 self._records.put(job.to(JobState.FAILED, reason=reason, finished_at=now))
                 self._records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
             case Overtaken(_, times):
-                self._records.put(replace(job, overtaken=job.overtaken + times))
+                self._records.put(job.but(overtaken=job.overtaken + times))
 
     # ---- what the API asks; answers are of this instant, and nothing is changed
 

@@ -22,11 +22,10 @@ class Room:
         """`like`: another room of the same clusters, whose findings hold here too if all sizes are the same."""
         self.views = tuple(views)
         self.usable = {view.name: view for view in self.views if view.trouble is None}
-        self.troubled = frozenset(view.name for view in self.views if view.trouble is not None)
         self.idle = {name: view.idle for name, view in self.usable.items()}
         self.most_idle = max(self.idle.values(), default=0)
         self.most_backlog = max(map(backlog_left, self.usable.values()), default=0)
-        self.sizes = tuple((view.name, _size(view) if view.trouble is None else None) for view in self.views)
+        self.sizes = tuple([(view.name, _size(view) if view.trouble is None else None) for view in self.views])
         self._demands: dict[tuple[int, int | None, bool], Mapping[str, int]] = {}
         if like is not None and like.sizes == self.sizes:
             self.sizes, self._demands = like.sizes, like._demands
@@ -34,6 +33,10 @@ class Room:
         self._offers: tuple[Offer, ...] = ()
         self._slots: dict[int, int] = {}
         self._networks: list[Room] | None = None
+
+    @property
+    def troubled(self) -> frozenset[str]:
+        return frozenset(view.name for view in self.views if view.trouble is not None)
 
     @property
     def offers(self) -> tuple[Offer, ...]:

@@ -1,7 +1,6 @@
 """Claiming: every component of a job goes to its cluster's batch system (DCS, section 3.5)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from koalapy.coallocation.stopping import end, stop
 from koalapy.information.kis import Information
@@ -110,7 +109,7 @@ def files_moved(records: Records, now: Instant, event: FilesMoved | FilesStaged)
     job, component = found
     if component.state is not ComponentState.SUBMITTING:
         return
-    records.put(replace(job, claimed_at=now))
+    records.put(job.but(claimed_at=now))
     if isinstance(event, FilesStaged):
         told = {"files": event.files, "size": event.size, "version": event.version}
         records.note_component(now, job, component, "files_staged", **told)
@@ -181,4 +180,4 @@ def give_up(
 
 def _exclude(job: Job, component: Component, now: Instant) -> Job:
     kept = {cluster: until for cluster, until in job.excluded if until > now}
-    return replace(job, excluded=(*(kept | {component.cluster or "": Instant(now + EXCLUSION)}).items(),))
+    return job.but(excluded=(*(kept | {component.cluster or "": Instant(now + EXCLUSION)}).items(),))

@@ -11,12 +11,15 @@ from koalapy.model.units import Instant
 def next_moment(now: Instant, job: Job, settings: Settings, clusters: Information) -> Instant | None:
     """None: never. Of a job of the run list it may have passed already."""
     if job.state.queued and job.runner is None:
-        return min((moment for moment in _waits_for(job, settings) if moment > now), default=None)
+        return min([moment for moment in _waits_for(job, settings) if moment > now], default=None)
     if not job.state.active:
         return None
-    moments = [_lost_at(each, settings, clusters) for each in job.components if each.unknown_since is not None]
-    moments.append(barrier.deadline(job, settings))
-    return min((moment for moment in moments if moment is not None), default=None)
+    deadline = barrier.deadline(job, settings)
+    unknown = [each for each in job.components if each.unknown_since is not None]
+    if not unknown:
+        return deadline
+    moments = [deadline, *(_lost_at(each, settings, clusters) for each in unknown)]
+    return min([moment for moment in moments if moment is not None], default=None)
 
 
 def _waits_for(job: Job, settings: Settings) -> list[Instant]:

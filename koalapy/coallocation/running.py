@@ -101,7 +101,7 @@ def _note_start(records: Records, job: Job) -> Job:
     """The job has started when its last component has."""
     starts = [component.started_at for component in job.present]
     if job.started_at is None and job.state is JobState.RUNNING and all(start is not None for start in starts):
-        return records.put(replace(job, started_at=max(start for start in starts if start is not None)))
+        return records.put(job.but(started_at=max(start for start in starts if start is not None)))
     return job
 
 
@@ -313,7 +313,7 @@ def finish_if_over(records: Records, now: Instant, job: Job) -> None:
         return None
     if not job.request.stage_out:
         return stop(records, now, job, Outcome.DONE)
-    job = records.put(replace(job, collecting=True))
+    job = records.put(job.but(collecting=True))
     sources = tuple((each.cluster, job.attempt_of(each)) for each in present if each.cluster is not None)
     request = job.request
     records.command(

@@ -20,7 +20,7 @@ def stop(
         job = account_held(job, now).to(JobState.STOPPING, outcome=outcome, reason=reason)
         records.note(now, job.id, "job_stopping", outcome=str(outcome), **_because(reason))
     elif outcome is Outcome.CANCELLED and not (job.outcome and job.outcome.ends):
-        job = replace(job, outcome=outcome, reason=reason)
+        job = job.but(outcome=outcome, reason=reason)
     records.put(job)
     for component in job.live:
         job = end(records, job, component)
@@ -94,11 +94,11 @@ def settle(records: Records, now: Instant, job: Job, max_submissions: int, max_c
     outcome = job.outcome
     if outcome is Outcome.SUBMISSION_FAILURE:
         failures = job.submission_failures + 1
-        job = replace(job, submission_failures=failures)
+        job = job.but(submission_failures=failures)
         return _again(records, now, job) if failures < max_submissions else _over(records, now, job, JobState.FAILED)
     if outcome is Outcome.COMPLETION_FAILURE:
         failures = job.completion_failures + 1
-        job = replace(job, completion_failures=failures, submission_failures=0)
+        job = job.but(completion_failures=failures, submission_failures=0)
         return _again(records, now, job) if failures <= max_completions else _over(records, now, job, JobState.FAILED)
     if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):
         return _back(records, now, job, job.place, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
@@ -158,7 +158,7 @@ def account_held(job: Job, now: Instant, only: Component | None = None) -> Job:
         for component in ([only] if only else job.components)
         if component.state is ComponentState.AT_BARRIER and component.at_barrier_at is not None
     )
-    return replace(job, held=job.held + held)
+    return job.but(held=job.held + held) if held else job
 
 
 def _because(reason: Reason | None) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """What users ask of jobs: to be submitted, cancelled, held and released."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from koalapy.coallocation.stopping import stop
 from koalapy.model.errors import Reason
@@ -51,7 +50,7 @@ def _cancel(records: Records, now: Instant, event: CancelRequested) -> bool:
         records.put(job.to(JobState.CANCELLED, finished_at=now, reason=_CANCELLED))
         records.note(now, job.id, "job_cancelled")
         return True
-    job = records.put(replace(job, forced=job.forced or event.force))
+    job = records.put(job.but(forced=job.forced or event.force))
     records.note(now, job.id, "cancel_requested", force=event.force)
     stop(records, now, job, Outcome.CANCELLED, _CANCELLED)
     return True

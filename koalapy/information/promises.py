@@ -1,12 +1,12 @@
 """What we have promised on each cluster, kept up to date with every attempt that begins or is gone."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.identity import AttemptId, InstanceId, Tag, tag_of
-from koalapy.model.index import moves
+from koalapy.model.index import Move
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
 
@@ -60,15 +60,14 @@ class Promises:
         self._books[cluster].show(state)
         self.moved[cluster] = None
 
-    def changed(self, before: Job | None, after: Job | None) -> None:
-        for attempt, component, lives in moves(before, after):
+    def reckon(self, moves: Sequence[Move], job: Job) -> None:
+        for attempt, component, lives in moves:
             book = self._books.get(component.cluster or "")
             if book is None:
                 continue  # a cluster that the grid file no longer has
             if lives:
                 taken = processors_taken(component.request, book.settings)
-                glides = after is not None and after.glide is not None
-                book.enter(attempt, (tag_of(self._instance, attempt), taken, glides))
+                book.enter(attempt, (tag_of(self._instance, attempt), taken, job.glide is not None))
             else:
                 book.strike(attempt)
             self.moved[book.settings.name] = None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from koalapy.model.evolve import quick
 from koalapy.model.hours import Hours
 from koalapy.model.identity import Tag
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
@@ -48,6 +49,7 @@ class ClusterSettings:
     scavenge: Scavenge = Scavenge()
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
     """One measurement of a cluster, in processors, each counted once.
@@ -81,6 +83,7 @@ class ClusterState:
     whole_nodes: tuple[tuple[int, int], ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node of an allocation: its name, the address its peers reach it by, and how many processes run there."""

@@ -6,6 +6,7 @@ only said, after the commit of what it follows from.
 
 from dataclasses import dataclass
 
+from koalapy.model.evolve import quick
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.request import ComponentRequest
@@ -27,6 +28,7 @@ class LauncherWork:
     grace: Duration
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitComponent:
     """Stage the files in, then put the attempt into the batch system.
@@ -48,6 +50,7 @@ class SubmitComponent:
     launcher: LauncherWork | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseComponent:
     """Let it out of its barrier. `hosts`: (component, address, processes) of the whole job, in order of ranks."""
@@ -58,6 +61,7 @@ class ReleaseComponent:
     hosts: tuple[tuple[int, str, int], ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelComponent:
     """Revoke and end it. Confirmed by ComponentGone, by nothing before. Supersedes what was to be sent before it."""

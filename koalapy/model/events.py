@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from koalapy.model.cluster import ClusterState, Node
 from koalapy.model.errors import Reason
+from koalapy.model.evolve import quick
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.request import Request
@@ -13,6 +14,7 @@ from koalapy.model.units import Instant
 # ---- from users
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
     """`key` is the client's own; a job of that key that exists already is not made again."""
@@ -71,6 +73,7 @@ class ClusterLost:
     reason: Reason
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMeasured:
     cluster: str
@@ -102,6 +105,7 @@ class FilesStaged:
     version: str
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentSubmitted:
     attempt: AttemptId
@@ -116,6 +120,7 @@ class SubmissionFailed:
     reason: Reason
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentSeen:
     """The batch system's own view: queued, held, running, suspended, ended or missing (no longer listed).
@@ -134,6 +139,7 @@ class ComponentSeen:
     ending: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentReported:
     """All that the wrapper knows of its attempt; the same may be told again, and steps may be skipped.
@@ -155,6 +161,7 @@ class ComponentReported:
     reason: Reason | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentGone:
     """After a cancel: no batch job of this attempt is left, and none that comes late can run its program."""

@@ -1,6 +1,7 @@
 """Names of jobs, their attempts, and the tag by which a batch system shows an attempt of ours."""
 
 import re
+from functools import lru_cache
 from typing import NamedTuple, NewType
 
 JobId = NewType("JobId", int)
@@ -31,6 +32,7 @@ def instance_id(entropy: bytes) -> InstanceId:
     return InstanceId(_base32(int.from_bytes(entropy, "big") % (1 << 5 * INSTANCE_LENGTH), INSTANCE_LENGTH))
 
 
+@lru_cache(maxsize=1 << 12)
 def tag_of(instance: InstanceId, attempt: AttemptId) -> Tag:
     """The batch job's name: `k`, 5 characters of the store, 9 of the attempt: fits Torque's 15, Grid Engine's rules."""
     packed = (attempt.job << _COMPONENT_BITS | attempt.component) << _NUMBER_BITS | attempt.number

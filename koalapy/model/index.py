@@ -1,6 +1,6 @@
 """Indices: what a walk over all jobs would find, kept up to date with every change of a job instead."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Protocol
 
@@ -15,6 +15,17 @@ class Index(Protocol):
 
     def changed(self, before: Job | None, after: Job | None) -> None:
         """One job is another now. `before` None: it is new; `after` None: it is over and forgotten."""
+        ...
+
+
+Move = tuple[AttemptId, Component, bool]
+
+
+class LifeIndex(Protocol):
+    """The same of attempts that may have a batch job."""
+
+    def reckon(self, moves: Sequence[Move], job: Job) -> None:
+        """Attempts of the job began to live (True) or live no more (False)."""
         ...
 
 
@@ -48,8 +59,8 @@ class LiveAttempts:
         """In the order of jobs and their components."""
         return sorted(self._clusters.get(cluster, ()))
 
-    def changed(self, before: Job | None, after: Job | None) -> None:
-        for attempt, component, lives in moves(before, after):
+    def reckon(self, moves: Sequence[Move], job: Job) -> None:
+        for attempt, component, lives in moves:
             assert component.cluster is not None
             if lives:
                 self._clusters.setdefault(component.cluster, {})[attempt] = None
@@ -57,12 +68,23 @@ class LiveAttempts:
                 del self._clusters[component.cluster][attempt]
 
 
-def moves(before: Job | None, after: Job | None) -> Iterator[tuple[AttemptId, Component, bool]]:
-    """Attempts that began to live (True) or live no more (False) with the change."""
+def moves_of(before: Job | None, after: Job | None) -> Sequence[Move]:
+    """What began to live or lives no more with the change; mostly there is nothing."""
     old = before.components if before is not None else ()
     new = after.components if after is not None else ()
-    if old is new:
-        return
+    return () if old is new or _same_lives(old, new) else list(_moves(before, after, old, new))
+
+
+def _same_lives(old: Sequence[Component], new: Sequence[Component]) -> bool:
+    if len(old) != len(new):
+        return False
+    for was, now in zip(old, new, strict=True):
+        if was.gone is not now.gone or was.attempt != now.attempt or was.cluster != now.cluster:
+            return False
+    return True
+
+
+def _moves(before: Job | None, after: Job | None, old: Sequence[Component], new: Sequence[Component]) -> Iterator[Move]:
     for was, now in zip_longest(old, new):
         if was is now or _same_life(was, now):
             continue

@@ -6,7 +6,7 @@ from typing import Any
 
 from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason
-from koalapy.model.evolve import evolver
+from koalapy.model.evolve import evolver, quick
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JOB_TRANSITIONS, ComponentState, JobState
@@ -14,6 +14,7 @@ from koalapy.model.sweep import Glide, Runner
 from koalapy.model.units import Instant
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """One element of a run list: the state of a component's last attempt (DCS, section 3.5).
@@ -69,6 +70,7 @@ class Outcome(StrEnum):
         return self in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED)
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job. `place` orders the wait queue within a priority; a job sent to the tail gets a new one.
@@ -110,6 +112,10 @@ class Job:
             raise ValueError(f"job {self.id} cannot go from {self.state} to {state}")
         return _evolve_job(self, {"state": state, **changes})
 
+    def but(self, **changes: Any) -> "Job":
+        """The job with these fields another. Not for its state: see `to`."""
+        return _evolve_job(self, changes)
+
     def with_component(self, index: int, **changes: Any) -> "Job":
         components = list(self.components)
         components[index] = _evolve_component(components[index], changes)
@@ -124,7 +130,10 @@ class Job:
     @property
     def present(self) -> tuple[Component, ...]:
         """The components of this try: all but the optional ones that are missing."""
-        return tuple([component for component in self.components if not component.missing])
+        for each in self.components:
+            if each.missing:
+                return tuple([component for component in self.components if not component.missing])
+        return self.components
 
     @property
     def live(self) -> tuple[Component, ...]:
@@ -145,6 +154,7 @@ class Debt:
     past: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """One line of a job's story, as `koala show` tells it."""
@@ -155,6 +165,7 @@ class History:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Counters:
     """What the engine counts: the next job's id, the next place in the wait queue, the next Launcher's id.
@@ -170,3 +181,4 @@ class Counters:
 
 
 _evolve_job, _evolve_component = evolver(Job), evolver(Component)
+evolve_counters = evolver(Counters)

@@ -1,18 +1,20 @@
 """The engine's memory: jobs that are not over, debts and counters, with a note of all that one step changes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Word
+from koalapy.model.evolve import quick
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.index import Index, Keys, LiveAttempts
-from koalapy.model.job import Component, Counters, Debt, History, Job
+from koalapy.model.index import Index, Keys, LifeIndex, LiveAttempts, moves_of
+from koalapy.model.job import Component, Counters, Debt, History, Job, evolve_counters
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """What one batch of events led to: commands and words for once the rest is committed."""
@@ -30,16 +32,20 @@ class Step:
 class Records:
     """Jobs, debts and counters. `take` gives what has changed since its last call, and forgets jobs that are over.
 
-    `indices` of other rooms are told of every change of a job, the snapshot's jobs first, as those of the records are.
+    `indices` and `life_indices` of other rooms are told of every change of a job, the snapshot's jobs first, as those
+    of the records are.
     """
 
-    def __init__(self, snapshot: Snapshot, indices: Sequence[Index] = ()) -> None:
+    def __init__(
+        self, snapshot: Snapshot, indices: Sequence[Index] = (), life_indices: Sequence[LifeIndex] = ()
+    ) -> None:
         self.instance: InstanceId = snapshot.instance
         self.counters = snapshot.counters
         self.jobs: dict[JobId, Job] = {}
         self.debts: dict[AttemptId, Debt] = {debt.attempt: debt for debt in snapshot.debts}
         self._keys, self._live = Keys(), LiveAttempts()
-        self._indices: tuple[Index, ...] = (self._keys, self._live, *indices)
+        self._indices: tuple[Index, ...] = (self._keys, *indices)
+        self._life_indices: tuple[LifeIndex, ...] = (self._live, *life_indices)
         self._clear()
         for job in snapshot.jobs:
             self._keep(job)
@@ -79,13 +85,13 @@ class Records:
 
     def new_job_id(self) -> JobId:
         number = self.counters.next_job
-        self.counters = replace(self.counters, next_job=number + 1)
+        self.counters = evolve_counters(self.counters, {"next_job": number + 1})
         self._counted = True
         return JobId(number)
 
     def new_launcher_id(self) -> JobId:
         number = self.counters.next_launcher
-        self.counters = replace(self.counters, next_launcher=number + 1)
+        self.counters = evolve_counters(self.counters, {"next_launcher": number + 1})
         self._counted = True
         return JobId(number)
 
@@ -96,7 +102,7 @@ class Records:
     def tail(self) -> int:
         """The next place at the tail of the wait queue."""
         place = self.counters.next_place
-        self.counters = replace(self.counters, next_place=place + 1)
+        self.counters = evolve_counters(self.counters, {"next_place": place + 1})
         self._counted = True
         return place
 
@@ -138,14 +144,20 @@ class Records:
     def _keep(self, job: Job) -> Job:
         before = self.jobs.get(job.id)
         self.jobs[job.id] = job
-        for index in self._indices:
-            index.changed(before, job)
+        self._tell(before, job, job)
         return job
 
     def _forget(self, job: Job) -> None:
         del self.jobs[job.id]
+        self._tell(job, None, job)
+
+    def _tell(self, before: Job | None, after: Job | None, job: Job) -> None:
         for index in self._indices:
-            index.changed(job, None)
+            index.changed(before, after)
+        moves = moves_of(before, after)
+        if moves:
+            for each in self._life_indices:
+                each.reckon(moves, job)
 
     def _clear(self) -> None:
         self._changed: dict[JobId, Job] = {}
