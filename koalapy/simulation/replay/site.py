@@ -15,13 +15,14 @@ from koalapy.simulation.agenda import Entry
 
 @dataclass(eq=False, slots=True)
 class BatchJob:
-    """One attempt there. `end`: what ends its program, once that runs."""
+    """One attempt there. `started_at`, `end`: when its program began, and what ends it, once that runs."""
 
     attempt: AttemptId
     tag: Tag
     site: "Site"
     taken: int
     node: Node
+    started_at: Instant | None = None
     end: Entry | None = None
 
     @property
@@ -30,7 +31,10 @@ class BatchJob:
 
 
 class Site:
-    """`processors` in all. `changed`: what was measured last is no longer so."""
+    """`processors` in all. `changed`: what was measured last is no longer so, or something waits.
+
+    That a job of ours runs need not be told at once: what it takes is promised until it is shown.
+    """
 
     def __init__(self, settings: ClusterSettings, processors: int, instance: InstanceId) -> None:
         self.settings = settings
@@ -40,6 +44,11 @@ class Site:
         self._running: dict[Tag, BatchJob] = {}
         self._queue: deque[BatchJob] = deque()
         self._measured_at = Instant(0)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a batch job does not fit."""
+        return bool(self._queue)
 
     def connected(self) -> Event:
         return ClusterConnected(cluster=self.settings.name, version="simulated")
@@ -51,7 +60,6 @@ class Site:
         tag = tag_of(self._instance, command.attempt)
         job = BatchJob(command.attempt, tag, self, taken, Node(name, name, request.processors))
         self._queue.append(job)
-        self.changed = True
         return job
 
     def start_jobs(self) -> Iterator[BatchJob]:
@@ -60,8 +68,8 @@ class Site:
             job = self._queue.popleft()
             self._running[job.tag] = job
             self._idle -= job.taken
-            self.changed = True
             yield job
+        self.changed |= self.waits
 
     def remove(self, job: BatchJob) -> None:
         """Whether it runs or waits."""

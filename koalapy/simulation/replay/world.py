@@ -1,7 +1,9 @@
 """The world of a replay: one engine as configured, a virtual clock, and clusters that are processors and a queue.
 
 Of an instant, what ends is told first; what is submitted then finds the processors of what has ended. Nothing takes
-time but programs: what the engine commands is done, and answered, at the very instant.
+time but programs: what the engine commands is done, and answered, at the very instant. Of several words that a wrapper
+would say at one instant the last is said, which tells the others, too: a batch job that starts at once is told by the
+report from its barrier, and a program that was released by that of its end.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -121,15 +123,17 @@ class Replay:
         if isinstance(command, SubmitComponent):
             yield from self._submit(command)
         elif isinstance(command, ReleaseComponent):
-            yield self._start(command)
+            self._start(command)
         elif isinstance(command, CancelComponent):
             yield from self._end(command)
 
     def _submit(self, command: SubmitComponent) -> Iterator[Event]:
         site = self._sites[command.cluster]
         job = self._batch[command.attempt] = site.submit(command)
-        yield ComponentSubmitted(attempt=job.attempt, batch_id=job.batch_id)
-        yield from self._start_jobs(site)
+        started = list(self._start_jobs(site))
+        if site.waits:
+            yield ComponentSubmitted(attempt=job.attempt, batch_id=job.batch_id)
+        yield from started
 
     def _start_jobs(self, site: Site) -> Iterator[Event]:
         for job in site.start_jobs():
@@ -141,13 +145,10 @@ class Replay:
                 at_barrier_at=self._agenda.now,
             )
 
-    def _start(self, command: ReleaseComponent) -> Event:
+    def _start(self, command: ReleaseComponent) -> None:
         job, trace = self._batch[command.attempt], self._jobs[command.attempt.job]
-        now = self._agenda.now
+        job.started_at = self._agenda.now
         job.end = self._agenda.after(min(trace.runtime, trace.walltime), lambda: self._ends.append(self._report(job)))
-        return ComponentReported(
-            attempt=job.attempt, batch_id=job.batch_id, phase="running", released_at=now, started_at=now
-        )
 
     def _report(self, job: BatchJob) -> Event:
         """Its program has come to its end, or to its walltime."""
@@ -157,6 +158,8 @@ class Replay:
             attempt=job.attempt,
             batch_id=job.batch_id,
             phase="ended",
+            released_at=job.started_at,
+            started_at=job.started_at,
             ended_at=self._agenda.now,
             exit_status=None if killed else 0,
             ending="walltime" if killed else "exited",
