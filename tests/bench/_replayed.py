@@ -1,0 +1,84 @@
+"""One replay in a process of its own: `_replayed.py TRACE PROCESSORS [count]` prints what it took, and its waits.
+
+`count` has the engine's own `handle` counted, from outside of the world that calls it.
+"""
+
+import json
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from koalapy.engine import Engine
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.events import Event, JobSubmitted
+from koalapy.model.settings import Settings
+from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fcfs
+from koalapy.scheduler.schedule import Policies
+from koalapy.simulation.replay.job import ReplayJob
+from koalapy.simulation.replay.ran import Ran
+from koalapy.simulation.replay.world import Replay
+from koalapy.simulation.workloads.swf import read_swf
+
+_KEPT = 10_000  # waits, so that a long trace needs no memory for them
+
+
+def main() -> None:
+    trace, processors = Path(sys.argv[1]), int(sys.argv[2])
+    counted = _count() if sys.argv[3:] == ["count"] else Counter()
+    print(json.dumps(replayed(trace, processors) | {"counted": counted}))
+
+
+def replayed(trace: Path, processors: int) -> dict[str, Any]:
+    waits: list[float] = []
+    never = 0
+
+    def ended(ran: Ran) -> None:
+        nonlocal never
+        if ran.started is None:
+            never += 1
+        elif len(waits) < _KEPT:
+            waits.append((ran.started - ran.submitted) / SECOND)
+
+    processor, clock = time.process_time(), time.perf_counter()
+    settings = Settings(clusters=(ClusterSettings(name="one", batch="slurm"),), queue="fcfs")
+    world = Replay(settings, Policies(worst_fit, fcfs), {"one": processors}, _jobs(trace), ended)
+    for _ in world.run():
+        pass
+    return {
+        "processor": time.process_time() - processor, "clock": time.perf_counter() - clock, "waits": sorted(waits),
+        "jobs": world.over, "never": never, "calls": world.calls, "events": world.happened,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }  # fmt: skip
+
+
+def _jobs(trace: Path) -> Iterator[ReplayJob]:
+    for job in read_swf(trace):
+        assert job.runtime is not None
+        assert job.requested is not None
+        yield ReplayJob(
+            number=job.number, submitted=job.submitted, components=((job.processors, None),),
+            runtime=job.runtime, walltime=Duration(max(job.runtime, job.requested)),
+        )  # fmt: skip
+
+
+def _count() -> Counter[str]:
+    counted: Counter[str] = Counter()
+    handle = Engine.handle
+
+    def counting(engine: Engine, now: Instant, events: Sequence[Event]) -> Any:
+        counted["calls"] += 1
+        counted["jobs"] += sum(isinstance(event, JobSubmitted) for event in events)
+        return handle(engine, now, events)
+
+    Engine.handle = counting  # type: ignore[method-assign]
+    return counted
+
+
+if __name__ == "__main__":
+    main()
