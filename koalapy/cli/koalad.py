@@ -18,6 +18,7 @@ from koalapy.languages import from_mapping, read_job
 from koalapy.locations import Locations, read_file
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.request import Request
+from koalapy.model.textfile.words import shown, use_known
 from koalapy.runtime.parameters import with_staged
 from koalapy.runtime.plainfile import open_plain
 from koalapy.runtime.registry import load, registered
@@ -68,9 +69,18 @@ def _reader(grid: GridFile) -> Callable[[JobText], Request]:
         else:
             assert job.text is not None
             found = read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_plain)
+        _check_order(found.order)
         return with_staged(found)
 
     return read
+
+
+def _check_order(name: str) -> None:
+    """Raises RequestError for an order of a sweep's parameters that is not registered."""
+    known = sorted(registered("koalapy.sweep_order"))
+    if name and name not in known:
+        message = f"The order {shown(name)} of a sweep's parameters is not registered."
+        raise RequestError("unknown_order", message, use_known(name, known))
 
 
 def read_grid_file(path: Path) -> GridFile:

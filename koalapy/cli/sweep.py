@@ -52,6 +52,10 @@ def sweep(
         list[str] | None,
         typer.Option("--stage-in", metavar="PATH", help="What the program finds beside it; repeat it."),
     ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option("--order", metavar="NAME", help="Which parameters run next, instead of the grid file's."),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the sweep is over, and tell how far it is.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
     grid: options.Grid = None,
@@ -72,6 +76,7 @@ def sweep(
             component={key: value for key, value in (("cluster", on), ("walltime", walltime)) if value is not None},
             name=name or Path(executable).name,
             stage_in=[*staged, *(stage_in or ())] or None,
+            order=order,
         )
         if dry_run:
             return _dry_run(request, json)

@@ -214,6 +214,9 @@ class JobFile(Section):
     combine: Combination | None = Field(
         default=None, description="cross, every value with every other; zip; or lists of names that vary together"
     )
+    order: Word | None = Field(
+        default=None, description="a sweep: which parameters run next, as registered; the grid file's"
+    )
 
     @model_validator(mode="after")
     def _check_optional(self) -> Self:
@@ -224,10 +227,12 @@ class JobFile(Section):
 
     @model_validator(mode="after")
     def _check_sweep(self) -> Self:
-        if self.combine is not None and self.parameters is None and not self.csv:
-            raise wrong(
-                "combines parameters of which there are none", "Write parameters, or remove it.", at=("combine",)
-            )
+        if self.parameters is not None or self.csv:
+            return self
+        for key, does in (("combine", "combines"), ("order", "orders")):
+            if getattr(self, key) is not None:
+                what = f"{does} parameters of which there are none"
+                raise wrong(what, "Write parameters, or remove it.", at=(key,))
         return self
 
     @model_validator(mode="after")

@@ -72,6 +72,7 @@ def request_of(
         stage_out=tuple(each.path for each in job.stage_out),
         stage_out_to=tuple((each.path, each.to) for each in job.stage_out if each.to is not None),
         directory=directory,
+        order=job.order or "",
     )
     return with_parameters(request, job, document, open_file)
 

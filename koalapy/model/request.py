@@ -73,7 +73,8 @@ class Request:
 
     `stage_out_to`: (pattern, place) of what is staged out to another place than the job's directory. `files` names the
     list of what is staged in, as it was when the job was submitted; '' if there is none. `parameters`: it is a sweep
-    of its one component, in whose arguments, environment and paths `{name}` stands for a parameter's value.
+    of its one component, in whose arguments, environment and paths `{name}` stands for a parameter's value. `order`:
+    the name of the policy that says which of them run next, '' for the grid file's.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Request:
     stage_out_to: tuple[tuple[str, str], ...] = ()
     files: str = ""
     parameters: Space | None = None
+    order: str = ""
 
     @property
     def type(self) -> RequestType:

@@ -1,21 +1,27 @@
 """The policies that sweeps are scheduled by, together."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from koalapy.policies.admission import AdmissionPolicy, by_hand
 from koalapy.policies.fairshare import EQUIPARTITION_PERSITE
 from koalapy.policies.idleness import IdlenessPolicy, site_rules
 from koalapy.policies.preemption import PreemptionPolicy, newest_first
 from koalapy.policies.shares import FairShare
-from koalapy.policies.sweep_order import IN_ORDER, SweepOrder
+from koalapy.policies.sweep_order import IN_ORDER, SHIPPED, SweepOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScavengingPolicies:
-    """Those that the grid file chose."""
+    """Those that the grid file chose. `orders`: all there are, since a sweep may name its own."""
 
     fairshare: FairShare = EQUIPARTITION_PERSITE
     idleness: IdlenessPolicy = site_rules
     admission: AdmissionPolicy = by_hand
     preemption: PreemptionPolicy = newest_first
     order: SweepOrder = IN_ORDER
+    orders: Mapping[str, SweepOrder] = field(default_factory=lambda: SHIPPED)
+
+    def order_of(self, name: str) -> SweepOrder:
+        """The grid file's for a sweep that names none, or one that is not registered any more."""
+        return self.orders.get(name, self.order)

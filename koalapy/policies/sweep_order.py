@@ -62,6 +62,7 @@ def _back_home(pool: Pool, cluster: str, most: int) -> Intervals:
 
 IN_ORDER = SweepOrder(_in_order)
 BACK_HOME = SweepOrder(_back_home)
+SHIPPED: Mapping[str, SweepOrder] = {"in-order": IN_ORDER, "back-home": BACK_HOME}
 
 
 def wrong_feed(answer: Intervals, pool: Pool, most: int) -> str:

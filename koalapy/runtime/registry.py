@@ -4,10 +4,14 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+import structlog
+
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
+
+_LOG = structlog.get_logger()
 
 
 def registered(group: str) -> Mapping[str, EntryPoint]:
@@ -39,7 +43,19 @@ def scavenging_policies(settings: Settings) -> ScavengingPolicies:
         admission=load("koalapy.admission", chosen.admission),
         preemption=load("koalapy.preemption", chosen.preemption),
         order=_value("koalapy.sweep_order", chosen.order),
+        orders=_loadable("koalapy.sweep_order"),
     )
+
+
+def _loadable(group: str) -> Mapping[str, Any]:
+    """All that is registered, but for what is broken: nobody may have named it."""
+    found = {}
+    for name, point in registered(group).items():
+        try:
+            found[name] = point.load()
+        except Exception as error:
+            _LOG.warning("not_loadable", group=group, name=name, error=str(error))
+    return found
 
 
 def _value(group: str, name: str) -> Any:

@@ -13,7 +13,7 @@ from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.shares import Claimant, Site
-from koalapy.policies.sweep_order import Pool, wrong_avoidance
+from koalapy.policies.sweep_order import Pool, SweepOrder, wrong_avoidance
 from koalapy.scavenging import (
     admission,
     ends,
@@ -104,7 +104,7 @@ class Scavenger:
         self._share(now)
         for sweep in self._active():
             feeding.feed(
-                self._records, self._launchers, self._heard, self._policies.order, self._information.reachable, sweep
+                self._records, self._launchers, self._heard, self._order_of(sweep), self._information.reachable, sweep
             )
         for sweep in self._active():
             tail.recall(self._records, self._launchers, self._heard, self._information.reachable, sweep)
@@ -186,7 +186,7 @@ class Scavenger:
         return shares.claimant(sweep, self._launchers, self._ground.sizes, tuple(dict.fromkeys(barred)), personal)
 
     def _avoided(self, sweep: Job) -> Sequence[str]:
-        order, clusters = self._policies.order, list(self._information.clusters)
+        order, clusters = self._order_of(sweep), list(self._information.clusters)
         runner, held = runner_of(sweep), shares.holds(self._launchers.of(sweep.id))
         pool = Pool(waiting=runner.pool, returned=dict(runner.returned), holds=held)
         nowhere: Sequence[str] = ()
@@ -248,6 +248,9 @@ class Scavenger:
             parameters.put_runner(self._records, sweep, owed=left)
 
     # ---- words
+
+    def _order_of(self, sweep: Job) -> SweepOrder:
+        return self._policies.order_of(sweep.request.order)
 
     def _sweeps(self) -> list[Job]:
         return [self._records.jobs[identity] for identity in self._launchers.sweeps]

@@ -62,7 +62,7 @@ stage_out: [./out//result.npy]
 """
 
 
-SWEEP_KEYS = {"parameters", "csv", "combine"}  # see test_sweep_languages
+SWEEP_KEYS = {"parameters", "csv", "combine", "order"}  # see test_sweep_languages
 
 
 def job(text: str | bytes, **overrides: str) -> Request:

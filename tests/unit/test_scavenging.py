@@ -30,6 +30,7 @@ from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.policies.fairshare import EQUIPARTITION_ALL
 from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.policies.sweep_order import IN_ORDER, SweepOrder
 from koalapy.scavenging.ends import LEFT_OUT
 from koalapy.scavenging.launch import START_TIMEOUT
 
@@ -38,6 +39,19 @@ ONE = {"alpha": 16}
 
 def attempt(launcher: Job) -> object:
     return launcher.attempt_of(launcher.components[0])
+
+
+# ---- the order of parameters
+
+
+def test_a_sweep_may_name_an_order_of_its_own() -> None:
+    last_first = SweepOrder(lambda pool, cluster, most: Intervals.numbers([*pool.waiting][-most:]))
+    orders = {"in-order": IN_ORDER, "last-first": last_first}
+    for name, fed in (("last-first", (99, 100)), ("", (1, 2)), ("of a package that is gone", (1, 2))):
+        play = SweepPlay(ONE, policies=ScavengingPolicies(orders=orders))
+        sweep = play.sweep(100, order=name)
+        play.start_all(sweep)
+        assert play.want(sweep, "alpha", 2) == Intervals.numbers(fed)
 
 
 # ---- growing

@@ -291,6 +291,7 @@ JOBS = [
     ("parameters: {x: 1:2}\ncombine: [[x, q]]\n", "combine names 'q', no parameter."),
     ("parameters: {x: 1:2}\ncombine: [[x], [x]]\n", "combine names x twice."),
     ("combine: zip\n", "combine combines parameters of which there are none."),
+    ("order: back-home\n", "order orders parameters of which there are none."),
     ("csv: table.csv\n", "csv.0 is 'table.csv', none of whose columns the program uses. Write {time} into"),
     ("parameters: {x: 1}\nstage_in: [a/names]\ncsv: [/data/abs.csv, b/abs.csv]\n", "csv.0 is '/data/abs.csv', none"),
 ]  # fmt: skip
@@ -592,7 +593,7 @@ def test_only_plain_files_are_opened(tmp_path: Path) -> None:
 
 def test_the_schema_has_the_keys_of_a_sweep() -> None:
     schema = json.loads(json.dumps(json_schema()))
-    assert {"parameters", "csv", "combine"} <= set(schema["properties"])
+    assert {"parameters", "csv", "combine", "order"} <= set(schema["properties"])
     parameter = json.dumps(schema["properties"]["parameters"])
     assert all(f'"{key}"' in parameter for key in ("range", "except", "values", "file", "column"))
 

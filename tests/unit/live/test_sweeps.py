@@ -76,7 +76,7 @@ def test_every_parameter_is_run_once_and_has_one_result(koala: Any) -> None:
 
 
 def test_results_go_into_a_file(koala: Any) -> None:
-    sweep = begin(koala, "-p", "x=1:3", "--", "true", "{x}")
+    sweep = begin(koala, "-p", "x=1:3", "--order", "back-home", "--", "true", "{x}")
     assert koala("wait", sweep).status == 0
     file = koala.work / "results.csv"
     answer = koala("results", sweep, "-o", file)
@@ -133,6 +133,8 @@ def test_what_is_no_sweep_and_no_parameter_is_said(koala: Any) -> None:
     job = koala.submit({"processors": 1, "executable": "true"})
     koala("results", job).refused(2, f"Job {job} is no sweep")
     koala("results", 10_000).refused(1, "no job 10000")
+    lost = koala("sweep", "-p", "x=1:3", "--order", "back-hom", "--", "true", "{x}")
+    lost.refused(2, "'back-hom'", "is not registered", "back-home?")
     gate = koala.work / "gate-words"
     sweep = begin(koala, "-p", "x=1:4", "--", *waits_for(gate), "{x}")
     koala("logs", sweep, "--parameter", 5).refused(2, "no parameter 5", "1 to 4")
