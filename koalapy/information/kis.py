@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from koalapy.information.promises import Promises, Scavenged, processors_of, processors_taken
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.errors import Reason
+from koalapy.model.evolve import quick
 from koalapy.model.identity import InstanceId
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import Instant, format_duration
@@ -14,6 +15,7 @@ from koalapy.model.units import Instant, format_duration
 NEVER_CONNECTED = Reason("connecting", "transient", "koalad has not reached its head node yet.", "Wait a moment.")
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What KIS knows of one cluster. `trouble` says why it cannot be used, None while it can."""
@@ -25,6 +27,7 @@ class Known:
     trouble: Reason | None = NEVER_CONNECTED
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """A cluster as the broker sees it now, in processors. `idle` has what is promised but not shown yet taken off.
@@ -141,12 +144,14 @@ def _view(now: Instant, known: Known, promised: int, backlog: int, scavenged: Sc
 
 
 def _without_sweeps(state: ClusterState, scavenged: Scavenged) -> ClusterState:
-    """As if the sweeps' Launchers had gone."""
-    processors = scavenged.processors
+    """As if the sweeps' Launchers had gone. A batch system that suspends them for others may show as idle what they
+    have: then it shows more in use and idle than there is, and so much of it is idle already.
+    """
+    nodes = _beyond(state.idle + state.ours + state.others - state.total, scavenged.nodes)
+    processors = sum(nodes)
     free = Counter(dict(state.free_nodes))
     if free or not state.idle:  # else it does not tell of nodes
-        free.update(dict(scavenged.held))
-        free.update(dict(scavenged.freed))
+        free.update(nodes)
     return replace(
         state,
         idle=state.idle + processors,
@@ -154,6 +159,16 @@ def _without_sweeps(state: ClusterState, scavenged: Scavenged) -> ClusterState:
         free_nodes=tuple(sorted(free.items())),
         largest_idle=None if state.largest_idle is None else state.largest_idle + processors,
     )
+
+
+def _beyond(processors: int, nodes: Iterable[tuple[int, int]]) -> list[int]:
+    """The processors of each of these nodes, without so many of them."""
+    left: list[int] = []
+    for size in (size for size, count in nodes for _ in range(count)):
+        if processors < size:
+            left.append(size)
+        processors = max(0, processors - size)
+    return left
 
 
 def _stale(now: Instant, known: Known) -> Reason | None:

@@ -1,5 +1,7 @@
 """The end of a sweep: no cluster keeps a credit that others could run, and no Launcher stays that has nothing to do."""
 
+from collections import Counter
+
 from koalapy.model.commands import RecallParameters
 from koalapy.model.job import Job
 from koalapy.model.records import Records
@@ -29,9 +31,22 @@ def recall(records: Records, launchers: Launchers, heard: Heard, reachable: froz
 
 
 def idlers(launchers: Launchers, heard: Heard, sweep: Job, needed: int) -> list[Job]:
-    """Launchers that run nothing, of those beyond the nodes that are needed for all that is left."""
-    if runner_of(sweep).pool:
+    """Launchers that run nothing, of those beyond the nodes that are needed for all that is left.
+
+    Not where more is out than is said to run: one of them may be about to begin it, and would begin it for nothing.
+    """
+    runner = runner_of(sweep)
+    if runner.pool:
         return []
     stay = staying(launchers.of(sweep.id))
-    idle = [each for each in stay if heard.doing.get(each.attempt_of(place(each)), (1, None))[0] == 0]
+    running = Counter[str]()
+    for each in stay:
+        running[place(each).cluster or ""] += _running(heard, each, unheard=0)
+    placed = {name for name, count in running.items() if len(runner.out_on(name)) <= count}
+    idle = [each for each in stay if place(each).cluster in placed and not _running(heard, each, unheard=1)]
     return idle[: max(0, len(stay) - needed)]
+
+
+def _running(heard: Heard, launcher: Job, unheard: int) -> int:
+    """Parameters, as it said last; `unheard` for one that has said nothing yet."""
+    return heard.doing.get(launcher.attempt_of(place(launcher)), (unheard, None))[0]

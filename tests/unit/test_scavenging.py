@@ -1,6 +1,7 @@
 """Sweeps in the engine: nodes that grow and shrink, parameters that are fed, done, and back again."""
 
 import json
+from dataclasses import replace
 
 from engine_play import BUSY_QUEUE, INSTANCE, check, component
 from koalapy_adapters.launcher import space
@@ -213,6 +214,8 @@ def test_launchers_that_have_nothing_to_do_go() -> None:
     play.ran(launchers[0], range(1, 10))
     doing = tuple((each.attempt_of(each.components[0]), n, Instant(5)) for n, each in enumerate(launchers))
     play.tell(LaunchersSeen(cluster="alpha", launchers=doing))
+    assert play.staying(sweep) == launchers, "one that is out is not said to run: it may begin there any moment"
+    play.ran(launchers[1], [10])
     assert [each.id for each in play.staying(sweep)] == [each.id for each in launchers[1:]]
 
 
@@ -333,6 +336,17 @@ def test_a_job_of_the_grid_is_placed_on_scavenged_nodes_at_once() -> None:
     play.obey()
     play.measure()
     assert play.holds(sweep) == {"alpha": 4}
+
+
+def test_processors_that_the_batch_system_takes_back_by_itself_count_once() -> None:
+    """A subordinate queue's are idle for all others while its jobs run: they are suspended for whoever comes."""
+    play = SweepPlay(ONE)
+    sweep = play.sweep()
+    play.start_all(sweep)
+    shown = play.measurement("alpha")
+    play.tell(replace(shown, state=replace(shown.state, idle=4 * NODE, free_nodes=((NODE, 4),))))
+    jobs = [play.submit(component(3 * NODE)), play.submit(component(2 * NODE))]
+    assert [play.job(each).state for each in jobs] == [JobState.CLAIMING, JobState.WAITING]
 
 
 def test_a_sweep_shrinks_by_what_local_jobs_lack_and_no_further() -> None:
