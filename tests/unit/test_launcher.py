@@ -16,6 +16,7 @@ import pytest
 from koalapy_adapters import messages
 from koalapy_adapters.launcher import journal, ranges
 from koalapy_adapters.messages import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, ToLauncher, Trusted
+from koalapy_adapters.wrapper import descendants
 
 Await = Callable[..., Any]
 Processes = Callable[[bytes], list[int]]
@@ -475,6 +476,31 @@ def test_the_wrapper_carries_it_all_over_its_relay(world: Any, await_that: Await
     assert from_launcher(relay, attempt, "back")["begun"] == [[3, 3]]
     assert sorted(row[0] for row in journal.read(str(attempt.path))) == [1, 2]
     assert (attempt.record()["ending"], attempt.record()["exit_status"]) == ("cancelled", 0)
+
+
+def test_what_runs_stands_still_with_the_batch_job(world: Any, await_that: Await) -> None:
+    """A batch system may stop the batch job's own process group and nothing else."""
+    relay = world.relay()
+    script = "while :; do echo x >>ticks; sleep 0.02; done"
+    sweep = {"sweep": 7, "space": SPACE, "slots": 1}
+    attempt = world.attempt(executable="/bin/sh", arguments=["-c", script], launch="once", sweep=sweep)
+    attempt.start()
+    relay.release(attempt)
+    from_launcher(relay, attempt, "holding")
+    relay.send(attempt.tag, ToLauncher(messages.to_json(Give([[1, 1]]))))
+    ticks = attempt.path / "work" / "ticks"
+    await_that(ticks.exists)
+    wrapper = attempt.wrapper.pid
+    below = [(pid, os.getpgid(pid)) for pid in descendants.descendants(wrapper)]
+    batch_job = [wrapper, *(pid for pid, group in below if group == os.getpgid(wrapper))]
+    launcher = next(pid for pid, group in below if group == pid)
+    descendants.send(batch_job, signal.SIGSTOP)
+    await_that(lambda: all(map(descendants.is_stopped, descendants.descendants(launcher))))
+    before = ticks.stat().st_size
+    descendants.send(batch_job, signal.SIGCONT)
+    await_that(lambda: ticks.stat().st_size > before + 10)
+    relay.stop(attempt)
+    attempt.wait()
 
 
 def from_launcher(relay: Any, attempt: Any, kind: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from koalapy_adapters.launcher.line import Line
 from koalapy_adapters.launcher.machine import Machine, Settings
 from koalapy_adapters.launcher.pages import At
 from koalapy_adapters.launcher.slots import Setting, Slots
+from koalapy_adapters.launcher.suspension import Suspension
 from koalapy_adapters.wrapper import clock, signals
 from koalapy_adapters.wrapper.drive import Drive
 from koalapy_adapters.wrapper.turns import turn
@@ -34,6 +35,7 @@ class Loop:
             lambda: self._drive.tell(e.Connected()),
             lambda: self._drive.tell(e.Disconnected()),
         )
+        self._suspension = Suspension(lambda: self._slots.pids)
         self._stopping = False
         self._sweeping = False
         self._left = False
@@ -53,6 +55,7 @@ class Loop:
     # ---- what happens ------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        self._suspension.tick(clock.now())
         now = clock.now()
         self._line.tick(now)
         self._slots.queue.flush()
@@ -66,7 +69,7 @@ class Loop:
 
     def _timeout(self) -> float:
         now = clock.now()
-        due = min(self._machine.next_wakeup(), self._line.next_wakeup())
+        due = min(self._machine.next_wakeup(), self._line.next_wakeup(), self._suspension.next_wakeup())
         if self._sweeping:
             due = min(due, now + _AGAIN)
         return max(0, due - now) / clock.SECOND

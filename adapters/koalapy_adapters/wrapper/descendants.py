@@ -74,6 +74,12 @@ def start_of(pid: int) -> Optional[int]:
     return None if fields is None or fields[0] in "ZX" else int(fields[_STAT_START])
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether this process stands still, by SIGSTOP or the like."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] == "T"
+
+
 def _children(pid: int) -> List[int]:
     try:
         threads = os.listdir("/proc/%d/task" % pid)

@@ -1,0 +1,47 @@
+"""Standing still with the batch job: a batch system may stop no more of it than the process group that it began with.
+
+Grid Engine does so (queue_conf(5), suspend_method): wrapper and node agent stand still, and the Launcher and all below
+it, whose process groups are their own, would run on, on a node that belongs to somebody else.
+"""
+
+import os
+import signal
+import time
+from typing import Callable, Collection
+
+from koalapy_adapters.wrapper import clock, descendants
+
+LOOK_EVERY = clock.SECOND
+_STANDING_S = 0.2  # between two looks while it stands still
+
+
+class Suspension:
+    """Of what runs below this process, whose parent belongs to the batch job itself."""
+
+    def __init__(self, slots: Callable[[], Collection[int]]) -> None:
+        self._parent, self._slots = os.getppid(), slots
+        self._look_at = 0
+
+    def next_wakeup(self) -> int:
+        return self._look_at
+
+    def tick(self, now: int) -> None:
+        """Stop what runs if the batch job is stopped; returns when that goes on, or is gone."""
+        if now < self._look_at:
+            return
+        if descendants.is_stopped(self._parent):
+            self._stand_still()
+        self._look_at = clock.now() + LOOK_EVERY
+
+    def _stand_still(self) -> None:
+        while descendants.is_stopped(self._parent):
+            self._send(signal.SIGSTOP)  # again: one of them may have forked before it stood still
+            time.sleep(_STANDING_S)
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: int) -> None:
+        """Slots first: they would begin something else."""
+        slots = list(self._slots())
+        descendants.send(slots, number)
+        for slot in slots:
+            descendants.send(descendants.descendants(slot), number)
