@@ -1,6 +1,6 @@
-"""One replay in a process of its own: `_replayed.py TRACE PROCESSORS [count]` prints what it took, and its waits.
+"""A replay in a process of its own: `_replayed.py TRACE PROCESSORS [count|write]` prints what it took, and its waits.
 
-`count` has the engine's own `handle` counted, from outside of the world that calls it.
+`count` has the engine's own `handle` counted, from outside of the world that calls it; `write` writes the schedule.
 """
 
 import json
@@ -23,7 +23,8 @@ from koalapy.scheduler.schedule import Policies
 from koalapy.simulation.replay.job import ReplayJob
 from koalapy.simulation.replay.ran import Ran
 from koalapy.simulation.replay.world import Replay
-from koalapy.simulation.workloads.swf import read_swf
+from koalapy.simulation.workloads.swf import read_swf, write_swf
+from koalapy.simulation.workloads.trace import TraceJob
 
 _KEPT = 10_000  # waits, so that a long trace needs no memory for them
 
@@ -31,11 +32,12 @@ _KEPT = 10_000  # waits, so that a long trace needs no memory for them
 def main() -> None:
     trace, processors = Path(sys.argv[1]), int(sys.argv[2])
     counted = _count() if sys.argv[3:] == ["count"] else Counter()
-    print(json.dumps(replayed(trace, processors) | {"counted": counted}))
+    print(json.dumps(replayed(trace, processors, sys.argv[3:] == ["write"]) | {"counted": counted}))
 
 
-def replayed(trace: Path, processors: int) -> dict[str, Any]:
+def replayed(trace: Path, processors: int, writes: bool = False) -> dict[str, Any]:
     waits: list[float] = []
+    written: list[TraceJob] = []
     never = 0
 
     def ended(ran: Ran) -> None:
@@ -44,12 +46,16 @@ def replayed(trace: Path, processors: int) -> dict[str, Any]:
             never += 1
         elif len(waits) < _KEPT:
             waits.append((ran.started - ran.submitted) / SECOND)
+        if writes:
+            written.append(_as_written(ran))
 
     processor, clock = time.process_time(), time.perf_counter()
     settings = Settings(clusters=(ClusterSettings(name="one", batch="slurm"),), queue="fcfs")
     world = Replay(settings, Policies(worst_fit, fcfs), {"one": processors}, _jobs(trace), ended)
     for _ in world.run():
         pass
+    if writes:
+        trace.with_suffix(".schedule").write_text("".join(write_swf(written, {"Version": "2.2"})))
     return {
         "processor": time.process_time() - processor, "clock": time.perf_counter() - clock, "waits": sorted(waits),
         "jobs": world.over, "never": never, "calls": world.calls, "events": world.happened,
@@ -65,6 +71,16 @@ def _jobs(trace: Path) -> Iterator[ReplayJob]:
             number=job.number, submitted=job.submitted, components=((job.processors, None),),
             runtime=job.runtime, walltime=Duration(max(job.runtime, job.requested)),
         )  # fmt: skip
+
+
+def _as_written(ran: Ran) -> TraceJob:
+    assert ran.started is not None
+    assert ran.ended is not None
+    return TraceJob(
+        number=ran.number, submitted=ran.submitted, waited=Duration(ran.started - ran.submitted),
+        runtime=Duration(ran.ended - ran.started), processors=ran.processors, requested=ran.requested,
+        user=ran.user, group=ran.group, queue=ran.queue,
+    )  # fmt: skip
 
 
 def _count() -> Counter[str]:

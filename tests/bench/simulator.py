@@ -2,10 +2,11 @@
 
 Jobs a second of the first 5,000 jobs of KTH-SP2 (Parallel Workloads Archive), first come, first served on one cluster
 of 100 nodes, every job through the engine's own `handle`, against AccaSim: rounds of both in turn, each in a process of
-its own, reading the same file; both make the same jobs wait as long, which is looked at. Then delegated matchmaking over
+its own, reading the same file. Both make the same jobs wait as long, which is looked at. The figure is with the
+schedule written to a file, as AccaSim does by default; that without stands beside it. Then delegated matchmaking over
 DAS-2 and Grid'5000 at 80 % load, and the peak of memory over a trace of a million jobs.
 
-Time is the processor's: what the clock said stands beside it. `--quick`: fewer jobs and rounds, and the same bounds.
+Time is the processor's; what the clock said stands beside it. `--quick`: fewer jobs and rounds, and the same bounds.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,6 +39,7 @@ DMM_BOUND, DMM_AIM = 3_000, 10_000
 PEAK_BOUND_MB = 1024
 LOAD = 0.8
 NODES, MANY_NODES = 100, 1000
+Ran = dict[str, list[dict[str, Any]]]  # by way, what each round told
 _SIZES = (1, 1, 1, 1, 2, 2, 4, 4, 8, 16, 32, 64)
 
 
@@ -66,20 +68,31 @@ def against_accasim(place: Path, jobs: int, rounds: int) -> dict[str, Any]:
     trace = place / "kth.swf"
     _write(trace, (_at_most_its_walltime(job) for job in itertools.islice(read_swf(KTH), jobs)))
     other = AccaSim(place, NODES)
-    ways = {"koalapy": lambda: replayed(trace, NODES), "accasim": lambda: other.run(trace)}
-    ran: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
-    for number in range(rounds):
-        for name in sorted(ways, reverse=bool(number % 2)):
-            ran[name].append(ways[name]())
+    ways: dict[str, Callable[..., dict[str, Any]]] = {
+        "koalapy": lambda *options: replayed(trace, NODES, *options),
+        "accasim": lambda *options: other.run(trace, *options),
+    }
     counted = replayed(trace, NODES, "count")
-    _check(jobs, ran, counted)
-    return _compared(jobs, ran, counted["calls"])
+    print(f"KTH-SP2, the first {jobs:,} jobs, FCFS on {NODES} nodes, {counted['calls']:,} calls of `handle`; {PACKAGE}")
+    found = {}
+    for name, options in (("schedule written", ("write",)), ("nothing written", ())):
+        ran: Ran = {way: [] for way in ways}
+        for number in range(rounds):
+            for way in sorted(ways, reverse=bool(number % 2)):
+                ran[way].append(ways[way](*options))
+        _check(jobs, ran, counted)
+        found[name] = _compared(jobs, ran, name)
+    times = found["schedule written"]["times"]
+    print(f"  at least {BOUND} times, {AIM} aimed at")
+    return {
+        "times": times, "bound": BOUND, "aim": AIM, "holds": times >= BOUND, "jobs": jobs, "calls": counted["calls"],
+    } | found  # fmt: skip
 
 
-def _check(jobs: int, ran: dict[str, list[dict[str, Any]]], counted: dict[str, Any]) -> None:
+def _check(jobs: int, ran: Ran, counted: dict[str, Any]) -> None:
     """Every job went through `handle`, in every round; and in both the jobs have waited for the same times."""
     found = counted["counted"]
-    if found != {"calls": counted["calls"], "jobs": jobs} or found["calls"] < 4 * jobs:
+    if found != {"calls": counted["calls"], "jobs": jobs} or found["calls"] < jobs:
         raise SystemExit(f"the engine was called {found} for {jobs} jobs, the world says {counted['calls']} calls")
     if any(each["calls"] != found["calls"] or each["jobs"] != jobs for each in ran["koalapy"]):
         raise SystemExit("a round called the engine another number of times")
@@ -88,19 +101,18 @@ def _check(jobs: int, ran: dict[str, list[dict[str, Any]]], counted: dict[str, A
         raise SystemExit(f"the schedules differ: mean waits are {sorted({statistics.mean(each) for each in waits})} s")
 
 
-def _compared(jobs: int, ran: dict[str, list[dict[str, Any]]], calls: int) -> dict[str, Any]:
-    rates = {name: statistics.median(jobs / each["processor"] for each in rounds) for name, rounds in ran.items()}
-    by_clock = {name: statistics.median(jobs / each["clock"] for each in rounds) for name, rounds in ran.items()}
-    wait = {name: statistics.mean(rounds[0]["waits"]) for name, rounds in ran.items()}
+def _compared(jobs: int, ran: Ran, name: str) -> dict[str, Any]:
+    rates = {way: statistics.median(jobs / each["processor"] for each in rounds) for way, rounds in ran.items()}
+    by_clock = {way: statistics.median(jobs / each["clock"] for each in rounds) for way, rounds in ran.items()}
+    wait = {way: statistics.mean(rounds[0]["waits"]) for way, rounds in ran.items()}
     times = rates["koalapy"] / rates["accasim"]
-    print(f"KTH-SP2, the first {jobs:,} jobs, FCFS on {NODES} nodes, {calls:,} calls of the engine's handle, {PACKAGE}")
-    for name, rate in rates.items():
-        print(f"  {name:8} {rate:9,.0f} jobs/s  ({by_clock[name]:,.0f} by the clock)  mean wait {wait[name]:,.1f} s")
-    print(f"  {times:.2f} times; at least {BOUND}, {AIM} aimed at")
+    for way, rate in rates.items():
+        told = f"{rate:9,.0f} jobs/s ({by_clock[way]:,.0f} by the clock), mean wait {wait[way]:,.1f} s"
+        print(f"  {name}: {way:8}{told}")
+    print(f"  {name}: {times:.2f} times")
     return {
-        "times": times, "bound": BOUND, "aim": AIM, "holds": times >= BOUND, "jobs": jobs, "calls": calls,
-        "jobs_per_second": rates, "by_the_clock": by_clock, "mean_wait_s": wait,
-        "all": {name: [jobs / each["processor"] for each in rounds] for name, rounds in ran.items()},
+        "times": times, "jobs_per_second": rates, "by_the_clock": by_clock, "mean_wait_s": wait,
+        "all": {way: [jobs / each["processor"] for each in rounds] for way, rounds in ran.items()},
     }  # fmt: skip
 
 
