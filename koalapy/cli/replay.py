@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,7 @@ class By(StrEnum):
     QUEUE = "queue"
 
 
+_UNIT = re.compile(r"\d+[a-z]")
 _SUFFIXES = (".gz", ".xz", ".bz2", ".swf", ".gwf", ".json")
 
 TracePath = Annotated[
@@ -243,7 +245,8 @@ def _cells(outcome: "Outcome") -> tuple[str, ...]:
 
 
 def _span(seconds: float) -> str:
-    return format_duration(Duration(round(seconds) * SECOND))
+    """To its two largest units, `2d7h`: the table on disk is exact."""
+    return "".join(_UNIT.findall(format_duration(Duration(round(seconds) * SECOND)))[:2])
 
 
 def _document(
