@@ -28,8 +28,9 @@ def delegated(site: Site, now: Instant, event: RequestDelegated) -> None:
         return
     site.seen[request.id, request.round] = now
     standing = site.enter(request, event.sender)
-    site.put_in_line(standing, delegable=False)
-    if request.id not in site.expecting:
+    if request.processors <= site.spare:
+        site.put_in_line(standing, delegable=False)
+    else:
         delegation.pass_on(site, standing)
 
 

@@ -33,9 +33,8 @@ def is_due(site: Site) -> bool:
 
 
 def pass_on(site: Site, standing: Standing) -> None:
-    """Delegate a neighbour's request further, or reject it."""
-    if not _delegate(site, standing):
-        site.take_out_of_line(standing)
+    """Delegate a neighbour's request, which is not in line, further, or reject it."""
+    if not _ask(site, standing):
         leases.refuse(site, standing)
 
 
@@ -50,10 +49,11 @@ def rejected(site: Site, now: Instant, event: DelegationRejected) -> None:
         leases.refuse(site, standing)
         return
     standing.refused.add(event.sender)
-    site.put_in_line(standing, delegable=standing.sender is None)
     if standing.sender is not None:
         pass_on(site, standing)
-    elif site.overloaded:
+        return
+    site.put_in_line(standing, delegable=True)
+    if site.overloaded:
         _delegate(site, standing)
 
 
@@ -68,11 +68,17 @@ def _begin_round(standing: Standing) -> None:
 
 
 def _delegate(site: Site, standing: Standing) -> bool:
-    """Whether there was anybody to ask."""
+    """What waits here leaves its line. Whether there was anybody to ask."""
+    asked = _ask(site, standing)
+    if asked:
+        site.take_out_of_line(standing)
+    return asked
+
+
+def _ask(site: Site, standing: Standing) -> bool:
     target = _target(site, standing) if standing.request.dttl > 0 else None
     if target is None:
         return False
-    site.take_out_of_line(standing)
     standing.phase, standing.target = Phase.DELEGATED, target
     request = standing.request
     site.asked[target] += request.processors
@@ -82,12 +88,16 @@ def _delegate(site: Site, standing: Standing) -> bool:
 
 
 def _target(site: Site, standing: Standing) -> str | None:
+    """Those that are known to have too little are not asked: that would only cost time."""
+    processors, refused = standing.request.processors, standing.refused
     targets = [
-        Target(name, _DISTANCE[relation], _free(site, name))
+        Target(name, _DISTANCE[relation], free)
         for name, relation in site.settings.neighbours.items()
-        if name != standing.sender and name not in standing.refused
+        if ((free := _free(site, name)) is None or free >= processors)
+        and name != standing.sender
+        and name not in refused
     ]
-    ordered = site.target_policy(standing.request.processors, targets, site.turn) if targets else ()
+    ordered = site.target_policy(processors, targets, site.turn) if targets else ()
     return ordered[0].site if ordered else None
 
 
@@ -98,4 +108,8 @@ def _free(site: Site, name: str) -> int | None:
 
 def _hope(site: Site) -> bool:
     """Whether any neighbour may have a processor."""
-    return any((free := _free(site, name)) is None or free > 0 for name in site.settings.neighbours)
+    for name in site.settings.neighbours:
+        free = _free(site, name)
+        if free is None or free > 0:
+            return True
+    return False

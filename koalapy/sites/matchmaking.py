@@ -24,6 +24,7 @@ def cycle(site: Site, now: Instant) -> None:
             break
     site.expect_nothing()
     for guest in list(site.guests.values()):
+        site.take_out_of_line(guest)
         delegation.pass_on(site, guest)
     reports.tell(site)
 

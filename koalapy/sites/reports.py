@@ -6,7 +6,6 @@ old by a matchmaking cycle a link.
 """
 
 from koalapy.model.units import Instant
-from koalapy.sites.network import Relation
 from koalapy.sites.site import Site
 from koalapy.sites.words import FreeReported, ReportFree
 
@@ -14,7 +13,7 @@ from koalapy.sites.words import FreeReported, ReportFree
 def reported(site: Site, now: Instant, event: FreeReported) -> None:
     if event.sender in site.settings.neighbours and site.reported.get(event.sender) != event.processors:
         site.reported[event.sender] = event.processors
-        site.stirred |= _passes_on(site, event.sender)
+        site.stirred |= site.between  # others are told of it
 
 
 def tell(site: Site) -> None:
@@ -28,15 +27,9 @@ def tell(site: Site) -> None:
 
 def through(site: Site, name: str) -> int:
     """The most that this neighbour could have of one site, this one or one behind it."""
-    up = name in site.settings.neighbours and _is(site, name, Relation.CHILD)
-    behind = [each for each in site.settings.neighbours if each != name and (up or _is(site, each, Relation.CHILD))]
-    return max(0, site.spare, *(site.reported.get(each, 0) for each in behind))
-
-
-def _passes_on(site: Site, name: str) -> bool:
-    """Whether what it says changes what others are told."""
-    return _is(site, name, Relation.CHILD) or Relation.CHILD in site.settings.neighbours.values()
-
-
-def _is(site: Site, name: str, relation: Relation) -> bool:
-    return site.settings.neighbours[name] is relation
+    most, reported = site.spare, site.reported
+    for each in site.behind.get(name, ()):
+        free = reported.get(each, 0)
+        if free > most:
+            most = free
+    return most

@@ -9,7 +9,7 @@ from typing import Any
 
 from koalapy.model.units import Instant
 from koalapy.policies.delegation import DelegationPolicy, TargetPolicy, Wait
-from koalapy.sites.network import SiteSettings
+from koalapy.sites.network import Relation, SiteSettings
 from koalapy.sites.usage import Usage
 from koalapy.sites.words import Command, Lease, RequestId, ResourceRequest
 
@@ -51,16 +51,17 @@ class Order:
     def __init__(self, policy: DelegationPolicy) -> None:
         self._policy = policy
         self._entries: list[tuple[Any, int, Standing]] = []
+        self._entry: dict[int, tuple[Any, int, Standing]] = {}  # by place, which is unique at a site
 
     def add(self, standing: Standing) -> None:
-        insort(self._entries, (self._policy(standing.wait), standing.place, standing))
+        entry = self._entry[standing.place] = (self._policy(standing.wait), standing.place, standing)
+        insort(self._entries, entry)
 
     def remove(self, standing: Standing) -> None:
         """Nothing happens if it is not there."""
-        key = (self._policy(standing.wait), standing.place)
-        at = bisect_left(self._entries, key, key=lambda entry: entry[:2])
-        if at < len(self._entries) and self._entries[at][2] is standing:
-            del self._entries[at]
+        entry = self._entry.pop(standing.place, None)
+        if entry is not None:
+            del self._entries[bisect_left(self._entries, entry)]
 
     def first(self) -> Standing | None:
         return self._entries[0][2] if self._entries else None
@@ -77,6 +78,8 @@ class Site:
     def __init__(self, settings: SiteSettings, delegation: DelegationPolicy, targets: TargetPolicy) -> None:
         self.settings = settings
         self.target_policy = targets
+        self.behind = {name: _behind(settings, name) for name in settings.neighbours}
+        self.between = Relation.CHILD in settings.neighbours.values()  # it joins what is below it with the rest
         self.total = self.free = settings.processors
         self.standings: dict[RequestId, Standing] = {}
         self.waiting = Order(lambda wait: wait.place)  # the dispatching policy: first come, first served
@@ -166,3 +169,10 @@ class Site:
 
     def forget(self, standing: Standing) -> None:
         del self.standings[standing.request.id]
+
+
+def _behind(settings: SiteSettings, name: str) -> tuple[str, ...]:
+    """Through whom else a neighbour may have processors: a child through all others, all others through children."""
+    relations = settings.neighbours
+    up = relations[name] is Relation.CHILD
+    return tuple(each for each in relations if each != name and (up or relations[each] is Relation.CHILD))
