@@ -311,6 +311,7 @@ def explanation(found: Explanation) -> Document:
         "summary": summary(found),
         "reason": reason(job.reason) if job.reason else None,
         "lacks": [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in lacks],
+        "no_more_nodes": [{"cluster": cluster, "why": why} for cluster, why in found.no_more.items()],
     }
 
 

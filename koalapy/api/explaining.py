@@ -22,11 +22,10 @@ def _of_sweep(found: Explanation, runner: Runner) -> str:
     """Nothing where it is told as of other jobs."""
     left = runner.count - len(runner.done)
     if found.job.state is JobState.WAITING:
-        return f"It waits to be admitted: {found.job.reason}" if found.job.reason else "It waits to be admitted."
+        return f"It waits to be admitted: {found.told}" if found.told else "It waits to be admitted."
     if found.job.state is not JobState.RUNNING:
         return ""
-    sick = "".join(f" {cluster}: {reason.message}" for cluster, reason in found.troubles.items())
-    return f"It has {left} of its {runner.count} parameters left; `koala runners` tells where they run.{sick}"
+    return f"It has {left} of its {runner.count} parameters left; `koala runners` tells where they run."
 
 
 def _waiting(found: Explanation) -> str:

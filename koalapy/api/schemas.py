@@ -314,6 +314,13 @@ class Lack(Reason):
     cluster: str
 
 
+class NoMoreNodes(Answer):
+    """A cluster that gives a sweep no more nodes now."""
+
+    cluster: str
+    why: str
+
+
 class ExplainAnswer(Answer):
     schema_: Literal["koala.explain/1"] = Field(alias="schema")
     id: int
@@ -321,6 +328,7 @@ class ExplainAnswer(Answer):
     summary: str
     reason: Reason | None
     lacks: list[Lack]
+    no_more_nodes: list[NoMoreNodes]
 
 
 class LoginAnswer(Answer):

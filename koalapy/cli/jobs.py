@@ -171,6 +171,8 @@ def explain(job: options.JobId, grid: options.Grid = None, json: options.Json = 
     out.print(f"Job {job}: {document['summary']}")
     for lack in document["lacks"]:
         out.print(f"  component {lack['component']} on {lack['cluster']}: {lack['message']}")
+    for each in document["no_more_nodes"]:
+        out.print(f"  no more nodes of {each['cluster']}: {each['why']}.")
     why = document["reason"]
     if why and why["words"]:
         out.print(f"  {why['command'] or 'The batch system'} said: {why['words']}")

@@ -1,11 +1,12 @@
 """How many of a cluster's nodes sweeps may hold: the site's own notion of idleness (CCGrid 2009, section 2.1).
 
 An idleness policy is `(sight) -> nodes`. While the answer is no more than what they hold, nobody grows there; those
-beyond it go.
+beyond it go. One that answers an `Allowance` has its words told by `koala explain`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 from koalapy.model.cluster import Scavenge
 from koalapy.model.units import Duration, Instant
@@ -31,6 +32,17 @@ class Sight:
 IdlenessPolicy = Callable[[Sight], int]
 
 
+class Allowance(int):
+    """So many nodes, and `why` not more, as the end of a sentence; '' if nobody wants to know."""
+
+    why: str
+
+    def __new__(cls, nodes: int, why: str = "") -> Self:
+        found = super().__new__(cls, nodes)
+        found.why = why
+        return found
+
+
 def site_rules(sight: Sight) -> int:
     """As the grid file says of the cluster: its hours, the share that must be idle, the most nodes.
 
@@ -38,17 +50,25 @@ def site_rules(sight: Sight) -> int:
     is taken from the sweeps besides, and no more than that. What sweeps hold counts as idle.
     """
     rules = sight.rules
+    there, most = sight.idle + sight.held, rules.max_nodes
     if rules.hours is not None and not rules.hours.include(sight.now, sight.utc_offset):
-        return 0
-    there = sight.idle + sight.held
-    may_grow = not sight.waiting and there >= rules.idle_share * sight.total
-    allowed = there if may_grow else sight.held
-    return allowed if rules.max_nodes is None else min(allowed, rules.max_nodes)
+        return Allowance(0, f"sweeps may have nodes there at other hours only ({rules.hours.text})")
+    if sight.waiting:
+        found = Allowance(sight.held, _WAITING)
+    elif there < rules.idle_share * sight.total:
+        share = f"{there} of its {sight.total} nodes are idle or with sweeps, and {rules.idle_share:.0%} must be"
+        found = Allowance(sight.held, share)
+    else:
+        found = Allowance(there)
+    return found if most is None or found < most else Allowance(most, f"sweeps may hold {most} of its nodes, no more")
 
 
 def any_idle(sight: Sight) -> int:
     """Whatever is idle while no local job waits."""
-    return sight.held if sight.waiting else sight.held + sight.idle
+    return Allowance(sight.held, _WAITING) if sight.waiting else sight.held + sight.idle
+
+
+_WAITING = "others' jobs wait for its nodes"
 
 
 def wrong_allowance(answer: int, sight: Sight) -> str:

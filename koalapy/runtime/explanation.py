@@ -1,7 +1,7 @@
 """What koalad knows of why a job is where it is: asked of the engine between two batches, and changing nothing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from koalapy.broker.broker import place
 from koalapy.broker.fit import Lack
@@ -20,7 +20,8 @@ class Explanation:
     """`clusters`: those of the grid; `troubles`: why some of them cannot be used.
 
     Of a job that waits: `lacks`, what each cluster lacks for each component; `fits`, whether it would be placed now,
-    were it alone in the queue; `ahead`, how many jobs come before it.
+    were it alone in the queue; `ahead`, how many jobs come before it. Of a sweep: `no_more`, why clusters give it no
+    more nodes now; `told`, why it was not admitted yet.
     """
 
     job: Job
@@ -29,12 +30,17 @@ class Explanation:
     lacks: tuple[Lack, ...] = ()
     fits: bool = False
     ahead: int = 0
+    no_more: Mapping[str, str] = field(default_factory=dict)
+    told: str = ""
 
 
 def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) -> Explanation:
     views = engine.views(now)
     clusters = tuple(view.name for view in views)
     troubles = {view.name: view.trouble for view in views if view.trouble}
+    if job.runner is not None:
+        no_more = engine.scavenger.why_no_more(now, job) if job.state is JobState.RUNNING else {}
+        return Explanation(job, clusters, troubles, no_more=no_more, told=engine.scavenger.told(job.id))
     if job.state is not JobState.WAITING:
         return Explanation(job, clusters, troubles)
     without = excluded(now, job)

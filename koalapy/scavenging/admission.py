@@ -37,8 +37,12 @@ def admit(
         records.put(_begun(now, job))
         records.note(now, job.id, "sweep_admitted", runners=number)
     for job in waiting[count:]:
-        crowded = f"{len(active) + count} sweeps are active, and there is room for no more."
+        crowded = f"{_sweeps_are(len(active) + count)} active, and there is room for no more."
         tell(records, heard, now, job, f"the admission policy failed: {wrong}." if wrong else crowded)
+
+
+def _sweeps_are(count: int) -> str:
+    return "1 sweep is" if count == 1 else f"{count} sweeps are"
 
 
 def tell(records: Records, heard: Heard, now: Instant, sweep: Job, message: str) -> None:

@@ -31,10 +31,14 @@ def never(sweep: Job, settings: Settings, sizes: Mapping[str, int]) -> list[str]
     return [
         each.name
         for each in settings.clusters
-        if each.scavenge.off
-        or template.cluster not in (None, each.name)
-        or (sizes.get(each.name) and not slots_of(template, sizes[each.name]))
+        if each.scavenge.off or template.cluster not in (None, each.name) or too_small(sweep, each.name, sizes)
     ]
+
+
+def too_small(sweep: Job, cluster: str, sizes: Mapping[str, int]) -> bool:
+    """Whether no node of it, as far as they have been seen, takes one parameter."""
+    size = sizes.get(cluster, 0)
+    return bool(size) and not slots_of(sweep.request.components[0], size)
 
 
 def why_hopeless(sweep: Job, settings: Settings, sizes: Mapping[str, int], heard: Heard) -> Reason | None:

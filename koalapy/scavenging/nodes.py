@@ -9,7 +9,7 @@ from koalapy.model.cluster import ClusterState
 from koalapy.model.hours import offset_at
 from koalapy.model.settings import Scavenging
 from koalapy.model.units import Instant
-from koalapy.policies.idleness import IdlenessPolicy, Sight, wrong_allowance
+from koalapy.policies.idleness import Allowance, IdlenessPolicy, Sight, wrong_allowance
 from koalapy.scavenging.asking import answer
 
 
@@ -17,12 +17,14 @@ from koalapy.scavenging.asking import answer
 class Nodes:
     """`idle`: processors of each node that could be had now. `allowed`: nodes that sweeps may hold in all.
 
-    `closed`: why no runner may grow there, not even on what another leaves, as the end of a sentence; ''.
+    `closed`: why no runner may grow there, not even on what another leaves, as the end of a sentence; ''. `why`: why
+    there are no more nodes for runners now, the same way.
     """
 
     idle: tuple[int, ...] = ()
     allowed: int = 0
     closed: str = ""
+    why: str = ""
 
 
 def look(
@@ -38,13 +40,13 @@ def look(
     """`held`: nodes that sweeps hold or are about to get. `size`: the largest node seen there so far."""
     site, state = known.settings.scavenge, known.state
     if site.off:
-        return Nodes(closed="the grid file keeps sweeps off it")
+        return _shut("the grid file keeps sweeps off it")
     if view.trouble is not None or state is None:
-        return Nodes(allowed=held, closed=str(view.trouble or "it has not been measured"))
+        return _shut(str(view.trouble or "it has not been measured").rstrip("."), held)
     if state.others_hidden and not site.native:
-        return Nodes(closed="others' jobs cannot be seen there, so that sweeps could be in their way")
+        return _shut("others' jobs cannot be seen there, so that sweeps could be in their way")
     if not size:
-        return Nodes(closed="no node of it was ever seen idle")
+        return _shut("no node of it was ever seen idle")
     idle = _idle(known, promises)
     sight = Sight(
         total=max(1, state.total // size),
@@ -58,13 +60,24 @@ def look(
     return _allowed(sight, idle, policy)
 
 
+def _shut(why: str, held: int = 0) -> Nodes:
+    return Nodes(allowed=held, closed=why, why=why)
+
+
 def _allowed(sight: Sight, idle: Sequence[int], policy: IdlenessPolicy) -> Nodes:
     """A node may change hands where one of them, given back, might be taken again."""
     allowed, wrong = _ask(policy, sight)
     left = replace(sight, idle=sight.idle + 1, held=max(0, sight.held - 1))
     may_grow = _ask(policy, left)[0] > left.held
-    closed = f"the idleness policy failed: {wrong}" if wrong else "" if may_grow else "its site's rules forbid it now"
-    return Nodes(idle=tuple(idle[: max(0, allowed - sight.held)]), allowed=allowed, closed=closed)
+    why = f"the idleness policy failed: {wrong}" if wrong else _words(allowed)
+    closed = why if wrong else "" if may_grow else why or "its site's rules forbid it now"
+    found = tuple(idle[: max(0, allowed - sight.held)])
+    nothing = "" if found else closed or why or "none of its nodes is idle altogether"
+    return Nodes(idle=found, allowed=allowed, closed=closed, why=nothing)
+
+
+def _words(allowed: int) -> str:
+    return allowed.why if isinstance(allowed, Allowance) else ""
 
 
 def _ask(policy: IdlenessPolicy, sight: Sight) -> tuple[int, str]:

@@ -26,6 +26,7 @@ from koalapy.scavenging import (
     shares,
     suspicion,
     tail,
+    whynot,
 )
 from koalapy.scavenging.asking import answer
 from koalapy.scavenging.ground import Ground
@@ -82,6 +83,17 @@ class Scavenger:
     @property
     def prediction(self) -> Prediction:
         return self._ground.prediction
+
+    def why_no_more(self, now: Instant, sweep: Job) -> dict[str, str]:
+        """Of clusters that give a running sweep no more nodes, as of the last step: why, as the end of a sentence."""
+        ground = self._ground
+        return whynot.why_no_more(
+            now, sweep, self._settings, ground.sizes, ground.nodes, self._pauses, self._avoided(sweep)
+        )
+
+    def told(self, sweep: JobId) -> str:
+        """Why it waits, as it was last told in its story; '' if it was not."""
+        return self._heard.told.get(sweep, "")
 
     def wakeup(self) -> Instant | None:
         """When time alone changes something for sweeps; None: never."""

@@ -441,6 +441,8 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_broken_cluster_left_out() -> 
     assert play.kinds.count("launcher_lost") == 3
     assert play.kinds.count("cluster_left_out") == 1
     assert play.job(sweep).excluded[0][0] == "alpha"
+    why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))["alpha"]
+    assert why == "3 Launchers failed there in a row; the next comes in 10m"
     play.tell(after=LEFT_OUT)
     play.measure()
     assert play.holds(sweep) == {"alpha": 1, "beta": 1}
@@ -516,6 +518,8 @@ def test_a_node_on_which_everything_fails_is_left_out_if_others_work() -> None:
     play.go()
     play.measure()
     assert len(play.staying(sweep)) == 3, "what is idle is the black hole"
+    why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))
+    assert why == {"alpha": "what is idle there may be where everything failed at once"}
     play.tell(CancelRequested(play.submit(component(4))))
     play.end(good.attempt_of(good.components[0]), 137, "killed")
     play.go()

@@ -61,6 +61,18 @@ def test_outside_the_hours_none_may_be_held() -> None:
     assert site_rules(sight(held=2, now=Instant(NIGHT - 6 * HOUR), hours=nights)) == 0
 
 
+def test_what_stops_growth_is_told() -> None:
+    nights = parse_hours("* 20-23,0-7 * * *")
+    sights = {
+        "others' jobs wait for its nodes": sight(held=3, waiting=1, idle_share=0.5),
+        "3 of its 16 nodes are idle or with sweeps, and 25% must be": sight(idle=3, idle_share=0.25),
+        "sweeps may hold 5 of its nodes, no more": sight(idle=9, held=3, max_nodes=5),
+        "sweeps may have nodes there at other hours only (* 20-23,0-7 * * *)": sight(hours=nights, offset=9 * HOUR),
+        "": sight(idle=4, held=1, max_nodes=6),
+    }
+    assert [getattr(site_rules(each), "why", None) for each in sights.values()] == list(sights)
+
+
 def test_hours_go_by_the_clock_on_the_wall() -> None:
     evening = parse_hours("* 23 * * *")
     assert site_rules(sight(hours=evening)) == 4

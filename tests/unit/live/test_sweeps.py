@@ -97,6 +97,12 @@ def test_a_sweep_in_the_list_of_jobs_and_its_launchers_are_not(koala: Any) -> No
     koala.until(lambda: sum(each["nodes"] for each in runner(koala, sweep)["clusters"]))
     scavenged = [each["scavenged"] for each in koala("clusters", "--json").document["clusters"]]
     assert sum(scavenged) > 0
+    found = koala("explain", sweep, "--json").document
+    schemas.check(found)
+    assert found["summary"].startswith("It has 4 of its 4 parameters left")
+    told = [f"  no more nodes of {each['cluster']}: {each['why']}." for each in found["no_more_nodes"]]
+    assert "none of its nodes is idle altogether" in str(told)
+    assert set(told) & set(koala("explain", sweep).out.splitlines())
     assert koala("status", "--json").document["runners"]["active"] == 1
     assert "sweeps: 1 active" in koala("status").out
     gate.touch()
