@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from koalapy.broker.fit import demand
 from koalapy.broker.shape import Need
-from koalapy.information.kis import View
+from koalapy.information.kis import View, evolve_view
 from koalapy.information.promises import processors_taken
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.policies.placement import Offer
@@ -118,7 +118,8 @@ def backlog_left(view: View) -> int:
 
 
 def _less(view: View, taken: int) -> View:
-    return replace(view, idle=max(0, view.idle - taken), promised=view.promised + taken) if taken else view
+    changes = {"idle": max(0, view.idle - taken), "promised": view.promised + taken}
+    return evolve_view(view, changes) if taken else view
 
 
 def _empty(view: View) -> View:

@@ -35,7 +35,9 @@ def reported(records: Records, now: Instant, event: ComponentReported, clusters:
     if job.state is JobState.STOPPING:
         changes.pop("state", None)
     job = _update(records, now, job, component, changes)
-    _note_start(records, job)
+    started = _with_start(job)
+    if started is not job:
+        records.put(started)
 
 
 def _progress(now: Instant, component: Component, event: ComponentReported) -> dict[str, Any]:
@@ -97,12 +99,13 @@ def _known_instants(component: Component) -> dict[str, Instant]:
     return {name: at for name, at in told.items() if at is not None}
 
 
-def _note_start(records: Records, job: Job) -> Job:
+def _with_start(job: Job) -> Job:
     """The job has started when its last component has."""
+    if job.started_at is not None or job.state is not JobState.RUNNING:
+        return job
     starts = [component.started_at for component in job.present]
-    if job.started_at is None and job.state is JobState.RUNNING and all(start is not None for start in starts):
-        return records.put(job.but(started_at=max(start for start in starts if start is not None)))
-    return job
+    known = [start for start in starts if start is not None]
+    return job.but(started_at=max(known)) if len(known) == len(starts) else job
 
 
 def _ended(
@@ -130,14 +133,15 @@ def over(
     if job.state is JobState.STOPPING and reason is not None and reason.code in ("cancelled", "revoked", "killed"):
         state, reason = _S.CANCELLED, None  # as it was told to
     job = account_held(job, changes["ended_at"], component)
-    job = records.put(job.with_component(component.index, **changes | {"state": state, "reason": reason}))
+    changes = changes | {"state": state, "reason": reason}
+    job = records.put(_with_start(job.with_component(component.index, **changes)))
     component = job.components[component.index]
     records.note_component(
         now, job, component, "component_ended",
         state=str(state), batch_id=component.batch_id, exit_status=component.exit_status,
         **_known_instants(component), **(told(reason) if reason else {}),
     )  # fmt: skip
-    job = end(records, _note_start(records, job), component)
+    job = end(records, job, component)
     if reason is None or job.state is JobState.STOPPING:
         return None
     if job.state is JobState.CLAIMING or not released:

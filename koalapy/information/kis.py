@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from koalapy.information.promises import Promises, Scavenged, processors_of, processors_taken
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.errors import Reason
-from koalapy.model.evolve import quick
+from koalapy.model.evolve import evolver, quick
 from koalapy.model.identity import InstanceId
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import Instant, format_duration
@@ -52,6 +52,9 @@ class View:
         return largest(self.state) if self.state else self.total
 
 
+_evolve_known, evolve_view = evolver(Known), evolver(View)
+
+
 class Information:
     """The clusters of the grid, by name, in the order of the grid file.
 
@@ -71,19 +74,20 @@ class Information:
     def connected(self, cluster: str, version: str) -> None:
         known = self.clusters[cluster]
         trouble = Reason("not_measured", "transient", "its batch system has not been asked yet.", "Wait a moment.")
-        self._know(replace(known, connected=True, version=version or known.version, state=None, trouble=trouble))
+        version = version or known.version
+        self._know(known, {"connected": True, "version": version, "state": None, "trouble": trouble})
 
     def lost(self, cluster: str, reason: Reason) -> None:
-        self._know(replace(self.clusters[cluster], connected=False, trouble=reason))
+        self._know(self.clusters[cluster], {"connected": False, "trouble": reason})
 
     def measured(self, cluster: str, state: ClusterState) -> None:
         """A measurement older than the last one is left aside."""
         known = self.clusters[cluster]
         if known.state is None or state.measured_at >= known.state.measured_at:
-            self._know(replace(known, state=state, trouble=None))
+            self._know(known, {"state": state, "trouble": None})
 
     def measurement_failed(self, cluster: str, reason: Reason) -> None:
-        self._know(replace(self.clusters[cluster], trouble=reason))
+        self._know(self.clusters[cluster], {"trouble": reason})
 
     def is_connected(self, cluster: str | None) -> bool:
         return cluster in self.clusters and self.clusters[cluster].connected
@@ -114,11 +118,12 @@ class Information:
         self._views[name] = view
         self._good_until[name] = _good_until(now, known, view)
 
-    def _know(self, known: Known) -> None:
-        name = known.settings.name
+    def _know(self, before: Known, changes: dict[str, object]) -> None:
+        known, name = _evolve_known(before, changes), before.settings.name
         self.clusters[name] = known
         self.promises.shown(name, known.state)
-        self.reachable = frozenset(name for name, each in self.clusters.items() if each.connected)
+        if known.connected is not before.connected:
+            self.reachable = frozenset(name for name, each in self.clusters.items() if each.connected)
 
 
 def largest(state: ClusterState) -> int:

@@ -30,7 +30,7 @@ class LifeIndex(Protocol):
 
 
 class Keys:
-    """The keys that clients gave their jobs, those of jobs that ended lately too."""
+    """The keys that clients gave their jobs, those of jobs that ended lately too; told of jobs that come and go."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], JobId] = {}
@@ -72,16 +72,12 @@ def moves_of(before: Job | None, after: Job | None) -> Sequence[Move]:
     """What began to live or lives no more with the change; mostly there is nothing."""
     old = before.components if before is not None else ()
     new = after.components if after is not None else ()
-    return () if old is new or _same_lives(old, new) else list(_moves(before, after, old, new))
-
-
-def _same_lives(old: Sequence[Component], new: Sequence[Component]) -> bool:
-    if len(old) != len(new):
-        return False
-    for was, now in zip(old, new, strict=True):
-        if was.gone is not now.gone or was.attempt != now.attempt or was.cluster != now.cluster:
-            return False
-    return True
+    if old is new:
+        return ()
+    for was, now in zip_longest(old, new):
+        if was is not now and not _same_life(was, now):
+            return list(_moves(before, after, old, new))
+    return ()
 
 
 def _moves(before: Job | None, after: Job | None, old: Sequence[Component], new: Sequence[Component]) -> Iterator[Move]:

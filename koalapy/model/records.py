@@ -44,7 +44,7 @@ class Records:
         self.jobs: dict[JobId, Job] = {}
         self.debts: dict[AttemptId, Debt] = {debt.attempt: debt for debt in snapshot.debts}
         self._keys, self._live = Keys(), LiveAttempts()
-        self._indices: tuple[Index, ...] = (self._keys, *indices)
+        self._indices = tuple(indices)
         self._life_indices: tuple[LifeIndex, ...] = (self._live, *life_indices)
         self._clear()
         for job in snapshot.jobs:
@@ -152,6 +152,8 @@ class Records:
         self._tell(job, None, job)
 
     def _tell(self, before: Job | None, after: Job | None, job: Job) -> None:
+        if before is None or after is None:
+            self._keys.changed(before, after)
         for index in self._indices:
             index.changed(before, after)
         moves = moves_of(before, after)

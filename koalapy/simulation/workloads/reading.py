@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from koalapy.model.errors import RequestError
@@ -72,11 +73,11 @@ class Fields:
     def __init__(self, texts: list[str], names: tuple[str, ...], needed: int) -> None:
         if not needed <= len(texts) <= len(names):
             raise BadField(f"has {len(texts)} fields where {needed} are needed", "of another number of fields")
-        self._texts, self._names = texts, names
+        self._texts, self._places = texts, _places(names)
 
     def text(self, name: str) -> str:
         """Empty for what is not known."""
-        column = self._names.index(name)
+        column = self._places[name]
         text = self._texts[column] if column < len(self._texts) else "-1"
         return "" if text == "-1" else text
 
@@ -104,3 +105,8 @@ class Fields:
     def count(self, name: str) -> int | None:
         value = self.number(name)
         return None if value is None else int(value)
+
+
+@cache
+def _places(names: tuple[str, ...]) -> dict[str, int]:
+    return {name: place for place, name in enumerate(names)}
