@@ -112,7 +112,7 @@ class _Tally:
 
     def __init__(self, seeds: int) -> None:
         self._seeds = seeds
-        self.done = self.happened = self.jobs = self.programs = 0
+        self.done = self.happened = self.jobs = self.programs = self.parameters = 0
         self.digest = ""  # of the last course
         self.broken = ""  # what the last course broke
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -136,18 +136,20 @@ class _Tally:
         self.happened += result.happened
         self.jobs += result.jobs
         self.programs += result.programs
+        self.parameters += result.parameters
         self.digest = result.digest
         self.broken = f"Seed {result.seed} broke a promise: {result.violation}" if result.violation else ""
         self.done += result.violation is None
         words = "broke a promise" if result.violation else "ok"
         self.say(
             f"seed {result.seed}: {result.happened:,} events, {result.moves} moves, {result.jobs} jobs, "
-            f"{result.programs} programs, {words}, {result.digest}"
+            f"{result.programs} programs, {result.parameters} parameters, {words}, {result.digest}"
         )
 
     @property
     def summary(self) -> str:
-        return f"{self.happened:,} events over {self.done} seeds, {self.jobs:,} jobs, {self.programs:,} programs"
+        courses = f"{self.happened:,} events over {self.done} seeds"
+        return f"{courses}, {self.jobs:,} jobs, {self.programs:,} programs, {self.parameters:,} parameters of sweeps"
 
 
 def _search(seeds: range, events: int, only: list[int] | None, tries: int, tally: _Tally) -> "Proof | None":
@@ -189,6 +191,7 @@ def _document(
         "events": tally.happened,
         "jobs": tally.jobs,
         "programs": tally.programs,
+        "parameters": tally.parameters,
         "digest": tally.digest,
         "events_per_second": round(tally.happened / seconds),
         "violation": _violation(proof) if proof is not None else None,

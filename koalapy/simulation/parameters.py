@@ -1,5 +1,6 @@
 """What became of every parameter in the simulated world: begun, done or broken off, and by whom."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from koalapy.model.units import Instant
@@ -23,10 +24,17 @@ class ParameterLog:
 
     tries: list[Try] = field(default_factory=list)
     _open: dict[tuple[int, int, str], Try] = field(default_factory=dict)
+    _subscribers: list[Callable[[Try], None]] = field(default_factory=list)
+
+    def subscribe(self, tell: Callable[[Try], None]) -> None:
+        """Be told of every try as it begins."""
+        self._subscribers.append(tell)
 
     def began(self, sweep: int, number: int, tag: str, at: Instant) -> None:
         self._open[sweep, number, tag] = attempt = Try(sweep, number, tag, at)
         self.tries.append(attempt)
+        for tell in self._subscribers:
+            tell(attempt)
 
     def ended(self, sweep: int, number: int, tag: str, at: Instant) -> None:
         self._open[sweep, number, tag].ended = at

@@ -7,11 +7,14 @@ from random import Random
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import ReleaseRequested
 from koalapy.model.identity import InstanceId
-from koalapy.model.settings import Settings
+from koalapy.model.settings import Scavenging, Settings
 from koalapy.model.states import JobState
-from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
 from koalapy.policies.placement import PlacementPolicy, best_fit, cluster_minimisation, worst_fit
 from koalapy.policies.queueing import QueueingPolicy, fcfs, fpfs
+from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.policies.shares import FairShare
 from koalapy.scheduler.schedule import Policies
 from koalapy.simulation.agenda import Agenda
 from koalapy.simulation.cluster.cluster import Plan, SimCluster
@@ -31,6 +34,10 @@ _PLACEMENTS: dict[str, PlacementPolicy] = {
     "cluster-minimisation": cluster_minimisation,
     "best-fit": best_fit,
 }
+_SHARES: dict[str, FairShare] = {
+    "equipartition-persite": EQUIPARTITION_PERSITE,
+    "equipartition-all": EQUIPARTITION_ALL,
+}
 _QUEUES: dict[str, QueueingPolicy] = {"fcfs": fcfs, "fpfs": fpfs}
 
 
@@ -48,10 +55,16 @@ class World:
         self.agenda = Agenda()
         self.ledger = Ledger()
         self.habits = Habits()
-        self.settings = settings or draw_settings(dice)
+        scavenging = draw_scavenging(stream(seed, "world/sweeps"))  # of its own: it came later
+        self.settings = settings or replace(draw_settings(dice), scavenging=scavenging)
         self.clusters = {each.name: self._cluster(dice, each) for each in self.settings.clusters}
         policies = Policies(_PLACEMENTS[self.settings.placement], _QUEUES[self.settings.queue])
-        installation = Installation(settings=self.settings, policies=policies, open_store=open_store or memory_store())
+        installation = Installation(
+            settings=self.settings,
+            policies=policies,
+            open_store=open_store or memory_store(),
+            sweep_policies=ScavengingPolicies(fairshare=_SHARES[self.settings.scavenging.policy]),
+        )
         self.koalad = SimKoalad(self.agenda, seed, installation, self.clusters)
         self.instance = self.koalad.store.instance
         self.agenda.after(Duration(0), self.koalad.start)
@@ -132,6 +145,14 @@ def draw_settings(dice: Random) -> Settings:
         max_completion_failures=dice.choice((0, 1, 3)),
         queue_after=Duration(dice.choice((0, 30, 120)) * SECOND),
         orphan_timeout=Duration(2 * MINUTE),
+    )
+
+
+def draw_scavenging(dice: Random) -> Scavenging:
+    return Scavenging(
+        policy=dice.choice(list(_SHARES)),
+        walltime=dice.choice((Duration(3 * MINUTE), HOUR)),
+        max_runners=dice.choice((None, None, 1, 2)),
     )
 
 

@@ -11,8 +11,10 @@ from unittest.mock import patch
 
 import pytest
 from koalapy_adapters import claims
+from koalapy_adapters.batch import wanting
 from koalapy_adapters.kcm import ending, submitting
 from koalapy_adapters.kcm.commands import BatchSystem
+from koalapy_adapters.launcher import journal
 from koalapy_adapters.wrapper import events, start
 from koalapy_adapters.wrapper.machine import AT_BARRIER
 from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
@@ -23,6 +25,7 @@ from koalapy.information import promises
 from koalapy.model.job import Outcome
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Duration
+from koalapy.scavenging import parameters, reclaim
 from koalapy.scheduler import queue
 from koalapy.scheduler.ahead import Ahead
 from koalapy.simulation.chaos.moves import FAULTS
@@ -36,14 +39,17 @@ from koalapy.store.memory import MemoryStore
 ENOUGH = 50_000  # events, within which every one is caught
 COURSE, PATIENCE = 5_000, 20_000
 LONG, OPTIONAL = Habits(long=0.9, walltime=0, exit_status=0), Habits(optional=0.8)
+SWEEPS = {"submit": 1, "submit_many": 0, "cancel": 0, "submit_sweep": 10}
+SWEEPS_AND_OTHERS = {"submit": 0, "submit_many": 0, "submit_sweep": 3, "local_jobs_want_nodes": 3}
+HARDLY_ANY = {"commands_fail": 1}
 USUAL = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
 
 
 class Mutant(NamedTuple):
     """`begin` replaces what is broken; one of these promises is then seen to be broken.
 
-    `faults`: those that it takes, none for the usual ones; `doings` beside the usual; the users' `habits`. `calm`: it
-    shows only when all should have come to rest. `seed`: where to look first.
+    `faults`: those that it takes, none for the usual ones; `doings` beside the usual, or as often in place of them; the
+    users' `habits`. `calm`: it shows only when all should have come to rest. `seed`: where to look first.
     """
 
     name: str
@@ -206,6 +212,26 @@ def _a_debt_is_not_kept() -> Any:
     return patch.object(MemoryStore, "commit", lambda self, change: real(self, replace(change, debts=())))
 
 
+# ---- sweeps
+
+
+def _a_result_is_recorded_whenever_it_is_told() -> Any:
+    return patch.object(parameters, "_fresh", lambda runner, results: tuple(results))
+
+
+def _nodes_are_not_given_back() -> Any:
+    return patch.object(reclaim, "lacking", lambda known, promises, launchers: 0)
+
+
+def _nobody_is_seen_to_wait() -> Any:
+    """By the KCM, which knows of others' jobs from the batch system's queue alone."""
+    return patch.object(wanting, "wanted", lambda waits, free, sizes, idle: 0)
+
+
+def _a_journal_is_not_read() -> Any:
+    return patch.object(journal, "read", lambda attempt, files=None, among=None: [])
+
+
 MUTANTS = (
     Mutant(
         "whoever asks has the claim",
@@ -272,6 +298,32 @@ MUTANTS = (
     Mutant("passing is not counted", _passing_is_not_counted, (P.ORDER,), {"job_killed": 2}, {"local_job": 4}, seed=6),
     Mutant("released although one is missing", _released_although_one_is_missing, (P.WHOLE,)),
     Mutant("a debt is not kept", _a_debt_is_not_kept, (P.AGREE, P.COMMITTED)),
+    Mutant(
+        "a result is recorded whenever it is told",
+        _a_result_is_recorded_whenever_it_is_told,
+        (P.RECORDED,),
+        {"koalad_killed": 1},
+        SWEEPS,
+        seed=9,
+    ),
+    Mutant(
+        "a journal is not read",
+        _a_journal_is_not_read,
+        (P.REPEATED,),
+        {"wrapper_killed": 3, "job_killed": 3, "relay_cut": 4},
+        SWEEPS,
+        seed=13,
+    ),
+    Mutant("nodes are not given back", _nodes_are_not_given_back, (P.GIVEN_BACK,), HARDLY_ANY, SWEEPS_AND_OTHERS),
+    Mutant(
+        "nobody is seen to wait",
+        _nobody_is_seen_to_wait,
+        (P.GIVEN_BACK,),
+        HARDLY_ANY,
+        SWEEPS_AND_OTHERS,
+        calm=True,
+        seed=7,
+    ),
 )
 
 
@@ -289,11 +341,12 @@ def hunt(mutant: Mutant) -> tuple[int, int, Violation | None]:
 
 
 def _course(mutant: Mutant, seed: int) -> Result:
-    if mutant.calm:
-        return run(seed, COURSE // 5, patience=PATIENCE)
-    faults = mutant.faults or FAULTS
-    moves = plan(seed, COURSE, USUAL | mutant.doings, faults, mixed=not mutant.faults)
-    return run(seed, COURSE, until=COURSE, moves=moves, habits=mutant.habits)
+    events = COURSE // 5 if mutant.calm else COURSE
+    moves = None
+    if mutant.doings or not mutant.calm:
+        moves = plan(seed, events, USUAL | mutant.doings, mutant.faults or FAULTS, mixed=not mutant.faults)
+    until, patience = (None, PATIENCE) if mutant.calm else (events, None)
+    return run(seed, events, until=until, patience=patience, moves=moves, habits=None if mutant.calm else mutant.habits)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.promises[0]}: {mutant.name}".replace(" ", "-"))

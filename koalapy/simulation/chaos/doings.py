@@ -52,9 +52,11 @@ def _release(world: World, dice: Random) -> None:
 
 
 def _job(world: World, dice: Random) -> JobId | None:
+    """One that a user knows the number of: no Launcher."""
     engine = world.koalad.engine
-    jobs = list(engine.records.jobs) if engine is not None else []
-    return dice.choice(jobs) if jobs else None
+    jobs = list(engine.records.jobs.values()) if engine is not None else []
+    known = [job.id for job in jobs if job.glide is None]
+    return dice.choice(known) if known else None
 
 
 def _local_job(world: World, dice: Random) -> None:

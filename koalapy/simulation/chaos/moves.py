@@ -1,19 +1,22 @@
 """The moves by their names: users' doings and faults, how often each comes up, and how a move is made."""
 
+from operator import attrgetter
 from random import Random
 
-from koalapy.simulation.chaos import doings, faults
+from koalapy.simulation.chaos import doings, faults, sweeping
 from koalapy.simulation.chaos.plan import Move, plan
 from koalapy.simulation.world import World
 
-DOINGS = {name: weight for name, (_, weight) in doings.ALL.items()}
-FAULTS = {name: weight for name, (_, weight) in faults.ALL.items()}
-_ACTS = {name: act for moves in (doings.ALL, faults.ALL) for name, (act, _) in moves.items()}
+_ALL = (doings.ALL, sweeping.ALL, faults.ALL)
+USUAL, SWEEPING, FAULTS = ({name: weight for name, (_, weight) in moves.items()} for moves in _ALL)
+DOINGS = USUAL | SWEEPING
+_ACTS = {name: act for moves in _ALL for name, (act, _) in moves.items()}
 
 
 def moves_of(seed: int, events: int) -> list[Move]:
     """The same for the same seed; those of a shorter course come first in a longer one."""
-    return plan(seed, events, DOINGS, FAULTS)
+    moves = [*plan(seed, events, USUAL, FAULTS), *sweeping.moves_with_sweeps(seed, events)]
+    return sorted(moves, key=attrgetter("at"))
 
 
 def make(world: World, move: Move) -> None:

@@ -31,7 +31,10 @@ _DEAD = (Duration(SECOND), Duration(3 * MINUTE))  # how long koalad is down when
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a course came to. `happened`: events until its end; `digest`: of everything that happened, in order."""
+    """What a course came to. `happened`: events until its end; `digest`: of everything that happened, in order.
+
+    `programs` that were started, Launchers too, and `parameters` of sweeps.
+    """
 
     seed: int
     events: int
@@ -39,6 +42,7 @@ class Result:
     moves: int
     jobs: int
     programs: int
+    parameters: int
     digest: str
     violation: Violation | None = None
 
@@ -146,6 +150,7 @@ class _Course:
             moves=len(self._moves),
             jobs=self._watch.jobs,
             programs=self._watch.programs,
+            parameters=self._watch.parameters,
             digest=self._digest.hexdigest(),
             violation=violation,
         )
@@ -188,6 +193,7 @@ class _Course:
             in_time = agenda.happened < last and agenda.now < latest
             promise(in_time, Promise.ENDS, "after the calm", self._watch.unrest())
             self._world.release_held()
+            self._watch.calm()
             self._step(until=agenda.happened + LOOK)
         self._watch.at_rest()
 

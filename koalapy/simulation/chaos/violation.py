@@ -19,6 +19,9 @@ class Promise(StrEnum):
     DOUBT = "nothing is sent again before it was looked for"
     DEADLINE = "nobody waits at a barrier past its deadline"
     OPTIONAL = "optional components may be missing"
+    RECORDED = "every parameter of a sweep has one result"
+    REPEATED = "no parameter that is done runs again"
+    GIVEN_BACK = "sweeps give back what others want"
     SOUND = "no part fails by itself"
 
 

@@ -9,7 +9,6 @@ from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Scavenging, Settings
-from koalapy.model.sweep import Axis, Source, Space
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -21,6 +20,7 @@ from koalapy.simulation.cluster.cluster import SimCluster, plan_of
 from koalapy.simulation.koalad.host import Installation, SimKoalad
 from koalapy.simulation.ledger import Ledger
 from koalapy.simulation.program import EXECUTABLE, Behaviour, arguments_of
+from koalapy.simulation.sweep_requests import Parameter, sweep_of
 from koalapy.simulation.sweeps.workload import GridJob
 from koalapy.simulation.world import memory_store
 
@@ -103,15 +103,7 @@ class Stage:
 
 
 def _sweep(durations: tuple[Duration, ...]) -> Request:
-    source = Source(names=("runs",), values=tuple(str(each) for each in durations))
-    component = ComponentRequest(
-        processors=1,
-        executable=EXECUTABLE,
-        arguments=("{runs}", *arguments_of(Behaviour())[1:]),
-        walltime=Duration(HOUR),
-    )
-    space = Space(axes=(Axis(sources=(source,), count=len(durations)),))
-    return Request(name="sweep", components=(component,), parameters=space)
+    return sweep_of([Parameter(runs) for runs in durations], HOUR)
 
 
 def _request(job: GridJob) -> Request:

@@ -1,9 +1,7 @@
 """What every claim must heed: the queue's order, and processors that are really there; and how a claim may end."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from koalapy.engine import Engine
 from koalapy.information.kis import Known
 from koalapy.information.promises import processors_taken
 from koalapy.model.change import Change
@@ -12,17 +10,11 @@ from koalapy.model.job import History, Job
 from koalapy.model.settings import Settings
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.simulation.chaos.promises.decided import Decided
+from koalapy.simulation.chaos.promises.launchers import Launchers
 from koalapy.simulation.chaos.violation import Promise, promise
 
 _IN_TIME = Duration(10 * SECOND)  # a koalad that looks so soon after a barrier's time-out was not kept from it
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """The engine that decided a change, and when, by koalad's clock."""
-
-    engine: Engine
-    at: Instant
 
 
 class Claims:
@@ -41,8 +33,12 @@ class Claims:
         if not claimed:
             return
         usable = _usable(decided)
-        self._in_order(claimed, jobs, before, usable, decided)
-        self._on_idle(claimed, usable, decided)
+        ordinary = [job for job in claimed if job.glide is None]
+        self._in_order(ordinary, jobs, before, usable, decided)
+        self._on_idle(ordinary, usable, decided, Launchers(before, decided))
+        for job in claimed:
+            if job.glide is not None:
+                Launchers(before, decided).fit(job)
 
     # ---- order
 
@@ -57,7 +53,7 @@ class Claims:
         """A claim passes whoever is nearer to the head and still waits after it, stalled ones freely."""
         ranks = [_rank(job) for job in claimed]
         promise(ranks == sorted(ranks), Promise.ORDER, "claims are out of order:", *(job.id for job in claimed))
-        waiting = sorted((job for job in decided.engine.records.jobs.values() if job.state.queued), key=_rank)
+        waiting = sorted((job for job in decided.engine.records.jobs.values() if _waits(job)), key=_rank)
         passed: dict[JobId, int] = {}
         for job in claimed:
             ahead = [each for each in waiting if _rank(each) < _rank(job)]
@@ -78,14 +74,19 @@ class Claims:
 
     # ---- processors
 
-    def _on_idle(self, claimed: Sequence[Job], usable: Mapping[str, Known], decided: Decided) -> None:
-        """With every claim all that is promised and not shown yet is no more than what was known to be idle."""
+    def _on_idle(
+        self, claimed: Sequence[Job], usable: Mapping[str, Known], decided: Decided, launchers: Launchers
+    ) -> None:
+        """With every claim all that is promised and not shown yet is no more than what was known to be idle, what
+        sweeps have counted as idle."""
         for position, job in enumerate(claimed):
             later = {each.id for each in claimed[position + 1 :]}
             for name in dict.fromkeys(each.cluster or "" for each in job.live if not job.patient):
-                self._fits(job, name, usable.get(name), later, decided)
+                self._fits(job, name, usable.get(name), later, decided, launchers)
 
-    def _fits(self, job: Job, name: str, known: Known | None, later: set[JobId], decided: Decided) -> None:
+    def _fits(
+        self, job: Job, name: str, known: Known | None, later: set[JobId], decided: Decided, launchers: Launchers
+    ) -> None:
         promise(known is not None, Promise.PROCESSORS, "job", job.id, "is claimed on", name, "unseen")
         assert known is not None
         assert known.state is not None
@@ -94,10 +95,10 @@ class Claims:
             processors_taken(each.request, known.settings)
             for other in records.jobs.values()
             for each in other.live
-            if each.cluster == name and other.id not in later
+            if each.cluster == name and other.id not in later and other.glide is None
             if tag_of(records.instance, other.attempt_of(each)) not in shown
         )
-        idle = known.state.idle
+        idle = known.state.idle + launchers.shown(known)
         promise(promised <= idle, Promise.PROCESSORS, "job", job.id, promised, "of", idle, "idle ones on", name)
 
     # ---- optional components
@@ -117,6 +118,11 @@ class Claims:
 def _rank(job: Job) -> tuple[int, int]:
     """Its place in the wait queue: a claim does not change it."""
     return job.request.priority, job.place
+
+
+def _waits(job: Job) -> bool:
+    """In the wait queue; a sweep is not."""
+    return job.state.queued and job.runner is None
 
 
 def _usable(decided: Decided) -> dict[str, Known]:

@@ -13,6 +13,7 @@ from koalapy.simulation.chaos.violation import Promise, promise
 
 _AFTER = {
     "job_submitted": JobState.WAITING,
+    "sweep_admitted": JobState.RUNNING,
     "job_claimed": JobState.CLAIMING,
     "job_released": JobState.RUNNING,
     "job_stopping": JobState.STOPPING,
@@ -78,26 +79,33 @@ class Jobs:
 
     def _back(self, story: _Story, job: Job) -> JobState:
         """A failure is counted; at its bound the job does not come back."""
+        submissions, completions = self._bounds(job)
         if story.outcome is Outcome.SUBMISSION_FAILURE:
             story.submissions += 1
-            left = story.submissions < self._settings.max_submission_failures
+            left = story.submissions < submissions
         else:
             failed = story.outcome is Outcome.COMPLETION_FAILURE
             story.completions += failed
             story.submissions = 0 if failed else story.submissions
-            left = story.completions <= self._settings.max_completion_failures
+            left = story.completions <= completions
         promise(left, Promise.ENDS, "job", job.id, "is tried again after", story.submissions, story.completions)
         return JobState.HELD if story.outcome is Outcome.HOLD else JobState.WAITING
 
     def _failed(self, story: _Story, job: Job) -> None:
         """No sooner than at its bound."""
-        submissions, completions = self._settings.max_submission_failures, self._settings.max_completion_failures
+        submissions, completions = self._bounds(job)
         if story.outcome is Outcome.SUBMISSION_FAILURE:
             story.submissions += 1
             promise(story.submissions >= submissions, Promise.ENDS, "job", job.id, "fails after", story.submissions)
         elif story.outcome is Outcome.COMPLETION_FAILURE:
             story.completions, story.submissions = story.completions + 1, 0
             promise(story.completions > completions, Promise.ENDS, "job", job.id, "fails after", story.completions)
+
+    def _bounds(self, job: Job) -> tuple[int, int]:
+        """Of its submission and completion failures: a Launcher is replaced, and not tried again."""
+        if job.glide is not None:
+            return 1, 0
+        return self._settings.max_submission_failures, self._settings.max_completion_failures
 
     def _agrees(self, job: Job, before: Job | None) -> None:
         story = self._stories[job.id]

@@ -8,13 +8,18 @@ from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.units import Instant
 from koalapy.simulation.chaos.promises import rest
-from koalapy.simulation.chaos.promises.claims import Claims, Decided
+from koalapy.simulation.chaos.promises.claims import Claims
 from koalapy.simulation.chaos.promises.committed import Committed
+from koalapy.simulation.chaos.promises.decided import Decided
 from koalapy.simulation.chaos.promises.jobs import Jobs
+from koalapy.simulation.chaos.promises.launchers import Launchers
+from koalapy.simulation.chaos.promises.neighbours import Neighbours
 from koalapy.simulation.chaos.promises.programs import Programs
 from koalapy.simulation.chaos.promises.queues import Queues
+from koalapy.simulation.chaos.promises.sweeps import Sweeps
 from koalapy.simulation.chaos.violation import Promise, Violation, promise
 from koalapy.simulation.ledger import Entry
+from koalapy.simulation.parameters import Try
 from koalapy.simulation.world import World
 from koalapy.store.contract import Store
 
@@ -32,25 +37,33 @@ class Watch:
         self._jobs = Jobs(world.settings)
         self._claims = Claims(world.settings)
         self._queues = Queues(world.instance)
+        self._sweeps = Sweeps(world.ledger.parameters)
+        self._neighbours = Neighbours(world)
         self._decided: Decided | None = None
         self._engine = world.koalad.engine
         self._broken: Violation | None = None
         self._acknowledged = 0  # events since koalad took up its last batch
-        self.programs = 0
+        self.programs = self.parameters = 0
         world.ledger.subscribe(self._ledger)
+        world.ledger.parameters.subscribe(self._began)
         world.koalad.witness = self
         for name, cluster in world.clusters.items():
             cluster.around.witness = cluster.shell.witness = _ClusterWatch(self, name)
 
     @property
     def jobs(self) -> int:
-        return len(self._committed.jobs)
+        """That users have submitted."""
+        return sum(job.glide is None for job in self._committed.jobs.values())
 
     def check(self) -> None:
         """Raises Violation for the first promise that was broken."""
         self.ask(lambda: self._queues.passes(self._world.agenda.now))
         if self._broken is not None:
             raise self._broken
+
+    def calm(self) -> None:
+        """Nothing is wrong with the world now, and nothing was when this was asked before: nobody need wait."""
+        self.ask(self._neighbours.look)
 
     def at_rest(self) -> None:
         """Raises Violation if something is left, or records and world differ."""
@@ -59,6 +72,7 @@ class Watch:
         rest.of_programs(jobs, self._world.instance, self._world.ledger)
         rest.of_users(self._committed, self._world.koalad.accepted)
         rest.of_clusters(jobs, self._world)
+        self._sweeps.at_rest([job for job in jobs if job.runner is not None], self._world.koalad.store)
 
     def unrest(self) -> str:
         """What keeps the world from coming to rest."""
@@ -102,6 +116,10 @@ class Watch:
         self.ask(lambda: self._jobs.committed(change, before))
         self.ask(lambda: self._programs.committed(change))
         self.ask(lambda: self._claims.committed(change, before, decided))
+        for batch in change.results:
+            self.heard(f"{batch.sweep} {batch.attempt} {[result.number for result in batch.results]}")
+        self.ask(lambda: self._sweeps.committed(change))
+        self.ask(Launchers(before, decided).give_back)
 
     def sent(self, entry: OutboxEntry, doubt: bool) -> None:
         self._before_doing()
@@ -126,6 +144,11 @@ class Watch:
             self.ask(lambda: self._programs.started(Tag(run.tag), run.start, place))
         else:
             self.ask(lambda: self._programs.ended(Tag(run.tag), place))
+
+    def _began(self, attempt: Try) -> None:
+        self.parameters += 1
+        self.heard(f"{attempt.began} {attempt.tag} begins {attempt.number} of {attempt.sweep}")
+        self.ask(lambda: self._sweeps.began(attempt))
 
     # ---- clusters
 

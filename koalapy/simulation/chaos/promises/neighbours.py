@@ -1,0 +1,52 @@
+"""Local users get what sweeps have, where nothing keeps anybody from giving it."""
+
+from koalapy_adapters.batch.protocol import QUEUED, RUNNING
+
+from koalapy.model.identity import FIRST_LAUNCHER, Tag, attempt_of, is_tag
+from koalapy.model.units import MINUTE, Duration, Instant
+from koalapy.simulation.chaos.violation import Promise, promise
+from koalapy.simulation.cluster.batch import Job
+from koalapy.simulation.cluster.cluster import SimCluster
+from koalapy.simulation.world import World
+
+PATIENCE = Duration(2 * MINUTE)  # to connect again, a look of the KCM, programs' grace, the batch system's own time
+
+
+class Neighbours:
+    """`look` again and again, while nothing is wrong with the world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._seen: dict[Job, Instant] = {}  # since when a local job waits, and a Launcher runs
+
+    def look(self) -> None:
+        now, seen = self._world.agenda.now, self._seen
+        self._seen = {}
+        for cluster in self._world.clusters.values():
+            waiting, launchers = _waiting(cluster), _launchers(self._world, cluster)
+            self._seen |= {job: seen.get(job, now) for job in (*waiting, *launchers)}
+            held = sum(processors for job in launchers if self._lasts(job) for _, processors in job.nodes)
+            free = sum(node.free for node in cluster.batch.nodes)
+            for job in waiting:
+                kept = held and self._lasts(job) and job.processors <= free + held
+                promise(
+                    not kept, Promise.GIVEN_BACK, job.name, "waits on", cluster.name, "for", held, "that sweeps hold"
+                )
+
+    def _lasts(self, job: Job) -> bool:
+        return self._world.agenda.now - self._seen[job] > PATIENCE
+
+
+def _waiting(cluster: SimCluster) -> list[Job]:
+    return [job for job in cluster.batch.listed() if job.state == QUEUED and not job.stuck and not cluster.is_ours(job)]
+
+
+def _launchers(world: World, cluster: SimCluster) -> list[Job]:
+    return [job for job in cluster.batch.listed() if job.state == RUNNING and _is_launcher(world, job.name)]
+
+
+def _is_launcher(world: World, name: str) -> bool:
+    if not is_tag(name):
+        return False
+    instance, attempt = attempt_of(Tag(name))
+    return instance == world.instance and attempt.job >= FIRST_LAUNCHER
