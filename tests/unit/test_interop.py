@@ -154,6 +154,19 @@ def test_fcondor_serves_who_has_used_less_first() -> None:
     assert started == [1, 3, 2]
 
 
+def test_a_job_manager_of_many_users_is_at_one_cluster_at_a_time() -> None:
+    """What one of them cannot have takes the others' jobs along, away from the processor that is free at home."""
+    four = System("four", dict.fromkeys("abcd", 4), dict.fromkeys("abcd"))
+    full = [job(number, home, 4, 9000) for number, home in enumerate("bcd", 1)]
+    in_vain = [job(4, processors=3, runtime_s=9000), job(5, processors=2, at_s=1)]
+    small = [job(number, runtime_s=10, at_s=400 * number)._replace(user="a-1") for number in range(6, 20)]
+    waits = {
+        owner: row("fcondor", [*full, *in_vain, *small], four, job_managers=owner)["wait_s"]
+        for owner in ("user", "cluster")
+    }
+    assert waits["user"] < waits["cluster"]
+
+
 def test_binding_another_site_s_processors_takes_its_time() -> None:
     jobs = [job(number, processors=4, runtime_s=10_000) for number in (1, 2)]
     waits = [row("dmm", jobs, binding=(bind, bind))["wait_s"] for bind in (Duration(0), MINUTE)]

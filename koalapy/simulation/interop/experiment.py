@@ -78,6 +78,9 @@ class Settings(Section):
     binding: Annotated[tuple[Span, Span], BeforeValidator(lambda value: tuple(as_list(value)))] = Field(
         default=(Duration(0), Duration(0)), description="least and most time to bind another site's processors"
     )
+    job_managers: Annotated[str, _known(["user", "cluster"], "owner of job managers")] = Field(
+        default="user", description="of fcondor: one for each user, or for each cluster"
+    )
 
 
 class Variant(Section):
@@ -135,6 +138,7 @@ class Experiment(Section):
             delegation=settings.delegation,
             targets=settings.targets,
             binding=settings.binding,
+            job_managers=settings.job_managers,
             cool_down=self.cool_down,
             series=self.series,
         )

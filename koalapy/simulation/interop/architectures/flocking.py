@@ -43,15 +43,19 @@ def fcondor(stage: Stage) -> None:
     def place(manager: _JobManager) -> int:
         return (manager.home + manager.visits) % len(clusters)
 
+    def owner(job: GridJob) -> str:
+        return job.user if stage.options.job_managers == "user" else job.home
+
     def arrived(job: GridJob) -> None:
-        manager = managers.get(job.user)
+        user = owner(job)
+        manager = managers.get(user)
         if manager is None:
-            manager = managers[job.user] = _JobManager(job.user, places[job.home])
+            manager = managers[user] = _JobManager(user, places[job.home])
         manager.idle.append(job)
-        at_cluster[place(manager)][job.user] = manager
+        at_cluster[place(manager)][user] = manager
 
     def ended(job: GridJob, _: str) -> None:
-        manager = managers[job.user]
+        manager = managers[owner(job)]
         manager.count(stage.now, half_life)
         manager.running -= job.processors
 

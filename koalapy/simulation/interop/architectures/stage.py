@@ -31,6 +31,7 @@ class Options:
     delegation: str = "fcfs"
     targets: str = "nearest"
     binding: tuple[Duration, Duration] = (Duration(0), Duration(0))
+    job_managers: str = "user"  # fcondor has one for each, or one for each "cluster"
     half_life: Duration = Duration(24 * 60 * MINUTE)  # of fcondor's past usage: Condor's PRIORITY_HALFLIFE
     cool_down: bool = False
     series: Duration | None = None
