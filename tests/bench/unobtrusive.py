@@ -19,13 +19,14 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Any
 
 from _grid import bootstrap, end_orderly, koalad_of, last_line
 from _heads import HEADS, OTHERS, OURS, Head
+from _native import taken_back
 from politeness import cpu_s
 
 from koalapy import Grid, testgrid
@@ -37,10 +38,9 @@ _PATIENCE_S = 120
 _STARTED = "{home}/bench-started"
 _LOCAL = {
     "alpha": f"sbatch --parsable --output=/dev/null --nodes={NODES} --ntasks-per-node={PER_NODE} --time=5 {{script}}",
-    "gamma": f"qsub -terse -o /dev/null -j y -pe mpi {NODES * PER_NODE} {{script}}",
+    "gamma": f"qsub -terse -q all.q -o /dev/null -j y -pe mpi {NODES * PER_NODE} {{script}}",
 }
 _SCRIPT = "#!/bin/sh\n#$ -S /bin/sh\ndate +%s.%N > {started}.new && mv {started}.new {started}\n"
-NATIVE = {"alpha": "low", "gamma": "scavenge.q"}
 Times = dict[str, list[float]]
 
 
@@ -144,12 +144,10 @@ def measure(name: str, rounds: int, floor: str, native: bool, cost_s: float, cha
         running = testgrid.up()
         running.reset()
         head = HEADS[name](running.containers)
-        if native and name == "gamma":
-            stack.enter_context(subordinate_queue(head))
+        queue = stack.enter_context(taken_back(running.containers, name)) if native else None
         without = cpu_share(head, cost_s)
         grid = running.grid(name)
-        preempted = {"queue": NATIVE[name]} if native else {}
-        grid["clusters"][name]["scavenge"] = {"floor": floor, **preempted}
+        grid["clusters"][name]["scavenge"] = {"floor": floor} | ({"queue": queue} if queue else {})
         grid["clusters"][name]["processors_per_node"] = PER_NODE
         koalad, _ = stack.enter_context(koalad_of(grid, timeout_s=300))
         scene = Scene(head, koalad)
@@ -193,25 +191,6 @@ def cpu_share(head: Head, seconds: float) -> float:
     began, cpu = time.monotonic(), cpu_s(head)
     time.sleep(seconds)
     return 100 * (cpu_s(head) - cpu) / (time.monotonic() - began)
-
-
-@contextmanager
-def subordinate_queue(head: Head) -> Iterator[None]:
-    """A queue whose jobs are suspended on a host as soon as one of all.q's is there; the host has slots for both."""
-    hosts = [f"{head.name}-c{number}" for number in range(1, head.nodes + 1)]
-    make = (
-        "qconf -sq all.q | sed 's/^qname .*/qname scavenge.q/; s/^priority .*/priority 19/' > /tmp/q; qconf -Aq /tmp/q"
-    )
-    head.run(make, "root")
-    slots = "; ".join(f"qconf -mattr exechost complex_values slots={{}} {host}" for host in hosts)
-    head.run(slots.format(*[2 * PER_NODE] * len(hosts)), "root")
-    head.run("qconf -mattr queue subordinate_list scavenge.q=1 all.q", "root")
-    try:
-        yield
-    finally:
-        head.run("qconf -mattr queue subordinate_list NONE all.q; qdel -f -u '*' > /dev/null 2>&1 || true", "root")
-        head.run(slots.format(*[PER_NODE] * len(hosts)), "root")
-        head.run("sleep 3; qconf -dq scavenge.q", "root")
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import _native
 import pytest
 import real_grid
 
@@ -157,9 +158,39 @@ def test_a_local_job_gets_the_nodes_that_a_sweep_has(koalad: Any, cluster: str) 
     assert koalad.end(sweep)["state"] == "cancelled"
 
 
-def submit_local_job(testgrid: Any, cluster: str, mark: str) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("cluster", ["alpha", "gamma"])
+def test_nodes_that_the_batch_system_takes_back_by_itself_cost_no_parameter(
+    testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence: Evidence, cluster: str
+) -> None:
+    """Slurm ends the Launcher's batch job, and Grid Engine suspends it until the local job has ended."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    mark = f"/var/tmp/local-{uuid.uuid4().hex}"
+    with _native.taken_back(testgrid.containers, cluster) as queue:
+        settings = {"poll": "2s", "processors_per_node": PER_NODE, "scavenge": {"queue": queue}}
+        koalad = Koalad(testgrid, tmp_path, clusters={cluster: settings})
+        try:
+            koalad.idle()
+            count = 3 * real_grid.SIZES[cluster]
+            sweep = begin(koalad, f"sleep 6; echo $0 >>{evidence.file}", {"x": f"1:{count}"})
+            koalad.until(lambda: fills(koalad, sweep, cluster))
+            submit_local_job(testgrid, cluster, mark, seconds=12)
+            koalad.until(lambda: ran_locally(testgrid, cluster, mark))
+            assert koalad.end(sweep, 180)["state"] == "done"
+            assert sorted(results(koalad, sweep)) == list(range(1, count + 1))
+            assert evidence.runs() == Counter(dict.fromkeys(range(1, count + 1), 1))
+            assert "launcher_lost" not in kinds(koalad, sweep)
+            preempted = koalad.job(sweep)["sweep"]["preempted"]
+            assert (preempted >= PER_NODE) == (cluster == "alpha"), preempted
+        finally:
+            koalad.stop()
+
+
+def submit_local_job(testgrid: Any, cluster: str, mark: str, seconds: int = 0) -> None:
     """Of another user, over one whole node; it leaves a mark on it."""
-    script = f"#!/bin/sh\\ntouch {mark}\\n"
+    script = f"#!/bin/sh\\ntouch {mark}\\nsleep {seconds}\\n"
     submit = {
         "alpha": "sbatch -p batch -n 4 -N 1 -o /dev/null",
         "gamma": "qsub -q all.q -pe mpi 4 -S /bin/sh -o /dev/null -e /dev/null",
