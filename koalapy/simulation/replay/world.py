@@ -77,11 +77,12 @@ class Replay:
             return False
         self._pass_to(min(moment for moment in (due, alarm) if moment is not None))
         ends, self._ends = self._ends, []
-        answers = self._tell(ends) if ends else []
+        rings = alarm is not None and alarm <= self._agenda.now
+        answers = self._tell(ends) if ends or rings else []
         arrivals, self._arriving = self._arriving, []
         answers += [self._submission(job) for job in arrivals]
-        while answers or alarm is not None:
-            answers, alarm = self._tell(answers), None
+        while answers:
+            answers = self._tell(answers)
         return True
 
     def _pass_to(self, moment: Instant) -> None:
