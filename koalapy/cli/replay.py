@@ -224,28 +224,28 @@ def _write_table(outcomes: "Sequence[Outcome]", path: Path) -> Path:
 
 
 def _print(outcomes: "Sequence[Outcome]") -> None:
-    columns = (
-        "QUEUE", "PLACEMENT", "RAN", "KILLED", "WAIT MEAN", "MEDIAN", "95 %", "SLOWDOWN", "USED %", "MAKESPAN",
-        "BACKLOG MEAN", "MOST",
-    )  # fmt: skip
+    columns = ("QUEUE", "PLACEMENT", "WAIT", "MEDIAN", "95 %", "SLOWDOWN", "USED %", "MAKESPAN", "BACKLOG")
     output.table(columns, [_cells(each) for each in outcomes])
     for each in outcomes:
+        name = f"{each.queue}, {each.placement}"
+        if each.figures.killed:
+            output.say(f"{name}: {each.figures.killed:,} of the jobs were ended by their walltime.")
         for reason, count in each.reasons.items():
-            output.say(f"{each.queue}, {each.placement}: {count:,} jobs never started. {reason}")
+            output.say(f"{name}: {count:,} of the jobs never started. {reason}")
 
 
 def _cells(outcome: "Outcome") -> tuple[str, ...]:
+    """What fits into the lines of most terminals: the table on disk has more."""
     figures = outcome.figures
     waits = (figures.wait_mean_s, figures.wait_median_s, figures.wait_95_s)
     return (
-        outcome.queue, outcome.placement, f"{figures.ran:,}", f"{figures.killed:,}", *map(_span, waits),
-        f"{figures.bounded_slowdown:.4g}", f"{100 * figures.utilisation:.1f}", _span(figures.makespan_s),
-        f"{figures.backlog_mean:,.1f}", f"{figures.backlog_most:,}",
+        outcome.queue, outcome.placement, *map(_span, waits), f"{figures.bounded_slowdown:.4g}",
+        f"{100 * figures.utilisation:.1f}", _span(figures.makespan_s), f"{figures.backlog_mean:,.0f}",
     )  # fmt: skip
 
 
 def _span(seconds: float) -> str:
-    """To its two largest units, `2d7h`: the table on disk is exact."""
+    """To its two largest units, `2d7h`."""
     return "".join(_UNIT.findall(format_duration(Duration(round(seconds) * SECOND)))[:2])
 
 
