@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt
 from koalapy_adapters.kcm.drmaa import MAX_CRASHES, Drmaa
 from koalapy_adapters.kcm.drmaa_library import Library, find_library
 from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused
+from koalapy_adapters.kcm.drmaa_sessions import Sessions
 from koalapy_adapters.kcm.running import Handle, Ran
 
 # Speaks as koalapy_adapters.drmaa_helper does, for a library that does as the script's name says.
@@ -35,6 +37,12 @@ for line in sys.stdin:
     request = json.loads(line)
     script = request.get("script", "")
     if script == "crash": os.abort()
+    if script == "pair": next(sys.stdin); say(batch_id=1); say(batch_id=2); continue
+    if script.startswith("until "):
+        go = script[6:]
+        open(os.path.join(os.path.dirname(go), "asked"), "w").close()
+        while not os.path.exists(go): time.sleep(0.01)
+    if script == "last": next(sys.stdin); os._exit(0)
     if script == "hang": time.sleep(600)
     if script == "grow": rss = 1 << 40
     if script == "deaf": waiting = 1e6
@@ -130,6 +138,53 @@ def test_a_crash_hurts_its_operation_only_and_the_session_is_resumed(client: Cli
         session.submit("crash", [])
     assert session.submit("job", []) == "7"
     assert [run[:2] for run in runs(tmp_path)] == [[[""], LIBRARY.path], [["session-1"], LIBRARY.path]]
+
+
+def together(session: Drmaa, script: str) -> list[str]:
+    """Two submits at a time: what each comes to, in order."""
+
+    def submit(_: int) -> str:
+        try:
+            return session.submit(script, [])
+        except DrmaaLost:
+            return "lost"
+
+    with ThreadPoolExecutor(2) as pool:
+        return sorted(pool.map(submit, range(2)))
+
+
+def test_one_submit_does_not_wait_for_the_answer_to_another(client: Client) -> None:
+    """So that the library is never idle while there is something to do. This one answers only when it has two."""
+    assert together(client(), "pair") == ["1", "2"]
+
+
+def test_a_submit_goes_past_one_that_the_library_sleeps_over(tmp_path: Path) -> None:
+    """The second session is begun when the first is asked something already, and not before."""
+    script = tmp_path / "helper.py"
+    script.write_text(HELPER % {"log": tmp_path / "runs", "family": "SGE 8.1.9"})
+    sessions = Sessions([sys.executable, str(script)], LIBRARY, lambda event: None)
+    try:
+        assert sessions.submit("job", []) == "7"
+        assert len(runs(tmp_path)) == 1
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(sessions.submit, f"until {tmp_path / 'go'}", [])
+            while not (tmp_path / "asked").exists():
+                assert not first.done()
+            assert sessions.submit("job", []) == "7"
+            assert not first.done()
+            (tmp_path / "go").touch()
+            assert first.result(30) == "7"
+        assert len(runs(tmp_path)) == 2
+    finally:
+        sessions.close()
+
+
+def test_one_that_dies_takes_along_all_that_it_was_asked_and_has_died_once(client: Client, tmp_path: Path) -> None:
+    session = client()
+    assert together(session, "last") == ["lost", "lost"]
+    assert session.submit("job", []) == "7"
+    assert len(runs(tmp_path)) == 2
+    assert len(session._crashes) == 1
 
 
 class Awaited:

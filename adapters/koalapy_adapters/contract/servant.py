@@ -20,8 +20,8 @@ from koalapy_adapters.contract import calls
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.kcm import recipes
 from koalapy_adapters.kcm.commands import BatchSystem, failure_of, load
-from koalapy_adapters.kcm.drmaa import Drmaa
 from koalapy_adapters.kcm.drmaa_library import find_library
+from koalapy_adapters.kcm.drmaa_sessions import Sessions
 from koalapy_adapters.kcm.running import Handle, Ran, run
 from koalapy_adapters.messages import ClusterConfig
 
@@ -46,7 +46,7 @@ class Servant:
     def __init__(self) -> None:
         self._batch: Any = None
         self._dialect: Any = None
-        self._drmaa: Optional[Drmaa] = None
+        self._drmaa: Optional[Sessions] = None
         self._ran: List[Result] = []
 
     def heed(self, request: Json) -> Json:
@@ -67,7 +67,7 @@ class Servant:
         except BatchError as error:
             return {"error": failure_of(error)}
         library = find_library(cluster.drmaa, self._dialect)
-        self._drmaa = Drmaa([*site.command, "drmaa-helper"], library, lambda event: None) if library else None
+        self._drmaa = Sessions([*site.command, "drmaa-helper"], library, lambda event: None) if library else None
         self._batch = BatchSystem(self._dialect, site, self._drmaa, timeout, self._noted)
         return {"site": calls.plain(site)}
 

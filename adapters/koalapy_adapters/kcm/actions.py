@@ -184,11 +184,12 @@ class JobCancelled(NamedTuple):
 
 
 class JobsChecked(NamedTuple):
-    """The queue's view; a job that it no longer lists is not in `statuses`."""
+    """The queue's view; a job that it no longer lists is not in `statuses`. `cost`: CPU time of it, microseconds."""
 
     batch_ids: List[str]
     statuses: Dict[str, JobStatus]
     error: Optional[Json] = None
+    cost: int = 0
 
 
 class Sight(NamedTuple):
@@ -216,7 +217,7 @@ class Inspected(NamedTuple):
 
 
 class CapacityMeasured(NamedTuple):
-    """`cost`: CPU time of the commands, microseconds."""
+    """`cost`: CPU time of the commands and of the KCM for them, microseconds."""
 
     started_at: int
     capacity: Optional[Capacity] = None

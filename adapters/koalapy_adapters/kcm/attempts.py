@@ -7,6 +7,8 @@ from koalapy_adapters.batch.protocol import JobStatus
 from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm.actions import SECOND
 from koalapy_adapters.kcm.backoff import Backoff
+from koalapy_adapters.kcm.bell import Bell
+from koalapy_adapters.kcm.checks import Checks
 from koalapy_adapters.kcm.outbox import Outbox
 from koalapy_adapters.kcm.polling import Pace
 from koalapy_adapters.kcm.sweeps import Sweeps
@@ -172,8 +174,8 @@ class Core:
         self.limits = limits
         self.epoch = epoch
         self.sweeps = Sweeps()
-        self.checking = False  # a CheckJobs runs
-        self.unchecked: Dict[str, None] = {}  # tags of those that the next one is to ask about, in order
+        self.checks = Checks()
+        self.bell = Bell()
 
     def attempt(self, now: int, tag: str) -> Attempt:
         """The attempt of this tag, made known if it was not."""

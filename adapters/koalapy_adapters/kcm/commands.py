@@ -4,18 +4,20 @@ import importlib
 import threading
 import time
 from types import ModuleType
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from koalapy_adapters.batch.protocol import BatchJob, Capacity, Description, JobStatus, Site
 from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
 from koalapy_adapters.kcm.drmaa import Drmaa
 from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused
+from koalapy_adapters.kcm.drmaa_sessions import Sessions
 from koalapy_adapters.kcm.running import Handle, Ran, run
 from koalapy_adapters.messages import Failure
 
 TIMEOUT = 30.0  # seconds for one command
 STEADY = 5.0  # seconds for which other answers are good while the list of jobs says the same
+MEASURE, CHECK = "measure", "check"  # what commands are run for, where their cost decides on the pace of the next
 
 
 class SubmitDoubt(Exception):
@@ -43,7 +45,7 @@ class BatchSystem:
         self,
         dialect: Any,
         site: Site,
-        drmaa: Optional[Drmaa] = None,
+        drmaa: Optional[Union[Drmaa, Sessions]] = None,
         timeout: float = TIMEOUT,
         runner: Callable[[List[str], float, Optional[Handle]], Ran] = run,
         keeps: bool = False,
@@ -53,7 +55,7 @@ class BatchSystem:
         self._run_command = runner
         self._lock = threading.Lock()
         self._spent = 0
-        self.measured = 0  # of it, by capacity calls
+        self.spent_on = {MEASURE: 0, CHECK: 0}  # of it, microseconds of CPU time; one of each at a time
         self._keeps = keeps
         self._kept: Dict[Tuple[str, ...], Tuple[float, Result]] = {}  # answers, and until when they are good
         self._listing = ""  # all jobs, as they were listed last
@@ -108,7 +110,8 @@ class BatchSystem:
 
     def check(self, batch_ids: List[str]) -> Dict[str, JobStatus]:
         dialect = self._dialect
-        return dialect.parse_status(self._run(dialect.status_argv(batch_ids)))  # type: ignore[no-any-return]
+        result = self._run(dialect.status_argv(batch_ids), purpose=CHECK)
+        return dialect.parse_status(result)  # type: ignore[no-any-return]
 
     def cancel(self, batch_id: str, forced: bool = False) -> None:
         """`forced`: see CancelJob; a plain cancel where the dialect knows no other, or the site refuses it."""
@@ -170,7 +173,7 @@ class BatchSystem:
         kept = self._kept.get(tuple(argv))
         if kept is not None and time.monotonic() < kept[0]:
             return kept[1]
-        result = self._run(argv, measured=True)
+        result = self._run(argv, purpose=MEASURE)
         if self._keeps and hasattr(self._dialect, "keeps"):
             self._kept[tuple(argv)] = time.monotonic() + self._dialect.keeps(result), result
         return result
@@ -183,20 +186,19 @@ class BatchSystem:
         unknown = [batch_id for batch_id in stuck if batch_id not in self._reasons]
         if unknown:
             try:
-                found = self._dialect.parse_explain(self._run(self._dialect.explain_argv(unknown), measured=True))
+                found = self._dialect.parse_explain(self._run(self._dialect.explain_argv(unknown), purpose=MEASURE))
             except BatchError:
                 return statuses  # what is listed says enough to act on
             self._reasons.update({batch_id: found.get(batch_id, "") for batch_id in unknown})
         told = {batch_id: statuses[batch_id]._replace(reason=why) for batch_id, why in self._reasons.items() if why}
         return dict(statuses, **told)
 
-    def _run(
-        self, argv: List[str], handle: Optional[Handle] = None, judged: bool = True, measured: bool = False
-    ) -> Result:
+    def _run(self, argv: List[str], handle: Optional[Handle] = None, judged: bool = True, purpose: str = "") -> Result:
         ran = self._run_command(argv, self._timeout, handle)
         with self._lock:
             self._spent += ran.cost
-            self.measured += ran.cost if measured else 0
+            if purpose:
+                self.spent_on[purpose] += ran.cost
         if judged and ran.result.exit_status is None:
             raise _timed_out(ran.result, self._timeout)
         return _whole(ran.result) if judged else ran.result

@@ -7,7 +7,7 @@ from koalapy_adapters.errors import BatchError, SiteError
 from koalapy_adapters.examination import head, probe
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import recipes
-from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt, failure_of, guarded
+from koalapy_adapters.kcm.commands import CHECK, MEASURE, BatchSystem, SubmitDoubt, failure_of, guarded
 from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.numbers import each
 from koalapy_adapters.kcm.running import Handle
@@ -79,8 +79,9 @@ class Deeds:
         return do.JobCancelled(action.tag, _call(lambda: self._batch.cancel(action.batch_id, action.forced))[1])
 
     def _check(self, action: do.CheckJobs) -> do.JobsChecked:
+        spent = self._batch.spent_on[CHECK]
         statuses, error = _call(lambda: self._batch.check(action.batch_ids))
-        return do.JobsChecked(action.batch_ids, statuses or {}, error)
+        return do.JobsChecked(action.batch_ids, statuses or {}, error, self._batch.spent_on[CHECK] - spent)
 
     def _inspect(self, action: do.Inspect) -> do.Inspected:
         def look() -> Tuple[Any, int]:
@@ -91,9 +92,9 @@ class Deeds:
         return do.Inspected(action.tags, sights, epoch, error, action.submitting)
 
     def _measure(self, action: do.Measure) -> do.CapacityMeasured:
-        started_at, spent = self._now(), self._batch.measured
+        started_at, spent = self._now(), self._batch.spent_on[MEASURE]
         capacity, error = _call(self._batch.capacity)
-        return do.CapacityMeasured(started_at, capacity, error, self._batch.measured - spent)
+        return do.CapacityMeasured(started_at, capacity, error, self._batch.spent_on[MEASURE] - spent)
 
     def _read_journal(self, action: do.ReadJournal) -> do.JournalRead:
         wanted = frozenset(each(action.ranges))

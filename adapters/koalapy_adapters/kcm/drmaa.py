@@ -3,11 +3,11 @@
 import re
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from koalapy_adapters.kcm.actions import Woken
 from koalapy_adapters.kcm.drmaa_library import Library
-from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused, HelperProcess
+from koalapy_adapters.kcm.drmaa_process import Answer, DrmaaLost, DrmaaRefused, HelperProcess
 from koalapy_adapters.kcm.pipes import log
 
 TIMEOUT = 10.0  # seconds for one operation
@@ -27,7 +27,7 @@ class Drmaa:
 
     def __init__(self, command: List[str], library: Library, tell: Callable[[Any], None]) -> None:
         self._command, self._library, self._tell = command, library, tell
-        self._lock = threading.Lock()  # one operation at a time: the library has one session
+        self._lock = threading.Lock()  # of what is done to the helper, not of what it is asked
         self._helper: Optional[HelperProcess] = None
         self._contact = ""
         self._crashes: List[float] = []
@@ -74,10 +74,7 @@ class Drmaa:
     def look_after(self) -> None:
         """See to it that there is a helper, and that it is well; replace one that died, hangs or grew."""
         with self._lock:
-            try:
-                health = self._asked({"do": "ping"})
-            except (DrmaaLost, DrmaaRefused):
-                health = {}
+            health = self._health()
             if health.get("waiting", 0.0) > OVERDUE:
                 self._crashed()
             elif health.get("rss", 0) > MEMORY:
@@ -86,17 +83,38 @@ class Drmaa:
             self._replace()
 
     def _ask(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Behind what others have asked of the helper; with it is lost whatever it had not answered."""
         with self._lock:
-            return self._asked(request)
+            helper, expected = self._sent(request)
+        try:
+            return helper.answer(expected, TIMEOUT)
+        except DrmaaLost:
+            with self._lock:
+                if self._helper is helper:
+                    self._crashed()
+            self._look.set()
+            raise
 
-    def _asked(self, request: Dict[str, Any]) -> Dict[str, Any]:
+    def _sent(self, request: Dict[str, Any]) -> Tuple[HelperProcess, Answer]:
         helper = self._running()
         try:
-            return helper.ask(request, TIMEOUT)
+            return helper, helper.send(request)
         except DrmaaLost:
             self._crashed()
             self._look.set()
             raise
+
+    def _health(self) -> Dict[str, Any]:
+        """What it says once it has answered all that it was asked before; nothing, if it does not say it."""
+        try:
+            helper, expected = self._sent({"do": "ping"})
+        except (DrmaaLost, DrmaaRefused):
+            return {}
+        try:
+            return helper.answer(expected, TIMEOUT)
+        except DrmaaLost:
+            self._crashed()
+            return {}
 
     def _running(self) -> HelperProcess:
         """One that died while nobody asked it anything is replaced before it is asked."""
@@ -112,7 +130,7 @@ class Drmaa:
 
     def _begin(self, helper: HelperProcess) -> None:
         try:
-            said = helper.answer(TIMEOUT)
+            said = helper.answer(helper.greeting, TIMEOUT)
             family = str(said.get("drms", ""))
             if self._library.family and not re.search(self._library.family, family):
                 raise DrmaaRefused("%s is the library of %s" % (self._library.path, family or "no batch system"))

@@ -4,11 +4,17 @@ import json
 import os
 import subprocess
 import threading
-import time
-from typing import IO, Any, Callable, Dict, List, Optional
+from collections import deque
+from concurrent import futures
+from typing import IO, TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional
 
 # Grid Engine's library brings a malloc that wants more room for thread-local data than a running process has left.
 TUNABLES = "glibc.rtld.optional_static_tls=4096"
+
+if TYPE_CHECKING:
+    Answer = futures.Future[Dict[str, Any]]
+else:
+    Answer = futures.Future
 
 
 class DrmaaRefused(Exception):
@@ -20,15 +26,20 @@ class DrmaaLost(Exception):
 
 
 class HelperProcess:
-    """Starts at once. `ended` is called with the id of a job that ended, `died` when its output ends: in a thread."""
+    """Starts at once. `ended` is called with the id of a job that ended, `died` when its output ends: in a thread.
+
+    Several threads may ask at a time: what is asked waits in its input, so that it is never idle for want of us, and
+    it answers in the order in which it was asked.
+    """
 
     def __init__(
         self, command: List[str], library: str, ended: Callable[[str], None], died: Callable[[], None]
     ) -> None:
         environment = dict(os.environ, LC_ALL="C", GLIBC_TUNABLES=TUNABLES, DRMAA_LIBRARY_PATH=library)
         self._ended, self._died = ended, died
-        self._changed = threading.Condition()
-        self._answers: List[Dict[str, Any]] = []
+        self._asking = threading.Lock()
+        self.greeting: Answer = futures.Future()  # its first answer comes unasked
+        self._expected: Deque[Answer] = deque([self.greeting])
         self.gone = False
         try:
             self._process = subprocess.Popen(
@@ -39,25 +50,27 @@ class HelperProcess:
         self.pid = self._process.pid
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def ask(self, request: Dict[str, Any], timeout: float) -> Dict[str, Any]:
+    def send(self, request: Dict[str, Any]) -> Answer:
+        """What `answer` is to wait for. Raises DrmaaLost."""
+        expected: Answer = futures.Future()
+        with self._asking:
+            if self.gone:
+                raise DrmaaLost("The DRMAA helper died.")
+            self._expected.append(expected)
+            try:
+                stdin = _pipe(self._process.stdin)
+                stdin.write(json.dumps(request).encode() + b"\n")
+                stdin.flush()
+            except (OSError, ValueError) as error:  # ValueError: it was ended, and its input closed
+                raise DrmaaLost("The DRMAA helper is gone: %s." % error) from error
+        return expected
+
+    def answer(self, expected: Answer, timeout: float) -> Dict[str, Any]:
         """Raises DrmaaRefused or DrmaaLost."""
         try:
-            stdin = _pipe(self._process.stdin)
-            stdin.write(json.dumps(request).encode() + b"\n")
-            stdin.flush()
-        except OSError as error:
-            raise DrmaaLost("The DRMAA helper is gone: %s." % error) from error
-        return self.answer(timeout)
-
-    def answer(self, timeout: float) -> Dict[str, Any]:
-        """The next; its first comes unasked."""
-        deadline = time.monotonic() + timeout
-        with self._changed:
-            while not self._answers and not self.gone and time.monotonic() < deadline:
-                self._changed.wait(max(0.0, deadline - time.monotonic()))
-            answer = self._answers.pop(0) if self._answers else None
-        if answer is None:
-            raise DrmaaLost("The DRMAA helper died." if self.gone else "The DRMAA helper did not answer in time.")
+            answer = expected.result(timeout)
+        except futures.TimeoutError:
+            raise DrmaaLost("The DRMAA helper did not answer in time.") from None
         if "refused" in answer:
             raise DrmaaRefused(str(answer["refused"]))
         return answer
@@ -83,18 +96,18 @@ class HelperProcess:
                     continue
                 if isinstance(said, dict):
                     self._heard(said)
-        with self._changed:
+        with self._asking:
             self.gone = True
-            self._changed.notify()
+            lost, self._expected = self._expected, deque()
+        for each in lost:
+            each.set_exception(DrmaaLost("The DRMAA helper died."))
         self._died()
 
     def _heard(self, said: Dict[str, Any]) -> None:
         if "ended" in said:
             self._ended(str(said["ended"]))
-            return
-        with self._changed:
-            self._answers.append(said)
-            self._changed.notify()
+        elif self._expected:
+            self._expected.popleft().set_result(said)
 
 
 def _pipe(pipe: Optional[IO[bytes]]) -> IO[bytes]:

@@ -115,7 +115,7 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
 
 def checked(core: Core, now: int, outcome: JobsChecked) -> List[Any]:
     """The queue's view of all that are being ended and whose ids are known."""
-    core.checking = False
+    core.checks.finish(now, outcome.cost)
     actions: List[Any] = []
     asked_for = frozenset(outcome.batch_ids)
     for attempt in list(core.attempts.values()):
@@ -130,11 +130,12 @@ def checked(core: Core, now: int, outcome: JobsChecked) -> List[Any]:
     return actions
 
 
-def wake(attempt: Attempt, now: int) -> None:
+def wake(core: Core, now: int, attempt: Attempt) -> None:
     """A batch job ended, perhaps this one's."""
     end = attempt.ending
-    if end is not None and end.check_at is not None:
-        end.check_at = now
+    if end is not None and end.check_at is not None and not end.asking:
+        end.check_at = None
+        core.checks.want(now, attempt.tag)
 
 
 def wrapper_silent(attempt: Attempt, now: int) -> None:
@@ -163,20 +164,18 @@ def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
         end.check_at = None
         if _must_look(attempt, end):
             return actions + _look(attempt, end)
-        core.unchecked[attempt.tag] = None
+        core.checks.want(now, attempt.tag)
     return actions
 
 
-def check(core: Core) -> List[Any]:
-    """One call for all whose ids are known: the number of calls must not grow with the number of jobs.
-
-    Who comes while one runs is asked about by the next, which begins when it has ended.
-    """
-    if core.checking or not core.unchecked:
+def check(core: Core, now: int) -> List[Any]:
+    """One call for all whose ids are known: the number of calls must not grow with the number of jobs. See Checks."""
+    due = core.checks.due()
+    if due is None or now < due:
         return []
     actions: List[Any] = []
     batch_ids = []
-    for tag in core.unchecked:
+    for tag in core.checks.take():
         attempt = core.attempts.get(tag)
         end = attempt.ending if attempt is not None else None
         if attempt is None or end is None or end.asking:
@@ -186,9 +185,10 @@ def check(core: Core) -> List[Any]:
             continue
         end.asking = True
         batch_ids.append(attempt.batch_id)
-    core.unchecked.clear()
-    core.checking = bool(batch_ids)
-    return [*actions, CheckJobs(batch_ids)] if batch_ids else actions
+    if not batch_ids:
+        return actions
+    core.checks.begin()
+    return [*actions, CheckJobs(batch_ids)]
 
 
 def _look(attempt: Attempt, end: Ending) -> List[Any]:

@@ -10,8 +10,8 @@ from koalapy_adapters.kcm import footing, launcher, network, office, recipes
 from koalapy_adapters.kcm.commands import BatchSystem, load, now
 from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.drmaa import Drmaa
 from koalapy_adapters.kcm.drmaa_library import find_library
+from koalapy_adapters.kcm.drmaa_sessions import Sessions
 from koalapy_adapters.kcm.hands import Hands
 from koalapy_adapters.kcm.office import Office
 from koalapy_adapters.kcm.pipes import Writer
@@ -131,7 +131,7 @@ class Ground:
         return self.batch.describe()
 
 
-def _drmaa(config: ClusterConfig, dialect: Any, command: List[str], tell: Callable[[Any], None]) -> Optional[Drmaa]:
+def _drmaa(config: ClusterConfig, dialect: Any, command: List[str], tell: Callable[[Any], None]) -> Optional[Sessions]:
     """Its news come from a thread of its own."""
     library = find_library(config.drmaa, dialect)
     if library is None:
@@ -144,4 +144,4 @@ def _drmaa(config: ClusterConfig, dialect: Any, command: List[str], tell: Callab
         except RuntimeError:
             pass  # the loop is closed
 
-    return Drmaa([*command, "drmaa-helper"], library, tell_loop)
+    return Sessions([*command, "drmaa-helper"], library, tell_loop)

@@ -70,7 +70,10 @@ class Machine:
         for attempt in [core.attempts[tag] for tag in due_now if tag in core.attempts]:
             actions += submitting.tick(core, now, attempt) + ending.tick(core, now, attempt)
             actions += watching.tick(core, now, attempt) + forgetting.tick(now, attempt)
-        actions += feeding.tick(core, now) + ending.check(core)
+        rang_at = core.bell.due()
+        if rang_at is not None and rang_at <= now:
+            actions += _woken(core, now, do.Woken())
+        actions += feeding.tick(core, now) + ending.check(core, now)
         self._set_alarms(due_now)
         due = core.pace.due()
         if due is not None and due <= now:
@@ -81,7 +84,8 @@ class Machine:
     def wakeup(self) -> Optional[int]:
         """When `tick` has something to do, if nothing happens before."""
         core = self._core
-        timers = (core.outbox.wakeup(), core.pace.due(), self._alarms.next(), core.sweeps.alarms.next())
+        alarms = (self._alarms.next(), core.sweeps.alarms.next(), core.bell.due(), core.checks.due())
+        timers = (core.outbox.wakeup(), core.pace.due(), *alarms)
         return min((at for at in timers if at is not None), default=None)
 
     def is_over(self, tag: str) -> bool:
@@ -186,9 +190,11 @@ def _revoked(core: Core, now: int, event: do.Revoked) -> List[Any]:
 
 
 def _woken(core: Core, now: int, event: do.Woken) -> List[Any]:
+    if not core.bell.ring(now):
+        return []
     core.pace.soon(now)
     for attempt in core.attempts.values():
-        ending.wake(attempt, now)
+        ending.wake(core, now, attempt)
     return watching.inspect_all(core)
 
 
@@ -207,7 +213,7 @@ def _of_known(handler: Callable[[Core, int, Attempt, Any], List[Any]]) -> Callab
     return handle
 
 
-_OF_NONE = (Acknowledge, Watch, Tags, Examine, do.Listed, Feed, Recall, do.LauncherSaid)
+_OF_NONE = (Acknowledge, Watch, Tags, Examine, do.Listed, do.Woken, Feed, Recall, do.LauncherSaid)
 
 _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     Submit: _submit,
