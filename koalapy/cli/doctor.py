@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+from koalapy_adapters.connections.asking import Question
 from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from koalapy.cli.koalad import read_grid_file
+from koalapy.cli.gridfile import read_grid_file
+from koalapy.cli.login import AtTerminal, terminal_kept
 from koalapy.cli.options import GRID_HELP, Json
 from koalapy.cli.output import FAILED, errors, out, print_json, say, told
 from koalapy.cli.signals import interruptible, uninterrupted
@@ -56,7 +58,7 @@ def doctor(
         names = _chosen(described, clusters or [])
         patience_s = _seconds(patience)
         progress = _Quiet() if json else _Live(names) if out.is_terminal else _Lines()
-        examined = Doctor(described, names, patience_s, progress.began, progress.told)
+        examined = Doctor(described, names, patience_s, progress.began, progress.told, _Asking(progress))
         complete = _run(examined, progress)
     if json:
         print_json(document(described, examined.reports, complete))
@@ -70,7 +72,7 @@ def doctor(
 
 def _run(examined: Doctor, progress: "_Quiet") -> bool:
     """Whether it came to its end; interrupted, it still leaves nothing behind."""
-    with progress.shown():
+    with terminal_kept(), progress.shown():
         try:
             with interruptible():
                 examined.run()
@@ -120,6 +122,22 @@ class _Quiet:
     def shown(self) -> Iterator[None]:
         yield
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing moves on the terminal, where a person types."""
+        yield
+
+
+class _Asking(AtTerminal):
+    """Passes on what logins ask to whoever looks on, one after another."""
+
+    def __init__(self, progress: _Quiet) -> None:
+        self._progress, self._alone = progress, threading.Lock()
+
+    def ask(self, question: Question) -> Sequence[str]:
+        with self._alone, self._progress.paused():
+            return super().ask(question)
+
 
 class _Lines(_Quiet):
     """A line for each check that is done, for a pipe or a log."""
@@ -151,6 +169,14 @@ class _Live(_Quiet):
     def shown(self) -> Iterator[None]:
         with self._live:
             yield
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._live.start()
 
     def _rendered(self) -> Group:
         return Group(*(line for name in self._findings for line in self._cluster(name)))

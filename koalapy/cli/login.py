@@ -1,8 +1,10 @@
 """`koala login`: answers what the login on a cluster asks, such as a second factor; `koala up` asks at once, too."""
 
 import sys
+import termios
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -84,6 +86,17 @@ class AtTerminal:
         prompts = [{"text": prompt.text, "echo": prompt.echo} for prompt in question.prompts]
         with self._one:
             return answers({"title": question.title, "instructions": question.instructions, "prompts": prompts})
+
+
+@contextmanager
+def terminal_kept() -> Iterator[None]:
+    """Afterwards the terminal is as it was, though a thread may still wait for an answer that is not to be seen."""
+    before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _ask(prompt: Document) -> str:

@@ -4,6 +4,8 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 
+from koalapy_adapters.connections.asking import Asker
+
 from koalapy.config import GridFile
 from koalapy.config.convert import cluster_config
 from koalapy.doctor.examination import Began, Examination, Patient, Told
@@ -15,10 +17,21 @@ _AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # a visit is sho
 
 
 class Doctor:
-    """Examines these clusters of the grid. `began` and `told` are called by several threads."""
+    """Examines these clusters of the grid. `began` and `told` are called by several threads.
 
-    def __init__(self, grid: GridFile, clusters: Iterable[str], patience_s: float, began: Began, told: Told) -> None:
-        patients = [_patient(grid, name, patience_s) for name in clusters]
+    `asker` passes on what a login asks; without one, nobody answers.
+    """
+
+    def __init__(
+        self,
+        grid: GridFile,
+        clusters: Iterable[str],
+        patience_s: float,
+        began: Began,
+        told: Told,
+        asker: Asker | None = None,
+    ) -> None:
+        patients = [_patient(grid, name, patience_s, asker) for name in clusters]
         self._examinations = [Examination(patient, began, told) for patient in patients]
         self._ended = [threading.Event() for _ in patients]
         self._reports: dict[int, Report] = {}
@@ -44,6 +57,8 @@ class Doctor:
             examination.interrupt()
         deadline = time.monotonic() + _CLEANING_S
         for number, thread in enumerate(self._threads):
+            if not self._examinations[number].may_leave_something:
+                continue  # its login may wait for a person's answer, who does not want to give one
             if thread.ident is not None and not self._ended[number].wait(max(0.0, deadline - time.monotonic())):
                 self._reports[number] = self._examinations[number].unended()
 
@@ -59,7 +74,7 @@ class Doctor:
             self._ended[number].set()
 
 
-def _patient(grid: GridFile, name: str, patience_s: float) -> Patient:
+def _patient(grid: GridFile, name: str, patience_s: float, asker: Asker | None) -> Patient:
     config = cluster_config(grid, name)
     config |= {key: min(config[key], most) for key, most in _AT_MOST.items()}
-    return Patient(name, config, connection_of(grid.clusters[name]), patience_s)
+    return Patient(name, config, connection_of(grid.clusters[name], asker), patience_s)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from koalapy_adapters.connections import bootstrap
@@ -33,6 +33,7 @@ _OF_PYTHON = frozenset({"no_python", "python_too_old"})
 _OF_SHARED = frozenset({"directory_full", "directory_not_writable"})
 _LITTLE = 16 << 20  # bytes, fewer of which are soon used up by staged files and output
 _SKEW_NOTED_S, _SKEW_BAD_S = 5.0, 60.0
+_ASKS = "Run `koala doctor` on a terminal, and answer there: it logs in by itself, whether koalad is connected or not."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,11 @@ class Examination:
             if self._visit is not None:
                 left = self._visit.end()
         return Report(self._patient.name, tuple(self._findings.values()), tuple(left))
+
+    @property
+    def may_leave_something(self) -> bool:
+        """Whether it is on the cluster. Once interrupted before that, it never will be. Any thread."""
+        return self._visit is not None
 
     def unended(self) -> Report:
         """What is known of one whose end nobody waits for any longer. Any thread."""
@@ -156,12 +162,14 @@ class Examination:
             target = bootstrap.Target(config["shared"], config["python"])
             channel = bootstrap.start(connection, packed(), target, self._said.append)
         except BatchError as error:
-            self._refused = reason_of_error(error)
+            self._refused = _at_login(reason_of_error(error))
             if error.code in _OF_PYTHON | _OF_SHARED:
                 return f"{connection.where} lets us in.", {"host": connection.where}
             raise Trouble(self._refused) from error
         self._said.clear()  # what the login said: from now on it is the agent
         self._visit = Visit(channel, dict(config), instance_id(secrets.token_bytes(5)), self._said)
+        if self._stop.is_set():
+            raise Interrupted
         welcome = self._visit.begin()
         self._python = welcome.python
         return f"{welcome.host} lets us in.", {"host": welcome.host}
@@ -289,6 +297,11 @@ _FUNCTIONS: dict[str, Callable[[Examination], Found]] = {
 def _broken(error: Exception) -> Reason:
     message = f"The examination itself broke: {type(error).__name__}: {error}."
     return Reason("doctor_broken", "ours", message, "Report it to koalapy's authors.")
+
+
+def _at_login(reason: Reason) -> Reason:
+    """What koalad's login would do about it, this one cannot."""
+    return replace(reason, advice=_ASKS) if reason.code in ("asks", "answer_refused") else reason
 
 
 def _judged(whose: str, skew_s: float, than: str, bound: bool = False) -> Found:

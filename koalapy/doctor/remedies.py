@@ -13,6 +13,8 @@ class Remedy(NamedTuple):
 
 _BY_CODE = {
     "account_not_permitted": Remedy("you", "account"),
+    "answer_refused": Remedy("you"),
+    "asks": Remedy("you"),
     "authentication": Remedy("you", "identity"),
     "bad_native": Remedy("you", "native"),
     "agents_not_started": Remedy("administrator"),

@@ -85,7 +85,11 @@ def leaving_nothing(grid: Running) -> Iterator[None]:
         assert not left
 
 
-def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(testgrid: Running, tmp_path: Path) -> None:
+def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(
+    testgrid: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     clusters = clusters_of(testgrid.grid_file)
     grid = written(tmp_path, clusters)
     with Grid(grid) as koalad:

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 import termios
@@ -112,6 +113,45 @@ def test_on_a_terminal_it_is_asked_at_once_and_not_shown(grid: Any, asking: Any)
     rest = read_until(ours, b"here is connected")
     assert SECRET.encode() not in rest
     assert process.wait(60) == 0
+    os.close(ours)
+
+
+def test_the_doctor_asks_whoever_sits_at_a_terminal_and_says_so_where_nobody_does(grid: Any, asking: Any) -> None:
+    answer = grid("doctor", "--json")
+    (login, *rest) = answer.document["clusters"][0]["checks"]
+    assert (login["failure"]["code"], login["failure"]["move"]) == ("asks", "you")
+    assert "on a terminal" in login["failure"]["change"]
+    assert {each["status"] for each in rest} == {"not_examined"}
+    assert asking.begun == 0
+    ours, theirs = pty.openpty()
+    argv = [*live.COMMAND, "doctor"]
+    process = subprocess.Popen(
+        argv, env=grid.environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    read_until(ours, b"Verification code:")
+    grid.until(lambda: not termios.tcgetattr(ours)[3] & termios.ECHO)
+    os.write(ours, SECRET.encode() + b"\n")
+    said = read_until(ours, b"All is well.")
+    assert SECRET.encode() not in said
+    assert process.wait(60) == 0
+    os.close(ours)
+
+
+def test_whoever_does_not_want_to_answer_the_doctor_is_let_go_at_once(grid: Any, asking: Any) -> None:
+    """With a terminal that shows again what is typed."""
+    ours, theirs = pty.openpty()
+    argv = [*live.COMMAND, "doctor"]
+    process = subprocess.Popen(
+        argv, env=grid.environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    read_until(ours, b"Verification code:")
+    grid.until(lambda: not termios.tcgetattr(ours)[3] & termios.ECHO)
+    process.send_signal(signal.SIGINT)
+    read_until(ours, b"interrupted")
+    assert process.wait(60) == 130
+    assert termios.tcgetattr(theirs)[3] & termios.ECHO
+    os.close(theirs)
     os.close(ours)
 
 
