@@ -75,6 +75,7 @@ class Promises:
 
 _Entry = tuple[Tag, int, bool]  # processors taken, and whether a sweep's Launcher takes them
 _NOTHING = Scavenged()
+_NO_TAGS: frozenset[Tag] = frozenset()
 
 
 class _Book:
@@ -108,8 +109,11 @@ class _Book:
             self._freed[tag] = taken
 
     def show(self, state: ClusterState | None) -> None:
-        self._allocated = frozenset(state.allocated) if state else frozenset()
-        self._pending = frozenset(state.pending) if state else frozenset()
+        allocated = frozenset(state.allocated) if state else _NO_TAGS
+        pending = frozenset(state.pending) if state else _NO_TAGS
+        if allocated == self._allocated and pending == self._pending:
+            return  # the sums are as they would be
+        self._allocated, self._pending = allocated, pending
         self.promised = self.backlog = self._coming = 0
         self._held.clear()
         if self._freed:
