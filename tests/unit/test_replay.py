@@ -164,7 +164,7 @@ def component(**changes: Any) -> dict[str, Any]:
 
 def kept(*components: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {
-        "id": 3, "owner": "ada", "submitted_at": "2030-01-31T12:00:00.000000Z", "sweep": None,
+        "id": 3, "owner": "ada", "priority": 5, "submitted_at": "2030-01-31T12:00:00.000000Z", "sweep": None,
         "finished_at": "2030-01-31T12:01:20.000000Z", "components": list(components or [component()]),
     } | changes  # fmt: skip
 
@@ -180,7 +180,13 @@ def test_a_job_of_koalads_history_has_all_its_components(tmp_path: Path) -> None
     path = history(tmp_path, later, kept())
     first, second = Jobs(path, TERMS)
     assert first == ReplayJob(
-        number=3, submitted=seconds(0), components=((2, None),), runtime=seconds(60), walltime=HOUR, user="ada"
+        number=3,
+        submitted=seconds(0),
+        components=((2, None),),
+        runtime=seconds(60),
+        walltime=HOUR,
+        user="ada",
+        priority=5,
     )
     assert (second.number, second.submitted, second.components) == (4, seconds(5), ((2, "delft"), (2, None)))
     assert [job.components for job in Jobs(path, replace(TERMS, sites={}))] == [

@@ -107,6 +107,7 @@ def _job(job: Document, pinned: bool) -> ReplayJob:
         runtime=Duration(runtime),
         walltime=Duration(max(round(each["walltime_s"] * SECOND) for each in components)),
         user=job["owner"],
+        priority=job["priority"],
     )
 
 

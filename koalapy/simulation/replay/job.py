@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from koalapy.model.request import WhenBusy
+from koalapy.model.request import DEFAULT_PRIORITY, WhenBusy
 from koalapy.model.units import Duration
 
 
@@ -10,8 +10,8 @@ from koalapy.model.units import Duration
 class ReplayJob:
     """`submitted` counts from the trace's beginning. `components`: (processors, the cluster that it names or None).
 
-    `runtime` is how long its program runs on any cluster, if `walltime` lets it. `when_busy`: see Request; what waits
-    goes by the grid's queueing policy alone, without the batch systems' queues.
+    `runtime` is how long its program runs on any cluster, if `walltime` lets it. `when_busy`, `priority`: see Request;
+    what waits goes by the grid's queueing policy alone, without the batch systems' queues.
     """
 
     number: int
@@ -23,6 +23,7 @@ class ReplayJob:
     group: str = ""
     queue: str = ""
     when_busy: WhenBusy = WhenBusy.WAIT
+    priority: int = DEFAULT_PRIORITY
 
     @property
     def processors(self) -> int:

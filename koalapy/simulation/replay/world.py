@@ -118,7 +118,7 @@ class Replay:
     def _submission(self, job: ReplayJob) -> Event:
         self._submitted += 1
         self._jobs[JobId(self._submitted)] = job  # the engine counts as they come
-        return JobSubmitted(request=_request(job.components, job.walltime, job.when_busy), owner=_OWNER)
+        return JobSubmitted(request=_request(job.components, job.walltime, job.when_busy, job.priority), owner=_OWNER)
 
     def _do(self, command: Command) -> Iterator[Event]:
         if isinstance(command, SubmitComponent):
@@ -208,7 +208,9 @@ def _ran(trace: ReplayJob, job: Job) -> Ran:
 
 
 @lru_cache(maxsize=1 << 12)
-def _request(components: tuple[tuple[int, str | None], ...], walltime: Duration, when_busy: WhenBusy) -> Request:
+def _request(
+    components: tuple[tuple[int, str | None], ...], walltime: Duration, when_busy: WhenBusy, priority: int
+) -> Request:
     return Request(
         name=_OWNER,
         components=tuple(
@@ -216,4 +218,5 @@ def _request(components: tuple[tuple[int, str | None], ...], walltime: Duration,
             for processors, cluster in components
         ),
         when_busy=when_busy,
+        priority=priority,
     )
