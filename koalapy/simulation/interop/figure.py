@@ -52,13 +52,14 @@ def _draw(axes: Axes, panel: Panel, along: str, rows: Sequence[Row]) -> None:
 def _finish(axes: Axes, panel: Panel, along: str) -> None:
     axes.set_xlabel(_AXES[along], fontsize=8)
     axes.set_ylabel(panel.title, fontsize=8)
-    axes.tick_params(labelsize=8)
+    axes.tick_params(which="both", labelsize=8)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)
 
 
 def _lines(rows: Sequence[Row], panel: Panel, along: str) -> dict[str, Points]:
     """By their labels: architecture, column, and what else is varied, each where there are several."""
+    alone = len({row["architecture"] for row in rows}) == 1 and len(panel.columns) > 1
     second = "varied" if along == "load" else "load"
     keys = dict.fromkeys((str(row["architecture"]), row[second]) for row in rows)
     several = len({other for _, other in keys}) > 1
@@ -66,8 +67,8 @@ def _lines(rows: Sequence[Row], panel: Panel, along: str) -> dict[str, Points]:
     for architecture, other in keys:
         alike = [row for row in rows if row["architecture"] == architecture and row[second] == other]
         for column in panel.columns:
-            words = [architecture, *([column] if len(panel.columns) > 1 else []), *([str(other)] if several else [])]
-            lines[" ".join(words)] = _points(alike, along, column)
+            words = ([] if alone else [architecture]) + ([column] if len(panel.columns) > 1 else [])
+            lines[" ".join([*words, *([str(other)] if several else [])])] = _points(alike, along, column)
     return lines
 
 
