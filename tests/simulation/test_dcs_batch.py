@@ -7,11 +7,11 @@ from typer.testing import CliRunner
 
 from koalapy.cli.main import app
 from koalapy.model.units import SECOND
-from koalapy.simulation.dcs.batch import Course, cases, courses
+from koalapy.simulation.dcs.batch import DCS_BATCH, Course, cases, courses, rows_of
 from koalapy.simulation.dcs.paper import MEASURED, SYSTEMS, Case
 from koalapy.simulation.dcs.stage import Stage
 from koalapy.simulation.dcs.workload import WIDE, batch, runs
-from koalapy.simulation.experiments.plan import Options
+from koalapy.simulation.experiments.plan import Options, outcomes
 
 WORST_FIT = Case("144+4x64", 8, "unordered", "fcfs", "worst-fit")
 
@@ -63,15 +63,22 @@ def test_a_whole_batch_is_done_and_its_times_add_up() -> None:
 
 
 def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
+    """Whichever process plays it; the paper's own experiments are enough for that."""
     pytest.importorskip("matplotlib")
-    command = ["sim", "run", "dcs-batch", "--sets", "1", "--jobs", "2", "--loads", "0"]
-    written = []
-    for place, workers in (("first", "1"), ("second", "2")):
-        said = CliRunner().invoke(app, [*command, "--out", str(tmp_path / place), "--workers", workers])
-        assert said.exit_code == 0, said.output
-        written.append([(tmp_path / place / f"dcs-batch.{kind}").read_bytes() for kind in ("csv", "png", "svg")])
-    assert written[0] == written[1]
-    assert written[0][0].count(b"\n") == 1 + len(cases())
+    from koalapy.simulation.dcs.outcome import figure
+    from koalapy.simulation.experiments.files import write
+
+    chosen = courses(Options(sets=1, jobs=2))[: len(MEASURED)]
+
+    def made(name: str, workers: int) -> list[bytes]:
+        found = list(outcomes(chosen, workers))
+        written = write(DCS_BATCH.name, rows_of(found), figure(chosen, found), tmp_path / name)
+        assert [path.name for path in written] == ["dcs-batch.csv", "dcs-batch.png", "dcs-batch.svg"]
+        return [path.read_bytes() for path in written]
+
+    first = made("first", 1)
+    assert made("second", 2) == first
+    assert first[0].startswith(b"system,size,kind,queue,placement,others,set,jobs,done,response_s,")
 
 
 def test_loads_that_leave_no_room_are_refused() -> None:
