@@ -67,3 +67,12 @@ def test_a_command_has_room_for_so_many(tmp_path: Path) -> None:
 def test_what_is_wrong_is_told_of_all(tmp_path: Path) -> None:
     shell = Shell("scancel: error: Unable to contact slurm controller (connect failure)", 1)
     assert all(each.error is not None for each in cancelled(shell, tmp_path, 3))
+
+
+def test_a_measurement_costs_what_the_kcm_itself_spends_on_it_too(tmp_path: Path) -> None:
+    """The commands of this shell cost nothing."""
+    shell = Shell()
+    shell.go.set()
+    outcome = asyncio.run(hands_over(shell, tmp_path).perform(do.Measure()))
+    assert len(shell.ran) > 0
+    assert outcome.cost > 0
