@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.api.app import JobText
+from koalapy.cli.gridfile import read_grid_file
 from koalapy.cli.life import Life
 from koalapy.cli.log import LogFormat, set_up
-from koalapy.config import SWEEP_POLICIES, GridFile, read_grid
+from koalapy.config import GridFile
 from koalapy.languages import from_mapping, read_job
-from koalapy.locations import Locations, read_file
+from koalapy.locations import Locations
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.request import Request
 from koalapy.model.textfile.words import shown, use_known
@@ -81,18 +82,6 @@ def _check_order(name: str) -> None:
     if name and name not in known:
         message = f"The order {shown(name)} of a sweep's parameters is not registered."
         raise RequestError("unknown_order", message, use_known(name, known))
-
-
-def read_grid_file(path: Path) -> GridFile:
-    """Raises RequestError with file, line and what to do."""
-    return read_grid(
-        read_file(path, "grid file"),
-        str(path),
-        list(registered("koalapy.batch_systems")),
-        queueing=list(registered("koalapy.queueing")),
-        placement=list(registered("koalapy.placement")),
-        policies={group: list(registered(f"koalapy.{group}")) for group in SWEEP_POLICIES},
-    )
 
 
 def _check(job: JobText) -> None:

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from koalapy.cli.koalad import read_grid_file
+from koalapy.cli.gridfile import read_grid_file
 from koalapy.config import engine_settings
 from koalapy.locations import Locations
 from koalapy.model.cluster import ClusterSettings

@@ -1,18 +1,23 @@
-"""`koala testgrid`: the dockerised mini-multicluster, from the command line."""
+"""`koala testgrid`: the dockerised mini-multicluster, from the command line.
+
+What drives containers is imported where it is needed: other commands start without it.
+"""
 
 import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from koalapy import testgrid
 from koalapy.model.errors import KoalaError
-from koalapy.testgrid.lifecycle import Say
+
+if TYPE_CHECKING:
+    from koalapy.testgrid import Status
+    from koalapy.testgrid.lifecycle import Say
 
 app = typer.Typer(
     name="testgrid",
@@ -29,6 +34,8 @@ Images = Annotated[bool, typer.Option("--images", help="Remove the images as wel
 @app.command("up")
 def up(as_json: Json = False) -> None:
     """Build and start the test grid, wait until it runs jobs, and print its grid file."""
+    from koalapy import testgrid
+
     with _reporting() as say:
         running = testgrid.up(say)
     if as_json:
@@ -41,6 +48,8 @@ def up(as_json: Json = False) -> None:
 @app.command("down")
 def down(images: Images = False, as_json: Json = False) -> None:
     """Remove its containers, networks and volumes."""
+    from koalapy import testgrid
+
     with _reporting() as say:
         say("Removing the containers…")
         testgrid.down(images)
@@ -53,6 +62,8 @@ def down(images: Images = False, as_json: Json = False) -> None:
 @app.command("status")
 def status(as_json: Json = False) -> None:
     """Say which containers run. Exit status 0 if the grid is up, else 1."""
+    from koalapy import testgrid
+
     with _reporting():
         found = testgrid.status()
     if as_json:
@@ -75,6 +86,8 @@ def status(as_json: Json = False) -> None:
 @app.command("reset")
 def reset(as_json: Json = False) -> None:
     """Mend what is broken, cancel all jobs, remove what they left; the containers stay."""
+    from koalapy import testgrid
+
     with _reporting() as say:
         say("Resetting…")
         testgrid.reset()
@@ -85,7 +98,7 @@ def reset(as_json: Json = False) -> None:
 
 
 @contextmanager
-def _reporting() -> Iterator[Say]:
+def _reporting() -> "Iterator[Say]":
     """Progress on stderr: a spinner on a terminal, else plain lines. An error ends the command in one sentence."""
     console = Console(stderr=True, highlight=False)
     try:
@@ -107,7 +120,7 @@ def _print_json(document: dict[str, Any]) -> None:
     print(json.dumps(document, indent=2))
 
 
-def _print_status(found: testgrid.Status) -> None:
+def _print_status(found: "Status") -> None:
     table = Table("host", "container", "address")
     for host, container in found.hosts.items():
         table.add_row(host, container, found.addresses.get(host, ""))

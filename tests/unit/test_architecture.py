@@ -1,6 +1,8 @@
 """The arrows that import-linter cannot see: the deciding rooms import nothing that touches the world."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,10 @@ def test_what_decides_asks_no_clock(path: Path) -> None:
         and node.func.attr in ("now", "utcnow", "today")
     }
     assert not calls or path.name == "driver.py"
+
+
+def test_a_command_starts_without_what_only_koalad_or_a_connection_needs() -> None:
+    """Nobody waits a second for `koala jobs` because `koalad` has a web framework and a database."""
+    code = "import sys, koalapy.cli.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"fastapi", "uvicorn", "sqlalchemy", "alembic", "paramiko", "docker", "lxml", "numpy"} & set(loaded)

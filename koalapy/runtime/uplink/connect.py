@@ -1,15 +1,21 @@
-"""Makes the connection that a grid file names for a cluster."""
+"""Makes the connection that a grid file names for a cluster.
+
+What a kind of connection needs is imported when there is one: `koala` starts without paramiko and docker.
+"""
+
+from typing import TYPE_CHECKING
 
 from koalapy_adapters.connections.asking import Asker
 from koalapy_adapters.connections.command import CommandConnection
-from koalapy_adapters.connections.docker import DockerConnection
 from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.connections.several import SeveralConnections
-from koalapy_adapters.connections.ssh import SshConnection
 
 from koalapy.config.connect import Command, Docker, Ssh
 from koalapy.config.schema import Cluster
+
+if TYPE_CHECKING:
+    from koalapy_adapters.connections.ssh import SshConnection
 
 
 def connection_of(cluster: Cluster, asker: Asker | None = None) -> Connection:
@@ -19,6 +25,8 @@ def connection_of(cluster: Cluster, asker: Asker | None = None) -> Connection:
         ways = [_ssh(cluster, each, asker) for each in cluster.connections if isinstance(each, Ssh)]
         return ways[0] if len(ways) == 1 else SeveralConnections(ways)
     if isinstance(named, Docker):
+        from koalapy_adapters.connections.docker import DockerConnection
+
         return DockerConnection(named.container, named.user)
     if isinstance(named, Command):
         return CommandConnection(named.argv)
@@ -30,7 +38,9 @@ def may_ask(cluster: Cluster) -> bool:
     return isinstance(cluster.connection, Ssh)
 
 
-def _ssh(cluster: Cluster, named: Ssh, asker: Asker | None) -> SshConnection:
+def _ssh(cluster: Cluster, named: Ssh, asker: Asker | None) -> "SshConnection":
+    from koalapy_adapters.connections.ssh import SshConnection
+
     return SshConnection(
         named.host,
         named.user,
