@@ -99,11 +99,12 @@ HERE = Row(
         "shared": str(Path(gettempdir()) / f"koala-contract-{os.getpid()}"),
         "python": sys.executable,
     },
+    remembers_s=630.0,
 )
 ROWS = [HERE, *(pytest.param(row, marks=pytest.mark.grid) for row in GRID if row.head in layout.HEADS)]
 
 # The fixture may build images or wait for another run, and a test for all that its row's lane has to do before it.
-pytestmark = pytest.mark.timeout(600, func_only=True)
+pytestmark = pytest.mark.timeout(900, func_only=True)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # every pytest run where koalapy is installed loads this modu
     from koalapy_adapters.contract.live import Live
     from koalapy_adapters.contract.row import Row
 
-_SUITE = ("test_attempts", "test_capacity", "test_commands", "test_head", "test_head", "test_recorded", "typed")
+_SUITE = ("test_attempts", "test_capacity", "test_commands", "test_head", "test_recorded", "typed")
 pytest.register_assert_rewrite(*(f"koalapy_adapters.contract.{name}" for name in _SUITE))
 
 _TRIAL: "pytest.StashKey[Trial]" = pytest.StashKey()
@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--array", metavar="OPTION", default="", help="the native option that makes an array of a job")
     add("--restart", metavar="COMMAND", default="", help="a shell command that has it start the job {id} again")
     add("--operator", metavar="KEY=VALUE", action="append", default=[], help="a setting of the login for --restart")
+    add("--remembers", metavar="SECONDS", type=float, default=300.0, help="how long it lists a job that has ended")
     add("--record", metavar="DIRECTORY", help="write down what the batch system's commands say")
     add("--recorded", metavar="DIRECTORY", help="try the dialect on what was written down, too or instead of --connect")
 
@@ -101,6 +102,7 @@ def _named(config: pytest.Config) -> list["Row"]:
         array=config.getoption("--array"),
         restart=config.getoption("--restart"),
         operator=_settings(config, "--operator"),
+        remembers_s=config.getoption("--remembers"),
     )
     return [row if refuses is None else _refusing(row, frozenset(refuses.split(",")) - {""})]
 

@@ -33,6 +33,7 @@ class Row:
     array: str = ""  # the `native` line that makes an array of a job
     restart: str = ""  # a shell command that has the batch system start the job {id} again
     operator: Mapping[str, Any] = field(default_factory=dict)  # who may do that, as `neighbour`
+    remembers_s: float = 300.0  # after which a job that has ended is surely listed no longer
 
 
 @dataclass(frozen=True, slots=True)

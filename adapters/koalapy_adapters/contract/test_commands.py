@@ -93,7 +93,7 @@ def test_a_job_that_is_forgotten_was_ended_before_and_is_unknown_then(live: Live
     job = live.job("exit 3")
     batch_id = live.submit(job)
     live.until_over(batch_id)
-    live.until(lambda: not live.state(batch_id), 300)
+    live.until(lambda: not live.state(batch_id), live.row.remembers_s)
     found = live.batch.look(job.tag, batch_id)
     assert found.listed is None
     assert found.accounted is None or found.accounted.state == ENDED
