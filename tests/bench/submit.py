@@ -3,7 +3,9 @@
 Every round submits as many one-processor jobs each way, in random order, to a cluster that somebody else has filled, so
 that all of them wait and none takes processor time from those that are still to come. The time is from the first call
 until the batch system's own listing, which is asked on the head node, shows all of them. Processor time is that of
-all processes on the head, the batch system's servers included, and of koalad, from the first call until then.
+all processes on the head, the batch system's servers included, and of koalad, from the first call until then. What the
+loop takes of it, spread over all processors, is the least that the same commands can take: beside each ratio stands
+the floor that this sets.
 
     tests/bench/run submit [--rounds N] [--jobs N] [--cluster NAME]
 """
@@ -111,8 +113,12 @@ def main() -> None:
 
 
 def _rows(way: str, times: Times) -> list[dict[str, Any]]:
-    """Of this way's time against each other's: the ratio of the medians, and the interval of the rounds' ratios."""
+    """Of this way's time against each other's: the ratio of the medians, and the interval of the rounds' ratios.
+
+    `floor` is the ratio of one that costs what the bare commands cost and nothing else, with no processor idle.
+    """
     rows = []
+    least = statistics.median(times["loop cpu"]) / (os.cpu_count() or 1)
     for other, bound in (("loop", LOOP_BOUND), ("psij", PSIJ_BOUND)):
         if other not in times:
             continue
@@ -122,6 +128,7 @@ def _rows(way: str, times: Times) -> list[dict[str, Any]]:
             {
                 "cluster": way, "against": other, "ratio": round(ours / theirs, 3), "bound": bound,
                 "interval": [round(each, 3) for each in bootstrap(ratios)],
+                "floor": round(least / theirs, 2),
                 "koalapy_s": round(ours, 2), "other_s": round(theirs, 2), "holds": ours <= bound * theirs,
                 "koalapy_cpu_s": _median(times["koalapy cpu"]), "other_cpu_s": _median(times[f"{other} cpu"]),
                 "load": round(statistics.median(times["load"]), 1),
