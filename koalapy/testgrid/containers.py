@@ -105,6 +105,11 @@ class Containers:
         subnet: str = self._network(network).attrs["IPAM"]["Config"][0]["Subnet"]
         return subnet.rpartition(".")[0]
 
+    def gateway(self, network: Network) -> str:
+        """This machine's address in the network, if the engine runs on it."""
+        address: str = self._network(network).attrs["IPAM"]["Config"][0]["Gateway"]
+        return address
+
     def all(self) -> dict[str, Container]:
         """The containers there are, running or not, by host."""
         label = f"com.docker.compose.project={layout.PROJECT}"

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from docker.models.containers import Container
 
-from koalapy.testgrid import layout
+from koalapy.testgrid import firewall, layout
 from koalapy.testgrid.containers import Containers
 from koalapy.testgrid.errors import ContainersError
 
@@ -24,7 +24,7 @@ def reset(containers: Containers) -> None:
 
 
 def mend(containers: Containers) -> bool:
-    """Unpauses, starts and reconnects what is not as it should be, and says whether there was any such thing.
+    """Unpauses, starts and reconnects what is not as it should be, opens its firewalls, and says whether it had to.
 
     Raises if a container is missing.
     """
@@ -36,7 +36,7 @@ def mend(containers: Containers) -> bool:
                 "no_container", f"The test grid has no container '{host}'.", "Run 'koala testgrid up'."
             )
         mended |= _mend(containers, host, found[host])
-    return mended
+    return firewall.open_all(containers) or mended
 
 
 def clean(containers: Containers) -> None:
