@@ -19,7 +19,7 @@ def cycle(site: Site, now: Instant) -> None:
     leases.hand_on(site, now)
     hopeless = float("inf")  # so many processors nobody has
     for standing in site.delegable:
-        if not site.overloaded or not _hope(site):
+        if hopeless <= 1 or not site.overloaded or not _hope(site):
             return
         if standing.request.processors < hopeless and standing.request.id not in site.expecting:
             _begin_round(standing)
