@@ -23,7 +23,7 @@ from koalapy.simulation.replay.lanes import Block, Use, blocks
 from koalapy.simulation.replay.record import NEVER, Column, Record
 
 By = Literal["user", "group", "queue"]
-MOST_DRAWN = 3_000  # blocks of a cluster; more are painted
+MOST_DRAWN = 3_000  # components; more are painted
 _MOST_LABELLED = 60
 _ACROSS, _DOWN = 1400, 400  # pixels of what is painted, at most
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#44bb99", "#bbcc33")
@@ -48,10 +48,12 @@ def _figure(record: Record, title: str, by: By) -> Figure:
     span = max(1, int(record.job("ended").max(initial=0)), int(record.job("submitted").max(initial=0)))
     unit, word = next((unit, word) for least, unit, word in _UNITS if span >= least)
     colours, legend = _colours(record, by)
+    draw_cluster = _draw_blocks if len(record.place("row")) <= MOST_DRAWN else _paint_blocks
     for index, (name, size) in enumerate(record.sizes.items()):
         found = list(blocks(_uses(record, index), size))
-        _draw_cluster(panels[index], found, size, colours, span / unit, unit)
-        if len(found) <= _MOST_LABELLED:
+        draw_cluster(panels[index], found, size, colours, span, unit)
+        _settle(panels[index], size)
+        if len(record) <= _MOST_LABELLED:
             _label(panels[index], found, record.job("number").tolist(), unit)
         panels[index].set_ylabel(f"{name}\n{size:,} processors", fontsize=8)
     _draw_backlog(panels[-1], record, span, unit)
@@ -106,20 +108,22 @@ def _by_work(record: Record, numbers: Column, count: int) -> list[int]:
 # ---- a cluster
 
 
-def _draw_cluster(
-    axes: Axes, found: Sequence[Block], size: int, colours: Sequence[str], span: float, unit: Duration
-) -> None:
-    if len(found) <= MOST_DRAWN:
-        _draw_blocks(axes, found, colours, unit)
-    else:
-        image = paint(found, size, colours, span * unit)
-        axes.imshow(image, extent=(0, span, 0, size), origin="lower", aspect="auto", interpolation="nearest")
+def _settle(axes: Axes, size: int) -> None:
     axes.set_ylim(0, size)
     axes.tick_params(labelsize=7)
     axes.locator_params(axis="y", nbins=4, integer=True)
 
 
-def _draw_blocks(axes: Axes, found: Sequence[Block], colours: Sequence[str], unit: Duration) -> None:
+def _paint_blocks(
+    axes: Axes, found: Sequence[Block], size: int, colours: Sequence[str], span: int, unit: Duration
+) -> None:
+    image = paint(found, size, colours, span)
+    axes.imshow(image, extent=(0, span / unit, 0, size), origin="lower", aspect="auto", interpolation="nearest")
+
+
+def _draw_blocks(
+    axes: Axes, found: Sequence[Block], size: int, colours: Sequence[str], span: int, unit: Duration
+) -> None:
     corners = [
         [(left, block.low), (left, block.high), (right, block.high), (right, block.low)]
         for block in found
