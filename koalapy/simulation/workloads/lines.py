@@ -49,16 +49,12 @@ def _told(path: Path, line: Callable[[], int]) -> Iterator[None]:
     try:
         yield
     except _BROKEN as error:
-        message = f"{path} cannot be decompressed{_after(line())}: {error}."
+        message = f"{path} cannot be decompressed after line {line()}: {error}."
         raise RequestError("broken_archive", message, "It may be truncated; fetch it anew.") from error
     except OSError as error:
-        words = error.strerror or str(error)
-        message = f"{path} cannot be read{_after(line())}: {words}."
+        words, after = error.strerror or str(error), f" after line {line()}" if line() else ""
+        message = f"{path} cannot be read{after}: {words}."
         raise RequestError("unreadable_trace", message, "Check its name and its permissions.") from error
-
-
-def _after(line: int) -> str:
-    return f" after line {line}" if line else ""
 
 
 def bad_line(path: Path, number: int, what: str, advice: str) -> RequestError:
