@@ -152,6 +152,11 @@ def test_fpfs_lets_pass_what_fits_as_often_as_the_grid_file_says() -> None:
     assert {number: seconds(each)[0] for number, each in ran.items()} == {1: 0, 2: 502, 3: 2, 4: 512, 5: 512}
 
 
+def test_a_cluster_of_which_nothing_was_heard_for_a_day_is_as_good_as_any() -> None:
+    ran = replay([job(1, 0, 4, 10), job(2, 86_400, 16, 10), job(3, 200_000, 8, 10, components=((8, "c"),))])
+    assert [seconds(each)[0] for each in ran.values()] == [0, 86_400, 200_000]
+
+
 def test_what_ends_at_an_instant_makes_room_for_what_is_submitted_then() -> None:
     ran = replay([job(1, 0, 10, 50), job(2, 10, 10, 50), job(3, 50, 1, 50)], fpfs, sizes={"one": 10})
     assert {number: seconds(each)[0] for number, each in ran.items()} == {1: 0, 2: 50, 3: 100}
