@@ -306,6 +306,17 @@ def test_an_orphan_that_was_at_a_standstill_has_no_grace_left() -> None:
     assert [stop.grace for stop in world.of(e.StopNodes)] == [SETTINGS.grace - 2 * SECOND]
 
 
+def test_one_that_was_suspended_for_long_is_no_orphan_while_it_looks_for_its_relay() -> None:
+    world = released()
+    heard_at = world.now
+    world.now += 2 * SETTINGS.orphan_timeout
+    resumed_at = world.now
+    world.handle(e.Resumed())
+    world.handle(e.RelayLost(heard_at))
+    world.pass_time(resumed_at + SETTINGS.orphan_timeout)
+    assert world.at(e.StopNodes) == [resumed_at + SETTINGS.orphan_timeout]
+
+
 def test_a_second_start_says_restarted_and_never_prepares() -> None:
     machine = Machine(SETTINGS, 0)
     [write] = machine.handle(0, e.ClaimedBefore(None))

@@ -95,6 +95,10 @@ class Signalled(NamedTuple):
     """The batch system told the wrapper, or a node's agent, to stop (SIGTERM)."""
 
 
+class Resumed(NamedTuple):
+    """The batch system let the wrapper go on, which it had suspended."""
+
+
 class RelayEntered(NamedTuple):
     """The relay let the wrapper in."""
 

@@ -103,6 +103,8 @@ class Loop:
         return max(0, due - now) / clock.SECOND
 
     def _on_signals(self, numbers: bytes) -> None:
+        if signals.told_to_go_on(numbers):
+            self.handle(events.Resumed())
         if signals.told_to_stop(numbers):
             self.handle(events.Signalled())
         self.reap()

@@ -157,6 +157,11 @@ class Machine:
     def _on_signalled(self, now: int, event: e.Signalled) -> List[Any]:
         return self._end(now, "killed", self._settings.grace, reasons.SIGNALLED)
 
+    def _on_resumed(self, now: int, event: e.Resumed) -> List[Any]:
+        """Suspended it could reach nobody, but was in the batch system's list: nobody has given it up."""
+        self._contact = now
+        return []
+
     def _on_relay_entered(self, now: int, event: e.RelayEntered) -> List[Any]:
         self._relay, self._contact = True, now
         return [e.SayReport(self.report())] if self._claimed else []
@@ -348,6 +353,7 @@ _REACTIONS: Dict[Type[Any], Callable[[Machine, int, Any], List[Any]]] = {
     e.NodeEmptied: Machine._on_emptied,
     e.NodeLost: Machine._on_lost,
     e.Signalled: Machine._on_signalled,
+    e.Resumed: Machine._on_resumed,
     e.RelayEntered: Machine._on_relay_entered,
     e.RelayLost: Machine._on_relay_lost,
     e.ReleaseHeard: Machine._on_release,

@@ -6,10 +6,11 @@ from typing import Any, Iterable
 
 # What batch systems send before they kill: on cancel and at the limits (Slurm, PBS: TERM; Grid Engine: USR2, XCPU).
 STOPPING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGXCPU))
+RESUMED = signal.SIGCONT  # a batch system that suspends has sent SIGSTOP before, of which nobody hears
 _IGNORED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE)
 
 
-def pipe(noticed: Iterable[int] = (signal.SIGCHLD, *STOPPING)) -> int:
+def pipe(noticed: Iterable[int] = (signal.SIGCHLD, RESUMED, *STOPPING)) -> int:
     """The end to read from: a byte is the number of a signal that came in. Others that would kill are ignored."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
@@ -37,6 +38,10 @@ def read(descriptor: int) -> bytes:
 
 def told_to_stop(numbers: bytes) -> bool:
     return not STOPPING.isdisjoint(numbers)
+
+
+def told_to_go_on(numbers: bytes) -> bool:
+    return RESUMED in numbers
 
 
 def _notice(number: int, frame: Any) -> None:
