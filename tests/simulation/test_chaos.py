@@ -15,7 +15,7 @@ from koalapy.simulation.chaos.moves import DOINGS, FAULTS, SWEEPING, USUAL, move
 from koalapy.simulation.chaos.plan import plan
 from koalapy.simulation.chaos.run import run
 
-EVENTS = int(os.environ.get("KOALA_CHAOS_EVENTS", "300000"))  # in all, so that the test is bounded by work, not time
+EVENTS = int(os.environ.get("KOALA_CHAOS_EVENTS", "230000"))  # in all, so that the test is bounded by work, not time
 FIRST = int(os.environ.get("KOALA_CHAOS_SEED", random.SystemRandom().randrange(1 << 30)))
 COURSE = 3_000
 KOALA = [sys.executable, "-m", "koalapy.cli.main", "sim"]
