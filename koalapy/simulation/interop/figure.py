@@ -76,4 +76,10 @@ def _points(rows: Sequence[Row], along: str, column: str) -> Points:
     values: dict[str | int | float, list[float]] = {}
     for row in rows:
         values.setdefault(row[along], []).append(float(row[column]))
-    return {value: mean(found) for value, found in values.items()}
+    return {value: _with_interval(found) for value, found in values.items()}
+
+
+def _with_interval(found: Sequence[float]) -> tuple[float, float]:
+    """Of two sets it is so wide (Student's t is 12.7) that nothing else could be seen in the figure: none is drawn."""
+    middle, half = mean(found)
+    return middle, half if len(found) > 2 else 0.0
