@@ -23,14 +23,16 @@ class Queue:
     It does the machine's actions at their instants, and counts the commands that they come to.
     """
 
-    def __init__(self, jobs: int, drain: int, cost: int, news: bool) -> None:
+    def __init__(self, jobs: int, drain: int, cost: int, news: bool, claim: int = 0) -> None:
+        """`claim`: what it takes to revoke one, one after another."""
         self._ids = {f"kabcde{number:09d}": str(number) for number in range(jobs)}
         self._ends = {batch_id: T0 + drain * (place + 1) // jobs for place, batch_id in enumerate(self._ids.values())}
         self._kcm = talk.machine(*([tag, batch_id] for tag, batch_id in self._ids.items()))
-        self._cost = cost
+        self._cost, self._claim, self._claimed_at = cost, claim, T0
         self._turn = count()
         self._agenda: list[tuple[int, int, Any]] = []
         self.checks: list[int] = []  # when they were asked
+        self.others: dict[type, int] = {do.CancelJob: 0, do.Look: 0}  # how many of each
         self.gone: dict[str, int] = {}
         for at in self._ends.values() if news else ():
             self._later(at, do.Woken())
@@ -55,8 +57,11 @@ class Queue:
             if isinstance(message, Gone):
                 self.gone[message.tag] = now
         for action in actions:
+            if type(action) in self.others:
+                self.others[type(action)] += 1
             if isinstance(action, do.Revoke):
-                self._later(now + 1000, do.Revoked(action.tag, True))
+                self._claimed_at += self._claim
+                self._later(max(now, self._claimed_at) + 1000, do.Revoked(action.tag, True))
             elif isinstance(action, do.CancelJob):
                 self._later(now + COMMAND, do.JobCancelled(action.tag))
             elif isinstance(action, do.Measure):
@@ -90,6 +95,15 @@ def test_looks_that_cost_much_become_as_seldom_as_that_asks_for() -> None:
     gaps = [after - before for before, after in zip(many.checks, many.checks[1:], strict=False)]
     assert max(gaps) == COST_FACTOR * SECOND // 25 + COMMAND
     assert len(many.checks) <= 20
+
+
+def test_what_the_queue_no_longer_lists_costs_no_command_until_its_claim_is_known() -> None:
+    """A thousand claims take a shared directory longer than a batch system takes for a thousand cancels."""
+    many = Queue(1000, COMMAND, SECOND // 100, news=True, claim=SECOND // 125)
+    many.end_all()
+    assert max(many.gone.values()) >= T0 + 8 * SECOND
+    assert many.others == {do.CancelJob: 1000, do.Look: 0}
+    assert len(many.checks) <= 5
 
 
 def test_one_that_ends_at_once_is_known_to_at_once() -> None:

@@ -96,8 +96,10 @@ def revoked(core: Core, now: int, attempt: Attempt, outcome: Revoked) -> List[An
 def cancelled(core: Core, now: int, attempt: Attempt) -> List[Any]:
     """The cancel command ended. What it says matters less than what the queue says now."""
     end = attempt.ending
-    if end is not None:
-        end.cancelling = False
+    if end is None:
+        return []
+    end.cancelling = False
+    if end.listed:
         end.cancel_at = end.cancel_backoff.after(now)
         end.check_at = now
     return []
@@ -233,6 +235,7 @@ def _heard(
         if never_cancelled or listed.batch_id != attempt.batch_id:  # just found, or a second job after a doubt
             attempt.batch_id, end.cancel_at = listed.batch_id, now
         return []
+    end.cancel_at = None  # what the queue does not list needs no other cancel, unless it is seen there again
     end.over = any(_ended(attempt, status) for status in (listed, accounted))
     if end.revoked is None and end.revoke_at is None:
         end.check_at = None  # the claim is about to be known, and says more than another look: see `revoked`
