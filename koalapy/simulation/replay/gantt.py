@@ -4,7 +4,7 @@ A few thousand blocks are drawn each; of more every pixel says how much of it is
 gives the same bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +25,7 @@ from koalapy.simulation.replay.record import NEVER, Column, Record
 By = Literal["user", "group", "queue"]
 MOST_DRAWN = 3_000  # components; more are painted
 _MOST_LABELLED = 60
+_AT_ONCE = 10_000  # of a million uses
 _ACROSS, _DOWN = 1400, 400  # pixels of what is painted, at most
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#44bb99", "#bbcc33")
 _OTHERS = "#a0a0a0"
@@ -50,11 +51,10 @@ def _figure(record: Record, title: str, by: By) -> Figure:
     colours, legend = _colours(record, by)
     draw_cluster = _draw_blocks if len(record.place("row")) <= MOST_DRAWN else _paint_blocks
     for index, (name, size) in enumerate(record.sizes.items()):
-        found = list(blocks(_uses(record, index), size))
-        draw_cluster(panels[index], found, size, colours, span, unit)
+        draw_cluster(panels[index], blocks(_uses(record, index), size), size, colours, span, unit)
         _settle(panels[index], size)
         if len(record) <= _MOST_LABELLED:
-            _label(panels[index], found, record.job("number").tolist(), unit)
+            _label(panels[index], blocks(_uses(record, index), size), record.job("number").tolist(), unit)
         panels[index].set_ylabel(f"{name}\n{size:,} processors", fontsize=8)
     _draw_backlog(panels[-1], record, span, unit)
     panels[-1].set_xlabel(f"{word} from the first submission on", fontsize=8)
@@ -72,7 +72,7 @@ def _heights(sizes: Sequence[int]) -> list[float]:
     return [max(0.7, room * root / sum(roots)) for root in roots]
 
 
-def _uses(record: Record, cluster: int) -> list[Use]:
+def _uses(record: Record, cluster: int) -> Iterator[Use]:
     """In order of their start; those that end at once come before others of their instant."""
     here = record.place("cluster") == cluster
     rows, processors = record.place("row")[here], record.place("processors")[here]
@@ -80,7 +80,9 @@ def _uses(record: Record, cluster: int) -> list[Use]:
     ran = (starts != NEVER) & (ends != NEVER)
     columns = [column[ran] for column in (starts, ends, rows, processors)]
     order = numpy.lexsort((columns[2], columns[1], columns[0]))
-    return [Use(*each) for each in zip(*(column[order].tolist() for column in columns), strict=True)]
+    for first in range(0, len(order), _AT_ONCE):
+        some = order[first : first + _AT_ONCE]
+        yield from (Use(*each) for each in zip(*(column[some].tolist() for column in columns), strict=True))
 
 
 # ---- colours
@@ -115,34 +117,33 @@ def _settle(axes: Axes, size: int) -> None:
 
 
 def _paint_blocks(
-    axes: Axes, found: Sequence[Block], size: int, colours: Sequence[str], span: int, unit: Duration
+    axes: Axes, found: Iterable[Block], size: int, colours: Sequence[str], span: int, unit: Duration
 ) -> None:
     image = paint(found, size, colours, span)
     axes.imshow(image, extent=(0, span / unit, 0, size), origin="lower", aspect="auto", interpolation="nearest")
 
 
 def _draw_blocks(
-    axes: Axes, found: Sequence[Block], size: int, colours: Sequence[str], span: int, unit: Duration
+    axes: Axes, found: Iterable[Block], size: int, colours: Sequence[str], span: int, unit: Duration
 ) -> None:
+    each = list(found)
     corners = [
         [(left, block.low), (left, block.high), (right, block.high), (right, block.low)]
-        for block in found
+        for block in each
         for left, right in [(block.start / unit, block.end / unit)]
     ]
-    width = 0.6 if len(found) <= _MOST_LABELLED else 0.15
-    drawn = PolyCollection(
-        corners, facecolors=[colours[block.row] for block in found], edgecolors="white", linewidths=width
-    )
-    axes.add_collection(drawn)
+    width = 0.6 if len(each) <= _MOST_LABELLED else 0.15
+    filled = [colours[block.row] for block in each]
+    axes.add_collection(PolyCollection(corners, facecolors=filled, edgecolors="white", linewidths=width))
 
 
-def _label(axes: Axes, found: Sequence[Block], numbers: Sequence[int], unit: Duration) -> None:
+def _label(axes: Axes, found: Iterable[Block], numbers: Sequence[int], unit: Duration) -> None:
     for block in found:
         middle = ((block.start + block.end) / 2 / unit, (block.low + block.high) / 2)
         axes.annotate(str(numbers[block.row]), middle, ha="center", va="center", fontsize=6, clip_on=True)
 
 
-def paint(found: Sequence[Block], size: int, colours: Sequence[str], span: float) -> NDArray[numpy.float64]:
+def paint(found: Iterable[Block], size: int, colours: Sequence[str], span: float) -> NDArray[numpy.float64]:
     """Every pixel has the mean colour of what lies in it, white where nothing does: (down, across, red green blue)."""
     down = min(size, _DOWN)
     image = numpy.ones((down, _ACROSS, 3))
