@@ -57,7 +57,7 @@ class _Hour:
     def play(self) -> Outcome:
         began = time.monotonic()
         request = _sweep(self._course, self._faster)
-        sweeps = [self._koalad.submit(request, directory="/tmp") for _ in range(USERS)]
+        sweeps = self._koalad.submit_many([request] * USERS, directory="/tmp")  # at once: nobody has a start
         held: dict[int, list[int]] = {sweep: [] for sweep in sweeps}
         runners: list[dict[str, object]] = []
         while (at := (time.monotonic() - began) * self._faster * SECOND) < self._course.length:
