@@ -23,7 +23,6 @@ from koalapy.cli.signals import interruptible, uninterrupted
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 from koalapy.model.units import SECOND, Duration, format_duration
-from koalapy.runtime.registry import policies
 
 if TYPE_CHECKING:  # numpy and matplotlib are imported where they are needed: other commands start without them
     from koalapy.simulation.replay.course import Course, Outcome
@@ -107,6 +106,7 @@ def replay(
 
 
 def _course(trace: Path, terms: "Terms", found: "Survey", settings: Settings, directory: Path, colour: By) -> "Course":
+    from koalapy.runtime.chosen import policies
     from koalapy.simulation.replay.course import Course
 
     return Course(

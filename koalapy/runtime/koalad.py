@@ -13,13 +13,13 @@ from koalapy.model.change import Change
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
+from koalapy.runtime.chosen import policies, scavenging_policies
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.recovery import Line, Recovery
-from koalapy.runtime.registry import policies, scavenging_policies
 from koalapy.runtime.service import Service
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.sweeps import Sweeps

@@ -10,7 +10,8 @@ from koalapy.policies.idleness import any_idle
 from koalapy.policies.preemption import oldest_first
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sweep_order import BACK_HOME
-from koalapy.runtime.registry import registered, scavenging_policies
+from koalapy.runtime.chosen import scavenging_policies
+from koalapy.runtime.registry import registered
 
 
 def test_the_defaults_are_those_of_the_policies() -> None:
