@@ -142,6 +142,11 @@ def test_without_backfilling_a_large_job_blocks_its_cluster() -> None:
     assert row("sep-c", jobs)["wait_s"] == pytest.approx((0 + 999 + 1098) / 3)
 
 
+def test_a_job_that_took_no_time_has_the_slowdown_of_one_that_took_a_second() -> None:
+    at_once, waiting = job(1, processors=4, runtime_s=9), job(2, runtime_s=0)
+    assert row("sep-c", [at_once, waiting])["slowdown"] == pytest.approx((1 + 10) / 2)
+
+
 def test_fcondor_serves_who_has_used_less_first() -> None:
     greedy = [job(number, processors=4, runtime_s=1000) for number in (1, 2)]
     modest = job(3, processors=4, runtime_s=10, at_s=1)._replace(user="a-1")

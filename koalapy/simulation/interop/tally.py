@@ -52,7 +52,7 @@ class Tally:
         self.started += 1
         self._waited += waited
         self._responded += waited + job.runtime
-        runtime = max(job.runtime, 1)
+        runtime = max(job.runtime, SECOND)  # logs count whole seconds, and some jobs took none
         self._slowed += (waited + runtime) / runtime
         self._slowed_bounded += max(1.0, (waited + runtime) / max(runtime, _BOUND))
         self._delegations += links
