@@ -1,5 +1,6 @@
 """The world of `koala sim replay`: the engine as configured, on clusters that are processors and a queue."""
 
+import gc
 import itertools
 from collections.abc import Callable, Iterable
 from random import Random
@@ -7,6 +8,7 @@ from random import Random
 import pytest
 
 from koalapy.model.cluster import ClusterSettings
+from koalapy.model.job import Job
 from koalapy.model.request import WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
@@ -15,6 +17,7 @@ from koalapy.policies.queueing import QueueingPolicy, fcfs, fpfs
 from koalapy.scheduler.schedule import Policies
 from koalapy.simulation.replay.job import ReplayJob
 from koalapy.simulation.replay.ran import Ran
+from koalapy.simulation.replay.site import BatchJob
 from koalapy.simulation.replay.world import Replay
 
 SIZES = {"a": 16, "b": 8, "c": 8}
@@ -66,6 +69,12 @@ def drawn(count: int, seed: int = 1, components: int = 1) -> list[ReplayJob]:
         sizes = tuple(dice.choice((1, 2, 3, 4, 8)) for _ in range(dice.randint(1, components)))
         jobs.append(job(number, at, sizes, dice.randrange(600)))
     return jobs
+
+
+def kept() -> int:
+    """Jobs in memory, whoever has them."""
+    gc.collect()
+    return sum(isinstance(each, Job | ReplayJob | BatchJob) for each in gc.get_objects())
 
 
 def reference(jobs: Iterable[ReplayJob], processors: int) -> dict[int, int]:
@@ -240,12 +249,14 @@ def test_nothing_is_kept_of_jobs_that_are_over() -> None:
         over += 1
         assert len(ahead) - over < 64
 
+    before = kept()
     replaying = world(trace(), sizes={"one": 100}, told=told)
     counts = list(replaying.run())
     assert counts == sorted(counts)
     assert counts[-1] == over == len(ahead)
     assert len(counts) > 1
     assert not replaying.engine.records.jobs
+    assert kept() <= before
 
 
 def test_calls_and_events_are_counted() -> None:
