@@ -31,6 +31,10 @@ class Sweeps:
         promise(not done, Promise.REPEATED, "parameter", attempt.number, "of", attempt.sweep, "is done, but starts")
         recorded = attempt.number in self._recorded.get(JobId(attempt.sweep), ())
         promise(not recorded, Promise.REPEATED, "parameter", attempt.number, "of", attempt.sweep, "has its result")
+        alone = all(each.ended is not None for each in before)
+        promise(
+            alone, Promise.ALONE, "parameter", attempt.number, "of", attempt.sweep, "starts while it runs elsewhere"
+        )
         before.append(attempt)
 
     def committed(self, change: Change) -> None:
