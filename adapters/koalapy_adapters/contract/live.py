@@ -181,7 +181,9 @@ class Live:
                 self._kcm.close()
 
     def _far(self, far: Far) -> Far:
+        """Begins as a KCM does: what a batch system has to prepare for a user, it does at its first question."""
         self._opened.append(far)
+        far.describe()
         return far
 
 

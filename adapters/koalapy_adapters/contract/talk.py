@@ -13,6 +13,8 @@ from koalapy_adapters.messages import (
     Event,
     Fetch,
     Gone,
+    Measured,
+    Pong,
     Report,
     Store,
     Submit,
@@ -104,7 +106,8 @@ class Talk:
         try:
             frame = self._frames.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            raise AssertionError(f"{PATIENCE_S:g} s passed; heard last: {self.log[-5:]}") from None
+            heard = [message for message in self.log if not isinstance(message, (Measured, Pong))]
+            raise AssertionError(f"{PATIENCE_S:g} s passed; heard last: {heard[-6:]}") from None
         message = from_json(frame.data) if isinstance(frame, Control) else frame
         if isinstance(message, Event):
             self.send(Acknowledge(message.number))
