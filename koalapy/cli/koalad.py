@@ -4,7 +4,7 @@ import json
 import os
 import pwd
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,6 +61,7 @@ def _life(locations: Locations) -> Life:
 def _reader(grid: GridFile) -> Callable[[JobText], Request]:
     clusters = list(grid.clusters)
     readers = {name: load("koalapy.languages", name) for name in registered("koalapy.languages")}
+    orders = sorted(registered("koalapy.sweep_order"))
 
     def read(job: JobText) -> Request:
         """The request of a submitted text or mapping. Raises RequestError with file, line and key."""
@@ -70,15 +71,14 @@ def _reader(grid: GridFile) -> Callable[[JobText], Request]:
         else:
             assert job.text is not None
             found = read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_plain)
-        _check_order(found.order)
+        _check_order(found.order, orders)
         return with_staged(found)
 
     return read
 
 
-def _check_order(name: str) -> None:
+def _check_order(name: str, known: Sequence[str]) -> None:
     """Raises RequestError for an order of a sweep's parameters that is not registered."""
-    known = sorted(registered("koalapy.sweep_order"))
     if name and name not in known:
         message = f"The order {shown(name)} of a sweep's parameters is not registered."
         raise RequestError("unknown_order", message, use_known(name, known))

@@ -17,28 +17,29 @@ def test_it_is_read_as_when_it_was_recorded(recording: Recording) -> None:
 
 def test_cut_off_it_is_unreadable_or_read_as_far_as_it_goes(recording: Recording) -> None:
     """Never as something else: no job that was not there, in no state that was not its own, no processor too many."""
-    results = recording.results
+    spoken, results = dialect(recording), recording.results
     for place, result in enumerate(results):
         for end in cuts(result.stdout):
             cut = result._replace(stdout=result.stdout[:end])
-            answer = recording.answer(dialect(recording), [*results[:place], cut, *results[place + 1 :]])
+            answer = recording.answer(spoken, [*results[:place], cut, *results[place + 1 :]])
             told = f"cut after {end} of {len(result.stdout)} characters, the answer {place} is taken for {answer}"
             assert within(answer, recording.data["answer"]), told
 
 
 def test_a_failure_without_words_is_an_error(recording: Recording) -> None:
     """Of the first command, however it failed."""
-    results = recording.results
+    spoken, results = dialect(recording), recording.results
     for status in (None, 1, 127, 255):
-        answer = recording.answer(dialect(recording), [Result(results[0].argv, status, "", ""), *results[1:]])
+        answer = recording.answer(spoken, [Result(results[0].argv, status, "", ""), *results[1:]])
         assert "value" not in answer or harmless(recording, answer), (status, answer)
         assert not broken(answer), (status, answer)
 
 
 def test_nonsense_is_no_reading_and_no_traceback(recording: Recording) -> None:
+    spoken = dialect(recording)
     for text in ("\0\n", "<!DOCTYPE x>\n", "{}\n", "no such thing\n", "\ufffd|||\n", "[" * 100_000 + "\n"):
         results = [result._replace(stdout=text) for result in recording.results]
-        assert within(answer := recording.answer(dialect(recording), results), recording.data["answer"]), (text, answer)
+        assert within(answer := recording.answer(spoken, results), recording.data["answer"]), (text, answer)
 
 
 # ---- below -----------------------------------------------------------------------------------------------------------
