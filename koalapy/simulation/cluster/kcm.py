@@ -202,7 +202,7 @@ class _Ground:
         self.config = footing.configured(hello)
         self._kcm, self._version = kcm, hello.version
         directories = Directories(SHARED, hello.instance, self.config.name, hello.epoch, mount)
-        self._batch = BatchSystem(dialect, Site("someone"), runner=shell.run)
+        self._batch = BatchSystem(dialect, Site("someone", instance=hello.instance), runner=shell.run)
         deeds = Deeds(self.config, self._batch, directories, kcm.clock)
         dice = around.dice(f"hands/{kcm.number}")
         self.hands = SimHands(kcm, around, dice, deeds, shell, kcm.happened)

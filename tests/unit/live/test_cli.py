@@ -18,8 +18,8 @@ JOB = (
     "held_processor_seconds reason reason_code components transfers sweep"
 )
 COMPONENT = (
-    "index cluster named_cluster processors walltime_s state attempt batch_id hosts exit_status queued_at at_barrier_at "
-    "released_at started_at ended_at reason"
+    "index cluster named_cluster processors walltime_s state attempt batch_id hosts exit_status queued_at "
+    "at_barrier_at released_at started_at ended_at reason"
 )
 CLUSTER = (
     "name batch version connection total idle ours scavenged others waiting_local age_s promised unit reason"  # the

@@ -2,7 +2,7 @@
 
 from koalapy_adapters.batch.protocol import QUEUED, RUNNING
 
-from koalapy.model.identity import FIRST_LAUNCHER, Tag, attempt_of, is_tag
+from koalapy.model.identity import FIRST_LAUNCHER, InstanceId, Tag, attempt_of, is_tag
 from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.simulation.chaos.violation import Promise, promise
 from koalapy.simulation.cluster.batch import Job
@@ -38,15 +38,17 @@ class Neighbours:
 
 
 def _waiting(cluster: SimCluster) -> list[Job]:
-    return [job for job in cluster.batch.listed() if job.state == QUEUED and not job.stuck and not cluster.is_ours(job)]
+    """Other users' jobs. A Launcher of another store gives way to everybody, so that nobody does to it."""
+    queued = [job for job in cluster.batch.listed() if job.state == QUEUED and not job.stuck]
+    return [job for job in queued if not cluster.is_ours(job) and _launcher_of(job.name) is None]
 
 
 def _launchers(world: World, cluster: SimCluster) -> list[Job]:
-    return [job for job in cluster.batch.listed() if job.state == RUNNING and _is_launcher(world, job.name)]
+    running = [job for job in cluster.batch.listed() if job.state == RUNNING]
+    return [job for job in running if _launcher_of(job.name) == world.instance]
 
 
-def _is_launcher(world: World, name: str) -> bool:
-    if not is_tag(name):
-        return False
-    instance, attempt = attempt_of(Tag(name))
-    return instance == world.instance and attempt.job >= FIRST_LAUNCHER
+def _launcher_of(name: str) -> InstanceId | None:
+    """The store whose Launcher a batch job of this name is; None for any other."""
+    instance, attempt = attempt_of(Tag(name)) if is_tag(name) else (None, None)
+    return instance if attempt is not None and attempt.job >= FIRST_LAUNCHER else None
