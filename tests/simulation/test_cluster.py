@@ -7,6 +7,7 @@ import pytest
 from koalapy_adapters import messages
 
 from koalapy.model.errors import TransientError
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.simulation.program import Behaviour
 
@@ -32,16 +33,21 @@ def test_a_job_runs_to_its_end(batch: str) -> None:
     assert not [path for path in play.cluster.shared.files if f"/{TAG}/" in path]
 
 
-def test_what_others_want_is_measured() -> None:
-    """As on real batch systems, whoever scavenges must see what the local users' waiting jobs lack."""
+OTHER_STORES = str(tag_of(InstanceId("0ther"), AttemptId(JobId(1), 0, 1)))
+
+
+@pytest.mark.parametrize(("name", "local"), [("somebody", 1), (OTHER_STORES, 0)], ids=["local", "other-store"])
+def test_what_others_want_is_measured(name: str, local: int) -> None:
+    """As on real batch systems, whoever scavenges must see what others' waiting jobs lack: local users' and those of
+    another store of the same user."""
     play = Play("slurm")
     koalad = play.connect()
     size = play.cluster.batch.size
     play.until(koalad, messages.Measured, "", idle=size)
     first = play.cluster.foreign_job("somebody", size, Duration(30 * SECOND))
-    second = play.cluster.foreign_job("somebody", size, Duration(30 * SECOND))
-    seen = play.until(koalad, messages.Measured, "", waiting_local=1)
-    assert (seen.idle, seen.wanted_local, seen.whole_nodes) == (0, size, [])
+    second = play.cluster.foreign_job(name, size, Duration(30 * SECOND))
+    seen = play.until(koalad, messages.Measured, "", wanted_local=size, waiting_local=local)
+    assert (seen.idle, seen.whole_nodes) == (0, [])
     play.cluster.batch.cancel(first.id)
     play.cluster.batch.cancel(second.id)
     koalad.heard.clear()
