@@ -19,8 +19,8 @@ JOBS = 200
 GRID = (("alpha", "slurm"), ("beta", "sge"), ("gamma", "pbs"))
 SETTINGS = Settings(
     clusters=tuple(ClusterSettings(name=name, batch=batch) for name, batch in GRID),
-    claim_timeout=Duration(5 * MINUTE),
-    barrier_timeout=Duration(2 * MINUTE),
+    claim_timeout=HOUR,  # to wait at a barrier for a component in a queue is no fault
+    barrier_timeout=HOUR,
     max_completion_failures=2,
     orphan_timeout=Duration(2 * MINUTE),
 )

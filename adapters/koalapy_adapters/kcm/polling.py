@@ -11,7 +11,7 @@ URGENT = SECOND
 SOON = SECOND // 5
 COST_FACTOR = 100  # at least so many times the CPU time of a call lie between two calls
 LAST_CALLS = 5  # whose mean is the cost of a call, since some ask more than others
-SERVERS = 2  # to CPU time that is seen, what it is with that of servers, which cannot be seen: docs/benches.md
+SERVERS = 1.5  # to CPU time that is seen, what it is with that of servers, which cannot be seen: docs/benches.md
 
 
 class Pace:
@@ -46,7 +46,7 @@ class Pace:
     def _cost(self) -> int:
         """Of a call, microseconds. What scavenging may cost includes what it has the head node's servers do."""
         mean = sum(self._costs) // len(self._costs) if self._costs else 0
-        return SERVERS * mean if self.scavenging else mean
+        return int(SERVERS * mean) if self.scavenging else mean
 
     def _interval(self) -> int:
         hurries = [URGENT] * self.urgent + [self._floor] * self.scavenging
