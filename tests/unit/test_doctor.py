@@ -17,6 +17,7 @@ from koalapy_adapters.messages import BatchSeen
 from typer.testing import CliRunner
 
 from koalapy.cli.main import app
+from koalapy.cli.signals import interruptible
 from koalapy.config import read_grid
 from koalapy.doctor import canary, probing
 from koalapy.doctor.checks import BY_ID, CHECKS
@@ -241,7 +242,7 @@ def test_an_interrupted_examination_leaves_nothing(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     doctor = Doctor(grid, ["here"], 60.0, lambda *_: None, told)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interruptible():
         doctor.run()
     doctor.interrupt()
     (report,) = doctor.reports
