@@ -88,6 +88,15 @@ def read_json(path: str, files: Files = DISK) -> Optional[Any]:
         return None
 
 
+def read_number(path: str, key: str, files: Files = DISK) -> int:
+    """What the JSON there has of this key; 0 for what is no such file. Raises OSError where it cannot be read."""
+    try:
+        data = read_json(path, files)
+        return int(data[key]) if data is not None else 0
+    except (ValueError, TypeError, KeyError):
+        return 0
+
+
 def _discard(path: str, files: Files) -> None:
     """What is left of a file that could not be written, if anything is; the reason for that is what matters."""
     try:

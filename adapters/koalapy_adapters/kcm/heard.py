@@ -21,12 +21,9 @@ class Heard:
     def newest(self) -> int:
         """The highest that was ever heard on this cluster, or 0."""
         try:
-            data = layout.read_json(self._path, self._files)
-            return int(data["number"]) if data is not None else 0
+            return layout.read_number(self._path, "number", self._files)
         except OSError as error:
             raise unusable(os.path.dirname(self._path), error) from error
-        except (ValueError, TypeError, KeyError):
-            return 0
 
     def expect(self, number: int) -> None:
         """A Submit of this number has come: whoever remembers one next remembers this one too, by the same write."""

@@ -35,12 +35,9 @@ class Signpost:
     def newest_epoch(self) -> int:
         """Of the KCM that listens, or 0."""
         try:
-            data = layout.read_json(self._path, self._files)
-            return int(data["epoch"]) if data is not None else 0
+            return layout.read_number(self._path, "epoch", self._files)
         except OSError as error:
             raise unusable(os.path.dirname(self._path), error) from error
-        except (ValueError, TypeError, KeyError):
-            return 0
 
     def check(self) -> None:
         """Raises SiteError `stale` if a newer KCM listens."""
