@@ -178,6 +178,13 @@ def test_binding_another_site_s_processors_takes_its_time() -> None:
     assert waits[1] - waits[0] == pytest.approx(30)
 
 
+def test_reports_of_free_processors_are_counted_apart_from_delegation() -> None:
+    """To delegate one request takes four messages: it, its lease, the claim and the release."""
+    found = row("dmm", [job(number, processors=4, runtime_s=10_000) for number in (1, 2)])
+    assert (found["delegations"], found["dmm"]) == (0.5, 4)
+    assert found["report_free"] > 0
+
+
 # ---- experiments
 
 

@@ -13,13 +13,17 @@ KEEP_ALIVE = 5 * MINUTE  # Condor's ALIVE_INTERVAL
 
 
 class Kind(StrEnum):
-    """Messages, as the paper sorts them; `keep_alive` are those of resource use, all others of management."""
+    """Messages, as the paper sorts them; `keep_alive` are those of resource use, all others of management.
+
+    `report_free` are site managers' as `dmm` is: what they tell each other of free processors, delegation apart.
+    """
 
     NOTIFY = "notify_broker"
     NEGOTIATE = "negotiate"
     DATA = "job_data_exchange"
     MATCH = "match_claim_release"
     DMM = "dmm"
+    REPORT = "report_free"
     KEEP_ALIVE = "keep_alive"
 
 

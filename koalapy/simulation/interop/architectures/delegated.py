@@ -93,7 +93,8 @@ class _Sites:
             if isinstance(command, words.GrantResources):
                 self._start(command.lease)
             else:
-                self._stage.tally.messages[Kind.DMM] += 1
+                kind = Kind.REPORT if isinstance(command, words.ReportFree) else Kind.DMM
+                self._stage.tally.messages[kind] += 1
                 made: Any = _ARRIVES_AS[type(command)](site, *command[1:])
                 self._messages.append((command.to, made))
         due = manager.next_wakeup()
