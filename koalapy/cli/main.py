@@ -1,33 +1,75 @@
-"""`koala`: the command line of koalapy."""
+"""`koala`: the command line of koalapy. A command's module is imported when the command is asked for."""
 
 import os
 import sys
-from typing import Annotated, NoReturn
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
 
 from koalapy import __version__
-from koalapy.cli import demo, doctor, grid, init, jobs, login, run, runners, sim, sweep, testgrid, unknown
+
+# As `koala --help` lists them, each with the module of koalapy.cli that has it.
+COMMANDS = {
+    "up": "grid",
+    "down": "grid",
+    "status": "grid",
+    "clusters": "grid",
+    "config": "grid",
+    "init": "init",
+    "doctor": "doctor",
+    "login": "login",
+    "clean": "unknown",
+    "run": "run",
+    "sweep": "sweep",
+    "submit": "jobs",
+    "jobs": "jobs",
+    "show": "jobs",
+    "logs": "jobs",
+    "fetch": "jobs",
+    "explain": "jobs",
+    "wait": "jobs",
+    "cancel": "jobs",
+    "hold": "jobs",
+    "release": "jobs",
+    "runners": "runners",
+    "results": "runners",
+    "demo": "demo",
+    "sim": "sim",
+    "testgrid": "testgrid",
+}
+
+
+class Commands(TyperGroup):
+    """Those of COMMANDS: whoever asks for `koala jobs` does not wait for what `koala doctor` imports."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """None for what is no command. Then all are loaded, for typer looks among them for what was meant."""
+        for module in [COMMANDS[name]] if name in COMMANDS else dict.fromkeys(COMMANDS.values()):
+            self.commands.update(commands_of(module))
+        return self.commands.get(name)
+
+
+def commands_of(module: str) -> dict[str, Any]:
+    """Commands and groups of commands, by name."""
+    alone = typer.Typer(rich_markup_mode=None)
+    alone.add_typer(import_module(f"koalapy.cli.{module}").app)
+    return dict(get_group(alone).commands)
+
 
 app = typer.Typer(
+    cls=Commands,
     help="Run one job across all the clusters you have accounts on.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(grid.app)
-app.add_typer(init.app)
-app.add_typer(doctor.app)
-app.add_typer(login.app)
-app.add_typer(unknown.app)
-app.add_typer(run.app)
-app.add_typer(sweep.app)
-app.add_typer(jobs.app)
-app.add_typer(runners.app)
-app.add_typer(demo.app)
-app.add_typer(sim.app, name="sim", help="The simulated world: chaos, from a seed.")
-app.add_typer(testgrid.app, name="testgrid", help="The dockerised mini-multicluster.")
 
 
 def _version(wanted: bool) -> None:

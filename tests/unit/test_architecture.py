@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import koalapy
+from koalapy.cli import main as cli
 
 ROOT = Path(koalapy.__file__).parent
 DECIDING = (
@@ -92,8 +93,19 @@ def test_what_decides_asks_no_clock(path: Path) -> None:
     assert not calls or path.name == "driver.py"
 
 
-def test_a_command_starts_without_what_only_koalad_or_a_connection_needs() -> None:
-    """Nobody waits a second for `koala jobs` because `koalad` has a web framework and a database."""
-    code = "import sys, koalapy.cli.main; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"fastapi", "uvicorn", "sqlalchemy", "alembic", "paramiko", "docker", "lxml", "numpy"} & set(loaded)
+def test_a_command_starts_without_what_only_others_need() -> None:
+    """Nobody waits a second for `koala jobs` because there are a web framework, a database and a doctor."""
+    code = "import sys, koalapy.cli.main as cli; cli.Commands().get_command(None, 'jobs'); print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert "koalapy.cli.jobs" in loaded
+    assert not {"fastapi", "uvicorn", "sqlalchemy", "alembic", "paramiko", "docker", "lxml", "numpy"} & loaded
+    assert not {"pydantic", "koalapy.config", "koalapy.doctor", "koalapy.simulation", "koalapy.cli.doctor"} & loaded
+
+
+def test_the_table_of_commands_is_what_their_modules_have() -> None:
+    modules = dict.fromkeys(cli.COMMANDS.values())
+    assert {name: module for module in modules for name in cli.commands_of(module)} == cli.COMMANDS
+    with_commands = {path.stem for path in (ROOT / "cli").glob("*.py") if "\napp = typer.Typer(" in path.read_text()}
+    assert with_commands - {"main", "koalad"} == set(modules)
