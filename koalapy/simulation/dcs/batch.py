@@ -16,8 +16,8 @@ from koalapy.simulation.experiments.plan import Options, Plan, Row
 
 SETS = 3
 OTHERS = 10  # percent of each cluster that other users want; of theirs the paper says that it is much less than ours
-_KINDS, _QUEUES = ("ordered", "unordered", "mixed"), ("fcfs", "fpfs")
-_PLACEMENTS = ("worst-fit", "cluster-minimisation")
+KINDS, QUEUES = ("unordered", "ordered", "mixed"), ("fcfs", "fpfs")  # in the order of the paper's figures
+PLACEMENTS = ("worst-fit", "cluster-minimisation")
 
 
 class Outcome(NamedTuple):
@@ -71,8 +71,8 @@ def _times(job: Job) -> tuple[float, float, float]:
 def cases() -> list[Case]:
     """The paper's own first; ordered jobs are placed by their users, whatever the placement policy."""
     found = [*MEASURED]
-    for system, kind, queue, placement in product(("144+64", WHOLE), _KINDS, _QUEUES, _PLACEMENTS):
-        if kind != "ordered" or placement == _PLACEMENTS[0]:
+    for system, kind, queue, placement in product(("144+64", WHOLE), KINDS, QUEUES, PLACEMENTS):
+        if kind != "ordered" or placement == PLACEMENTS[0]:
             found.append(Case(system, 8, kind, queue, placement))
     return list(dict.fromkeys(found))
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from koalapy.model.units import SECOND
-from koalapy.simulation.dcs.batch import Course, Outcome, rows_of
+from koalapy.simulation.dcs.batch import KINDS, PLACEMENTS, QUEUES, Course, Outcome, rows_of
 from koalapy.simulation.dcs.paper import MEASURED, WHOLE, Case
 from koalapy.simulation.dcs.stage import SAMPLE, Load
 from koalapy.simulation.experiments.plan import Row, Table
@@ -44,7 +44,7 @@ def figure(chosen: Sequence[Course], outcomes: Sequence[Outcome]) -> Figure:
         _draw_load(panels[str(number)], case, loads[case])
     _draw_beside_paper(panels["paper"], {case_of(row): row for row in rows})
     for system in ("144+64", WHOLE):
-        _draw_cases(panels[system], [row for row in rows if (row["system"], row["size"]) == (system, 8)])
+        _draw_cases(panels[system], system, [row for row in rows if (row["system"], row["size"]) == (system, 8)])
     return drawn
 
 
@@ -95,8 +95,9 @@ def _draw_beside_paper(axes: Axes, rows: Mapping[Case, Row]) -> None:
     axes.grid(alpha=0.3, axis="y")
 
 
-def _draw_cases(axes: Axes, rows: Sequence[Row]) -> None:
-    """Response time in its parts: waiting, overhead, run."""
+def _draw_cases(axes: Axes, system: str, rows: Sequence[Row]) -> None:
+    """Response time in its parts: waiting, overhead, run. Every system has its bars in the same order."""
+    rows = sorted(rows, key=_place)
     labels = [f"{row['kind']}\n{row['queue']}\n{row['placement']}" for row in rows]
     run, overhead, response = ([float(row[f"{name}_s"]) for row in rows] for name in ("run", "overhead", "response"))
     bottom = [a + b for a, b in zip(run, overhead, strict=True)]
@@ -104,10 +105,18 @@ def _draw_cases(axes: Axes, rows: Sequence[Row]) -> None:
     axes.bar(labels, run, 0.6, color=_OURS, label="run")
     axes.bar(labels, overhead, 0.6, bottom=run, color=_PAPERS, label="overhead")
     axes.bar(labels, wait, 0.6, bottom=bottom, color="#d8d8d8", label="waiting")
-    axes.plot(labels, [float(row["makespan_s"]) for row in rows], "k_", markersize=14, label="makespan")
-    axes.set_title(f"{rows[0]['system'] if rows else ''}, components of 8", fontsize=8)
+    ends = [float(row["makespan_s"]) for row in rows]
+    axes.plot(labels, ends, "k_", markersize=14, label="makespan")
+    axes.set_ylim(0, 1.25 * max(ends, default=1.0))  # the legend lies above all bars
+    axes.set_title(f"{system}, components of 8", fontsize=8)
     axes.set_ylabel("seconds", fontsize=8)
     _dress(axes)
+    axes.legend(fontsize=7, ncols=4, loc="upper right")
+
+
+def _place(row: Row) -> tuple[int, int, int]:
+    case = case_of(row)
+    return KINDS.index(case.kind), PLACEMENTS.index(case.placement), QUEUES.index(case.queue)
 
 
 def _dress(axes: Axes) -> None:
