@@ -132,6 +132,7 @@ class Driver:
             confirmed=tuple(dict.fromkeys([*confirmed, *superseded])),
             leap=leap,
             results=step.results,
+            learned=step.learned,
         )
 
     def _numbered(self, command: Command) -> OutboxEntry:

@@ -58,7 +58,12 @@ class Engine:
         self._passes = Passes(self._queue, self._information, settings, policies)
         self._follow_ups = FollowUps(self._records, settings, self._information, self._run_list)
         self._scavenger = Scavenger(
-            self._records, settings, self._information, launchers, sweep_policies or ScavengingPolicies()
+            self._records,
+            settings,
+            self._information,
+            launchers,
+            sweep_policies or ScavengingPolicies(),
+            snapshot.learned,
         )
         names = [each.name for each in settings.clusters]
         self._unheard = Unheard(snapshot.jobs)

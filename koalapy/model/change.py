@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from koalapy.model.commands import Command
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.sweep import ResultBatch
 
 
@@ -38,6 +39,7 @@ class Change:
     removed: tuple[JobId, ...] = ()  # pruned jobs, their history with them; none that has a debt
     leap: Leap | None = None
     results: tuple[ResultBatch, ...] = ()
+    learned: Learned | None = None  # in place of what was learned before
 
     @property
     def empty(self) -> bool:
@@ -52,15 +54,17 @@ class Change:
             or self.counters
             or self.leap
             or self.results
+            or self.learned
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A store's contents as the engine and the driver need them: jobs that are not over, debts, counters, outbox."""
+    """A store's contents as engine and driver need them: of jobs those that are not over."""
 
     instance: InstanceId
     counters: Counters = Counters()
     jobs: tuple[Job, ...] = ()
     debts: tuple[Debt, ...] = ()
     outbox: tuple[OutboxEntry, ...] = ()
+    learned: Learned = NOTHING

@@ -10,6 +10,7 @@ from koalapy.model.evolve import quick
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.index import Index, Keys, LifeIndex, LiveAttempts, moves_of
 from koalapy.model.job import Component, Counters, Debt, History, Job, evolve_counters
+from koalapy.model.learned import Learned
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
 
@@ -27,6 +28,7 @@ class Step:
     counters: Counters | None = None
     history: tuple[History, ...] = ()
     results: tuple[ResultBatch, ...] = ()
+    learned: Learned | None = None
 
 
 class Records:
@@ -64,6 +66,10 @@ class Records:
 
     def result(self, batch: ResultBatch) -> None:
         self._results.append(batch)
+
+    def learn(self, learned: Learned) -> None:
+        """In place of what was learned before."""
+        self._learned: Learned | None = learned
 
     def command(self, command: Command) -> None:
         self._commands.append(command)
@@ -134,6 +140,7 @@ class Records:
             counters=self.counters if self._counted else None,
             history=tuple(self._history),
             results=tuple(self._results),
+            learned=self._learned,
         )
         for job in step.jobs:
             if job.state.final:
@@ -167,6 +174,7 @@ class Records:
         self._words: list[Word] = []
         self._history: list[History] = []
         self._results: list[ResultBatch] = []
+        self._learned = None
         self._debts: dict[AttemptId, Debt] = {}
         self._settled: list[AttemptId] = []
         self._counted = False

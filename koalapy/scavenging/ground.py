@@ -1,8 +1,10 @@
 """Where sweeps may grow now: every cluster's nodes, as found in each step, and what may be expected of them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from koalapy.information.kis import Information, View
+from koalapy.model.learned import Learned
 from koalapy.model.settings import DYNAMIC, Scavenging
 from koalapy.model.units import Instant
 from koalapy.policies.idleness import IdlenessPolicy
@@ -14,16 +16,23 @@ from koalapy.scavenging.prediction import Prediction
 class Ground:
     """`sizes`: processors of the largest node that each cluster has shown, or that a Launcher has there.
 
-    `nodes`: what was found in this step. `news`: whether something was measured since the last.
+    `nodes`: what was found in this step. `news`: whether something was measured since the last. `learned`: by a former
+    koalad, of clusters that the grid may have no more.
     """
 
     def __init__(
-        self, information: Information, launchers: Launchers, policy: IdlenessPolicy, rules: Scavenging
+        self,
+        information: Information,
+        launchers: Launchers,
+        policy: IdlenessPolicy,
+        rules: Scavenging,
+        learned: Learned,
     ) -> None:
         self.sizes: dict[str, int] = {}
         self.nodes: dict[str, Nodes] = {}
         self.news = False
-        self.prediction = Prediction(offsets=rules.offsets)
+        pasts = tuple(past for past in learned.pasts if past.cluster in information.clusters)
+        self.prediction = Prediction(offsets=rules.offsets, learned=replace(learned, pasts=pasts))
         self._information, self._launchers = information, launchers
         self._policy, self._rules = policy, rules
 

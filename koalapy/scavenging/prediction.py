@@ -6,10 +6,10 @@ nearer the time that is asked about, the more the latter counts.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import exp
 
 from koalapy.model.hours import Offsets, offset_at
+from koalapy.model.learned import NOTHING, Check, Hour, Learned, Past
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 
 HORIZON = HOUR
@@ -18,39 +18,38 @@ _MEMORY = Duration(2 * HOUR)  # after which a third is left of what was unusual
 _VISITS = 4  # of an hour of the week: older ones fade
 _HOURS_OF_A_WEEK = 7 * 24
 _STEPS = 6  # a forecast is the mean over so many points of its horizon
-_MOST_CHECKS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A forecast whose time is over: mean nodes over the horizon from `made_at` on, as predicted and as it was."""
-
-    made_at: Instant
-    predicted: float
-    came_true: float
+_MOST_CHECKS = 7 * 24 * 6  # a week's
 
 
 class Prediction:
-    """Of the nodes that sweeps hold or could hold. `checks`: what was predicted and what came true, oldest first."""
+    """Of the nodes that sweeps hold or could hold. `checks`: what was predicted and what came true, oldest first.
 
-    def __init__(self, horizon: Duration = HORIZON, offsets: Offsets = ()) -> None:
-        self.checks: deque[Check] = deque(maxlen=_MOST_CHECKS)
+    `learned`: by a former one, which saw nothing since. A forecast whose time it did not see whole comes to no check.
+    """
+
+    def __init__(self, horizon: Duration = HORIZON, offsets: Offsets = (), learned: Learned = NOTHING) -> None:
+        self.checks: deque[Check] = deque(learned.checks, maxlen=_MOST_CHECKS)
         self._horizon, self._offsets = horizon, offsets
-        self._pasts: dict[str, _Past] = {}
+        self._pasts = {past.cluster: _Watched(past) for past in learned.pasts}
+        self._news = False  # something was learned that was not taken to be kept
         self._pending: deque[tuple[Instant, float, float]] = deque()  # made at, predicted, node-time until then
         self._area, self._measured_at = 0.0, Instant(0)
 
     def observe(self, now: Instant, cluster: str, nodes: int) -> None:
         """From now on the cluster has so many nodes for sweeps, those that they hold included; 0 if it is away."""
         self._advance(now)
-        past = self._pasts.get(cluster)
-        if past is None:
-            self._pasts[cluster] = _Past(now, nodes)
-        else:
-            past.advance(now, offset_at(now, self._offsets))
-            past.nodes = nodes
+        past = self._pasts.setdefault(cluster, _Watched(Past(cluster, nodes)))
+        past.observe(now, nodes, offset_at(now, self._offsets))
         if not self._pending or now >= self._pending[-1][0] + CHECK_EVERY:
             self._pending.append((now, self.forecast(now), self._area))
+            self._news = True
+
+    def to_keep(self) -> Learned | None:
+        """What a later koalad is to begin with; told once for each forecast that is noted, so seldom."""
+        if not self._news:
+            return None
+        self._news = False
+        return Learned(tuple(past.kept() for past in self._pasts.values()), tuple(self.checks))
 
     def forecast(self, now: Instant) -> float:
         """Mean nodes, of all clusters together, from now until the horizon."""
@@ -71,39 +70,49 @@ class Prediction:
         return sum(abs(each.predicted - each.came_true) for each in self.checks) / len(self.checks)
 
     def _advance(self, now: Instant) -> None:
-        total = sum(past.nodes for past in self._pasts.values())
+        total = sum(past.nodes or 0 for past in self._pasts.values())
         while self._pending and self._pending[0][0] + self._horizon <= now:
             made_at, predicted, area = self._pending.popleft()
             then = self._area + total * (made_at + self._horizon - self._measured_at)
-            self.checks.append(Check(made_at, predicted, (then - area) / self._horizon))
+            self.checks.append(_rounded(made_at, predicted, (then - area) / self._horizon))
         self._area += total * (now - self._measured_at)
         self._measured_at = now
 
 
-class _Past:
-    """One cluster: what it has had lately, and in each hour of the week."""
+class _Watched:
+    """One cluster: what it has now (None: nobody has looked yet), and what it has had in each hour of the week."""
 
-    def __init__(self, now: Instant, nodes: int) -> None:
-        self.nodes = nodes
-        self._since = now
-        self._most = nodes
-        self._weekly: dict[int, tuple[float, float]] = {}  # hour of the week: (time that it was seen, mean nodes)
+    def __init__(self, past: Past) -> None:
+        self.nodes: int | None = None
+        self._cluster, self._most = past.cluster, past.most
+        self._since = Instant(0)
+        self._weekly = {each.hour: (each.seen, each.mean) for each in past.hours}
 
-    def advance(self, now: Instant, offset: Duration) -> None:
+    def observe(self, now: Instant, nodes: int, offset: Duration) -> None:
+        if self.nodes is not None:
+            self._learn(now, self.nodes, offset)
+        self.nodes, self._since = nodes, max(now, self._since)
+        self._most = max(self._most, nodes)
+
+    def kept(self) -> Past:
+        hours = (Hour(hour, round(seen), round(mean, 3)) for hour, (seen, mean) in sorted(self._weekly.items()))
+        return Past(self._cluster, self._most, tuple(hours))
+
+    def _learn(self, now: Instant, nodes: int, offset: Duration) -> None:
         for hour, length in _stretches(self._since, now, offset):
             seen, mean = self._weekly.get(hour, (0.0, 0.0))
             seen = min(seen + length, _VISITS * HOUR)
-            self._weekly[hour] = seen, mean + (self.nodes - mean) * min(1.0, length / seen)
-        self._since = max(now, self._since)
-        self._most = max(self._most, self.nodes)
+            self._weekly[hour] = seen, mean + (nodes - mean) * min(1.0, length / seen)
 
     def expected(self, now: Instant, lead: Duration, offset: Duration) -> float:
         """What is usual then, and so much of what is unusual now as lasts until then."""
         usual_now, usual_then = self._usual(now, offset), self._usual(Instant(now + lead), offset)
+        if self.nodes is None:
+            return usual_then or 0.0
         if usual_now is None or usual_then is None:
             return self.nodes
         expected = usual_then + (self.nodes - usual_now) * exp(-lead / _MEMORY)
-        return min(max(0.0, expected), max(self._most, self.nodes))
+        return min(max(0.0, expected), self._most)
 
     def _usual(self, instant: Instant, offset: Duration) -> float | None:
         """Of this hour of the week; of the same hour of the day before, if the week was never seen."""
@@ -119,6 +128,11 @@ def _stretches(since: Instant, until: Instant, offset: Duration) -> Iterator[tup
         end = min(until, at - (at + offset) % HOUR + HOUR)
         yield _hour_of_week(Instant(at), offset), end - at
         at = end
+
+
+def _rounded(made_at: Instant, predicted: float, came_true: float) -> Check:
+    """What is kept is what is told: nobody needs more of a node than a thousandth."""
+    return Check(made_at, round(predicted, 3), round(came_true, 3))
 
 
 def _hour_of_week(instant: Instant, offset: Duration) -> int:

@@ -7,6 +7,7 @@ from koalapy.coallocation import stopping
 from koalapy.information.kis import Information
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, Outcome
+from koalapy.model.learned import Learned
 from koalapy.model.records import Records
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -47,11 +48,12 @@ class Scavenger:
         information: Information,
         launchers: Launchers,
         policies: ScavengingPolicies,
+        learned: Learned,
     ) -> None:
         self._records, self._settings, self._information = records, settings, information
         self._launchers, self._policies = launchers, policies
         self._heard, self._pauses = Heard(), ends.Pauses()
-        self._ground = Ground(information, launchers, policies.idleness, settings.scavenging)
+        self._ground = Ground(information, launchers, policies.idleness, settings.scavenging, learned)
         self._shares = shares.Shares(policies.fairshare)
         self._shared_by = self._active_ids()
         self._unshared: dict[str, None] = {}  # clusters that were closed when all was last shared out anew
@@ -110,7 +112,7 @@ class Scavenger:
             self._follow_up(now, sweep)
         leaving.withdraw(self._records, self._launchers, self._pauses, now)
         suspicion.judge(self._records, self._launchers, self._heard, now)
-        self._ground.survey(now)
+        self._survey(now)
         self._reclaim(now)
         self._admit(now)
         self._share(now)
@@ -149,6 +151,12 @@ class Scavenger:
             self._heard.forget_sweep(sweep.id)
 
     # ---- nodes
+
+    def _survey(self, now: Instant) -> None:
+        self._ground.survey(now)
+        learned = self._ground.prediction.to_keep()
+        if learned is not None:
+            self._records.learn(learned)
 
     def _reclaim(self, now: Instant) -> None:
         for name, each in self._ground.nodes.items():

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
@@ -40,6 +41,7 @@ class _Contents:
     outbox: dict[int, OutboxEntry] = field(default_factory=dict)
     history: dict[JobId, list[_Line]] = field(default_factory=dict)
     results: list[ResultBatch | None] = field(default_factory=list)  # None: of a job that was removed
+    learned: Learned = NOTHING
     guard: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -77,6 +79,7 @@ class MemoryStore:
                 jobs=tuple(job for _, job in sorted(contents.jobs.items()) if not job.state.final),
                 debts=_sorted_debts(contents),
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
+                learned=contents.learned,
             )
 
     def commit(self, change: Change) -> None:
@@ -197,6 +200,7 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
     for job_id, line in lines:
         contents.history.setdefault(job_id, []).append(line)
     contents.results += change.results
+    contents.learned = change.learned or contents.learned
 
 
 def _take_away(contents: _Contents, change: Change) -> None:

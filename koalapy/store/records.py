@@ -1,4 +1,4 @@
-"""Records as text: jobs, debts, commands, results and details of history as JSON, and back.
+"""Records as text: jobs, debts, commands, results, what was learned and details of history as JSON, and back.
 
 The JSON has every field in the order of its declaration, so equal records are equal texts. It is ASCII: an argument
 whose bytes are no UTF-8 (surrogate escapes) comes back as it was. A field with a default that a record lacks gets the
@@ -14,6 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from koalapy.model.commands import Command
 from koalapy.model.job import Counters, Debt, Job
+from koalapy.model.learned import Learned
 from koalapy.model.sweep import ResultBatch
 from koalapy.store.errors import StoreConflict, StoreUnreadable
 
@@ -61,6 +62,14 @@ def dump_results(batch: ResultBatch) -> str:
 
 def load_results(text: str) -> ResultBatch:
     return _RESULTS.load(text)
+
+
+def dump_learned(learned: Learned) -> str:
+    return _LEARNED.dump(learned)
+
+
+def load_learned(text: str) -> Learned:
+    return _LEARNED.load(text)
 
 
 def dump_details(details: Mapping[str, Any]) -> str:
@@ -138,4 +147,5 @@ _JOB = _Form(Job)
 _DEBT = _Form(Debt)
 _COUNTERS = _Form(Counters)
 _RESULTS = _Form(ResultBatch)
+_LEARNED = _Form(Learned)
 _COMMANDS: dict[str, _Form[Any]] = {kind.__name__: _Form(kind) for kind in get_args(Command)}

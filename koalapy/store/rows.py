@@ -8,10 +8,12 @@ from typing import Any
 from koalapy.model.change import OutboxEntry
 from koalapy.model.identity import AttemptId
 from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.learned import Learned
 from koalapy.model.sweep import ResultBatch
-from koalapy.store.records import dump_command, dump_debt, dump_details, dump_job, dump_results
+from koalapy.store.records import dump_command, dump_debt, dump_details, dump_job, dump_learned, dump_results
 
 Row = dict[str, Any]
+NODES = "nodes"  # what is learned of them, all in one row
 
 
 def job_rows(jobs: Iterable[Job]) -> list[Row]:
@@ -54,6 +56,10 @@ def result_rows(batches: Iterable[ResultBatch]) -> list[Row]:
 
 def counter_rows(counters: Counters | None) -> list[Row]:
     return [{"name": name, "value": value} for name, value in asdict(counters).items()] if counters else []
+
+
+def learned_rows(learned: Learned | None) -> list[Row]:
+    return [{"name": NODES, "record": dump_learned(learned)}] if learned else []
 
 
 def plain(text: str) -> str:

@@ -12,7 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0003"  # the last migration's; versions are ordered as texts
+SCHEMA_VERSION = "0004"  # the last migration's; versions are ordered as texts
 FORMAT = "koalapy.store"
 
 metadata = MetaData()
@@ -96,4 +96,11 @@ counters = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("value", BigInteger, nullable=False),
+)
+
+learned = Table(
+    "learned",
+    metadata,
+    Column("name", Text, primary_key=True),  # of what
+    Column("record", Text, nullable=False),
 )

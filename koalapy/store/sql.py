@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
@@ -61,6 +62,7 @@ class SqlStore:
                 jobs=tuple(_jobs(connection, _in_states(_UNFINISHED))),
                 debts=tuple(_debts(connection)),
                 outbox=tuple(_outbox(connection)),
+                learned=_learned(connection),
             )
 
     def commit(self, change: Change) -> None:
@@ -168,6 +170,7 @@ class _Writes:
         self._put_job = _put(backend, schema.jobs)
         self._put_debt = _put(backend, schema.debts)
         self._put_counter = _put(backend, schema.counters)
+        self._put_learned = _put(backend, schema.learned)
 
     def of(self, change: Change) -> list[tuple[Executable, list[Row]]]:
         """In the order in which they must run; raises before anything has."""
@@ -178,6 +181,7 @@ class _Writes:
             (_SEND, rows.outbox_rows(change.sent)),
             (_TELL, rows.history_rows(change.history)),
             (_RESULT, rows.result_rows(change.results)),
+            (self._put_learned, rows.learned_rows(change.learned)),
             (_SETTLE, [_marked(rows.attempt_row(attempt)) for attempt in change.settled]),
             (_CONFIRM, [{"of_number": number} for number in change.confirmed]),
             (_REMOVE, [{"of_id": job_id} for job_id in change.removed]),
@@ -218,6 +222,11 @@ def _counters(connection: Connection) -> Counters:
     return records.load_counters({row.name: row.value for row in connection.execute(_COUNTERS)})
 
 
+def _learned(connection: Connection) -> Learned:
+    text = connection.scalar(_LEARNED)
+    return NOTHING if text is None else records.load_learned(text)
+
+
 def _chunks(values: list[T]) -> list[list[T]]:
     return [values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE)]
 
@@ -230,6 +239,7 @@ _JOBS_OF_KEYS = select(schema.jobs.c.key, schema.jobs.c.id).where(schema.jobs.c.
 _DEBTS = select(schema.debts.c.record).order_by(*schema.debts.primary_key)
 _OUTBOX = select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command).order_by(schema.outbox.c.number)
 _COUNTERS = select(schema.counters.c.name, schema.counters.c.value)
+_LEARNED = select(schema.learned.c.record).where(schema.learned.c.name == rows.NODES)
 _HISTORY = (
     select(schema.history.c.at, schema.history.c.kind, schema.history.c.details)
     .where(schema.history.c.job == bindparam("of_job"))

@@ -15,6 +15,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.identity import INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Component, Counters, Debt, History, Job, Outcome
+from koalapy.model.learned import Check, Hour, Learned, Past
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Axis, Glide, ParameterResult, ResultBatch, Runner, Source, Space
@@ -26,6 +27,7 @@ from koalapy.store.open import open_store
 from koalapy.store.records import dump_job
 
 Opener = Callable[[], Store]
+LEARNED = Learned((Past("vu", 85, (Hour(0, 5.0, 0.25), Hour(167, 6.0, 85.0))),), (Check(Instant(5), 12.5, 0.125),))
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
@@ -161,6 +163,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         counters=Counters(next_job=3, next_place=8),
         sent=(entry(1, commands[0]), entry(2, commands[1])),
         history=(a_line(1), a_line(1, "job_claimed", clusters=["vu"]), a_line(2)),
+        learned=LEARNED,
     )
     first.commit(change)
     kept = state_of(first)
@@ -174,7 +177,10 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         jobs=(a_job(1, JobState.CLAIMING), a_job(2)),
         debts=(a_debt(1, component=1), a_debt(3)),
         outbox=(entry(1, commands[0]), entry(2, commands[1])),
+        learned=LEARNED,
     )
+    second.commit(Change(learned=Learned()))
+    assert second.load().learned == Learned()
 
 
 def test_a_job_in_full_comes_back_equal(store: Store) -> None:

@@ -19,6 +19,7 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.learned import Learned
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.sweep import ResultBatch
@@ -49,6 +50,7 @@ class Play:
         self.words: list[Word] = []  # polling hints left out
         self.results: list[ResultBatch] = []
         self.counters = Counters()
+        self.learned = Learned()
         self.down: set[str] = set()
         self.urgent: dict[str, bool] = {}  # the last polling hint for each cluster
         for cluster in sizes:
@@ -67,6 +69,7 @@ class Play:
         self.words += [word for word in step.words if not isinstance(word, WatchCluster)]
         self.results += step.results
         self.counters = step.counters or self.counters
+        self.learned = step.learned or self.learned
         hints = [word for word in step.words if isinstance(word, WatchCluster)]
         self.urgent |= {hint.cluster: hint.urgent for hint in hints}
         commands = list(step.commands)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koalapy.model.units import DAY, HOUR, MINUTE, Instant
+from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Instant
 from koalapy.scavenging.prediction import Prediction
 
 MONDAY = Instant(4 * DAY)  # 5 January 1970
@@ -75,6 +75,50 @@ def test_it_gets_better_with_the_days() -> None:
         return sum(abs(each.predicted - each.came_true) for each in checks) / len(checks)
 
     assert error(9) < error(1) / 2
+
+
+# ---- after a restart
+
+
+def reborn(prediction: Prediction) -> Prediction:
+    """What koalad begins with when it is started anew."""
+    learned = prediction.to_keep()
+    assert learned is not None
+    return Prediction(learned=learned)
+
+
+def test_what_was_learned_outlives_koalad() -> None:
+    before = after_days(8)
+    after = reborn(before)
+    assert after.checks == before.checks
+    assert after.forecast(at(8, 7.99)) == pytest.approx(DAYTIME), "before anything is measured the usual is expected"
+    for each in (before, after):
+        each.observe(at(8, 7.99), "vu", NIGHT)
+    assert after.forecast(at(8, 7.99)) == pytest.approx(before.forecast(at(8, 7.99)))
+
+
+def test_nothing_is_learned_of_the_time_in_which_nobody_watched() -> None:
+    """koalad ends on a Monday morning when all is idle, which is unusual, and is started on Wednesday."""
+    before = after_days(15)
+    before.observe(at(15, 0), "vu", 85)
+    after = reborn(before)
+    after.observe(at(17, 0), "vu", NIGHT)
+    assert after.forecast(at(17, 0)) == pytest.approx(NIGHT)
+    assert [each.made_at for each in after.checks if each.made_at > at(14, 23)] == []
+    for minute in range(0, 120, 10):
+        after.observe(Instant(at(17, 0) + minute * MINUTE), "vu", NIGHT)
+    last = after.checks[-1]
+    assert (last.made_at >= at(17, 0), last.predicted, last.came_true) == (True, pytest.approx(NIGHT), NIGHT)
+
+
+def test_it_is_kept_once_for_each_forecast() -> None:
+    prediction = Prediction()
+    assert prediction.to_keep() is None
+    kept = 0
+    for second in range(0, 3600, 10):
+        prediction.observe(Instant(MONDAY + second * SECOND), "vu", 4)
+        kept += prediction.to_keep() is not None
+    assert kept == 6
 
 
 @given(st.lists(st.tuples(st.integers(0, 40 * DAY), st.sampled_from(["vu", "delft"]), st.integers(0, 85)), max_size=30))

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import pytest
 from engine_play import BUSY_QUEUE, INSTANCE, check, component
 from koalapy_adapters.launcher import space
 from koalapy_adapters.messages import from_json, to_json
@@ -27,6 +28,7 @@ from koalapy.model.events import (
 from koalapy.model.identity import FIRST_LAUNCHER
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
+from koalapy.model.learned import Hour, Past
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.policies.fairshare import EQUIPARTITION_ALL
@@ -567,6 +569,23 @@ def test_a_koalad_that_comes_back_goes_on_with_its_sweeps() -> None:
     assert play.holds(sweep) == {"alpha": 4}
     assert [(each.anew, each.numbers) for each in play.feeds()] == [(True, Intervals(((2, 20),)))]
     assert play.want(sweep, "alpha", 2) == Intervals(((21, 22),))
+
+
+def test_what_sweeps_can_expect_is_known_again_at_once() -> None:
+    """Of clusters that the grid still has."""
+    play = SweepPlay(ONE, admission="dynamic")
+    for _ in range(12):
+        play.measure()
+        play.now = Instant(play.now + 10 * MINUTE)
+    checks = list(play.engine.scavenger.prediction.checks)
+    assert checks
+    play.learned = replace(play.learned, pasts=(*play.learned.pasts, Past("vu", 85, (Hour(0, 1.0, 85.0),))))
+    play.restart()
+    prediction = play.engine.scavenger.prediction
+    assert [*prediction.checks] == checks[: len(prediction.checks)]
+    assert len(checks) - len(prediction.checks) <= 1
+    assert prediction.forecast(play.now) == pytest.approx(4)
+    assert [past.cluster for past in play.learned.pasts] == ["alpha"]
 
 
 def test_a_restored_store_makes_room_for_new_launchers() -> None:

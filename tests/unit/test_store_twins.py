@@ -11,6 +11,7 @@ from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetComponent
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Component, Counters, Debt, History, Job
+from koalapy.model.learned import Learned, Past
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Glide, ParameterResult, ResultBatch
@@ -68,6 +69,7 @@ CHANGES = st.builds(
         st.builds(ResultBatch, JOB_IDS, st.sampled_from("ab"), ATTEMPTS, st.just((RESULT,))), max_size=2
     ).map(tuple),
     removed=st.lists(JOB_IDS, max_size=1).map(tuple),
+    learned=st.none() | st.integers(1, 3).map(lambda most: Learned((Past("vu", most),))),
 )
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -18,6 +19,7 @@ import koalapy
 from koalapy.model.change import Change
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component, History, Job
+from koalapy.model.learned import Learned, Past
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -37,6 +39,7 @@ JOB = Job(
     submitted_at=Instant(5),
     components=(Component(index=0, request=WISH),),
 )
+LEARNED = Learned((Past("vu", 85),))
 LINE = History(job=JOB.id, at=Instant(5), kind="job_submitted")
 
 NEXT = """
@@ -130,6 +133,22 @@ def test_an_older_store_is_migrated_when_it_is_opened(old: Path, newer: Path, mo
     store.close()
     with writing(old / FILE_NAME) as connection:
         assert connection.exec_driver_sql("SELECT colour FROM jobs").all() == [("red",)]
+
+
+def test_the_former_version_can_have_the_store_back(old: Path) -> None:
+    """It learns anew; jobs and their stories are as they were."""
+    store = open_store("sqlite", old)
+    store.commit(Change(learned=LEARNED))
+    store.close()
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with writing(old / FILE_NAME) as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0003")
+        assert "learned" not in inspect(connection).get_table_names()
+    store = open_store("sqlite", old)
+    assert (store.jobs(), store.history(JOB.id), store.load().learned) == ([JOB], [LINE], Learned())
+    store.close()
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(old: Path, tmp_path: Path) -> None:
