@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from koalapy.broker.fit import demand
 from koalapy.broker.shape import Need
-from koalapy.information.kis import View, evolve_view
+from koalapy.information.kis import View, evolve_view, same_room
 from koalapy.information.promises import processors_taken
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.policies.placement import Offer
@@ -44,6 +44,10 @@ class Room:
         if not self._offers:
             self._offers = tuple(Offer(name, idle) for name, idle in self.idle.items())
         return self._offers
+
+    def is_as(self, views: Sequence[View]) -> bool:
+        """Whether the clusters have this very room."""
+        return len(views) == len(self.views) and all(map(same_room, views, self.views))
 
     def may_take(self, need: Need) -> bool:
         """False: it does not fit, whatever policy is asked."""

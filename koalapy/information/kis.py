@@ -113,7 +113,7 @@ class Information:
         name = known.settings.name
         promises = self.promises
         before, view = self._views.get(name), _view(now, known, *promises.on(name), promises.of_sweeps(name))
-        if before is None or _room(before) != _room(view):
+        if before is None or not same_room(before, view):
             self.availability += 1
         self._views[name] = view
         self._good_until[name] = _good_until(now, known, view)
@@ -124,6 +124,18 @@ class Information:
         self.promises.shown(name, known.state)
         if known.connected is not before.connected:
             self.reachable = frozenset(name for name, each in self.clusters.items() if each.connected)
+
+
+def same_room(one: View, other: View) -> bool:
+    """Whether they are the same in all that placing depends on."""
+    same = one.idle == other.idle and one.total == other.total and one.backlog == other.backlog
+    if not same or (one.trouble is None) is not (other.trouble is None):
+        return False
+    return one.state is other.state or _shape(one.state) == _shape(other.state)
+
+
+def _shape(state: ClusterState | None) -> tuple[object, ...] | None:
+    return (state.free_nodes, state.waiting_local, state.largest, state.largest_idle) if state else None
 
 
 def largest(state: ClusterState) -> int:
@@ -189,13 +201,6 @@ def _good_until(now: Instant, known: Known, view: View) -> Instant:
     if known.trouble or known.state is None:
         return _FOR_EVER
     return now if view.trouble else Instant(known.state.measured_at + known.settings.max_age)
-
-
-def _room(view: View) -> tuple[object, ...]:
-    """All that placing depends on."""
-    state = view.state
-    shape = (state.free_nodes, state.waiting_local, state.largest, state.largest_idle) if state else None
-    return view.idle, view.total, view.backlog, view.trouble is None, shape
 
 
 _FOR_EVER = Instant(1 << 62)

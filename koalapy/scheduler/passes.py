@@ -1,11 +1,13 @@
-"""When the wait queue is looked through: what the last pass has read decides nothing that it has not decided."""
+"""When the wait queue is looked through: not again where the last pass has decided all that can be decided."""
+
+from collections.abc import Iterator
 
 from koalapy.broker.answers import Answers
 from koalapy.broker.room import Room
 from koalapy.information.kis import Information
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
-from koalapy.scheduler.queue import WaitQueue
+from koalapy.scheduler.queue import Place, WaitQueue
 from koalapy.scheduler.schedule import Decision, Policies, schedule
 
 
@@ -16,28 +18,34 @@ class Passes:
         self._queue, self._information = queue, information
         self._settings, self._policies = settings, policies
         self._answers = Answers(policies.placement)
-        self._read: tuple[Room, int] | None = None  # by the last pass
-        self._room_of: tuple[int, Room] | None = None
+        self._room = Room(())
+        self._availability: int | None = None  # at which the clusters were found to have that room
+        self._settled = False  # by the last pass: in this room nothing can be decided of the jobs that it has seen
+        self._end: Place | None = None  # from which on the last pass tried nobody
 
     def look_again(self) -> None:
         """A moment that a job of the queue waited for has come: what was read before may decide something else."""
-        self._read = None
+        self._settled = False
 
-    def decide(self, now: Instant) -> list[Decision]:
-        """The pass's decisions, to be carried out in this order before the next."""
+    def decide(self, now: Instant) -> Iterator[Decision]:
+        """The pass's decisions, each to be carried out before the next is taken."""
         if not self._queue:
-            return []
-        room = self._room(now)
-        if (room, self._queue.changes) == self._read:
-            return []
-        self._read = room, self._queue.changes
-        return schedule(now, self._queue, room, self._answers, self._settings, self._policies.queueing)
+            return
+        self._look_at_clusters(now)
+        if self._settled and not self._queue.has_moved_before(self._end):
+            return
+        found = schedule(now, self._queue, self._room, self._answers, self._settings, self._policies.queueing)
+        yield from found.decisions
+        self._queue.forget_moves()  # they are the pass's own
+        self._settled, self._end = found.settled, found.end
+        if found.left is not self._room:
+            self._room, self._availability = found.left, None  # expected; the clusters are to be asked
 
-    def _room(self, now: Instant) -> Room:
-        """The same as long as no cluster has more or less of it."""
+    def _look_at_clusters(self, now: Instant) -> None:
+        """The room is the same one as long as no cluster has more or less of it."""
         views = self._information.views(now)
-        known = self._room_of
-        if known is None or known[0] != self._information.availability:
-            room = Room(views, known[1] if known is not None else None)
-            known = self._room_of = self._information.availability, room
-        return known[1]
+        if self._availability == self._information.availability:
+            return
+        self._availability = self._information.availability
+        if not self._room.is_as(views):
+            self._room, self._settled = Room(views, self._room), False

@@ -36,18 +36,17 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
 class WaitQueue:
     """An index over the jobs. It knows which waiting jobs need not be looked at, whatever policies there are.
 
-    `order`: all places. `changes` grows with every change. `doubted`: places of jobs that may be too large for the
-    grid's present clusters.
+    `order`: all places. `doubted`: places of jobs that may be too large for the grid's present clusters.
     """
 
     def __init__(self) -> None:
         self.order: list[Place] = []
-        self.changes = 0
         self.doubted: list[Place] = []
         self._waiting: dict[JobId, Waiting] = {}
         self._by_size, self._patient = _BySize(), _BySize()
         self._arrivals: list[tuple[Instant, JobId]] = []  # a heap of those that wait until they may be patient
         self._sizes: object = None
+        self._moved: Place | None = None  # the first place at which something has changed
 
     def __len__(self) -> int:
         return len(self.order)
@@ -61,7 +60,6 @@ class WaitQueue:
         waits = after is not None and after.state.queued and after.runner is None
         if old is None and not waits:
             return
-        self.changes += 1
         if not waits or after is None:
             assert old is not None
             self._leave(old)
@@ -69,9 +67,17 @@ class WaitQueue:
             self._enter(after)
         elif _stands_as(old.job, after):
             self._waiting[after.id] = old._replace(job=after)
+            self._move(old.place)
         else:
             self._leave(old)
             self._enter(after)
+
+    def has_moved_before(self, end: Place | None) -> bool:
+        """Whether a job has come, gone or changed there since moves were last forgotten. None: anywhere."""
+        return self._moved is not None and (end is None or self._moved <= end)
+
+    def forget_moves(self) -> None:
+        self._moved = None
 
     def pass_time(self, since: Instant) -> None:
         """Jobs that wait since then, or longer, may go into batch queues if they would rather."""
@@ -113,6 +119,7 @@ class WaitQueue:
         self._by_size.add(waiting)
         if job.request.when_busy is WhenBusy.QUEUE and job.waiting_since is not None:
             heapq.heappush(self._arrivals, (job.waiting_since, job.id))
+        self._move(place)
 
     def _leave(self, waiting: Waiting) -> None:
         del self._waiting[waiting.job.id]
@@ -120,6 +127,10 @@ class WaitQueue:
         _remove(self.doubted, waiting.place)
         self._by_size.remove(waiting)
         self._patient.remove(waiting)
+        self._move(waiting.place)
+
+    def _move(self, place: Place) -> None:
+        self._moved = place if self._moved is None else min(place, self._moved)
 
 
 def _stands_as(before: Job, after: Job) -> bool:

@@ -49,10 +49,23 @@ class Reject:
 Decision = Claim | Reject | Overtaken
 
 
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """`left`: the room if all is carried out. `end`: where the queueing policy said no, None if it never did.
+
+    `settled`: whoever is still there has been refused in the room that is left: nobody has passed anybody.
+    """
+
+    decisions: list[Decision]
+    left: Room
+    end: Place | None
+    settled: bool
+
+
 def schedule(
     now: Instant, queue: WaitQueue, room: Room, answers: Answers, settings: Settings, policy: QueueingPolicy
-) -> list[Decision]:
-    """Decisions over the wait queue, head first. A job that does not fit keeps its place and counts nothing.
+) -> Pass:
+    """One pass over the wait queue, head first. A job that does not fit keeps its place and counts nothing.
 
     Only jobs are looked at of which something can be decided. The queueing policy is asked before each of them, with
     all that is nearer to the head; once it has said no, it would say no of whoever comes after.
@@ -82,7 +95,8 @@ def schedule(
         ahead.leave_out(waiting.place)
         decisions.append(decision)
     queue.trust(end)
-    return decisions + ahead.overtaken
+    overtaken = ahead.overtaken
+    return Pass([*decisions, *overtaken], room, end, settled=not overtaken)
 
 
 def _decide(

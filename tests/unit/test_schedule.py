@@ -188,7 +188,7 @@ def test_a_pass_decides_as_the_plain_one(
         queue.changed(None, job)
     for now, views in enumerate(moments, NOW):
         room = Room(views, room)
-        found = schedule(Instant(now), queue, room, answers, wanted, queueing)
+        found = schedule(Instant(now), queue, room, answers, wanted, queueing).decisions
         assert ids(found) == ids(plain(Instant(now), in_order(jobs), views, wanted, placement, queueing))
         jobs = carried_out(jobs, found, queue)
 
@@ -218,7 +218,7 @@ def test_a_policy_is_not_asked_where_there_is_no_room() -> None:
     view = view_of("a", total=8, idle=2)
     queue = WaitQueue()
     queue.changed(None, job_of(ComponentRequest(processors=4, executable="./program")))
-    found = schedule(NOW, queue, Room([view]), Answers(policy), Settings(clusters=()), fpfs)
+    found = schedule(NOW, queue, Room([view]), Answers(policy), Settings(clusters=()), fpfs).decisions
     assert [type(each) for each in found] == [Reject]
     assert len(asked) == 1, "only whether it would ever fit"
 
@@ -235,7 +235,7 @@ def test_what_has_been_asked_is_not_asked_again() -> None:
         queue.changed(None, job_of(*pair, number=number))
     room = Room([view_of("a", total=8, idle=4), view_of("b", total=8, idle=4)])
     for _ in range(3):
-        assert not schedule(NOW, queue, room, answers, Settings(clusters=()), fpfs)
+        assert not schedule(NOW, queue, room, answers, Settings(clusters=()), fpfs).decisions
     assert [[each.idle for each in offers] for offers in asked] == [[4, 4], [8, 8]]
 
 

@@ -39,7 +39,7 @@ class Grid:
         self.now = Instant(1_000_000 * SECOND)
         self.settings = _settings(dice)
         queue = dice.choice((fcfs, fpfs, fpfs))
-        self._policies = Policies(dice.choice((worst_fit, worst_fit, cluster_minimisation, best_fit)), queue)
+        self.policies = Policies(dice.choice((worst_fit, worst_fit, cluster_minimisation, best_fit)), queue)
         self.clusters = {each.name: Cluster(each, dice.choice((4, 6, 8)), INSTANCE) for each in self.settings.clusters}
         self.promises = Promises(self, queue is fcfs)
         self.store = MemoryStore(INSTANCE)
@@ -57,7 +57,7 @@ class Grid:
         self.collecting: dict[int, CollectOutput] = {}
         self.store = self.store.reopened()
         snapshot = self.store.load()
-        self.engine = Engine(self.settings, self._policies, snapshot)
+        self.engine = Engine(self.settings, self.policies, snapshot)
         self.handled_at = Instant(0)
         self.driver = Driver(self.engine, self, self, _Clock(self), snapshot.outbox, self.store.next_number)
         self._do(self.driver.start)

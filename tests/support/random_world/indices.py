@@ -1,6 +1,8 @@
 """Every index of the engine answers what a walk over all its jobs finds."""
 
+from koalapy.broker.answers import Answers
 from koalapy.broker.patience import queues_since
+from koalapy.broker.room import Room
 from koalapy.broker.shape import need_of, shape_of
 from koalapy.coallocation import barrier, running
 from koalapy.engine import Engine
@@ -11,18 +13,20 @@ from koalapy.model.records import Records
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.scheduler.queue import in_order
+from koalapy.scheduler.queue import WaitQueue, in_order
+from koalapy.scheduler.schedule import Policies, schedule
 
 from .cluster import promise
 
 
-def check(engine: Engine, settings: Settings, now: Instant) -> None:
+def check(engine: Engine, settings: Settings, policies: Policies, now: Instant) -> None:
     """`now`: when the engine handled its last batch."""
     _keys(engine.records)
     _live(engine.records, settings)
     _promised(engine)
     _views(engine, now)
     _queue(engine)
+    _passes(engine, settings, policies, now)
     _run_list(engine)
     expected, told = _wakeup(engine, settings, now), engine.next_wakeup()
     promise(told == expected, "the next wake-up is the earliest of all", (told, expected))
@@ -84,6 +88,17 @@ def _queue(engine: Engine) -> None:
         doubted = {place.job for place in queue.doubted}
         expected = [job.id for job in waiting if job.id in fitting or job.id in doubted]
         promise(looked_at == expected, "whoever may fit is looked at", (idle, looked_at, expected))
+
+
+def _passes(engine: Engine, settings: Settings, policies: Policies, now: Instant) -> None:
+    """Where the pass was left out, one that remembers nothing decides nothing either."""
+    if engine.first_contact.missing:
+        return
+    queue, room = WaitQueue(), Room(engine.views(now))
+    for job in engine.records.jobs.values():
+        queue.changed(None, job)
+    found = schedule(now, queue, room, Answers(policies.placement), settings, policies.queueing)
+    promise(not found.decisions, "a pass leaves nothing to be decided", found.decisions)
 
 
 def _run_list(engine: Engine) -> None:

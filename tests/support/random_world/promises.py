@@ -239,7 +239,7 @@ class Promises:
         promise(kept.jobs == jobs, "the store has the jobs")
         promise({debt.attempt: debt for debt in kept.debts} == records.debts, "the store has the debts")
         promise(kept.counters == records.counters, "the store has the counters")
-        indices.check(self._grid.engine, self._grid.settings, self._grid.handled_at)
+        indices.check(self._grid.engine, self._grid.settings, self._grid.policies, self._grid.handled_at)
         circle = guard.job_to_give_back(records, self._grid.engine.known.clusters)
         promise(circle is None, "nobody holds in a circle", circle)
         for job in jobs:
