@@ -76,3 +76,11 @@ def running_machine() -> Machine:
 
 def report(phase: str, **more: Any) -> dict[str, Any]:
     return {"tag": TAG, "batch_id": "41", "phase": phase, "nodes": [["n1", "10.0.0.1", 2]], **more}
+
+
+def second_start(kcm: Machine) -> list[Any]:
+    """The batch system has started the job again: that wrapper comes, says so, and leaves. What is told of it."""
+    kcm.handle(T0, do.WrapperEntered(TAG, T0))
+    told = said(kcm.handle(T0, do.WrapperSaid(TAG, report("ended", ending="restarted", nodes=[]))))
+    kcm.handle(T0, do.WrapperLeft(TAG, True))
+    return told

@@ -4,7 +4,7 @@ from typing import Any
 
 import kcm_talk as talk
 import pytest
-from koalapy_adapters.batch.protocol import CANCELLED, ENDED, KILLED, LOST, QUEUED, RUNNING
+from koalapy_adapters.batch.protocol import CANCELLED, ENDED, EXITED, KILLED, LOST, QUEUED, RUNNING
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import checks
 from koalapy_adapters.kcm.attempts import failure
@@ -27,6 +27,7 @@ measured = talk.measured
 listed = talk.listed
 queued_machine = talk.queued_machine
 running_machine = talk.running_machine
+second_start = talk.second_start
 report = talk.report
 TAG = talk.TAG
 T0 = talk.T0
@@ -336,6 +337,44 @@ class TestCancel:
         for at in (0, 604):
             assert Gone(TAG, T0 + at * SECOND) not in said(kcm.handle(T0 + at * SECOND, do.Looked(TAG, accounted=over)))
         assert Gone(TAG, T0 + 605 * SECOND) in said(kcm.handle(T0 + 605 * SECOND, do.Looked(TAG, accounted=over)))
+
+    @pytest.mark.parametrize("ending", [EXITED, LOST], ids=["it said so", "cancelled before it could"])
+    @pytest.mark.parametrize(
+        ("nodes", "closed", "wait"),
+        [(1, True, 0), (1, False, 605), (2, True, 67)],
+        ids=["seen to leave", "not seen to leave", "seen to leave one of several nodes"],
+    )
+    def test_of_a_second_start_is_gone_as_the_first_was_seen_to_leave(
+        self, nodes: int, closed: bool, wait: int, ending: str
+    ) -> None:
+        """Grid Engine writes of the first start only that it is rescheduled, before its node has answered."""
+        kcm = running_machine()
+        names = [[f"n{each}", "10.0.0.1", 2] for each in range(nodes)]
+        kcm.handle(T0, do.WrapperSaid(TAG, report("running", nodes=names, released_at=T0)))
+        kcm.handle(T0, do.WrapperLeft(TAG, closed))
+        if ending == EXITED:
+            second_start(kcm)
+        kcm.handle(T0, Cancel(9, TAG))
+        kcm.handle(T0, do.Revoked(TAG, False))
+        over = listed(ENDED)._replace(ending=ending, restarts=1)
+        first = said(kcm.handle(T0, do.Looked(TAG, accounted=over)))
+        assert (Gone(TAG, T0) in first) == (wait == 0)
+        before, after = T0 + (wait - 1) * SECOND, T0 + wait * SECOND
+        if wait:
+            assert Gone(TAG, before) not in said(kcm.handle(before, do.Looked(TAG, accounted=over)))
+            assert Gone(TAG, after) in said(kcm.handle(after, do.Looked(TAG, accounted=over)))
+
+    def test_of_a_second_start_waits_for_a_first_that_came_again(self) -> None:
+        """It closed a connection on which it heard nothing, and is cut off before it says a word on the next."""
+        kcm = running_machine()
+        kcm.handle(T0, do.WrapperLeft(TAG, True))
+        kcm.handle(T0, do.WrapperEntered(TAG, T0))
+        kcm.handle(T0, do.WrapperLeft(TAG, False))
+        second_start(kcm)
+        kcm.handle(T0, Cancel(9, TAG))
+        kcm.handle(T0, do.Revoked(TAG, False))
+        over = listed(ENDED)._replace(ending=EXITED, restarts=1)
+        assert Gone(TAG, T0) not in said(kcm.handle(T0, do.Looked(TAG, accounted=over)))
 
     def test_of_a_second_start_ends_with_the_first_ones_record(self) -> None:
         kcm = running_machine()

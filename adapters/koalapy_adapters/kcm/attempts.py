@@ -84,7 +84,8 @@ class Attempt:
         self.submitted_at = now
         # its wrapper
         self.connected = False
-        self.closed = False  # its last connection was closed by its own side, and there is no other
+        self.of_first: Optional[bool] = None  # whether the claim's holder is connected; None: who is said nothing
+        self.closed = False  # the last connection of the claim's holder was closed by its own side
         self.offset = 0  # the KCM's clock minus the node's
         self.report: Optional[Report] = None
         self.release: Optional[Release] = None
@@ -121,7 +122,7 @@ class Attempt:
     @property
     def surely_over(self) -> bool:
         """Whether the very start that won the claim said that it has ended."""
-        return self.over and self.report is not None and self.report.ending != RESTARTED
+        return self.over and self.report is not None and not is_restart(self.report)
 
     @property
     def elsewhere(self) -> bool:
@@ -182,6 +183,11 @@ class Core:
         if tag not in self.attempts:
             self.attempts[tag] = Attempt(tag, now)
         return self.attempts[tag]
+
+
+def is_restart(report: Report) -> bool:
+    """Whether a second start says it, that runs nothing and knows nothing of the first."""
+    return report.phase == "ended" and report.ending == RESTARTED
 
 
 def failure(code: str, whose: str, message: str, advice: str = "") -> Dict[str, Any]:

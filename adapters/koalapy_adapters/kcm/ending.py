@@ -269,7 +269,7 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
         return True
     silent = now - attempt.sign_at
     nowhere_else = not attempt.elsewhere or silent >= until_ended(core.limits.orphan_timeout, _grace(core, attempt))
-    if end.over and not attempt.restarted and nowhere_else:
+    if end.over and nowhere_else:
         return True
     return not attempt.connected and silent >= core.limits.orphan_timeout + core.limits.grace
 
@@ -277,12 +277,15 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
 def _ended(attempt: Attempt, status: Optional[JobStatus]) -> bool:
     """Whether the batch system knows that nothing runs. A node that is cut off runs on, whatever its server decides.
 
-    What it lost, it knows nothing of. That a job was to end, by a cancel or for its walltime, it may say without having
-    reached the node: believed if the wrapper's connection was closed from there, which is to say that it is gone.
+    What it lost, it knows nothing of. That a job was to end, by a cancel, for its walltime or to be started again, it
+    may say without having reached the node: believed if the connection of the wrapper that won the claim was closed
+    from there, which is to say that it is gone.
     """
-    if status is None or status.state != ENDED or status.ending in (LOST, NOT_STARTED):
+    if status is None or status.state != ENDED:
         return False
-    return attempt.closed or status.ending not in _DECIDED
+    if status.ending in _DECIDED or attempt.restarted:
+        return attempt.closed and not attempt.connected
+    return status.ending not in (LOST, NOT_STARTED)
 
 
 def _grace(core: Core, attempt: Attempt) -> int:

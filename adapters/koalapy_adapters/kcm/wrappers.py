@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.kcm import ending, farewell, launchers
 from koalapy_adapters.kcm.actions import Inspect, Send, Tell, WrapperEntered
-from koalapy_adapters.kcm.attempts import Attempt, Core, failure
+from koalapy_adapters.kcm.attempts import Attempt, Core, failure, is_restart
 from koalapy_adapters.messages import PROTOCOL, Done, Enter, PutKey, Refused, Release, Report
 
 AT_BARRIER = "at_barrier"
@@ -16,7 +16,7 @@ OVER = failure(
 
 def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> List[Any]:
     """A wrapper has connected, perhaps again: it is told all that it may have missed."""
-    attempt.connected, attempt.closed = True, False
+    attempt.connected, attempt.of_first = True, None
     launchers.parted(core, attempt)
     attempt.offset = now - outcome.clock
     attempt.sign_at = now
@@ -28,6 +28,8 @@ def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> 
 def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List[Any]:
     """A report, from the wrapper's mouth or its record; only what is new goes on, as all is of one that was missing."""
     mapped = _mapped(attempt, report)
+    if attempt.connected and mapped is not None:  # from its mouth
+        attempt.of_first = not is_restart(mapped)
     if mapped is None or (mapped == attempt.report and not attempt.missed):
         return []
     if attempt.over:
@@ -62,7 +64,8 @@ def _heed_restart(attempt: Attempt) -> None:
 
 def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
     """Its connection is gone; whether it ended, its record says."""
-    attempt.connected, attempt.closed, attempt.sign_at = False, closed, now
+    attempt.connected, attempt.sign_at = False, now
+    _heed_closing(attempt, closed)
     launchers.parted(core, attempt)
     if attempt.over:
         return []
@@ -71,6 +74,12 @@ def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
     if attempt.look_at is not None:
         attempt.look_at = now
     return [Inspect([attempt.tag])]
+
+
+def _heed_closing(attempt: Attempt, closed: bool) -> None:
+    """That a second start leaves says nothing of the first; one that never spoke may be either."""
+    if attempt.of_first is not False:
+        attempt.closed = closed and (attempt.closed or attempt.of_first is True)
 
 
 def release(attempt: Attempt, message: Release) -> List[Any]:
@@ -111,6 +120,8 @@ def _mapped(attempt: Attempt, report: Dict[str, Any]) -> Optional[Report]:
     """With instants of the KCM's clock; one that was mapped before stays as it was, whatever the clocks do."""
     fields = {name: value for name, value in report.items() if name in Report._fields}
     fields["tag"] = attempt.tag
+    if attempt.report is not None and not fields.get("nodes"):
+        fields["nodes"] = attempt.report.nodes  # a second start does not know them
     for name in INSTANTS:
         before = getattr(attempt.report, name) if attempt.report is not None else None
         if before is not None:
