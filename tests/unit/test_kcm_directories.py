@@ -107,6 +107,33 @@ def test_revoking_what_does_not_exist_makes_it(directories: Directories) -> None
     assert directories.inspect([TAG]) == {TAG: Sight(claim="revoked", directory=directories.attempt(TAG))}
 
 
+class Listed(Files):
+    """Notes which directories are listed."""
+
+    def __init__(self) -> None:
+        self.lists: list[str] = []
+
+    def names(self, directory: str) -> list[str]:
+        self.lists.append(directory)
+        return super().names(directory)
+
+
+def test_what_is_done_to_one_attempt_lists_no_others(tmp_path: Path) -> None:
+    """A thousand cancels would list a thousand attempts a thousand times."""
+    files = Listed()
+    directories = Directories(str(tmp_path), "abcde", "here", 3, files)
+    directories.create()
+    files.lists.clear()
+    directories.prepare(component())
+    assert directories.revoke(TAG)
+    assert directories.journal(TAG, range(10)) is None
+    for _ in range(2):
+        directories.remove(TAG)
+    assert directories.own not in files.lists
+    assert directories.inspect([TAG, TAG.replace("1", "2")]) == {}
+    assert files.lists.count(directories.own) == 1
+
+
 def test_a_sight_is_of_claim_record_and_heartbeat(directories: Directories) -> None:
     directories.prepare(component())
     attempt = Path(directories.attempt(TAG))

@@ -220,9 +220,12 @@ class Directories:
         return tag.startswith("k" + self.instance)
 
     def _see(self, directory: str) -> None:
-        """Where the file system is not mounted, nothing is there, and nothing is known of what should be."""
+        """Where the file system is not mounted, nothing is there, and nothing is known of what should be.
+
+        Not by a list, which a store with many attempts would pay for at each of them.
+        """
         try:
-            self.files.names(directory)
+            self.files.modified(directory)
         except OSError as error:
             raise unusable(directory, error) from error
 
