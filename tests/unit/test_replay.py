@@ -104,7 +104,8 @@ def test_what_is_wrong_is_said_with_its_line_or_left_out_and_counted(
 
 def test_jobs_out_of_order_are_refused_or_come_with_the_one_above(tmp_path: Path) -> None:
     path = log(tmp_path, line(1, at=50), line(2, at=40), line(3, at=60))
-    with pytest.raises(RequestError, match=r"line 2 has a job submitted at 40 s, before the one above it \(50 s\)"):
+    told = r"line 2 has a job submitted at 40 s, before the one above it \(50 s\). Sort the trace"
+    with pytest.raises(RequestError, match=told):
         list(Jobs(path, TERMS))
     lenient = Jobs(path, replace(TERMS, lenient=True))
     assert [job.submitted for job in lenient] == [0, 0, seconds(10)]
@@ -211,10 +212,28 @@ def test_what_of_koalads_history_never_ran_or_runs_still_is_left_out(tmp_path: P
         (lambda text: text.replace('"2030-01-31T12:00:10.000000Z"', "7", 1), "line 4 begins a job and says it in"),
         (lambda text: text.replace("12:00:10", "noon", 1), "line 4 begins a job whose times are none"),
         (lambda text: text.replace("12:00:10", "11:00:10", 1), "line 4 begins job 3, which ended or started before"),
+        (lambda text: text.replace('"processors": 2', '"processors": "two"'), "line 4 .* 'two' for processors"),
+        (lambda text: text.replace('"processors": 2', '"processors": 0'), "line 4 .* says 0 for processors"),
+        (lambda text: text.replace('"priority": 5', '"priority": 21'), "line 4 .* says 21 for priority"),
+        (lambda text: text.replace("3600.0", "NaN"), "line 4 .* says nan for walltime_s"),
+        (lambda text: text.replace('"ada"', "7"), "line 4 .* says 7 for owner"),
         (lambda text: text.replace("koala.jobs/1", "koala.job/1"), "does not begin as what `koala jobs --json` prints"),
         (lambda text: "{", "does not begin as what"),
     ],
-    ids=["cut", "field missing", "no time", "no hour", "started before", "another schema", "nothing"],
+    ids=[
+        "cut",
+        "field missing",
+        "no time",
+        "no hour",
+        "started before",
+        "a word for a number",
+        "no processor",
+        "no priority",
+        "no walltime",
+        "no name",
+        "another schema",
+        "nothing",
+    ],
 )
 def test_a_history_that_is_none_is_refused_with_its_line(
     tmp_path: Path, spoil: Callable[[str], str], words: str

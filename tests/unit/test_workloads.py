@@ -82,6 +82,7 @@ def test_a_log_may_be_compressed(tmp_path: Path, suffix: str) -> None:
         (HEADER + LINE.replace("8977", "nan"), "line 3 has 'nan' for run time, which cannot be"),
         (HEADER + LINE.replace("423", "-423"), "line 3 has '-423' for submit time, which cannot be"),
         (HEADER + LINE.replace("423", "-1"), "line 3 says nothing of submit time"),
+        (HEADER + LINE.replace(" 16 ", " 1.5 "), "line 3 has '1.5' for allocated processors, which is no whole number"),
         ("x" * 100_000, "line 1 is longer than any line of a workload"),
     ],
 )
@@ -110,6 +111,21 @@ def test_a_truncated_archive_is_said_with_the_last_good_line(
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(RequestError, match=r"cannot be decompressed after line \d+"):
         list(read_swf(path))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2"])
+def test_an_archive_that_is_none_is_said(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"log{suffix}"
+    path.write_text(LINE)
+    with pytest.raises(RequestError, match=f"cannot be decompressed after line 0: .* none of {suffix}"):
+        list(read_swf(path))
+
+
+def test_a_mark_before_the_first_line_is_none_of_it(tmp_path: Path) -> None:
+    """Some editors write a byte order mark."""
+    reader = read_swf(swf(tmp_path, "\ufeff" + HEADER + LINE))
+    assert [job.number for job in reader] == [2]
+    assert reader.header["Version"] == "2.2"
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from koalapy.model.errors import RequestError
+from koalapy.model.request import LOWEST_PRIORITY
+from koalapy.model.textfile.words import shown
 from koalapy.model.units import SECOND, Duration, parse_instant
 from koalapy.simulation.replay.job import ReplayJob
 from koalapy.simulation.replay.unfit import Unfit
@@ -16,6 +18,7 @@ from koalapy.simulation.workloads.lines import bad_line, read_whole
 
 _BEGINNING = re.compile(r'\s*\{\s*"schema"\s*:\s*"koala\.jobs/1"\s*,\s*"jobs"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
+_LARGEST = 10**12  # seconds, processors, jobs: more than there will be
 _CUT = "It may be truncated; have `koala jobs --json` print it anew."
 Document = dict[str, Any]
 
@@ -101,14 +104,39 @@ def _job(job: Document, pinned: bool) -> ReplayJob:
         raise Unfit(f"begins job {job['id']}, which ended or started before it could", "with negative times")
     where = "cluster" if pinned else "named_cluster"
     return ReplayJob(
-        number=job["id"],
+        number=_whole(job, "id"),
         submitted=Duration(parse_instant(job["submitted_at"])),
-        components=tuple((each["processors"], each[where]) for each in components),
+        components=tuple((_whole(each, "processors", least=1), _text(each, where)) for each in components),
         runtime=Duration(runtime),
-        walltime=Duration(max(round(each["walltime_s"] * SECOND) for each in components)),
-        user=job["owner"],
-        priority=job["priority"],
+        walltime=Duration(max(round(_seconds(each, "walltime_s") * SECOND) for each in components)),
+        user=_text(job, "owner") or "",
+        priority=_whole(job, "priority", most=LOWEST_PRIORITY),
     )
+
+
+def _whole(document: Document, key: str, least: int = 0, most: int = _LARGEST) -> int:
+    value = document[key]
+    if type(value) is not int or not least <= value <= most:
+        raise _unfit(document, key)
+    return value
+
+
+def _seconds(document: Document, key: str) -> float:
+    value = document[key]
+    if type(value) not in (int, float) or not 0 < value <= _LARGEST:  # not-a-number is refused by it, too
+        raise _unfit(document, key)
+    return float(value)
+
+
+def _text(document: Document, key: str) -> str | None:
+    value = document[key]
+    if not (value is None or isinstance(value, str)):
+        raise _unfit(document, key)
+    return value
+
+
+def _unfit(document: Document, key: str) -> Unfit:
+    return Unfit(f"begins a job and says {shown(document[key])} for {key}, which cannot be", "with impossible values")
 
 
 def _check_ran(job: Document, components: list[Document]) -> None:

@@ -21,6 +21,7 @@ from koalapy.simulation.workloads.trace import Ended, TraceJob
 
 _SQUEEZED = (".gz", ".xz", ".bz2")
 _MOVED = "submitted before the one above, and taken as submitted with it"
+_SORT = "Sort the trace by submission, or read it with --lenient, which takes such jobs as submitted with the last."
 _FIELDS_OF_SWF = 18
 
 
@@ -90,7 +91,7 @@ class Jobs:
             return job
         if not self._terms.lenient:
             what = f"has a job submitted at {job.submitted / SECOND:.0f} s, before the one above it"
-            raise Unfit(f"{what} ({last / SECOND:.0f} s)", _MOVED)
+            raise Unfit(f"{what} ({last / SECOND:.0f} s)", _MOVED, _SORT)
         self.moved[_MOVED] += 1
         return replace(job, submitted=last)
 

@@ -29,7 +29,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             number += 1
             if len(line) > MAX_LINE:
                 raise bad_line(path, number, "is longer than any line of a workload", "Is this a workload file?")
-            yield number, line.decode("utf-8", "replace").rstrip("\r\n")
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "replace").rstrip("\r\n")
 
 
 def read_whole(path: Path) -> str:
@@ -40,7 +40,7 @@ def read_whole(path: Path) -> str:
             parts.append(part)
             if len(parts) * _CHUNK > _MOST:
                 raise RequestError("too_large", f"{path} is larger than 1 GiB.", "Replay a part of it.")
-    return b"".join(parts).decode("utf-8", "replace")
+    return b"".join(parts).decode("utf-8-sig", "replace")
 
 
 @contextlib.contextmanager
@@ -49,12 +49,19 @@ def _told(path: Path, line: Callable[[], int]) -> Iterator[None]:
     try:
         yield
     except _BROKEN as error:
-        message = f"{path} cannot be decompressed after line {line()}: {error}."
-        raise RequestError("broken_archive", message, "It may be truncated; fetch it anew.") from error
+        raise _broken(path, line(), error) from error
     except OSError as error:
-        words, after = error.strerror or str(error), f" after line {line()}" if line() else ""
-        message = f"{path} cannot be read{after}: {words}."
+        if error.errno is None:  # the words of bz2, not of the system
+            raise _broken(path, line(), error) from error
+        after = f" after line {line()}" if line() else ""
+        message = f"{path} cannot be read{after}: {error.strerror}."
         raise RequestError("unreadable_trace", message, "Check its name and its permissions.") from error
+
+
+def _broken(path: Path, line: int, error: Exception) -> RequestError:
+    message = f"{path} cannot be decompressed after line {line}: {error}."
+    advice = f"It may be truncated, or be none of {path.suffix}; fetch it anew."
+    return RequestError("broken_archive", message, advice)
 
 
 def bad_line(path: Path, number: int, what: str, advice: str) -> RequestError:

@@ -103,8 +103,11 @@ class Fields:
         return value
 
     def count(self, name: str) -> int | None:
+        """As `number` does. Raises BadField for a part of one, too."""
         value = self.number(name)
-        return None if value is None else int(value)
+        if value is None or value.is_integer():
+            return None if value is None else int(value)
+        raise BadField(f"has {self.text(name)[:40]!r} for {name}, which is no whole number", "with parts of processors")
 
 
 @cache
