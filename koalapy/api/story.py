@@ -21,7 +21,9 @@ def sentence(line: History) -> str:
 
 
 def _submitted(line: History) -> str:
-    return f"Submitted by {line.details.get('owner') or 'its user'}; its request is {line.details.get('type')}."
+    kind = line.details.get("type")
+    what = "it is a sweep" if kind == "sweep" else f"its request is {kind}"
+    return f"Submitted by {line.details.get('owner') or 'its user'}; {what}."
 
 
 def _cancel_requested(line: History) -> str:
@@ -42,7 +44,8 @@ def _released(line: History) -> str:
 
 def _stopping(line: History) -> str:
     outcome = str(line.details.get("outcome"))
-    return _because(f"{_OUTCOMES.get(outcome, f'It is stopped ({_words(outcome)})')}", line)
+    words = _OF_A_SWEEP if line.details.get("sweep") else _OUTCOMES
+    return _because(f"{words.get(outcome, f'It is stopped ({_words(outcome)})')}", line)
 
 
 _OUTCOMES = {
@@ -53,6 +56,10 @@ _OUTCOMES = {
     "done": "All its components have ended well",
     "failed": "It has failed, and what is left of it is ended",
     "cancelled": "It is cancelled, and what is left of it is ended",
+}
+_OF_A_SWEEP = _OUTCOMES | {
+    "hold": "It gives its nodes back, to be held",
+    "done": "All its parameters are done, and its Launchers go",
 }
 
 
@@ -79,8 +86,11 @@ def _collected(line: History) -> str:
 
 
 def _admitted(line: History) -> str:
+    """`runners`: that are active, itself counted."""
     others = line.details.get("runners")
-    return "It is admitted" + (f", as one of {_many(others, 'runner')}." if isinstance(others, int) else ".")
+    if not isinstance(others, int):
+        return "It is admitted."
+    return f"It is admitted; {f'{others} sweeps are' if others > 1 else 'no other sweep is'} active now."
 
 
 def _nodes(words: str) -> Callable[[History], str]:
@@ -165,6 +175,13 @@ _INSTANTS = {
 }
 
 
+def _owed(line: History) -> str:
+    """Where there is a reason, its cluster is in reach."""
+    if line.details.get("message"):
+        return _because(f"{_attempt(line)} cannot be ended now, which is owed", line)
+    return _of_attempt("cannot be ended while {on} is out of reach; that is owed")(line)
+
+
 def _cluster_left_out(line: History) -> str:
     until = line.details.get("until_at")
     when = f" until {format_instant(Instant(until))}" if isinstance(until, int) else " for a while"
@@ -204,6 +221,8 @@ TELLERS: dict[str, Callable[[History], str]] = {
     "sweep_grown": _nodes("It grows by {nodes}"),
     "sweep_shrunk": _nodes("It shrinks by {nodes}"),
     "sweep_preempted": _preempted,
+    "sweep_suspended": _nodes("The batch system suspends {nodes}: nothing is lost, what runs there stands still"),
+    "sweep_resumed": _nodes("What was suspended goes on: {nodes}"),
     "launcher_lost": _launcher_lost,
     "launcher_withdrawn": _nodes("It takes back {nodes}, whose batch jobs have not started in time"),
     "black_hole_left_out": _black_hole,
@@ -233,7 +252,7 @@ TELLERS: dict[str, Callable[[History], str]] = {
     "component_gone": _of_attempt("left nothing in the batch system"),
     "component_left_out": _of_attempt("is optional, and is left out of this try"),
     "cluster_left_out": _cluster_left_out,
-    "debt_recorded": _of_attempt("cannot be ended while {on} is out of reach; that is owed"),
+    "debt_recorded": _owed,
     "debt_settled": _of_attempt("was owed, and is ended: nothing of it is left"),
 }
 

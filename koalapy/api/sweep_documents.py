@@ -75,6 +75,7 @@ def _place(place: Place) -> Document:
         "processors": place.processors,
         "starting": place.starting,
         "going": place.going,
+        "suspended": place.suspended,
         "running": place.running,
         "out": place.out,
         "owed": place.owed,

@@ -17,7 +17,7 @@ class Counts(Answer):
     done: int = Field(description="whatever became of them")
     failed: int = Field(description="of those done, the ones that did not end with 0")
     out: int = Field(description="with clusters, and not done")
-    preempted: int = Field(description="begun, given up for others' jobs, and begun anew")
+    preempted: int = Field(description="begun, given up when their node had to go, and to be begun anew")
 
 
 class SweepProgress(Counts):
@@ -30,10 +30,11 @@ class RunnerCluster(Answer):
     """What a sweep has on one cluster."""
 
     cluster: str
-    nodes: int = Field(description="of its Launchers, those that are going included")
+    nodes: int = Field(description="of its Launchers, those that are going or suspended included")
     processors: int
     starting: int = Field(description="Launchers whose batch job waits")
     going: int = Field(description="Launchers that were asked to end")
+    suspended: int = Field(description="of the nodes, those whose batch system lets nothing of it run now")
     running: int | None = Field(description="parameters that run; null: not known")
     out: int = Field(description="parameters that are there and not done")
     owed: int = Field(description="nodes that were taken from it for others' jobs")

@@ -1,6 +1,7 @@
 """Commands about jobs: submit, jobs, show, logs, explain, wait, cancel, hold, release."""
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -10,6 +11,7 @@ from koalapy.calls import error_of
 from koalapy.cli import options
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
 from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, exit_status, out, print_json, say, table, tell, told
+from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
 from koalapy.cli.sweep_progress import counted, wait_for_all
 from koalapy.client import Grid
 from koalapy.model.states import JobState
@@ -85,15 +87,16 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
     """All of one job: its components, and its whole story, every attempt of them."""
     with told(), Grid(grid) as koalad:
         document = koalad.show(job)
+        found = document["job"]
+        runner = runner_of(koalad, found) if found["sweep"] and not json else {}
     if json:
         return print_json(document)
-    found = document["job"]
-    hidden = ("components", "reason_code", "transfers", "sweep")
+    hidden = ["components", "reason_code", "transfers", "sweep", *(_OF_JOBS_ONLY if found["sweep"] else ())]
     for name, value in found.items():
         if name not in hidden and value not in (None, ""):
             out.print(f"{name.replace('_', ' '):24}{value}")
     if found["sweep"]:
-        out.print(f"{'parameters':24}{counted(found['sweep'])}")
+        _show_runner(found["sweep"], runner)
     else:
         _show_components(found["components"])
     for transfer in found["transfers"]:
@@ -102,6 +105,26 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
     for event in document["events"]:
         out.print(f"{event['at']}  {event['text']}")
     return None
+
+
+_OF_JOBS_ONLY = ("submission_failures", "completion_failures", "held_processor_seconds")
+
+
+def _show_runner(sweep: Document, runner: Document) -> None:
+    """How far a sweep is, and what it has."""
+    told = {
+        "parameters": counted(sweep),
+        "preempted": sweep["preempted"] or None,
+        "running": runner["running"] or None,
+        "nodes": nodes_of(runner),
+        "suspended nodes": sum(each["suspended"] for each in runner["clusters"]) or None,
+        "per minute": rate_of(runner),
+        "ends in": left_of(runner, datetime.now(UTC)),
+        "processor hours": hours_of(runner),
+    }
+    for name, value in told.items():
+        if value is not None:
+            out.print(f"{name:24}{value}")
 
 
 def _show_components(components: list[Document]) -> None:

@@ -15,6 +15,7 @@ from rich.text import Text
 from koalapy.calls import NotReachable
 from koalapy.model.errors import KoalaError
 
+_SHORT = 10  # a cell that nobody wants to see broken
 DONE, FAILED, BAD_INPUT, NOT_REACHABLE = 0, 1, 2, 3
 _ABOUT_THE_STATE = frozenset({"no_such_job", "wrong_state", "known_tag", "no_such_tag", "not_ended"})
 
@@ -73,19 +74,29 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """The cells are shown as they are: nothing in them is markup."""
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        shown.add_column(column, overflow="fold")
-    for row in rows:
+    """The cells are shown as they are: nothing in them is markup.
+
+    Where the terminal is too narrow, words of headings stand below each other, and only long cells are broken.
+    """
+    cells = list(rows)
+    tight = sum(_widths(columns, cells)) + 2 * (len(columns) - 1) > out.width
+    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0) if tight else (0, 1))
+    for column, width in zip(columns, _widths([""] * len(columns), cells), strict=True):
+        heading = column.replace(" ", "\n") if tight else column
+        shown.add_column(heading, overflow="fold", no_wrap=tight and width <= _SHORT)
+    for row in cells:
         shown.add_row(*(Text(cell) for cell in row))
     return shown
 
 
 def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]
+    widths = _widths(columns, rows)
     for line in [columns, *rows]:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]
 
 
 def ago(instant: str | None) -> str | None:

@@ -22,6 +22,12 @@ app = typer.Typer()
 Document = dict[str, Any]
 
 
+_WIDE = 110  # narrower terminals have the nodes on lines of their own
+_COLUMNS = (
+    "ID", "NAME", "STATE", "DONE", "OF", "RUNNING", "FAILED", "PREEMPTED", "PER MIN", "ENDS IN", "PROC HOURS", "NODES",
+)  # fmt: skip
+
+
 class Form(StrEnum):
     """Of results."""
 
@@ -41,21 +47,13 @@ def runners(
     if json:
         return print_json(document)
     found = document["runners"]
+    apart = out.is_terminal and out.width < _WIDE
+    columns = [name for name in _COLUMNS if not (apart and name == "NODES")]
     now = datetime.now(UTC)
-    table(
-        (
-            "ID", "NAME", "STATE", "DONE", "OF", "RUNNING", "FAILED", "PREEMPTED", "PER MIN", "ENDS IN", "PROC HOURS",
-            "NODES",
-        ),
-        [
-            (
-                each["id"], each["name"], each["state"], each["done"], each["parameters"], each["running"],
-                each["failed"], each["preempted"], _rate(each), _left(each, now),
-                f"{each['charged_processor_seconds'] / 3600:.2f}", nodes_of(each),
-            )
-            for each in found
-        ],
-    )  # fmt: skip
+    table(columns, [[cells[name] for name in columns] for cells in (_cells(each, now) for each in found)])
+    for each in found if apart else ():
+        if (nodes := nodes_of(each)) is not None:
+            out.print(f"{each['id']}: on {nodes}")
     for each in found:
         _tell_more(each)
     _tell_admission(document["admission"])
@@ -82,9 +80,31 @@ def results(
             _write(output, pieces)
 
 
+def _cells(runner: Document, now: datetime) -> dict[str, object]:
+    return {
+        "ID": runner["id"],
+        "NAME": runner["name"],
+        "STATE": runner["state"],
+        "DONE": runner["done"],
+        "OF": runner["parameters"],
+        "RUNNING": runner["running"],
+        "FAILED": runner["failed"],
+        "PREEMPTED": runner["preempted"],
+        "PER MIN": rate_of(runner),
+        "ENDS IN": left_of(runner, now),
+        "PROC HOURS": hours_of(runner),
+        "NODES": nodes_of(runner),
+    }
+
+
+def runner_of(koalad: Grid, sweep: Document) -> Document:
+    """Of one sweep, as `koala show` has it."""
+    return next(each for each in koalad.runners([str(state) for state in JobState]) if each["id"] == sweep["id"])
+
+
 def nodes_of(runner: Document) -> str | None:
-    """As alpha:3,gamma:1; with a plus, nodes that are on their way to it."""
-    return ",".join(_nodes(each) for each in runner["clusters"] if each["nodes"] or each["starting"]) or None
+    """As alpha:3, gamma:1; with a plus, nodes that are on their way to it."""
+    return ", ".join(_nodes(each) for each in runner["clusters"] if each["nodes"] or each["starting"]) or None
 
 
 def _nodes(cluster: Document) -> str:
@@ -92,22 +112,30 @@ def _nodes(cluster: Document) -> str:
     return f"{cluster['cluster']}:{cluster['nodes']}{starting}"
 
 
-def _left(runner: Document, now: datetime) -> str | None:
+def hours_of(runner: Document) -> str:
+    return f"{runner['charged_processor_seconds'] / 3600:.2f}"
+
+
+def left_of(runner: Document, now: datetime) -> str | None:
     return until(runner["ends_at"], now) if runner["ends_at"] else None
 
 
-def _rate(runner: Document) -> str | None:
+def rate_of(runner: Document) -> str | None:
     rate = runner["parameters_per_minute"]
     return None if rate is None else f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"
 
 
 def _tell_more(runner: Document) -> None:
-    """Why it waits, and the nodes that are left out."""
+    """Why it waits, and the nodes that are left out, or stand still."""
     if runner["reason"]:
         out.print(f"{runner['id']}: {runner['reason']}")
     for each in runner["clusters"]:
         if each["left_out"]:
             out.print(f"{runner['id']}: left out on {each['cluster']}: {', '.join(each['left_out'])}")
+        if each["suspended"]:
+            out.print(
+                f"{runner['id']}: suspended by {each['cluster']}: {each['suspended']} of its {each['nodes']} nodes"
+            )
 
 
 def _tell_admission(found: Document) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from koalapy.model.commands import CancelComponent, ForgetComponent
 from koalapy.model.errors import Reason
-from koalapy.model.events import ComponentGone
+from koalapy.model.events import ComponentGone, ComponentLingers
 from koalapy.model.identity import AttemptId
 from koalapy.model.job import Component, Debt, Job, Outcome
 from koalapy.model.records import Records
@@ -18,7 +18,8 @@ def stop(
     """End whatever of the job is left. The first outcome counts, but a user's cancel overrides one that is no end."""
     if job.state is not JobState.STOPPING:
         job = account_held(job, now).to(JobState.STOPPING, outcome=outcome, reason=reason)
-        records.note(now, job.id, "job_stopping", outcome=str(outcome), **_because(reason))
+        of_what = {"sweep": True} if job.runner is not None else {}
+        records.note(now, job.id, "job_stopping", outcome=str(outcome), **of_what, **_because(reason))
     elif outcome is Outcome.CANCELLED and not (job.outcome and job.outcome.ends):
         job = job.but(outcome=outcome, reason=reason)
     records.put(job)
@@ -61,20 +62,34 @@ def gone(records: Records, now: Instant, event: ComponentGone) -> None:
     records.note_component(now, job, component, "component_gone")
 
 
-def owe_what_is_out_of_reach(records: Records, now: Instant, job: Job, reachable: frozenset[str]) -> Job:
+def lingers(records: Records, event: ComponentLingers) -> None:
+    """Its batch system cannot end it: what follows, see `owe_what_cannot_be_ended`."""
+    found = records.component(event.attempt)
+    if found is not None and not found[1].gone:
+        records.put(found[0].with_component(found[1].index, lingers=event.reason))
+
+
+def can_be_ended(component: Component, reachable: frozenset[str]) -> bool:
+    """Whether its cluster is in reach, and its batch system not known to be at its wits' end."""
+    return component.cluster in reachable and component.lingers is None
+
+
+def owe_what_cannot_be_ended(records: Records, now: Instant, job: Job, reachable: frozenset[str]) -> Job:
     """Batch jobs that cannot be ended become debts, so that the job need not wait for their clusters.
 
     Not where a program may run: then the next try waits (promises 1 and 2), unless there is none, or its user said so.
     """
     nobody_waits = job.outcome is Outcome.FAILED or job.forced
     for component in job.live:
-        if component.cluster in reachable or component.cluster is None:
+        if component.cluster is None or can_be_ended(component, reachable):
             continue
         if _may_run(component) and not nobody_waits:
             continue
         attempt = job.attempt_of(component)
-        records.owe(Debt(attempt=attempt, cluster=component.cluster, batch_id=component.batch_id, since=now))
-        records.note_component(now, job, component, "debt_recorded", batch_id=component.batch_id)
+        why = component.lingers if component.cluster in reachable else None
+        batch_id = component.batch_id
+        records.owe(Debt(attempt=attempt, cluster=component.cluster, batch_id=batch_id, since=now, lingers=why))
+        records.note_component(now, job, component, "debt_recorded", batch_id=batch_id, **_because(why))
         state = component.state if component.state.final else ComponentState.CANCELLED
         job = job.with_component(component.index, gone=True, state=state, ended_at=component.ended_at or now)
     return records.put(job)

@@ -38,7 +38,7 @@ def _submit(records: Records, now: Instant, event: JobSubmitted) -> bool:
         runner=Runner(count=space.count) if space is not None else None,
     )
     records.put(job)
-    records.note(now, job.id, "job_submitted", owner=job.owner, type=str(job.request.type))
+    records.note(now, job.id, "job_submitted", owner=job.owner, type="sweep" if job.runner else str(job.request.type))
     return True
 
 

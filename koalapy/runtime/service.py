@@ -226,6 +226,10 @@ class Service:
     def output(self, job: JobId, stream: str, component: int | None, follow: bool) -> Iterator[bytes]:
         """What the processes of the last attempt wrote, components in order; of one component if it is named."""
         found = self.job(job)
+        if found.runner is not None:
+            advice = f"Say whose: `koala logs {job} --parameter 1`, counted from 1 as in `koala results {job}`."
+            message = f"Job {job} is a sweep, and each of its parameters has an output of its own."
+            raise RequestError("no_parameter", message, advice)
         if component is not None and not 0 <= component < len(found.components):
             last = len(found.components) - 1
             advice = f"Its components are 0 to {last}." if last else "It has one component, 0."

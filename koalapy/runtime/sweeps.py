@@ -10,7 +10,7 @@ from koalapy.model.change import Change
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Job
-from koalapy.model.states import JobState
+from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import ParameterResult, Runner
 from koalapy.model.units import MINUTE, Instant
 from koalapy.runtime.clock import SystemClock
@@ -29,9 +29,9 @@ ReadFile = Callable[[str, AttemptId, str, int, int], Iterator[bytes]]  # cluster
 class Place:
     """What a runner has on one cluster.
 
-    `nodes` and `processors`: its Launchers that have theirs, those included that are `going`. `starting`: Launchers
-    whose batch job waits. `running`: parameters that run, None if that is not known. `out`: parameters there that are
-    not done. `owed`: see Runner. `left_out`: nodes that are black holes.
+    `nodes` and `processors`: its Launchers that have theirs, those included that are `going` or `suspended`.
+    `starting`: Launchers whose batch job waits. `running`: parameters that run, None if that is not known. `out`:
+    parameters there that are not done. `owed`: see Runner. `left_out`: nodes that are black holes.
     """
 
     cluster: str
@@ -39,6 +39,7 @@ class Place:
     processors: int = 0
     starting: int = 0
     going: int = 0
+    suspended: int = 0
     running: int | None = None
     out: int = 0
     owed: int = 0
@@ -209,7 +210,8 @@ def places(runner: Runner, launchers: Sequence[Job], doing: Doing) -> tuple[Plac
 def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing) -> Place:
     here = [job for job in launchers if job.components[0].cluster == cluster]
     having = [job for job in here if _has_nodes(job.components[0])]
-    heard = [doing.get(job.attempt_of(job.components[0])) for job in having]
+    suspended = [job for job in having if job.components[0].state is ComponentState.SUSPENDED]
+    heard = [doing.get(job.attempt_of(job.components[0])) for job in having if job not in suspended]
     running = [each for each in heard if each is not None]
     return Place(
         cluster=cluster,
@@ -218,6 +220,7 @@ def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing)
         starting=sum(not job.components[0].gone and job.components[0].allocated_at is None for job in here),
         running=sum(running) if len(running) == len(heard) else None,
         going=sum(job.glide is not None and job.glide.going != "" for job in having),
+        suspended=len(suspended),
         out=len(runner.out_on(cluster)),
         owed=dict(runner.owed).get(cluster, 0),
         left_out=tuple(host for name, host in runner.left_out if name == cluster),

@@ -15,6 +15,7 @@ from koalapy.scavenging.launch import send_away, starts_until
 from koalapy.scavenging.launchers import Launchers, place, staying
 
 _NOTHING_LEFT = "Nothing is left for them to do."
+_OTHERS = "Other sweeps have a right to them."
 
 
 def first_to_go(
@@ -45,7 +46,7 @@ def shrink(
     if count and going == "preempted":
         records.note(now, sweep, "sweep_preempted", cluster=cluster, nodes=count, parameters=running)
     elif count:
-        records.note(now, sweep, "sweep_shrunk", cluster=cluster, nodes=count)
+        records.note(now, sweep, "sweep_shrunk", cluster=cluster, nodes=count, message=_OTHERS)
 
 
 def stop_idlers(records: Records, now: Instant, sweep: Job, idle: Sequence[Job]) -> None:

@@ -25,6 +25,7 @@ from koalapy.scavenging import (
     parameters,
     reclaim,
     shares,
+    suspended,
     suspicion,
     tail,
     whynot,
@@ -108,6 +109,7 @@ class Scavenger:
             return
         feeding.begin(self._records, self._launchers, self._heard)
         self._bury(now)
+        self._tell_turns(now)
         for sweep in self._sweeps():
             self._follow_up(now, sweep)
         leaving.withdraw(self._records, self._launchers, self._pauses, now)
@@ -130,6 +132,10 @@ class Scavenger:
         dead, self._launchers.ended = self._launchers.ended, []
         for launcher in dead:
             ends.over(self._records, self._settings, self._heard, self._pauses, now, launcher)
+
+    def _tell_turns(self, now: Instant) -> None:
+        turned, self._launchers.turned = self._launchers.turned, []
+        suspended.tell(self._records, now, turned)
 
     def _follow_up(self, now: Instant, sweep: Job) -> None:
         """One whose parameters are all done ends; of one that stops all Launchers do, and then it has stopped."""

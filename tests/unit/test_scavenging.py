@@ -17,6 +17,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import (
     CancelRequested,
     ClusterConnected,
+    ComponentSeen,
     HoldRequested,
     LaunchersSeen,
     LauncherSuspected,
@@ -553,6 +554,31 @@ def test_a_program_that_fails_everywhere_is_to_blame_itself() -> None:
     play.tell(LauncherSuspected(cluster="alpha", attempt=two, host="n2"))
     trusted = [word.attempt for word in play.words if isinstance(word, TrustLauncher)]
     assert trusted == [one, two]
+
+
+# ---- suspended
+
+
+def test_a_suspended_launcher_is_told_of_and_neither_replaced_nor_counted_as_lost() -> None:
+    """Of all that are suspended at once in one line, and of those that go on in another."""
+    play = SweepPlay(ONE)
+    sweep = play.sweep(100)
+    play.start_all(sweep)
+    launchers = play.staying(sweep)
+
+    def seen(state: str) -> list[tuple[str, object]]:
+        """What the sweep's story tells once the batch system's word of two Launchers is heard."""
+        begun = len(play.history)
+        attempts = [play.attempts(each.id)[0] for each in launchers[:2]]
+        play.tell(*(ComponentSeen(attempt=each, batch_id="1", state=state, at=play.now) for each in attempts))
+        play.measure()
+        return [(line.kind, line.details["nodes"]) for line in play.history[begun:] if line.job == sweep]
+
+    assert seen("suspended") == [("sweep_suspended", 2)]
+    assert play.holds(sweep) == {"alpha": 4}
+    play.restart()
+    assert [line.kind for line in play.history if line.job == sweep].count("sweep_suspended") == 1
+    assert seen("running") == [("sweep_resumed", 2)]
 
 
 # ---- restarts

@@ -106,6 +106,15 @@ def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
             "It waits in the queue again, after 1 submission failure and 2 completion failures: vu: It was lost.",
         ),
         ("job_requeued", {"state": "held"}, "It is held, after 0 submission failures and 0 completion failures."),
+        ("job_submitted", {"owner": "mona", "type": "sweep"}, "Submitted by mona; it is a sweep."),
+        ("sweep_admitted", {"runners": 1}, "It is admitted; no other sweep is active now."),
+        ("sweep_admitted", {"runners": 3}, "It is admitted; 3 sweeps are active now."),
+        (
+            "sweep_suspended",
+            {"cluster": "delft", "nodes": 2},
+            "The batch system suspends 2 nodes on delft: nothing is lost, what runs there stands still.",
+        ),
+        ("job_stopping", {"outcome": "done", "sweep": True}, "All its parameters are done, and its Launchers go."),
         ("cancel_requested", {"force": True}, "Its user wants it to end, without waiting for clusters out of reach."),
         (
             "cluster_left_out",

@@ -161,6 +161,12 @@ def test_a_runner_has_the_nodes_that_its_launchers_have() -> None:
     assert (gamma.nodes, gamma.processors, gamma.starting) == (1, 2, 0)
 
 
+def test_what_is_suspended_is_had_and_stands_still() -> None:
+    launchers = [launcher(1, "alpha"), launcher(2, "alpha", state=ComponentState.SUSPENDED)]
+    (alpha,) = places(Runner(count=100), launchers, DOING)
+    assert (alpha.nodes, alpha.suspended, alpha.running) == (2, 1, 4)
+
+
 def test_scavenged_are_the_processors_of_launchers_that_have_their_node() -> None:
     assert scavenged([sweep(), *LAUNCHERS]) == {"alpha": 8, "gamma": 2}
 

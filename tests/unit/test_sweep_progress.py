@@ -19,7 +19,7 @@ def ahead(**time: float) -> str:
 
 
 def runner(**fields: Any) -> Document:
-    cluster = {"cluster": "alpha", "nodes": 3, "starting": 0}
+    cluster = {"cluster": "alpha", "nodes": 3, "starting": 0, "suspended": 0}
     known = {"id": 7, "state": "running", "parameters": 1000, "done": 421, "failed": 0, "clusters": [cluster]}
     return {**known, "parameters_per_minute": None, "ends_at": None, **fields}
 
@@ -29,6 +29,7 @@ def runner(**fields: Any) -> Document:
     [
         ({}, "421 of 1000 done, 3 nodes"),
         ({"failed": 3}, "421 of 1000 done, 3 failed, 3 nodes"),
+        ({"clusters": [{"nodes": 3, "suspended": 2}]}, "421 of 1000 done, 3 nodes, 2 of them suspended"),
         ({"state": "waiting", "done": 0}, "0 of 1000 done, waiting"),
         ({"parameters_per_minute": 239.7, "ends_at": ahead(minutes=5, seconds=1)}, None),
     ],
@@ -61,7 +62,7 @@ def test_nodes_on_their_way_are_told_apart() -> None:
         {"cluster": "beta", "nodes": 0, "starting": 0},
         {"cluster": "gamma", "nodes": 2, "starting": 0},
     ]
-    assert nodes_of(runner(clusters=clusters)) == "alpha:3+1,gamma:2"
+    assert nodes_of(runner(clusters=clusters)) == "alpha:3+1, gamma:2"
     assert nodes_of(runner(clusters=[])) is None
 
 
