@@ -67,8 +67,9 @@ class Order:
         return self._entries[0][2] if self._entries else None
 
     def __iter__(self) -> Iterator[Standing]:
-        """As it is now; what happens meanwhile changes nothing."""
-        return iter([standing for _, _, standing in self._entries])
+        """As it is now; what happens meanwhile changes nothing. Who stops early has paid for little."""
+        for _, _, standing in self._entries.copy():
+            yield standing
 
     def __len__(self) -> int:
         return len(self._entries)
