@@ -15,6 +15,7 @@ from koalapy.cli.options import Json
 from koalapy.cli.output import FAILED, errors, print_json, say, told
 from koalapy.config import GridFile, read_grid
 from koalapy.config.connect import ConnectError, parse_connect
+from koalapy.config.names import LONGEST_NAME, is_name
 from koalapy.config.schema import Cluster
 from koalapy.init.choosing import Entry, entry, proposed_name
 from koalapy.init.looking import Look, look
@@ -66,6 +67,7 @@ def init(
     with told():
         path = grid or default_grid_file()
         _check_askable(yes, json, path, force)
+        _check_name("grid", name)
         given = {key: value for key, value in (("identity", identity), ("known_hosts", known_hosts)) if value}
         wishes = _wishes(cluster or [], given) if cluster or yes else _asked(given)
         looks = _look(wishes)
@@ -99,16 +101,26 @@ def _wishes(clusters: Sequence[str], given: dict[str, str]) -> list[Wish]:
         name, separator, connect = named.partition("=")
         if not separator:
             name, connect = proposed_name(named, [wish.name for wish in wishes]), named
-        wishes.append(_wish(name, connect, given))
+        wishes.append(_wish(name, connect, given, wishes))
     return wishes
 
 
-def _wish(name: str, connect: str, given: dict[str, str]) -> Wish:
+def _wish(name: str, connect: str, given: dict[str, str], others: Sequence[Wish]) -> Wish:
+    """Raises RequestError for a name that is none or taken, too: before anybody is logged in to."""
     try:
         kind = parse_connect(connect).kind
     except ConnectError as error:
         raise RequestError("bad_connect", f"{connect!r} {error.what}.", error.advice) from error
+    _check_name("cluster", name)
+    if any(name.casefold() == other.name.casefold() for other in others):
+        raise RequestError("duplicate_key", f"Two clusters are named {name}.", "Give each a name of its own.")
     return Wish(name, connect, given if kind == "ssh" else {})
+
+
+def _check_name(what: str, name: str) -> None:
+    if not is_name(name):
+        advice = f"Use letters, digits, - and _, begin with a letter or digit, and have {LONGEST_NAME} or fewer."
+        raise RequestError("bad_name", f"{name!r} is no name of a {what}.", advice)
 
 
 def _asked(given: dict[str, str]) -> list[Wish]:
@@ -124,7 +136,7 @@ def _asked(given: dict[str, str]) -> list[Wish]:
     for word in said.replace(",", " ").split() if not said.startswith("command:") else [said]:
         connect = _connect(word, hosts)
         name = proposed_name(connect, [wish.name for wish in wishes])
-        wishes.append(_wish(typer.prompt(f"A name for {connect}", default=name, err=True), connect, given))
+        wishes.append(_wish(typer.prompt(f"A name for {connect}", default=name, err=True), connect, given, wishes))
     return wishes
 
 

@@ -13,6 +13,10 @@ LONGEST_NAME = 32
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
 
 
+def is_name(text: str) -> bool:
+    return bool(_NAME.fullmatch(text)) and len(text) <= LONGEST_NAME
+
+
 def as_name(value: object) -> str:
     """A name that can stand in a path, a host name and a table."""
     text = as_line(value)

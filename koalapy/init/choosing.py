@@ -50,8 +50,11 @@ def _of_system(system: Found, settings: dict[str, str | int]) -> dict[str, str |
     environment = chosen_environment(system["environments"], queue)
     if environment is not None:
         chosen["parallel_environment"] = str(environment["name"])
+    if system["processors_per_node"]:
+        chosen["processors_per_node"] = int(system["processors_per_node"])
     if system["drmaa"]:
         chosen["drmaa"] = "auto"
+    chosen.update(system["profile"])
     return chosen
 
 
@@ -79,6 +82,8 @@ def _about(system: Found) -> Iterable[str]:
         yield "accounts, for `account`: " + _listed(system["accounts"])
     if system["environments"]:
         yield "parallel environments: " + _listed(_environment(each) for each in system["environments"])
+    if system["profile"]:
+        yield f"the login's profile names its {', '.join(system['profile'])}"
     if system["drmaa"]:
         yield f"DRMAA: {system['drmaa']}"
 

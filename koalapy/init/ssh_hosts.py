@@ -13,10 +13,11 @@ _WORDS = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*)")
 
 def ssh_hosts(config: Path | None = None) -> list[str]:
     """In the order of the files, each once; none where there is no file."""
-    return list(dict.fromkeys(_hosts(config or Path.home() / ".ssh" / "config", 0)))
+    path = config or Path.home() / ".ssh" / "config"
+    return list(dict.fromkeys(_hosts(path, path.parent, 0)))
 
 
-def _hosts(path: Path, depth: int) -> Iterator[str]:
+def _hosts(path: Path, base: Path, depth: int) -> Iterator[str]:
     if depth > _DEPTH:
         return
     try:
@@ -32,14 +33,13 @@ def _hosts(path: Path, depth: int) -> Iterator[str]:
             yield from (name for name in values if not set(name) & set("*?!"))
         elif word == "include":
             for value in values:
-                yield from _included(path, value, depth)
+                yield from _included(base, value, depth)
 
 
-def _included(path: Path, pattern: str, depth: int) -> Iterator[str]:
-    """A relative one lies beside the file."""
-    whole = os.path.join(path.parent, os.path.expanduser(pattern))
-    for name in sorted(glob.glob(whole)):
-        yield from _hosts(Path(name), depth + 1)
+def _included(base: Path, pattern: str, depth: int) -> Iterator[str]:
+    """ssh_config(5): a relative one lies in ~/.ssh, whichever file includes it."""
+    for name in sorted(glob.glob(os.path.join(base, os.path.expanduser(pattern)))):
+        yield from _hosts(Path(name), base, depth + 1)
 
 
 def _values(text: str) -> list[str]:

@@ -290,6 +290,17 @@ def test_a_survey_tells_torque_from_openpbs_and_why_it_knows_no_more(
     assert system["error"].endswith(".")
 
 
+def test_what_a_profile_says_to_sbatch_is_told_by_the_grid_files_keys() -> None:
+    profile = {"SBATCH_ACCOUNT": "physics", "SBATCH_PARTITION": "long", "SBATCH_QOS": "", "SBATCH_WAIT": "1"}
+    assert slurm.profile(profile) == {"queue": "long", "account": "physics"}
+
+
+def test_most_of_torques_nodes_have_so_many_processors() -> None:
+    listed = result("node1\n     np = 8\n\nnode2\n     np = 16\n\nnode3\n     np = 16\n")
+    assert pbs.usual_size(lambda _: listed) == 16
+    assert pbs.usual_size(lambda _: result(stderr="no nodes", status=1)) is None
+
+
 def test_every_module_that_examines_has_what_is_asked_of_it() -> None:
     for module in (slurm, sge, pbs):
         assert module.COMMANDS

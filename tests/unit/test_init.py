@@ -37,6 +37,7 @@ def environment(name: str, rule: str = "$fill_up", controls: bool = True) -> Doc
 def surveyed(**system: Any) -> Look:
     """Of a head node with this batch system; without one, if nothing is said of it."""
     told = {"batch": "slurm", "version": "24.11.5", "queues": [], "accounts": [], "environments": [], "drmaa": None}
+    told |= {"profile": {}, "processors_per_node": None}
     survey = {
         "host": "fs0",
         "user": "me",
@@ -60,9 +61,10 @@ def test_hosts_are_the_aliases_of_the_files_in_their_order_without_wildcards(tmp
         'Include conf.d/*.conf\nhost "fs3" fs0\nMatch host other\n'
     )
     (tmp_path / "conf.d").mkdir()
-    (tmp_path / "conf.d" / "a.conf").write_text("Host included\nInclude ../config\n")
-    (tmp_path / "conf.d" / "b").write_text("Host not-included\n")
-    assert ssh_hosts(tmp_path / "config") == ["fs0", "fs1", "fs2", "included", "fs3"]
+    (tmp_path / "conf.d" / "a.conf").write_text("Host included\nInclude conf.d/b c config\n")
+    (tmp_path / "conf.d" / "b").write_text("Host beside\n")
+    (tmp_path / "conf.d" / "c").write_text("Host not-included\n")
+    assert ssh_hosts(tmp_path / "config") == ["fs0", "fs1", "fs2", "included", "beside", "fs3"]
 
 
 def test_no_configuration_and_one_with_an_open_quote_name_no_host(tmp_path: Path) -> None:
@@ -120,6 +122,18 @@ def test_an_entry_has_what_was_found_and_says_what_else_there_was() -> None:
         "physics",
     ):
         assert words in said
+
+
+def test_what_the_profile_has_sbatch_do_is_written_since_koalapy_does_not_hear_of_it() -> None:
+    seen = surveyed(queues=[queue("batch", default=True)], profile={"queue": "long", "account": "physics"})
+    made = entry("vu", "ssh://fs0", {}, seen)
+    assert (made.settings["queue"], made.settings["account"]) == ("long", "physics")
+    assert "the login's profile names its queue, account" in made.comments
+
+
+def test_torque_is_told_how_many_processors_a_node_has() -> None:
+    seen = surveyed(batch="torque", version="6.1.2", processors_per_node=16)
+    assert entry("old", "ssh://fs0", {}, seen).settings["processors_per_node"] == 16
 
 
 def test_a_machine_without_a_batch_system_gets_a_queue_of_its_own() -> None:
@@ -217,8 +231,10 @@ def test_clusters_that_cannot_be_looked_at_are_told_and_left_out(tmp_path: Path)
         ([], "nobody to ask"),
         (["--json"], "nobody to ask"),
         (["--yes", "--cluster", "vu=http://fs0"], "is no connection"),
-        (["--yes", "--name", "a name", "--cluster", "vu=local:"], "which is no name"),
-        (["--yes", "--cluster", "a b=local:"], "which is no name"),
+        (["--yes", "--name", "a name", "--cluster", "vu=local:"], "is no name of a"),
+        (["--yes", "--cluster", "a b=local:"], "is no name of a"),
+        (["--yes", "--cluster", "=local:"], "is no name of a"),
+        (["--yes", "--cluster", "a=local:", "--cluster", "A=local:"], "Two clusters"),
     ],
 )
 def test_what_makes_no_grid_file_is_a_mistake_of_usage(tmp_path: Path, arguments: list[str], words: str) -> None:

@@ -26,10 +26,21 @@ def test_streams_status_and_locale() -> None:
     assert sh("echo $LC_ALL; cat") == (0, "C\n", "")
 
 
-def test_a_profile_cannot_have_slurms_commands_leave_anything_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SQUEUE_STATES", "SINFO_PARTITION", "SCANCEL_INTERACTIVE", "SLURM_CLUSTERS", "SLURM_CONF"):
+def test_a_profile_cannot_bend_what_slurms_commands_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """squeue's answers, where sbatch's jobs go, and how srun passes on what an agent prints."""
+    bent = ("SQUEUE_STATES", "SINFO_PARTITION", "SCANCEL_INTERACTIVE", "SLURM_CLUSTERS", "SLURM_LABELIO")
+    bent += (
+        "SBATCH_ACCOUNT",
+        "SBATCH_PARTITION",
+        "SBATCH_TIMELIMIT",
+        "SBATCH_OUTPUT",
+        "SBATCH_WAIT",
+        "SBATCH_ARRAY_INX",
+    )
+    for name in (*bent, "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"):
         monkeypatch.setenv(name, "x")
-    assert sh("env | grep -E '^(SQUEUE|SINFO|SCANCEL|SLURM)_'") == (0, "SLURM_CONF=x\n", "")
+    left = "SLURM_CONF=x\nSLURM_CONF_SERVER=x\nSLURM_JWT=x\n"
+    assert sh("env | grep -E '^(SQUEUE|SINFO|SCANCEL|SLURM|SBATCH)_' | sort") == (0, left, "")
 
 
 def test_arguments_are_never_read_by_a_shell() -> None:

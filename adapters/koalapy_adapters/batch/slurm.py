@@ -80,7 +80,7 @@ def script(job: BatchJob) -> str:
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:
-    """Variables such as SBATCH_REQUEUE in a user's profile beat directives, and are beaten by these options."""
+    """Variables such as SBATCH_REQUEUE, which a site's own sbatch may set, beat directives, not these options."""
     return ["sbatch", "--parsable", "--job-name=" + job.tag, *_ALWAYS, path]
 
 

@@ -1,6 +1,7 @@
 """The queues of the PBS family, as `qstat -Q -f` has them; OpenPBS and Torque say the same there. See qstat(1B)."""
 
 import re
+from collections import Counter
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.batch.pbs_refusals import UNREACHABLE
@@ -43,6 +44,13 @@ def span(run: Run, site: Site) -> Optional[Dict[str, Any]]:
     check(nodes, UNREACHABLE)
     count = len(re.findall(r"^\S", nodes.stdout, re.MULTILINE))
     return {"processors": 2, "processors_per_node": 1} if count > 1 else None
+
+
+def usual_size(run: Run) -> Optional[int]:
+    """The processors of most of Torque's nodes: a job of several has to say how many it wants of each."""
+    nodes = run(["pbsnodes", "-a"])
+    sizes = Counter(re.findall(r"^\s+np = (\d+)", nodes.stdout, re.MULTILINE))
+    return int(sizes.most_common(1)[0][0]) if sizes else None
 
 
 def _queue(block: str, default: str, only: bool) -> Queue:

@@ -1,7 +1,7 @@
 """Slurm's partitions and accounts, and what it would say to a job: scontrol(1), sinfo(1), sbatch(1), sshare(1)."""
 
 import re
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from koalapy_adapters.batch.protocol import Argv, Site
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
@@ -15,6 +15,8 @@ _FORMAT = "%R|%T"
 _LIVING = re.compile(r"(idle|mixed|allocated|completing|reserved|planned)[^*]*$")
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
 _WISHES = ("account", "qos", "reservation", "constraint")
+# Of sbatch(1), INPUT ENVIRONMENT VARIABLES, by the grid file's keys. Our own commands do not hear of them.
+_PROFILE = {"queue": "SBATCH_PARTITION", "account": "SBATCH_ACCOUNT", "qos": "SBATCH_QOS"}
 
 
 def queues(run: Run, site: Site) -> List[Queue]:
@@ -36,6 +38,11 @@ def accounts(run: Run, site: Site) -> List[str]:
     """By sshare, which asks the controller; none without a database of accounts."""
     result = run(["sshare", "-U", "-h", "-P", "-u", site.user, "-o", "Account"])
     return sorted(set(result.stdout.split())) if result.exit_status == 0 else []
+
+
+def profile(environment: Mapping[str, str]) -> Dict[str, str]:
+    """What the user's profile would have sbatch do, by the grid file's keys."""
+    return {key: environment[name] for key, name in _PROFILE.items() if environment.get(name)}
 
 
 def try_access(run: Run, site: Site) -> Optional[str]:

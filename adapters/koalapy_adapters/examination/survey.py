@@ -60,10 +60,13 @@ def _system(name: str, module: ModuleType, user: str) -> Json:
     """What of it can be told; `error` says what it answers instead."""
     site = Site(user=user)
     found: Json = {"batch": name, "version": "", "queues": [], "accounts": [], "environments": [], "drmaa": None}
+    found.update(profile=slurm.profile(os.environ) if name == "slurm" else {}, processors_per_node=None)
     try:
         found["batch"], found["version"] = _version(name, site)
         found["queues"] = [queue._asdict() for queue in module.queues(_run, site)]
         found["accounts"] = module.accounts(_run, site)
+        if found["batch"] == "torque":
+            found["processors_per_node"] = pbs.usual_size(_run)
         if name == "sge":
             found["environments"] = [each._asdict() for each in sge.environments(_run)]
             library = find_library("auto", load(name))

@@ -12,9 +12,10 @@ from typing import IO, Any, Dict, List, NamedTuple, Optional
 from koalapy_adapters.errors import Result, SiteError
 
 MAX_OUTPUT = 64 << 20
-# What a profile may set to have Slurm's commands leave out lines, ask back, or speak of another cluster: squeue(1),
-# sinfo(1), sacct(1), scancel(1). No option of theirs undoes it.
-_MISLEADING = re.compile(r"(SQUEUE|SINFO|SACCT|SCANCEL)_|(SLURM|SBATCH)_CLUSTERS\Z")
+# What a profile may set to have Slurm's commands leave out lines, ask back, speak of another cluster, or submit to
+# another queue, account or file than the grid file says: squeue(1), sinfo(1), sacct(1), scancel(1), sbatch(1), whose
+# variables go before what a script says. srun(1) would read others in the job; those that lead to Slurm itself stay.
+_MISLEADING = re.compile(r"(SQUEUE|SINFO|SACCT|SCANCEL|SBATCH)_|SLURM_(?!(CONF|JWT|ROOT|SACK)(_|\Z))")
 _LOOK = 0.05  # seconds between two looks at a command that says nothing
 
 
