@@ -63,6 +63,11 @@ def output_file(attempt: str, rank: int, kind: str = "out") -> str:
     return os.path.join(attempt, "output", "%d.%s" % (rank, kind))
 
 
+def slot_file(attempt: str, slot: int, kind: str = "out") -> str:
+    """What all parameters of a Launcher's slot write: beside their working directory, which any of them may clear."""
+    return os.path.join(attempt, "output", "slot-%d.%s" % (slot, kind))
+
+
 def write_whole(path: str, data: bytes, mode: int = 0o600, files: Files = DISK, lasting: bool = True) -> None:
     """Write a file so that a reader sees all of it or nothing, and, if `lasting`, that it survives a crash of this
     node.

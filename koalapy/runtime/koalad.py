@@ -81,7 +81,7 @@ class Koalad:
             unknown,
             logins,
             files,
-            Sweeps(self._store, self._loop, self._clock, self._links.read_file),
+            Sweeps(self._store, self._loop, self._clock, self._links.read_slot),
         )
 
     def start(self) -> None:

@@ -112,9 +112,9 @@ class ClusterLinks:
         """What the attempt's processes wrote: `stream` is output or errors. Raises KoalaError."""
         return self._named(cluster).fetch(attempt, stream, follow=follow)
 
-    def read_file(self, cluster: str, attempt: AttemptId, path: str, offset: int, size: int) -> Iterator[bytes]:
-        """This stretch of a file that the attempt has left in its working directory. Raises KoalaError."""
-        return self._named(cluster).fetch(attempt, "work", path, offset, size=size)
+    def read_slot(self, cluster: str, attempt: AttemptId, path: str, offset: int, size: int) -> Iterator[bytes]:
+        """This stretch of what a Launcher's slot wrote. Raises KoalaError."""
+        return self._named(cluster).fetch(attempt, "slot", path, offset, size=size)
 
     def fetch(self, command: CollectOutput, timeout_s: float) -> Home | None:
         """See Collector.fetch."""

@@ -20,9 +20,9 @@ from koalapy.runtime.parameters import line_reader
 from koalapy.scavenging.prediction import Prediction
 from koalapy.store.contract import Store
 
-SLOT_FILES = {"output": "slot-%d.out", "errors": "slot-%d.err"}  # of a Launcher, in its working directory
+SLOT_FILES = {"output": "slot-%d.out", "errors": "slot-%d.err"}  # of a Launcher
 Doing = Mapping[AttemptId, int]  # Launchers, and how many parameters each runs
-ReadFile = Callable[[str, AttemptId, str, int, int], Iterator[bytes]]  # cluster, attempt, path, offset, size
+ReadSlot = Callable[[str, AttemptId, str, int, int], Iterator[bytes]]  # cluster, attempt, path, offset, size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +80,10 @@ class Row:
 
 
 class Sweeps:
-    """For any thread. `read_file` reads a stretch of a file that an attempt has left on its cluster."""
+    """For any thread. `read_slot` reads a stretch of a file that an attempt has left on its cluster."""
 
-    def __init__(self, store: Store, loop: DriverLoop, clock: SystemClock, read_file: ReadFile) -> None:
-        self._store, self._loop, self._clock, self._read_file = store, loop, clock, read_file
+    def __init__(self, store: Store, loop: DriverLoop, clock: SystemClock, read_slot: ReadSlot) -> None:
+        self._store, self._loop, self._clock, self._read_slot = store, loop, clock, read_slot
         self._pace = Pace()
 
     def committed(self, change: Change) -> None:
@@ -123,7 +123,7 @@ class Sweeps:
         result = found.result
         at = (result.output_at, result.output_size) if stream == "output" else (result.errors_at, result.errors_size)
         return (
-            self._read_file(found.cluster, found.attempt, SLOT_FILES[stream] % result.slot, *at) if at[1] else iter(())
+            self._read_slot(found.cluster, found.attempt, SLOT_FILES[stream] % result.slot, *at) if at[1] else iter(())
         )
 
     def _living(self, engine: Engine, now: Instant) -> list[RunnerReport]:

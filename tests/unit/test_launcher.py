@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters import messages
+from koalapy_adapters import layout, messages
 from koalapy_adapters.launcher import journal, ranges
 from koalapy_adapters.messages import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, ToLauncher, Trusted
 from koalapy_adapters.wrapper import descendants
@@ -33,6 +33,7 @@ class Launcher:
     def __init__(self, place: Path, command: list[str], program: str, wishes: dict[str, Any]) -> None:
         self.place, self.work = place, place / "work"
         self.work.mkdir(parents=True)
+        (place / "output").mkdir()
         self._command = command
         self._write_component(program, wishes)
         self._connection: socket.socket | None = None
@@ -117,7 +118,7 @@ class Launcher:
     def output(self, row: list[Any], kind: str = "out") -> bytes:
         """What the parameter of this result wrote."""
         at, size = row[7:9] if kind == "out" else row[9:11]
-        return (self.work / f"slot-{row[4]}.{kind}").read_bytes()[at : at + size]
+        return Path(layout.slot_file(str(self.place), row[4], kind)).read_bytes()[at : at + size]
 
     def slots(self) -> list[int]:
         pid = self.process.pid
@@ -278,6 +279,7 @@ def test_one_that_ignores_sigterm_is_killed_at_its_walltime(start: Start) -> Non
     row = launcher.results(1)[1]
     assert row[1:3] == [137, "walltime"]
     assert launcher.output(row) == b"on\n"
+    assert b"parameter 1: it took longer than its walltime, 0.3 s, and was ended" in launcher.output(row, "err")
 
 
 def test_one_that_heeds_sigterm_at_its_walltime_has_its_own_status(start: Start) -> None:
@@ -290,9 +292,19 @@ def test_one_that_floods_its_output_is_ended(start: Start) -> None:
     launcher = start("[ $KOALA_PARAMETER = 1 ] && exec cat /dev/zero; echo fine", slots=1, output_limit=1 << 20)
     rows = launcher.run(1, 2)
     assert rows[1][2] == "output"
-    assert rows[1][8] > 1 << 20
+    assert launcher.output(rows[1]) == bytes(1 << 20)
+    assert (
+        launcher.output(rows[1], "err")
+        == b"koala: parameter 1: it wrote more than 1048576 bytes; the rest is cut off\n"
+    )
     assert launcher.output(rows[2]) == b"fine\n"
-    assert (launcher.work / "slot-0.out").stat().st_size == (1 << 20) + 5
+    assert Path(layout.slot_file(str(launcher.place), 0)).stat().st_size == (1 << 20) + 5
+
+
+def test_one_that_clears_its_directory_leaves_the_outputs_of_others(start: Start) -> None:
+    launcher = start("echo $KOALA_PARAMETER; touch scratch; rm -rf ./* ./.[!.]*; ls -A", slots=1)
+    rows = launcher.run(1, 2, 3)
+    assert [launcher.output(rows[number]) for number in (1, 2, 3)] == [b"1\n", b"2\n", b"3\n"]
 
 
 def test_one_that_kills_its_slot_is_killed_itself_the_second_time(start: Start) -> None:

@@ -91,13 +91,13 @@ class OneFile:
 
 
 class Stretch:
-    """`length` bytes of a file from `offset` on, or as many as there are; nothing before them is read."""
+    """`length` bytes of what a Launcher's slot wrote, from `offset` on, or as many as there are; no others are read."""
 
     digest = ""
 
     def __init__(self, attempt: str, path: str, offset: int, length: int) -> None:
         if not is_inside(path):
-            raise RequestError("bad_fetch", "There is nothing to fetch from 'work', %r." % path)
+            raise RequestError("bad_fetch", "There is nothing to fetch from 'slot', %r." % path)
         self._attempt, self._path, self._offset, self._left = attempt, path, offset, length
         self._file = None  # type: Optional[Any]
         self.sent = 0
@@ -105,7 +105,7 @@ class Stretch:
 
     def open(self) -> None:
         """Raises RequestError if there is no such file or attempt, OSError if that cannot be known now."""
-        self._file, status = _open(self._attempt, self._path)
+        self._file, status = _open(self._attempt, self._path, below="output")
         self.mode = stat.S_IMODE(status.st_mode)
         self._file.seek(self._offset)
 
@@ -175,9 +175,9 @@ def _blocks(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield bytes(left)
 
 
-def _open(attempt: str, path: str) -> Tuple[Any, os.stat_result]:
+def _open(attempt: str, path: str, below: str = "work") -> Tuple[Any, os.stat_result]:
     """Raises RequestError for what is no plain file below the working directory: a FIFO would block for ever."""
-    work = _work(attempt)
+    work = layout.inside(attempt, below)
     full = os.path.join(work, native(path))
     try:
         status = os.stat(full)

@@ -135,7 +135,7 @@ class Staging:
 
     async def _fetch(self, message: Fetch) -> Fetched:
         attempt = self._directories.attempt(message.tag)
-        if message.where == "work":
+        if message.where in ("work", "slot"):
             file = _file_of(attempt, message)
             try:
                 return await self._pass_on(message.id, file)
@@ -181,9 +181,9 @@ class Staging:
 
 
 def _file_of(attempt: str, message: Fetch) -> Any:
-    if message.size < 0:
-        return OneFile(attempt, message.path, message.offset)
-    return Stretch(attempt, message.path, message.offset, message.size)
+    if message.where == "slot":
+        return Stretch(attempt, message.path, message.offset, message.size)
+    return OneFile(attempt, message.path, message.offset)
 
 
 _SERVED: Dict[type, Callable[[Staging, Any], Any]] = {

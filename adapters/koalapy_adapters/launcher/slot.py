@@ -154,10 +154,15 @@ class Slot:
 
     def _note(self, number: int, status: int, ending: str, started_at: int) -> None:
         ended_at = clock.now()
-        written = [self._written(place, stream) for place, stream in enumerate((_OUT, _ERRORS))]
-        (out_at, out_size), (errors_at, errors_size) = written
-        if out_size + errors_size > self._limits.output:
+        written = self._written()
+        if written[1] + written[3] > self._limits.output:
             ending = OUTPUT
+            self._cut_off()
+        if ending in (WALLTIME, OUTPUT):
+            _say(number, self._why(ending))
+            written = self._written()
+        out_at, out_size, errors_at, errors_size = written
+        self._at = [out_at + out_size, errors_at + errors_size]
         values = (number, status, ending, started_at, ended_at, out_at, out_size, errors_at, errors_size)
         line = (self._row % values).encode()
         at_once = status != 0 and ended_at - started_at < AT_ONCE
@@ -169,16 +174,22 @@ class Slot:
         if ended_at >= self._flushed_at + FLUSH:
             self._flush()
 
-    def _written(self, place: int, stream: int) -> Tuple[int, int]:
-        """Where it begins, and how much it is. Of more than may be written the rest is cut off: disks are shared."""
-        end = _size(stream)
-        at = min(self._at[place], end)  # a program may have emptied the file
-        if end - at > self._limits.output:
-            end = _cut(stream, at + self._limits.output, end)
-            self._at[place] = end
-            return at, max(end - at, self._limits.output + 1)
-        self._at[place] = end
-        return at, end - at
+    def _written(self) -> Tuple[int, int, int, int]:
+        """Where its output begins and how long it is, and the same of its errors."""
+        out_end, errors_end = _size(_OUT), _size(_ERRORS)
+        out_at, errors_at = min(self._at[0], out_end), min(self._at[1], errors_end)  # a program may empty the file
+        return out_at, out_end - out_at, errors_at, errors_end - errors_at
+
+    def _cut_off(self) -> None:
+        """What is more than it may write: disks are shared."""
+        for at, stream in zip(self._at, (_OUT, _ERRORS)):
+            if _size(stream) - at > self._limits.output:
+                _cut(stream, at + self._limits.output)
+
+    def _why(self, ending: str) -> str:
+        if ending == WALLTIME:
+            return "it took longer than its walltime, %g s, and was ended" % (self._limits.walltime_s or 0)
+        return "it wrote more than %d bytes; the rest is cut off" % self._limits.output
 
     def _flush(self) -> None:
         """Tell the Launcher. Also called on SIGALRM, perhaps amid itself."""
@@ -247,12 +258,16 @@ def serve(slot: Slot, puller: Puller) -> None:
 
 def _not_started(number: int, error: Exception) -> Tuple[int, str]:
     """As a shell would have it, and in its words."""
-    why = error.strerror if isinstance(error, OSError) else str(error)
+    _say(number, str(error.strerror if isinstance(error, OSError) else error))
+    return (_NOT_FOUND if isinstance(error, _KINDS) else _NOT_STARTED), FAILED
+
+
+def _say(number: int, why: str) -> None:
+    """Among the parameter's errors."""
     try:
         os.write(_ERRORS, ("koala: parameter %d: %s\n" % (number, why)).encode("utf-8", "replace"))
     except OSError:
-        pass  # no room: the exit status has to do
-    return (_NOT_FOUND if isinstance(error, _KINDS) else _NOT_STARTED), FAILED
+        pass  # no room: the result has to do
 
 
 def _sweep() -> None:
@@ -274,12 +289,11 @@ def _size(stream: int) -> int:
     return os.fstat(stream).st_size
 
 
-def _cut(stream: int, wanted: int, end: int) -> int:
+def _cut(stream: int, size: int) -> None:
     try:
-        os.ftruncate(stream, wanted)
-        return wanted
+        os.ftruncate(stream, size)
     except OSError:
-        return end
+        pass  # then all of it is its output
 
 
 def _write_all(descriptor: int, data: Any) -> None:

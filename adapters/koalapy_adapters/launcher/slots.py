@@ -8,6 +8,7 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, List, NamedTuple, NoReturn
 
+from koalapy_adapters import layout
 from koalapy_adapters.launcher.events import Row
 from koalapy_adapters.launcher.journal import Journal
 from koalapy_adapters.launcher.pages import At, Pages
@@ -171,7 +172,7 @@ def _furnish(index: int, setting: Setting, pages: Pages, results: int, queue: in
     os.chdir(setting.work)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for stream, kind in ((1, "out"), (2, "err")):
-        name = os.path.join(setting.work, "slot-%d.%s" % (index, kind))
+        name = layout.slot_file(setting.attempt, index, kind)
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), stream)
     journal = Journal(setting.attempt)
     slot = Slot(index, setting.host, setting.program, setting.limits, pages, journal, results)

@@ -200,11 +200,11 @@ class StoreMany(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Read a file of the attempt from `offset`: `where` is output (stdout of all processes), errors, work (`path`), or
-    batch (what the wrapper itself says).
+    """Read a file of the attempt from `offset`: `where` is output (stdout of all processes), errors, work (`path`),
+    slot (what a Launcher's slot wrote; `path`: slot-3.out), or batch (what the wrapper itself says).
 
     Chunks come on stream `id`; then Fetched. With `follow` it goes on until the attempt has ended. `size`: so many
-    bytes of a file of work at most, which has no digest then; -1: to its end.
+    bytes at most of what a slot wrote, which has no digest.
     """
 
     id: int

@@ -1,0 +1,142 @@
+"""`koala` as a real process, forked from one that has imported what it needs: most of what a short command takes.
+
+A server of this file, one for a run of tests, forks a keeper for every call, and the keeper koala itself. What koala
+has of its own for the command line is imported after the fork, in the call's environment and on the call's streams.
+"""
+
+import atexit
+import contextlib
+import functools
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+KOALA = "koalapy.cli.main"
+_BEFOREHAND = (
+    "typer", "rich.live", "rich.progress", "rich.status", "rich.table", "httpx", "yaml",
+    "koalapy.client", "koalapy.config", "koalapy.languages",
+)  # fmt: skip
+
+
+def run(
+    arguments: Sequence[str], cwd: Path, environment: dict[str, str], timeout_s: float
+) -> "subprocess.CompletedProcess[bytes]":
+    """As `subprocess.run` with captured output and nothing on standard input: until all that it wrote to is closed."""
+    with contextlib.ExitStack() as stack:
+        call = stack.enter_context(tempfile.TemporaryFile())
+        call.write(json.dumps({"arguments": arguments, "cwd": str(cwd), "environment": environment}).encode())
+        call.flush()
+        ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
+        for end in ours:
+            stack.callback(os.close, end)
+        try:
+            socket.send_fds(_server(), [b"call"], [call.fileno(), *theirs])
+        finally:
+            for end in theirs:
+                os.close(end)
+        status, out, err = _read(ours, timeout_s)
+    return subprocess.CompletedProcess(arguments, int(status.split()[1]), out, err)
+
+
+@functools.cache
+def _server() -> socket.socket:
+    """The way to it, for as long as this process runs."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with there:
+        number = there.fileno()
+        process = subprocess.Popen(
+            [sys.executable, __file__, str(number)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[number],
+            start_new_session=True,
+        )
+    atexit.register(_end, here, process)
+    return here
+
+
+def _end(server: socket.socket, process: "subprocess.Popen[bytes]") -> None:
+    server.close()
+    process.wait()
+
+
+def _read(ends: Sequence[int], timeout_s: float) -> list[bytes]:
+    """All that comes from each. The first begins with a number: of the process to kill where that takes too long."""
+    said = dict.fromkeys(ends, b"")
+    deadline = time.monotonic() + timeout_s
+    with selectors.DefaultSelector() as waiting:
+        for end in ends:
+            waiting.register(end, selectors.EVENT_READ)
+        while waiting.get_map():
+            ready = waiting.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                os.kill(int(said[ends[0]].split()[0]), signal.SIGKILL)
+                raise TimeoutError(f"koala did not end within {timeout_s:g} s: {list(said.values())}")
+            for key, _ in ready:
+                data = os.read(key.fd, 1 << 16)
+                said[key.fd] += data
+                if not data:
+                    waiting.unregister(key.fd)
+    return list(said.values())
+
+
+# ---- the server's process and its children: each function returns only in koala's
+
+
+def _serve(calls: socket.socket) -> None:
+    for module in _BEFOREHAND:
+        importlib.import_module(module)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a keeper
+    while True:
+        word, handed, _, _ = socket.recv_fds(calls, 16, 4)
+        if not word:
+            os._exit(0)
+        if os.fork() == 0:
+            calls.close()
+            _keep(*handed)
+            return
+        for end in handed:
+            os.close(end)
+
+
+def _keep(call: int, status: int, out: int, err: int) -> None:
+    """Tell who koala is, and how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    koala = os.fork()
+    if koala == 0:
+        os.close(status)
+        _be_koala(call, out, err)
+        return
+    os.close(out)
+    os.close(err)
+    os.write(status, b"%d " % koala)
+    ended = os.waitpid(koala, 0)[1]
+    os.write(status, b"%d" % os.waitstatus_to_exitcode(ended))
+    os._exit(0)
+
+
+def _be_koala(call: int, out: int, err: int) -> None:
+    with open(call, "rb") as file:
+        file.seek(0)
+        wanted = json.load(file)
+    for stream, number in ((out, 1), (err, 2)):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    os.chdir(wanted["cwd"])
+    sys.path[0], sys.argv[1:] = wanted["cwd"], wanted["arguments"]
+    runpy.run_module(KOALA, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
