@@ -15,7 +15,7 @@ from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant
 from koalapy.simulation.experiments import files
 from koalapy.simulation.experiments import shelf as all_experiments
 from koalapy.simulation.experiments.plan import Options as PlanOptions
-from koalapy.simulation.experiments.plan import Plan, outcomes
+from koalapy.simulation.experiments.plan import Plan, Row, outcomes
 from koalapy.simulation.interop import shelf
 from koalapy.simulation.interop.architectures import ARCHITECTURES
 from koalapy.simulation.interop.architectures.stage import Options, Stage
@@ -23,6 +23,7 @@ from koalapy.simulation.interop.experiment import with_loads
 from koalapy.simulation.interop.outcome import mean
 from koalapy.simulation.interop.run import Part
 from koalapy.simulation.interop.series import COLUMNS as SERIES_COLUMNS
+from koalapy.simulation.interop.series import lasting
 from koalapy.simulation.interop.streams import GridJob, draw_set
 from koalapy.simulation.interop.system import System, read_system
 from koalapy.simulation.interop.tally import COLUMNS
@@ -243,6 +244,20 @@ def test_what_was_seen_from_hour_to_hour_adds_up_to_the_table() -> None:
         assert seen[-1]["goodput"] == pytest.approx(row["goodput"])
         assert sum(int(each["dmm"]) for each in seen) <= int(row["dmm"])
         assert all(int(each["waiting"]) >= 0 for each in seen)
+
+
+def test_a_run_that_is_over_stays_as_it_was_while_others_go_on() -> None:
+    """Else the mean over the sets would fall whenever one of them ends."""
+    row: Row = {"architecture": "dmm", "load": 20, "varied": "-", "dmm": 3, "started": 9}
+    seen = [row | {"set": number, "hour": hour} for number, hours in ((1, 2), (2, 4)) for hour in range(hours)]
+    first = [each for each in lasting(seen) if each["set"] == 1]
+    assert [(each["hour"], each["started"], each["dmm"]) for each in first] == [
+        (0, 9, 3),
+        (1, 9, 3),
+        (2, 9, 0),
+        (3, 9, 0),
+    ]
+    assert len(lasting(seen)) == 8
 
 
 def test_the_columns_that_a_file_may_name_are_those_of_the_table() -> None:

@@ -8,6 +8,7 @@ from koalapy.simulation.experiments.plan import Options, Plan, Row
 from koalapy.simulation.interop import shelf
 from koalapy.simulation.interop.experiment import Experiment, with_loads
 from koalapy.simulation.interop.run import Part, courses
+from koalapy.simulation.interop.series import lasting
 from koalapy.simulation.interop.traces import check_traces
 
 
@@ -36,7 +37,7 @@ class Evaluation:
         return Plan(
             courses=courses(experiment, system, options.seed, options.jobs),
             rows=rows_of,
-            figure=lambda parts: figure(experiment, rows_of(parts), series_of(parts)),
+            figure=lambda parts: figure(experiment, rows_of(parts), lasting(series_of(parts))),
             table=table,
             unit="runs",
             more=_more,

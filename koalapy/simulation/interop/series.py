@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from koalapy.model.units import HOUR, Duration, Instant
+from koalapy.simulation.experiments.plan import Row
 from koalapy.simulation.interop.streams import GridJob
 from koalapy.simulation.interop.tally import YEAR, Kind
 
@@ -52,3 +53,15 @@ class Series:
             )  # fmt: skip
             before = messages
         return rows
+
+
+def lasting(rows: Sequence[Row]) -> list[Row]:
+    """All runs' rows, each run's up to the last look at any: it has come to its end, and nobody says anything more."""
+    runs: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        runs.setdefault(tuple(row[name] for name in ("architecture", "load", "set", "varied")), []).append(row)
+    hours = sorted({float(row["hour"]) for row in rows})
+    for run in runs.values():
+        over: Row = run[-1] | {kind.value: 0 for kind in Kind}
+        run.extend(over | {"hour": hour} for hour in hours if hour > float(over["hour"]))
+    return [row for run in runs.values() for row in run]
