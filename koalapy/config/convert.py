@@ -24,6 +24,7 @@ _SAME = (
     "shared",
     "python",
     "drmaa",
+    "slurm_api",
 )
 
 

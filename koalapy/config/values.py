@@ -96,6 +96,12 @@ def _drmaa(text: str) -> str:
     raise wrong(f"is {shown(text)}", "Write off, auto, or the absolute path of a libdrmaa.")
 
 
+def _slurm_api(text: str) -> str:
+    if text in ("off", "auto", "required"):
+        return text
+    raise wrong(f"is {shown(text)}", "Write off, auto or required.")
+
+
 def _store(text: str) -> str:
     scheme, separator, rest = text.partition("://")
     if text == "sqlite" or (separator and rest and scheme.partition("+")[0] in ("sqlite", "postgresql")):
@@ -112,6 +118,7 @@ def _later(value: object) -> None:
 Lines = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
 RelayKind = Annotated[Relay, one_of(Relay)]
 Drmaa = Annotated[Line, AfterValidator(_drmaa)]
+SlurmApi = Annotated[Line, AfterValidator(_slurm_api)]
 StoreUrl = Annotated[Line, AfterValidator(_store)]
 Queueing = Annotated[str, BeforeValidator(_queueing), WithJsonSchema({"type": "string"})]
 Placement = Annotated[str, BeforeValidator(_placement), WithJsonSchema({"type": "string"})]

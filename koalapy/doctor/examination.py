@@ -201,7 +201,8 @@ class Examination:
         found = self._diagnosed("batch")
         name = self._patient.config["batch"]
         where = f" ({found['command']})" if found["command"] else ""
-        return f"{name} {found['version']} answers{where}.", found
+        way = f" Jobs are submitted by {found['submits_by']}." if "submits_by" in found else ""
+        return f"{name} {found['version']} answers{where}.{way}", found
 
     def _queue(self) -> Found:
         found = self._diagnosed("queue")

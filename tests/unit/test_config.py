@@ -76,6 +76,7 @@ clusters:
     max_age: 5m
     backlog: 0
     drmaa: /usr/lib/libdrmaa.so.1.0
+    slurm_api: off
     identity: ~/.ssh/id_grid
     known_hosts: /etc/koala/known_hosts
     ssh_config: ~/.ssh/config-of-the-grid
@@ -190,6 +191,7 @@ def test_every_key_of_a_cluster_arrives() -> None:
         "shared": "~/koala",
         "python": "python3.9",
         "drmaa": "/usr/lib/libdrmaa.so.1.0",
+        "slurm_api": "off",
         "relay": "files",
         "poll": 30.0,
         "orphan_timeout": 600.0,

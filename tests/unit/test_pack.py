@@ -41,7 +41,8 @@ def sources(suffix: str = ".py") -> Iterator[tuple[str, bytes]]:
 def test_it_holds_the_cluster_side_and_nothing_of_the_grid_side() -> None:
     names = {name for name, _ in sources("")}
     assert {"__main__.py", "drmaa/__init__.py", "koalapy_adapters/kcm/__init__.py"} <= names
-    assert {"koalapy_adapters/batch/slurm.py", "koalapy_adapters/wrapper/__init__.py"} <= names
+    assert {"koalapy_adapters/batch/slurm.py", "koalapy_adapters/batch/slurm_submit.pl"} <= names
+    assert "koalapy_adapters/wrapper/__init__.py" in names
     assert not [name for name in names if "connections" in name or "contract" in name or "__pycache__" in name]
     assert all(name.startswith(("__main__.py", "koalapy_adapters/", "drmaa/")) for name in names)
 
@@ -54,7 +55,7 @@ def test_it_is_named_by_its_content() -> None:
 def test_the_same_sources_elsewhere_make_the_same_bytes(tmp_path: Path) -> None:
     """As from a wheel: another directory, other times of change, other permissions, another order of names."""
     copied = tmp_path / "koalapy_adapters"
-    for path in sorted(ADAPTERS.rglob("*.py"), reverse=True):
+    for path in sorted(ADAPTERS.rglob("*.p[yl]"), reverse=True):
         target = copied / path.relative_to(ADAPTERS)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)

@@ -3,7 +3,7 @@
 import re
 from typing import Dict, List, Optional, Sequence
 
-from koalapy_adapters.batch import slurm_capacity, slurm_jobs, slurm_launch
+from koalapy_adapters.batch import slurm_api, slurm_capacity, slurm_jobs, slurm_launch
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.slurm_words import NICEST
@@ -13,6 +13,7 @@ from koalapy_adapters.errors import RequestError, Result, SiteError
 
 NAME = "slurm"
 
+api = slurm_api
 capacity_argvs = slurm_capacity.capacity_argvs
 parse_capacity = slurm_capacity.parse_capacity
 keeps = slurm_capacity.keeps

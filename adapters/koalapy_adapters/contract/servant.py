@@ -23,6 +23,7 @@ from koalapy_adapters.kcm.commands import BatchSystem, failure_of, load
 from koalapy_adapters.kcm.drmaa_library import find_library
 from koalapy_adapters.kcm.drmaa_sessions import Sessions
 from koalapy_adapters.kcm.running import Handle, Ran, run
+from koalapy_adapters.kcm.submitter import Submitter, find_submitter
 from koalapy_adapters.messages import ClusterConfig
 
 Json = Dict[str, Any]
@@ -47,6 +48,7 @@ class Servant:
         self._batch: Any = None
         self._dialect: Any = None
         self._drmaa: Optional[Sessions] = None
+        self._submitter: Optional[Submitter] = None
         self._ran: List[Result] = []
 
     def heed(self, request: Json) -> Json:
@@ -56,6 +58,8 @@ class Servant:
     def end(self) -> None:
         if self._drmaa is not None:
             self._drmaa.close()
+        if self._submitter is not None:
+            self._submitter.close()
 
     def _begin(self, config: Json, timeout: float) -> Json:
         self.end()
@@ -68,7 +72,8 @@ class Servant:
             return {"error": failure_of(error)}
         library = find_library(cluster.drmaa, self._dialect)
         self._drmaa = Sessions([*site.command, "drmaa-helper"], library, lambda event: None) if library else None
-        self._batch = BatchSystem(self._dialect, site, self._drmaa, timeout, self._noted)
+        self._submitter = find_submitter(cluster.slurm_api, self._dialect)
+        self._batch = BatchSystem(self._dialect, site, self._drmaa, timeout, self._noted, submitter=self._submitter)
         return {"site": calls.plain(site)}
 
     def _noted(self, argv: List[str], timeout: float, handle: Optional[Handle]) -> Ran:

@@ -77,7 +77,9 @@ def _batch(head: Head) -> Json:
     dialect, site = load(head.config.batch), head.batch.site
     dialect.parse_find(_run(dialect.find_argv(site, _NOBODYS)), _NOBODYS)
     command = dialect.describe_argv(site)[0]
-    return {"version": description.version, "features": description.features, "command": shutil.which(command)}
+    found = {"version": description.version, "features": description.features, "command": shutil.which(command)}
+    way = head.batch.submits_by()
+    return dict(found, submits_by=way) if way else found
 
 
 def _queue(head: Head) -> Json:

@@ -13,6 +13,8 @@ from koalapy_adapters.kcm.drmaa import Drmaa
 from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.drmaa_sessions import Sessions
 from koalapy_adapters.kcm.running import Handle, Ran, run
+from koalapy_adapters.kcm.submitter import Submitter
+from koalapy_adapters.kcm.submitter_process import SubmitterLost
 from koalapy_adapters.messages import Failure
 
 TIMEOUT = 30.0  # seconds for one command
@@ -49,9 +51,11 @@ class BatchSystem:
         timeout: float = TIMEOUT,
         runner: Callable[[List[str], float, Optional[Handle]], Ran] = run,
         keeps: bool = False,
+        submitter: Optional[Submitter] = None,
     ) -> None:
         self.site = site
         self._dialect, self._drmaa, self._timeout = dialect, drmaa, timeout
+        self._submitter = submitter
         self._run_command = runner
         self._lock = threading.Lock()
         self._spent = 0
@@ -64,8 +68,8 @@ class BatchSystem:
 
     @property
     def spent(self) -> float:
-        """CPU seconds of all commands so far."""
-        return self._spent / 1e6
+        """CPU seconds of all commands so far, and of what submits in their stead."""
+        return (self._spent + (self._submitter.spent if self._submitter is not None else 0)) / 1e6
 
     def describe(self) -> Description:
         return self._dialect.parse_describe(self._run(self._dialect.describe_argv(self.site)))  # type: ignore[no-any-return]
@@ -76,7 +80,8 @@ class BatchSystem:
     def submit(self, job: BatchJob, path: str, handle: Handle) -> str:
         """The batch id. Raises SubmitDoubt where a batch job may exist, BatchError where surely none does."""
         argv = self._dialect.submit_argv(job, path)
-        result = self._submit_by_drmaa(argv, path, handle) or self._run(argv, handle, judged=False)
+        result = self._submit_by_drmaa(argv, path, handle) or self._submit_by_api(job, path, handle)
+        result = result or self._run(argv, handle, judged=False)
         if not handle.started:
             raise TransientError("submit_ended", "The submit was ended before it began.", "Submit it again.")
         if result.exit_status is None:
@@ -99,6 +104,21 @@ class BatchSystem:
         except DrmaaLost as error:
             advice = "Submit it again; if this goes on, set `drmaa: off` for this cluster in the grid file."
             raise SubmitDoubt(TransientError("drmaa_lost", str(error), advice)) from error
+
+    def _submit_by_api(self, job: BatchJob, path: str, handle: Handle) -> Optional[Result]:
+        """None: the command has to do it, which may be since it has better words for a refusal."""
+        try:
+            batch_id = self._submitter and self._submitter.submit(job, path, handle.begin)
+        except SubmitterLost as error:
+            advice = "Submit it again; if this goes on, set `slurm_api: off` for this cluster in the grid file."
+            raise SubmitDoubt(TransientError("slurm_api_lost", str(error), advice)) from error
+        return Result(["submit_batch_job", path], 0, batch_id + "\n", "") if batch_id else None
+
+    def submits_by(self) -> str:
+        """In words, how jobs are submitted, where there is another way than the command; else ""."""
+        if self._submitter is None:
+            return ""
+        return "Slurm's API" if self._submitter.start() else "sbatch, since " + self._submitter.hindrance
 
     def look(self, tag: str, batch_id: str) -> Found:
         """By tag in the queue; in the accounting if it is not there."""

@@ -18,6 +18,7 @@ from koalapy_adapters.kcm.pipes import Writer
 from koalapy_adapters.kcm.post import Post
 from koalapy_adapters.kcm.relay import Relay
 from koalapy_adapters.kcm.staging import Staging
+from koalapy_adapters.kcm.submitter import find_submitter
 from koalapy_adapters.kcm.threads import in_thread
 from koalapy_adapters.kcm.troubles import unusable
 from koalapy_adapters.messages import ClusterConfig, Hello, Welcome
@@ -46,7 +47,8 @@ class Ground:
         dialect = load(self.config.batch)
         site = recipes.site(self.config, shared, self._pushed, hello.instance)
         self._drmaa = _drmaa(self.config, dialect, site.command, tell)
-        self.batch = BatchSystem(dialect, site, self._drmaa, keeps=True)
+        self._submitter = find_submitter(self.config.slurm_api, dialect)
+        self.batch = BatchSystem(dialect, site, self._drmaa, keeps=True, submitter=self._submitter)
         deeds = Deeds(self.config, self.batch, self._directories, now)
         self.hands = Hands(deeds)
         self._office = self._make_office() if self.config.relay == FILES else None
@@ -83,6 +85,8 @@ class Ground:
         self.relay.close()
         if self._drmaa is not None:
             self._drmaa.close()
+        if self._submitter is not None:
+            self._submitter.close()
 
     def _make_office(self) -> Office:
         name = office.name(self.config.name, self._directories.epoch, os.urandom(8).hex())
@@ -128,6 +132,8 @@ class Ground:
     def _describe(self) -> Description:
         if self._drmaa is not None:
             self._drmaa.start()
+        if self._submitter is not None:
+            self._submitter.start()
         return self.batch.describe()
 
 

@@ -151,16 +151,20 @@ def _stream(stream: Optional[IO[bytes]]) -> Any:
     return stream
 
 
-def _start(argv: List[str]) -> "subprocess.Popen[bytes]":
+def command_environment() -> Dict[str, str]:
+    """That of the KCM, in the C locale, without what bends answers."""
     environment = {name: value for name, value in os.environ.items() if not _MISLEADING.match(name)}
-    environment["LC_ALL"] = "C"
+    return dict(environment, LC_ALL="C")
+
+
+def _start(argv: List[str]) -> "subprocess.Popen[bytes]":
     try:
         return subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environment,
+            env=command_environment(),
             cwd="/",
             start_new_session=True,
         )

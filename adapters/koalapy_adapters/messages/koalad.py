@@ -41,6 +41,7 @@ class ClusterConfig(NamedTuple):
     shared: Optional[str] = None  # absolute; None: ~/.koala
     python: str = "python3"  # on the compute nodes
     drmaa: str = "off"  # off, auto, or the path of a libdrmaa
+    slurm_api: str = "auto"  # off, auto or required
     relay: str = "tcp"
     poll: float = 10.0
     orphan_timeout: float = 600.0
