@@ -14,14 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pytest
 import yaml
 
 from koalapy import Grid
 from koalapy.model.errors import KoalaError
 
-COMMAND = [sys.executable, "-m", "koalapy.cli.main"]
+COMMAND = [sys.executable, "-m", preloaded.KOALA]
 PATIENCE_S = 60.0
+CALL_S = 120.0
 CLUSTERS = {"amsterdam": 4, "delft": 4, "leiden": 2}
 Document = dict[str, Any]
 
@@ -72,16 +74,8 @@ class Koala:
         self.grid_file.write_text(yaml.safe_dump(grid, sort_keys=False))
 
     def __call__(self, *arguments: object, cwd: Path | None = None, **environment: str) -> Answer:
-        return Answer(
-            subprocess.run(
-                [*COMMAND, *map(str, arguments)],
-                cwd=cwd or self.work,
-                env=self.environment | environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=120,
-            )
-        )
+        words = [*map(str, arguments)]
+        return Answer(preloaded.run(words, cwd or self.work, self.environment | environment, CALL_S))
 
     def start(self, *arguments: object, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
