@@ -287,12 +287,13 @@ def recovery_line(line: Line) -> Document:
 
 
 def debt(debt: Debt) -> Document:
-    """A batch job that is to be cancelled when its cluster can be reached."""
+    """A batch job that is to be cancelled when its cluster can be reached, or its batch system does what it is told."""
     return {
         "attempt": str(debt.attempt),
         "cluster": debt.cluster,
         "batch_id": debt.batch_id or None,
         "since": format_instant(debt.since),
+        "reason": str(debt.lingers) if debt.lingers else None,
     }
 
 

@@ -70,7 +70,11 @@ def _stopping(found: Explanation) -> str:
     left = list(found.job.live)
     if not left:
         return "It is stopping: what it wrote is being collected."
-    return "It is stopping, and waits for the end of " + _those_out_of_reach(left, found) + "."
+    told = "It is stopping, and waits for the end of " + _those_out_of_reach(left, found) + "."
+    stuck = next((each.lingers for each in left if each.lingers), None)
+    if stuck is None:
+        return told
+    return f"{told} {stuck.advice} `koala cancel --force {found.job.id}` does not wait for it."
 
 
 def _failed(found: Explanation) -> str:
@@ -117,10 +121,10 @@ def _late(component: Component, found: Explanation) -> str:
 
 
 def _those_out_of_reach(components: list[Component], found: Explanation) -> str:
-    """Each with the reason why its cluster is silent, if it is."""
+    """Each with the reason why its cluster is silent, if it is, or does not end it."""
     told = []
     for each in components:
-        trouble = found.troubles.get(each.cluster or "")
+        trouble = found.troubles.get(each.cluster or "") or each.lingers
         why = f" ({trouble.message.rstrip('.')})" if trouble else ""
         told.append(f"component {each.index} on {each.cluster}{why}")
     return ", ".join(told)

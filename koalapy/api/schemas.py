@@ -172,12 +172,16 @@ class ClustersAnswer(Answer):
 
 
 class Debt(Answer):
-    """A batch job that is to be cancelled when its cluster can be reached."""
+    """A batch job that is to be cancelled when its cluster can be reached.
+
+    `reason`: it can be, but its batch system does not end the job, for this reason.
+    """
 
     attempt: str
     cluster: str
     batch_id: str | None
     since: str = Field(pattern=INSTANT)
+    reason: str | None
 
 
 class JobsRecovered(Answer):

@@ -77,8 +77,9 @@ def status(
     for trouble in document["troubles"]:
         out.print(f"  {trouble}")
     for debt in document["debts"]:
+        why = f": {debt['reason']}" if debt["reason"] else ""
         where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
-        out.print(f"  owed: {where} of attempt {debt['attempt']} on {debt['cluster']} is still to be cancelled")
+        out.print(f"  owed: {where} of attempt {debt['attempt']} on {debt['cluster']} is still to be cancelled{why}")
     _tell_runners(document["runners"])
     tell_unknown(document["unknown_tags"])
     _tell_recovery(document["recovery"], None if recovery else _RECOVERY_LINES)

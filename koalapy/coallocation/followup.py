@@ -79,8 +79,8 @@ class FollowUps:
         job = self._records.jobs[identity]
         if job.state is not JobState.STOPPING:
             return False
-        if any(component.cluster not in reachable for component in job.live):
-            job = stopping.owe_what_is_out_of_reach(self._records, now, job, reachable)
+        if not all(stopping.can_be_ended(component, reachable) for component in job.live):
+            job = stopping.owe_what_cannot_be_ended(self._records, now, job, reachable)
         if job.live:
             return False
         limits = self._limits if job.glide is None else _NEVER_AGAIN

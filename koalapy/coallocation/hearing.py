@@ -6,6 +6,7 @@ from koalapy.coallocation import claim, running, stopping
 from koalapy.information.kis import Information
 from koalapy.model.events import (
     ComponentGone,
+    ComponentLingers,
     ComponentReported,
     ComponentSeen,
     ComponentSubmitted,
@@ -57,6 +58,11 @@ def _gone(records: Records, _: Settings, __: Information, now: Instant, event: C
     return True
 
 
+def _lingers(records: Records, _: Settings, __: Information, now: Instant, event: ComponentLingers) -> bool:
+    stopping.lingers(records, event)
+    return False
+
+
 def _collected(records: Records, _: Settings, __: Information, now: Instant, event: OutputCollected) -> bool:
     running.collected(records, now, event)
     return False
@@ -70,6 +76,7 @@ _REACTIONS: dict[type, Callable[..., bool]] = {
     ComponentSeen: _seen,
     ComponentReported: _reported,
     ComponentGone: _gone,
+    ComponentLingers: _lingers,
     OutputCollected: _collected,
 }
 EVENTS = tuple(_REACTIONS)

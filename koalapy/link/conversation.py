@@ -16,6 +16,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import (
     ClusterConnected,
     ComponentGone,
+    ComponentLingers,
     ComponentSubmitted,
     Event,
     MeasurementFailed,
@@ -200,6 +201,8 @@ class Conversation:
     def _told_of_attempt(self, attempt: AttemptId, message: Any) -> _Told:
         if isinstance(message, wire.Gone):
             return (ComponentGone(attempt=attempt),), self._outstanding.confirm_gone(attempt)
+        if isinstance(message, wire.Lingers):
+            return (ComponentLingers(attempt=attempt, reason=translate.reason_of(message.error)),), ()
         if isinstance(message, wire.BatchSeen):
             return (translate.seen(attempt, message, self._ours),), ()
         if isinstance(message, wire.Report):

@@ -170,6 +170,14 @@ class ComponentGone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentLingers:
+    """After a cancel: its batch system lists it still, and will until its administrator helps. It is cancelled on."""
+
+    attempt: AttemptId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutputCollected:
     """The job's staged-out files are where its user wanted them; `reason` if not all of them are.
 
@@ -250,6 +258,7 @@ Event = (
     | ComponentSeen
     | ComponentReported
     | ComponentGone
+    | ComponentLingers
     | OutputCollected
     | ParametersEnded
     | ParametersReturned

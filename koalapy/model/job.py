@@ -21,6 +21,7 @@ class Component:
 
     `attempt` counts from 1; 0 before the first. All instants are koalad's clock. `ending`: its cluster was told to
     end it. `gone`: nothing of this attempt is left in its cluster's batch system, or a debt says that something may be.
+    `lingers`: why its batch system does not end it.
     """
 
     index: int
@@ -42,6 +43,7 @@ class Component:
     reason: Reason | None = None
     ending: bool = False
     gone: bool = True
+    lingers: Reason | None = None
 
     @property
     def processors(self) -> int:
@@ -144,7 +146,8 @@ class Job:
 class Debt:
     """A batch job that could not be ended because its cluster is out of reach; it will be when it can be.
 
-    `past`: its job is beyond this try, so that nobody will ask for what the attempt wrote.
+    `past`: its job is beyond this try, so that nobody will ask for what the attempt wrote. `lingers`: the cluster is in
+    reach, and this is why its batch system does not end it.
     """
 
     attempt: AttemptId
@@ -152,6 +155,7 @@ class Debt:
     batch_id: str
     since: Instant
     past: bool = False
+    lingers: Reason | None = None
 
 
 @quick

@@ -15,6 +15,7 @@ from koalapy.model.events import (
     ClusterConnected,
     ClusterMeasured,
     ComponentGone,
+    ComponentLingers,
     ComponentReported,
     ComponentSeen,
     ComponentSubmitted,
@@ -163,6 +164,7 @@ def test_an_event_that_cannot_be_understood_is_said(talk: Conversation) -> None:
         (wire.BatchSeen(TAG, "17", NOW, "running"), ComponentSeen),
         (wire.Report(TAG, "17", "at_barrier", [["n1", "10.0.0.1", 2]]), ComponentReported),
         (wire.Gone(TAG, NOW), ComponentGone),
+        (wire.Lingers(TAG, NOW, {"code": "lingers"}), ComponentLingers),
     ],
 )
 def test_every_kind_of_event_has_its_translation(talk: Conversation, body: Any, kind: type) -> None:

@@ -7,11 +7,13 @@ from engine_play import BUSY_QUEUE, INSTANCE, Play, alike, component
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import ForgetComponent
+from koalapy.model.errors import Reason
 from koalapy.model.events import (
     CancelRequested,
     ClusterConnected,
     ClusterLost,
     ComponentGone,
+    ComponentLingers,
     ComponentSeen,
 )
 from koalapy.model.states import ComponentState, JobState
@@ -72,6 +74,46 @@ def test_only_force_ends_a_job_that_runs_out_of_reach(play: Any) -> None:
     assert play.debts
     play.reach("alpha")
     assert not play.debts
+
+
+STUCK = Reason("lingers", "site", "The batch system lists batch job 1 still.", "Its administrator can remove it.")
+
+
+def test_a_job_whose_program_has_ended_does_not_wait_for_its_batch_job_to_go(play: Any) -> None:
+    """What nobody told the batch system before its daemon was killed, only its administrator can."""
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    play.end(attempt)
+    assert play.job(job).state is JobState.STOPPING
+    play.tell(ComponentLingers(attempt=attempt, reason=STUCK))
+    assert play.job(job).state is JobState.DONE
+    assert [debt.lingers for debt in play.debts.values()] == [STUCK]
+    play.tell(ComponentGone(attempt=attempt))
+    assert not play.debts
+
+
+def test_a_batch_job_that_lingers_costs_the_next_try_nothing(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    play.tell(play.report(attempt, "ended", ended_at=play.now, ending="killed", exit_status=137))
+    play.tell(ComponentLingers(attempt=attempt, reason=STUCK))
+    play.measure()
+    assert (play.job(job).state, play.job(job).completion_failures) == (JobState.CLAIMING, 1)
+    assert list(play.debts) == [attempt]
+
+
+def test_only_force_ends_a_job_that_may_run_in_a_batch_job_that_lingers(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    play.tell(CancelRequested(job))
+    play.tell(ComponentLingers(attempt=attempt, reason=STUCK))
+    assert play.job(job).state is JobState.STOPPING
+    play.tell(CancelRequested(job, force=True))
+    assert play.job(job).state is JobState.CANCELLED
+    assert [debt.lingers for debt in play.debts.values()] == [STUCK]
 
 
 def test_a_job_out_of_reach_does_not_hold_up_the_others() -> None:

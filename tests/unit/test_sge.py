@@ -187,6 +187,7 @@ def test_describe_gives_the_version() -> None:
 def test_states(word: str, state: str, code: str, restarts: int) -> None:
     status = sge.parse_status(listing(word))["0"]
     assert (status.state, status.stuck, status.restarts) == (state, code, restarts)
+    assert ("to be deleted" in status.reason) == ("d" in word)
 
 
 @pytest.mark.parametrize("word", ["", "X", "r?"])

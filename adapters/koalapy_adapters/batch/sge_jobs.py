@@ -115,6 +115,8 @@ def _tasks(text: str) -> int:
 def _reason(word: str, state: str) -> str:
     if state == SUSPENDED:
         return "%s: %s" % (word, next(_STOPPED[letter] for letter in word if letter in _STOPPED))
+    if "d" in word:
+        return "%s: it is to be deleted, and its host has not said that it has" % word
     return word if state == HELD else ""
 
 

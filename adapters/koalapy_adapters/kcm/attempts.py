@@ -48,7 +48,7 @@ UNANSWERED = frozenset(
 class Ending:
     """A cancel under way. Timers are None while their action runs or is not needed."""
 
-    def __init__(self, asking: bool) -> None:
+    def __init__(self, now: int, asking: bool) -> None:
         self.asking = asking  # a look or a check of this attempt runs
         self.revoked: Optional[bool] = None  # True: won; False: a wrapper holds the claim
         self.revoke_at: Optional[int] = None
@@ -56,6 +56,9 @@ class Ending:
         self.cancel_at: Optional[int] = None
         self.cancelling = False  # the batch system's cancel runs
         self.cancels = 0  # that were sent so far
+        self.refused: Optional[Dict[str, Any]] = None  # what the last of them failed with
+        self.began_at = now
+        self.lingers = False  # koalad was told that they are in vain
         self.cancel_backoff = Backoff(2 * SECOND, 60 * SECOND)
         self.check_at: Optional[int] = None
         self.check_backoff = Backoff(SECOND // 20, 5 * SECOND, growth=30)

@@ -10,13 +10,14 @@ no wrapper said that all are empty, their agents have the time that they need to
 from typing import Any, List, Optional
 
 from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, NOT_STARTED, WALLTIME, JobStatus
-from koalapy_adapters.kcm import answers, farewell
+from koalapy_adapters.kcm import answers, farewell, lingering
 from koalapy_adapters.kcm.actions import (
     SECOND,
     CancelJob,
     CheckJobs,
     EndSubmit,
     Inspect,
+    JobCancelled,
     JobsChecked,
     Look,
     Looked,
@@ -71,7 +72,7 @@ def begin(core: Core, now: int, attempt: Attempt) -> List[Any]:
     A batch job whose wrapper has left its record ends by itself: cancelled at once, it would look to its owner and the
     accounting as if it had not ended well.
     """
-    end = attempt.ending = Ending(attempt.looking)
+    end = attempt.ending = Ending(now, attempt.looking)
     attempt.retry_at = None
     end.cancel_at, end.check_at = (now + MARGIN, now) if attempt.surely_over else (now, None)
     actions: List[Any] = [Revoke(attempt.tag)]
@@ -93,12 +94,12 @@ def revoked(core: Core, now: int, attempt: Attempt, outcome: Revoked) -> List[An
     return _conclude(core, now, attempt)
 
 
-def cancelled(core: Core, now: int, attempt: Attempt) -> List[Any]:
+def cancelled(core: Core, now: int, attempt: Attempt, outcome: JobCancelled) -> List[Any]:
     """The cancel command ended. What it says matters less than what the queue says now."""
     end = attempt.ending
     if end is None:
         return []
-    end.cancelling = False
+    end.cancelling, end.refused = False, outcome.error
     if end.listed:
         end.cancel_at = end.cancel_backoff.after(now)
         end.check_at = now
@@ -234,7 +235,7 @@ def _heard(
         never_cancelled = end.cancel_at is None and not end.cancelling
         if never_cancelled or listed.batch_id != attempt.batch_id:  # just found, or a second job after a doubt
             attempt.batch_id, end.cancel_at = listed.batch_id, now
-        return []
+        return lingering.tell(core, now, attempt, listed) if attempt.cancelled else []
     end.cancel_at = None  # what the queue does not list needs no other cancel, unless it is seen there again
     end.over = any(_ended(attempt, status) for status in (listed, accounted))
     if end.revoked is None and end.revoke_at is None:

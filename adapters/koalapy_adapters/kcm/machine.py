@@ -235,7 +235,7 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     do.JobSubmitted: _of_known(submitting.submitted),
     do.Looked: _looked,
     do.Revoked: _revoked,
-    do.JobCancelled: _of_known(lambda core, now, attempt, event: ending.cancelled(core, now, attempt)),
+    do.JobCancelled: _of_known(ending.cancelled),
     do.JobsChecked: ending.checked,
     do.Inspected: _inspected,
     do.CapacityMeasured: watching.measured,

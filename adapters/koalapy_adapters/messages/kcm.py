@@ -157,6 +157,17 @@ class Gone(NamedTuple):
     at: int
 
 
+class Lingers(NamedTuple):
+    """After a Cancel: the batch system lists a job of this tag still, though it was told to end it again and again.
+
+    Once for each Cancel; a Gone follows if the job goes after all. `error`: see `Failure`.
+    """
+
+    tag: str
+    at: int
+    error: Json
+
+
 class PutKey(NamedTuple):
     """A key of the attempt's key space. `space` is the tag of a component; koalad passes it on to the job's others."""
 
@@ -219,6 +230,7 @@ MESSAGES: Tuple[Type[Any], ...] = (
     BatchSeen,
     Report,
     Gone,
+    Lingers,
     PutKey,
     ParametersDone,
     ParametersBack,

@@ -1,0 +1,61 @@
+"""Batch jobs that no cancel ends: koalad is told once, with the batch system's own words."""
+
+from typing import Any
+
+import kcm_talk as talk
+import pytest
+from koalapy_adapters.batch.protocol import RUNNING
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm import lingering
+from koalapy_adapters.kcm.attempts import failure
+from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.messages import Acknowledge, Cancel, Event, Gone, Lingers
+
+T0, SECOND, TAG = talk.T0, talk.SECOND, talk.TAG
+REFUSED = dict(failure("refused", "site", "No."), command="qdel -f 41", words="koala has not the privileges")
+
+
+def cancelled_in_vain(kcm: Machine, until: int, error: dict[str, Any] | None = None) -> list[Any]:
+    """All that koalad is told while every cancel is answered so and the queue lists the job still, to this instant."""
+    waiting = [*kcm.handle(T0, Cancel(9, TAG)), *kcm.handle(T0, do.Revoked(TAG, False))]
+    told, now = [], T0
+    while now < until:
+        waiting += kcm.tick(now)
+        while waiting:
+            action = waiting.pop(0)
+            told += talk.said([action])
+            if isinstance(action, do.Send) and isinstance(action.message, Event):
+                waiting += kcm.handle(now, Acknowledge(action.message.number))
+            if isinstance(action, do.CancelJob):
+                waiting += kcm.handle(now, do.JobCancelled(TAG, error))
+            elif isinstance(action, do.CheckJobs):
+                listed = talk.listed(RUNNING)._replace(reason="dr")
+                waiting += kcm.handle(now, do.JobsChecked(["41"], {"41": listed}))
+        now += SECOND // 2
+    return [each for each in told if isinstance(each, (Lingers, Gone))]
+
+
+@pytest.mark.parametrize(("error", "words"), [(None, "dr"), (REFUSED, REFUSED["words"])], ids=["listed", "refused"])
+def test_koalad_is_told_once_with_the_batch_systems_words(error: dict[str, Any] | None, words: str) -> None:
+    kcm = talk.running_machine()
+    kcm.handle(T0, do.WrapperSaid(TAG, talk.report("ended", ended_at=T0)))
+    (told,) = cancelled_in_vain(kcm, T0 + 4 * lingering.PATIENCE, error)
+    assert isinstance(told, Lingers)
+    assert (told.tag, told.error["code"], told.error["words"]) == (TAG, "lingers", words)
+    assert "41" in told.error["message"]
+    assert told.at >= T0 + lingering.PATIENCE
+
+
+def test_a_cancel_has_its_time() -> None:
+    assert cancelled_in_vain(talk.running_machine(), T0 + lingering.PATIENCE) == []
+
+
+def test_it_is_cancelled_on_and_said_to_be_gone_when_it_is() -> None:
+    kcm = talk.running_machine()
+    kcm.handle(T0, do.WrapperSaid(TAG, talk.report("ended", ended_at=T0)))
+    now = T0 + 4 * lingering.PATIENCE
+    cancelled_in_vain(kcm, now)
+    later = [action for step in range(120) for action in kcm.tick(now + step * SECOND)]
+    assert do.CancelJob in talk.deeds(later)
+    gone = kcm.handle(now + 120 * SECOND, do.JobsChecked(["41"], {}))
+    assert Gone in [type(each) for each in talk.said(gone)]
