@@ -136,7 +136,9 @@ class Dialect:
     the words by batch id. One that can drop jobs from its lists, though nothing answers for them, may have
     `forget_argv(batch_ids)`, judged by `parse_cancel`. `keeps(result)` may say for how many seconds the answer of one
     of the capacity commands is good, and `LISTING` which of them, counted from 0, lists all jobs, whose changes move
-    all that the others tell in the next few seconds. `drmaa` and `api` may name modules on other ways to submit.
+    all that the others tell in the next few seconds. `glance_argv(site)` and `parse_glance(site, result)` may be a
+    cheap look beside them: strings that are others when other people's jobs begin or cease to wait for processors, and
+    the same otherwise. `drmaa` and `api` may name modules on other ways to submit.
     """
 
     NAME: str

@@ -3,7 +3,7 @@
 import re
 from typing import Dict, List, Optional, Sequence
 
-from koalapy_adapters.batch import sge_accounting, sge_capacity, sge_drmaa, sge_jobs, sge_launch
+from koalapy_adapters.batch import sge_accounting, sge_capacity, sge_drmaa, sge_glance, sge_jobs, sge_launch
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, is_tag, native_lines, one_line, rounded_up
@@ -15,6 +15,8 @@ NAME = "sge"
 capacity_argvs = sge_capacity.capacity_argvs
 parse_capacity = sge_capacity.parse_capacity
 keeps = sge_capacity.keeps
+glance_argv = sge_glance.glance_argv
+parse_glance = sge_glance.parse_glance
 batch_id = sge_launch.batch_id
 restarts = sge_launch.restarts
 hosts = sge_launch.hosts

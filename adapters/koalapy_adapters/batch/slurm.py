@@ -3,7 +3,7 @@
 import re
 from typing import Dict, List, Optional, Sequence
 
-from koalapy_adapters.batch import slurm_api, slurm_capacity, slurm_jobs, slurm_launch
+from koalapy_adapters.batch import slurm_api, slurm_capacity, slurm_glance, slurm_jobs, slurm_launch
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.slurm_words import NICEST
@@ -17,6 +17,8 @@ api = slurm_api
 capacity_argvs = slurm_capacity.capacity_argvs
 parse_capacity = slurm_capacity.parse_capacity
 keeps = slurm_capacity.keeps
+glance_argv = slurm_glance.glance_argv
+parse_glance = slurm_glance.parse_glance
 LISTING = slurm_capacity.LISTING
 batch_id = slurm_launch.batch_id
 restarts = slurm_launch.restarts

@@ -47,4 +47,5 @@ _CALLS: Dict[str, Callable[..., Any]] = {
     "hold": BatchSystem.hold,
     "release": BatchSystem.release,
     "capacity": BatchSystem.capacity,
+    "glance": BatchSystem.glance,
 }

@@ -82,6 +82,10 @@ class Far:
         statuses = {name: JobStatus(**each) for name, each in fields.pop("statuses").items()}
         return Capacity(statuses=statuses, **fields)
 
+    def glance(self) -> list[str] | None:
+        said = self._call("glance")
+        return None if said is None else list(said)
+
     # ---- the head node
 
     def run(self, *argv: str, timeout: float = TIMEOUT) -> Result:

@@ -36,6 +36,28 @@ def test_a_neighbour_that_waits_is_counted_and_ours_is_not(live: Live) -> None:
         live.batch.cancel(mine)
 
 
+def test_a_glance_tells_a_neighbour_that_waits_and_nothing_of_ours(live: Live) -> None:
+    """Where there are glances."""
+    total = live.until(lambda: quiet(live.batch.capacity())).total
+    with live.load():
+        mine = live.submit(live.job("true", processors=total))
+        live.until(lambda: live.batch.capacity().pending)
+        before = live.batch.glance()
+        if before is None:
+            live.batch.cancel(mine)
+            return
+        theirs = live.submit(live.job("true", whose=live.others, processors=total, **named(live)), live.others)
+        live.until(lambda: live.batch.capacity().waiting_local)
+        seen = live.batch.glance()
+        assert seen != before
+        live.batch.cancel(mine)
+        live.until(lambda: not live.batch.capacity().pending)
+        assert live.batch.glance() == seen
+        live.others.cancel(theirs)
+        live.until(lambda: not live.batch.capacity().waiting_local)
+        assert live.batch.glance() == before
+
+
 # ---- manners ---------------------------------------------------------------------------------------------------------
 
 

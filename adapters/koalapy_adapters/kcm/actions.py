@@ -97,6 +97,10 @@ class Measure(NamedTuple):
     """-> CapacityMeasured"""
 
 
+class Glance(NamedTuple):
+    """See whether others wait as they did. -> Glanced"""
+
+
 class ReadJournal(NamedTuple):
     """Read what a Launcher has written down of these numbers, [first, last] each. -> JournalRead"""
 
@@ -222,6 +226,13 @@ class CapacityMeasured(NamedTuple):
     started_at: int
     capacity: Optional[Capacity] = None
     error: Optional[Json] = None
+    cost: int = 0
+
+
+class Glanced(NamedTuple):
+    """`seen`: the same while the same jobs of others wait; None if that cannot be told. `cost` as above."""
+
+    seen: Optional[List[str]] = None
     cost: int = 0
 
 

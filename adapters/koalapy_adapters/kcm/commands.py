@@ -161,6 +161,18 @@ class BatchSystem:
             self._dialect.parse_hold(self._run(argv))
         return argv is not None
 
+    @property
+    def glances(self) -> bool:
+        """Whether there is less to ask than `capacity`, to see whether others wait."""
+        return hasattr(self._dialect, "glance_argv")
+
+    def glance(self) -> Optional[List[str]]:
+        """What is as it was before while the same jobs of others wait; None where there is no such thing."""
+        if not self.glances:
+            return None
+        result = self._run(self._dialect.glance_argv(self.site), purpose=MEASURE)
+        return self._dialect.parse_glance(self.site, result)  # type: ignore[no-any-return]
+
     def capacity(self) -> Capacity:
         results = self._measure_all(self._dialect.capacity_argvs(self.site))
         capacity: Capacity = self._dialect.parse_capacity(self.site, results)

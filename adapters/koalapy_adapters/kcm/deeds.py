@@ -96,6 +96,12 @@ class Deeds:
         capacity, error = _call(self._batch.capacity)
         return do.CapacityMeasured(started_at, capacity, error, self._batch.spent_on[MEASURE] - spent)
 
+    def _glance(self, action: do.Glance) -> do.Glanced:
+        """Why it failed the measurement says that follows."""
+        spent = self._batch.spent_on[MEASURE]
+        seen, _ = _call(self._batch.glance)
+        return do.Glanced(seen, self._batch.spent_on[MEASURE] - spent)
+
     def _read_journal(self, action: do.ReadJournal) -> do.JournalRead:
         wanted = frozenset(each(action.ranges))
         rows, error = _call(lambda: self._directories.journal(action.tag, wanted))
@@ -158,6 +164,7 @@ _PERFORMERS: Dict[type, Callable[[Deeds, Any], Any]] = {
     do.CheckJobs: Deeds._check,
     do.Inspect: Deeds._inspect,
     do.Measure: Deeds._measure,
+    do.Glance: Deeds._glance,
     do.ReadJournal: Deeds._read_journal,
     do.Remove: Deeds._remove,
     do.ListTags: Deeds._list_tags,

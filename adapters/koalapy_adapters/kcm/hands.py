@@ -31,7 +31,7 @@ class Hands:
             return await self._submit(action)
         if isinstance(action, do.CancelJob) and not action.forced:
             return await self._cancel(action)
-        if isinstance(action, do.Measure):
+        if isinstance(action, (do.Measure, do.Glance)):
             return await in_thread(lambda: self._measure(action))
         if isinstance(action, do.Prepare):
             self._deeds.expect(action)
@@ -48,7 +48,7 @@ class Hands:
         for handle in list(self._handles.values()):
             handle.end()
 
-    def _measure(self, action: do.Measure) -> Any:
+    def _measure(self, action: Any) -> Any:
         """With what it costs the KCM itself to run the commands and to read them."""
         began = thread_cpu()
         outcome = self._deeds.perform(action)

@@ -101,7 +101,7 @@ class Kcm:
             self._writer.send(refusal(error, now()))
             self._quit(error.message)
             return
-        self._machine = Machine(now(), hello, self._ground.config)
+        self._machine = Machine(now(), hello, self._ground.config, self._ground.batch.glances)
         self._writer.send(welcome)
         self._spawn(self._settle(self._ground))
         self._spawn(self._relay(self._ground))

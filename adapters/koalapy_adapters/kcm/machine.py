@@ -45,9 +45,9 @@ from koalapy_adapters.wrapper.contact import SILENCE
 class Machine:
     """One KCM's mind: `handle` takes koalad's messages, but for Ping and files, and the outcomes of `actions`."""
 
-    def __init__(self, now: int, hello: Hello, config: ClusterConfig) -> None:
+    def __init__(self, now: int, hello: Hello, config: ClusterConfig, glances: bool = False) -> None:
         limits = Limits(int(config.grace * SECOND), max(int(config.orphan_timeout * SECOND), SILENCE))
-        self._core = Core(Pace(config.poll, config.floor), limits, hello.epoch)
+        self._core = Core(Pace(config.poll, config.floor, glances), limits, hello.epoch)
         for tag, batch_id in hello.known:
             self._core.attempts[tag] = Attempt(tag, now, batch_id)
         self._alarms = Alarms()
@@ -77,8 +77,7 @@ class Machine:
         self._set_alarms(due_now)
         due = core.pace.due()
         if due is not None and due <= now:
-            core.pace.start(now)
-            actions.append(do.Measure())
+            actions.append(do.Measure() if core.pace.start(now) else do.Glance())
         return actions
 
     def wakeup(self) -> Optional[int]:
@@ -135,6 +134,11 @@ def _acknowledged(core: Core, now: int, event: Acknowledge) -> List[Any]:
 
 def _watch(core: Core, now: int, event: Watch) -> List[Any]:
     core.pace.urgent = event.urgent
+    return []
+
+
+def _glanced(core: Core, now: int, event: do.Glanced) -> List[Any]:
+    core.pace.glanced(event.cost, event.seen)
     return []
 
 
@@ -213,7 +217,7 @@ def _of_known(handler: Callable[[Core, int, Attempt, Any], List[Any]]) -> Callab
     return handle
 
 
-_OF_NONE = (Acknowledge, Watch, Tags, Examine, do.Listed, do.Woken, Feed, Recall, do.LauncherSaid)
+_OF_NONE = (Acknowledge, Watch, Tags, Examine, do.Listed, do.Woken, do.Glanced, Feed, Recall, do.LauncherSaid)
 
 _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     Submit: _submit,
@@ -239,6 +243,7 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     do.JobsChecked: ending.checked,
     do.Inspected: _inspected,
     do.CapacityMeasured: watching.measured,
+    do.Glanced: _glanced,
     do.Removed: forgetting.removed,
     do.JournalRead: feeding.journal_read,
     do.Listed: _listed,

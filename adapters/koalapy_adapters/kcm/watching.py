@@ -19,7 +19,7 @@ SETTLE = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file s
 
 def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
     """One capacity call tells what is free and how all attempts stand."""
-    core.pace.finish(outcome.cost, outcome.error is not None)
+    core.pace.measured(outcome.cost, outcome.error is not None)
     capacity = outcome.capacity
     if capacity is None:
         return core.outbox.put_measurement(now, MeasureFailed(outcome.started_at, outcome.error or {}))

@@ -1,0 +1,24 @@
+"""The least that tells whether others have begun or ceased to wait for Grid Engine's slots."""
+
+from typing import List
+
+from koalapy_adapters.batch import sge_jobs, wanting
+from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.sge_refusals import UNREACHABLE
+from koalapy_adapters.batch.verdicts import check
+from koalapy_adapters.errors import Result
+
+
+def glance_argv(site: Site) -> Argv:
+    """Most of what any command here costs is its start, in which text saves nothing over XML."""
+    return ["qstat", "-s", "p", "-u", "*", "-xml"]
+
+
+def parse_glance(site: Site, result: Result) -> List[str]:
+    """Not the priorities, which may move all the time, but whether the scheduler has given one: see _waiting."""
+    check(result, UNREACHABLE)
+    return sorted(
+        "%s %s %d %d %s" % (job.batch_id, job.state, job.slots, job.tasks, job.priority > 0)
+        for job in sge_jobs.jobs(sge_jobs.listing(result))
+        if wanting.counts(site, job.user, job.name)
+    )

@@ -1,0 +1,64 @@
+"""What a glance at a queue tells, and what it must not: others' jobs that wait, by each dialect that has glances."""
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from koalapy_adapters.batch import sge, slurm
+from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.errors import BatchError, Result
+
+SAMPLES = Path(__file__).parent / "samples"
+SITE = Site(user="koala", instance="aaaaa")
+SGE = (SAMPLES / "sge" / "busy-qstat.out").read_text()
+SLURM = (SAMPLES / "slurm" / "busy-squeue.out").read_text()
+
+
+def glance(dialect: ModuleType, text: str, status: int = 0) -> list[str]:
+    seen: list[str] = dialect.parse_glance(SITE, Result(dialect.glance_argv(SITE), status, text, ""))
+    return seen
+
+
+def sge_without(number: int) -> str:
+    entries = re.sub(rf"<job_list state=\"\w+\">\s*<JB_job_number>{number}<.*?</job_list>", "", SGE, flags=re.DOTALL)
+    assert entries != SGE
+    return entries
+
+
+def slurm_without(number: int) -> str:
+    lines = [line for line in SLURM.splitlines(keepends=True) if not line.startswith(f"{number}|")]
+    assert "".join(lines) != SLURM
+    return "".join(lines)
+
+
+def test_grid_engine_tells_of_others_that_wait_and_of_none_of_ours() -> None:
+    assert glance(sge, sge_without(70)) != glance(sge, SGE)
+    assert glance(sge, sge_without(71)) == glance(sge, SGE)
+
+
+def test_grid_engines_priorities_move_all_the_time_but_that_there_is_one_is_news() -> None:
+    assert glance(sge, SGE.replace("0.60500", "0.60700")) == glance(sge, SGE)
+    assert glance(sge, SGE.replace("0.00000", "0.50500")) != glance(sge, SGE)
+
+
+def test_slurm_tells_of_others_that_wait_and_of_none_of_ours() -> None:
+    assert glance(slurm, slurm_without(91)) != glance(slurm, SLURM)
+    assert glance(slurm, slurm_without(98)) == glance(slurm, SLURM)
+
+
+def test_why_a_job_waits_for_slurms_processors_is_no_news_but_that_it_does_not() -> None:
+    assert glance(slurm, SLURM.replace("|Resources|", "|Priority|")) == glance(slurm, SLURM)
+    assert glance(slurm, SLURM.replace("|Resources|", "|JobHeldUser|")) != glance(slurm, SLURM)
+
+
+@pytest.mark.parametrize(("dialect", "text"), [(sge, "<job_info/>"), (sge, SGE[:-20]), (slurm, "slurm_load_jobs\n")])
+def test_what_cannot_be_read_is_no_empty_queue(dialect: ModuleType, text: str) -> None:
+    with pytest.raises(BatchError):
+        glance(dialect, text)
+
+
+@pytest.mark.parametrize("dialect", [sge, slurm])
+def test_nor_is_a_failure(dialect: ModuleType) -> None:
+    with pytest.raises(BatchError):
+        glance(dialect, "", 1)
