@@ -182,6 +182,8 @@ def test_nodes_that_the_batch_system_takes_back_by_itself_cost_no_parameter(
             assert sorted(results(koalad, sweep)) == list(range(1, count + 1))
             assert evidence.runs() == Counter(dict.fromkeys(range(1, count + 1), 1))
             assert "launcher_lost" not in kinds(koalad, sweep)
+            suspended = {"sweep_suspended", "sweep_resumed"} & set(kinds(koalad, sweep))
+            assert len(suspended) == (2 if cluster == "gamma" else 0)
             preempted = koalad.job(sweep)["sweep"]["preempted"]
             assert (preempted >= PER_NODE) == (cluster == "alpha"), preempted
         finally:
