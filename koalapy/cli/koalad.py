@@ -4,25 +4,18 @@ import json
 import os
 import pwd
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from koalapy.api.app import JobText
 from koalapy.cli.gridfile import read_grid_file
-from koalapy.cli.life import Life
 from koalapy.cli.log import LogFormat, set_up
-from koalapy.config import GridFile
-from koalapy.languages import from_mapping, read_job
 from koalapy.locations import Locations
 from koalapy.model.errors import KoalaError, RequestError
-from koalapy.model.request import Request
-from koalapy.model.textfile.words import shown, use_known
-from koalapy.runtime.parameters import with_staged
-from koalapy.runtime.plainfile import open_plain
-from koalapy.runtime.registry import load, registered
+
+if TYPE_CHECKING:
+    from koalapy.cli.life import Life
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -50,49 +43,16 @@ def koalad(
     raise typer.Exit(life.run())
 
 
-def _life(locations: Locations) -> Life:
+def _life(locations: Locations) -> "Life":
     if locations.grid_file is None:
         message = f"{locations.grid} is a name, not a grid file."
         raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
     grid = read_grid_file(locations.grid_file)
-    return Life(locations, grid, _reader(grid), _owner())
+    # Late: a mistake in the grid file is told without waiting for a web framework and a database.
+    from koalapy.cli.life import Life
+    from koalapy.cli.submitted import reader
 
-
-def _reader(grid: GridFile) -> Callable[[JobText], Request]:
-    clusters = list(grid.clusters)
-    readers = {name: load("koalapy.languages", name) for name in registered("koalapy.languages")}
-    orders = sorted(registered("koalapy.sweep_order"))
-
-    def read(job: JobText) -> Request:
-        """The request of a submitted text or mapping. Raises RequestError with file, line and key."""
-        _check(job)
-        if job.job is not None:
-            found = from_mapping(job.job, job.source, job.directory, clusters, job.overrides, open_plain)
-        else:
-            assert job.text is not None
-            found = read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_plain)
-        _check_order(found.order, orders)
-        return with_staged(found)
-
-    return read
-
-
-def _check_order(name: str, known: Sequence[str]) -> None:
-    """Raises RequestError for an order of a sweep's parameters that is not registered."""
-    if name and name not in known:
-        message = f"The order {shown(name)} of a sweep's parameters is not registered."
-        raise RequestError("unknown_order", message, use_known(name, known))
-
-
-def _check(job: JobText) -> None:
-    """Raises RequestError for what contradicts itself."""
-    if job.text is None and job.job is None:
-        raise RequestError("no_job", "The request holds no job.", "Give it as `text` or as `job`.")
-    if job.text is not None and job.job is not None:
-        raise RequestError("two_jobs", "The request holds a job as text and as job.", "Give it as one of the two.")
-    if not os.path.isabs(job.directory):
-        message = f"The directory {job.directory!r} is not absolute."
-        raise RequestError("bad_directory", message, "Name the one that the job's paths are relative to.")
+    return Life(locations, grid, reader(grid), _owner())
 
 
 def _facts_of(error: KoalaError) -> dict[str, str]:

@@ -1,0 +1,52 @@
+"""Reads what is submitted to koalad, in whatever language it is written."""
+
+import os
+from collections.abc import Callable, Sequence
+
+from koalapy.api.app import JobText
+from koalapy.config import GridFile
+from koalapy.languages import from_mapping, read_job
+from koalapy.model.errors import RequestError
+from koalapy.model.request import Request
+from koalapy.model.textfile.words import shown, use_known
+from koalapy.runtime.parameters import with_staged
+from koalapy.runtime.plainfile import open_plain
+from koalapy.runtime.registry import load, registered
+
+
+def reader(grid: GridFile) -> Callable[[JobText], Request]:
+    """By this grid file's clusters. What can be registered is looked up once."""
+    clusters = list(grid.clusters)
+    readers = {name: load("koalapy.languages", name) for name in registered("koalapy.languages")}
+    orders = sorted(registered("koalapy.sweep_order"))
+
+    def read(job: JobText) -> Request:
+        """The request of a submitted text or mapping. Raises RequestError with file, line and key."""
+        _check(job)
+        if job.job is not None:
+            found = from_mapping(job.job, job.source, job.directory, clusters, job.overrides, open_plain)
+        else:
+            assert job.text is not None
+            found = read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_plain)
+        _check_order(found.order, orders)
+        return with_staged(found)
+
+    return read
+
+
+def _check_order(name: str, known: Sequence[str]) -> None:
+    """Raises RequestError for an order of a sweep's parameters that is not registered."""
+    if name and name not in known:
+        message = f"The order {shown(name)} of a sweep's parameters is not registered."
+        raise RequestError("unknown_order", message, use_known(name, known))
+
+
+def _check(job: JobText) -> None:
+    """Raises RequestError for what contradicts itself."""
+    if job.text is None and job.job is None:
+        raise RequestError("no_job", "The request holds no job.", "Give it as `text` or as `job`.")
+    if job.text is not None and job.job is not None:
+        raise RequestError("two_jobs", "The request holds a job as text and as job.", "Give it as one of the two.")
+    if not os.path.isabs(job.directory):
+        message = f"The directory {job.directory!r} is not absolute."
+        raise RequestError("bad_directory", message, "Name the one that the job's paths are relative to.")
