@@ -7,7 +7,6 @@ from sqlalchemy.exc import ArgumentError
 
 from koalapy.model.errors import RequestError
 from koalapy.store.contract import Store
-from koalapy.store.postgresql import PostgresqlServer
 from koalapy.store.sql import SqlStore
 from koalapy.store.sqlite import SqliteFile
 
@@ -27,6 +26,8 @@ def open_store(name: str, state_directory: Path) -> Store:
     if backend == "sqlite" and url.database and url.database != ":memory:":
         return SqlStore(SqliteFile(Path(url.database)))
     if backend in _SERVERS and url.database:
+        from koalapy.store.postgresql import PostgresqlServer  # late: SQLAlchemy loads every driver's dialect with it
+
         return SqlStore(PostgresqlServer(url))
     raise _unknown(url.render_as_string(hide_password=True))
 

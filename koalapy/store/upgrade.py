@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect, select, table
-from sqlalchemy.sql import column
+from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, inspect, select
 
 import koalapy
 from koalapy.store import schema
@@ -19,7 +18,7 @@ def make_current(connection: Connection, where: str) -> None:
     """
     tables = set(inspect(connection).get_table_names())
     if not tables:
-        migrate(connection)
+        make(connection)
         return
     _refuse_stranger(connection, tables, where)
     version = _version(connection)
@@ -29,9 +28,16 @@ def make_current(connection: Connection, where: str) -> None:
         migrate(connection)
 
 
+def make(connection: Connection) -> None:
+    """All tables, as the migrations leave them; but alembic's import would take longer than all else of an opening."""
+    for tables in (schema.metadata, _ALEMBIC):
+        tables.create_all(connection, checkfirst=False)
+    connection.execute(_VERSIONS.insert(), {"version_num": schema.SCHEMA_VERSION})
+
+
 def migrate(connection: Connection, scripts: Path | None = None) -> None:
     """Run what the scripts have beyond the database's version, as a part of the connection's transaction."""
-    from alembic import command  # a tenth of a second that a store of this version need not wait for
+    from alembic import command  # late: a store of this version need not wait for it
     from alembic.config import Config
 
     config = Config()
@@ -65,6 +71,12 @@ def _newer(connection: Connection, version: str, where: str) -> StoreUnreadable:
     )
 
 
-_VERSIONS = table("alembic_version", column("version_num"))
+_ALEMBIC = MetaData()
+_VERSIONS = Table(
+    "alembic_version",
+    _ALEMBIC,
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 _FORMAT = schema.meta.c.format
 _WRITTEN_BY = schema.meta.c.written_by

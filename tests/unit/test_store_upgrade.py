@@ -95,13 +95,37 @@ def test_the_constant_names_the_last_migration() -> None:
     assert versions == sorted(versions, reverse=True)
 
 
-def test_the_migrations_make_the_tables_that_the_code_uses(old: Path) -> None:
-    with writing(old / FILE_NAME) as connection:
+def test_the_migrations_make_the_tables_that_the_code_uses(tmp_path: Path) -> None:
+    with writing(tmp_path / "migrated") as connection:
+        migrate(connection)
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, schema.metadata) == []
 
 
-def test_a_database_without_tables_is_migrated_from_the_start(tmp_path: Path) -> None:
+def test_a_store_made_at_once_is_what_the_migrations_make(tmp_path: Path) -> None:
+    with writing(tmp_path / "migrated") as migrated, writing(tmp_path / "made") as made:
+        migrate(migrated)
+        upgrade.make(made)
+        tables = inspect(made).get_table_names()
+        assert "alembic_version" in tables
+        assert tables == inspect(migrated).get_table_names()
+        for table in tables:
+            assert shape(made, table) == shape(migrated, table)
+        for facts in ("alembic_version", *schema.metadata.tables):
+            rows = f"SELECT * FROM {facts}"
+            assert made.exec_driver_sql(rows).all() == migrated.exec_driver_sql(rows).all()
+
+
+def shape(connection: Connection, table: str) -> list[str]:
+    """Columns in their order with their types and defaults; keys and indexes with their names."""
+    seen = inspect(connection)
+    return [
+        *map(str, seen.get_columns(table)), str(seen.get_pk_constraint(table)), *map(str, seen.get_foreign_keys(table)),
+        *map(str, seen.get_unique_constraints(table)), *map(str, seen.get_indexes(table)),
+    ]  # fmt: skip
+
+
+def test_a_database_without_tables_is_a_new_store(tmp_path: Path) -> None:
     """As a koalad leaves it that was killed before its first transaction."""
     store = open_store("sqlite", tmp_path)
     store.close()
