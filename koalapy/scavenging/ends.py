@@ -88,21 +88,29 @@ _TAKEN = ("killed", "lost", "restarted", "revoked", "cancelled")
 def _failed(records: Records, heard: Heard, now: Instant, sweep: Job, launcher: Job, reason: Reason) -> None:
     component, cluster = place(launcher), place(launcher).cluster or ""
     where = {"cluster": cluster, "component": 0, "attempt": component.attempt, "launcher": launcher.id}
-    records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=str(reason), words=reason.words)
+    message = _of_launcher(launcher, reason)
+    records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=message, words=reason.words)
     failures = heard.failures.get((sweep.id, cluster), 0) + 1
     heard.failures[sweep.id, cluster] = failures
     if failures >= MOST_FAILURES:
         heard.failures.pop((sweep.id, cluster))
         if reason.whose == "request":
             heard.refused[sweep.id, cluster] = reason
-        leave_out(records, now, sweep.id, cluster, reason)
+        leave_out(records, now, sweep.id, cluster, reason.code, message)
 
 
-def leave_out(records: Records, now: Instant, sweep: JobId, cluster: str, reason: Reason) -> None:
+def _of_launcher(launcher: Job, reason: Reason) -> str:
+    """The same in words about a Launcher: nobody knows it as a job with a component, nor has its output."""
+    words = reason.message.removeprefix(f"{place(launcher).cluster}: ").replace("component 0", "it", 1)
+    advice = f"`koala show {launcher.id}` tells its story." if reason.whose == "transient" else reason.advice
+    return f"{words[:1].upper()}{words[1:]} {advice}".strip()
+
+
+def leave_out(records: Records, now: Instant, sweep: JobId, cluster: str, code: str, why: str) -> None:
     """For a while no Launcher of the sweep goes there."""
     job = records.jobs[sweep]
     until = Instant(now + LEFT_OUT)
     kept = {name: each for name, each in job.excluded if each > now}
     records.put(replace(job, excluded=(*(kept | {cluster: until}).items(),)))
-    message = f"{MOST_FAILURES} Launchers failed there in a row, the last one so: {reason}"
-    records.note(now, sweep, "cluster_left_out", cluster=cluster, until_at=until, code=reason.code, message=message)
+    message = f"{MOST_FAILURES} Launchers failed there in a row, the last one so: {why}"
+    records.note(now, sweep, "cluster_left_out", cluster=cluster, until_at=until, code=code, message=message)

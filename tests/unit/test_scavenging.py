@@ -441,7 +441,9 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_broken_cluster_left_out() -> 
         play.go()
         play.tell()
     assert play.holds(sweep) == {"beta": 1}
-    assert play.kinds.count("launcher_lost") == 3
+    lost = [line.details for line in play.history if line.kind == "launcher_lost"]
+    story = f"`koala show {lost[0]['launcher']}` tells its story."
+    assert [len(lost), lost[0]["message"]] == [3, f"It was killed (exit status 137). {story}"]
     assert play.kinds.count("cluster_left_out") == 1
     assert play.job(sweep).excluded[0][0] == "alpha"
     why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))["alpha"]
