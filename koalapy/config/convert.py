@@ -62,6 +62,7 @@ def cluster_config(grid: GridFile, name: str) -> dict[str, Any]:
         "barrier_timeout": _seconds(grid.barrier.timeout),
         "grace": _seconds(GRACE),
         "floor": _seconds(cluster.scavenge.floor),
+        "launchers_environment": cluster.scavenge.parallel_environment,
     }
 
 

@@ -86,3 +86,4 @@ class Scavenge(Section):
     )
     queue: Word | None = Field(default=None, description="queue or partition whose jobs the batch system preempts")
     qos: Word | None = Field(default=None, description="quality of service whose jobs it preempts")
+    parallel_environment: Word | None = Field(default=None, description="Grid Engine's, for their batch jobs")

@@ -116,6 +116,8 @@ class Cluster(Section):
         for key, systems in _LACKED.items():
             if getattr(self, key) is not None and self.batch in systems:
                 raise wrong(f"is nothing that {self.batch} has", "Remove it.", at=(key,))
+        if self.scavenge.parallel_environment is not None and self.batch in _LACKED["parallel_environment"]:
+            raise wrong(f"is nothing that {self.batch} has", "Remove it.", at=("scavenge", "parallel_environment"))
         for key in ("identity", "known_hosts", "ssh_config"):
             if getattr(self, key) is not None and not isinstance(self.connection, Ssh):
                 advice = "Give ssh its options there." if isinstance(self.connection, Command) else "Remove it."

@@ -18,6 +18,7 @@ class Scavenge:
     `idle_share`: of its nodes, that must be idle (what sweeps hold counts as idle). `max_nodes`: that sweeps may hold.
     `hours`: when they may, by the clock of koalad's host. `floor`: the shortest poll while sweeps hold nodes there.
     `queue`, `qos`: where the batch system itself takes nodes back from sweeps' jobs for others', if the site has such.
+    `parallel_environment`: for their batch jobs, instead of the cluster's.
     """
 
     off: bool = False
@@ -27,6 +28,7 @@ class Scavenge:
     floor: Duration = SCAVENGING_FLOOR
     queue: str | None = None
     qos: str | None = None
+    parallel_environment: str | None = None
 
     @property
     def native(self) -> bool:

@@ -90,6 +90,7 @@ clusters:
       floor: 500ms
       queue: scavenge.q
       qos: standby
+      parallel_environment: loose
   b: {batch: local, connect: "local:", slots: 4}
 """
 
@@ -166,6 +167,7 @@ def test_every_key_of_a_cluster_arrives() -> None:
             floor=Duration(500 * MILLISECOND),
             queue="scavenge.q",
             qos="standby",
+            parallel_environment="loose",
         ),
     )
     assert second.max_age == 60 * SECOND
@@ -198,6 +200,7 @@ def test_every_key_of_a_cluster_arrives() -> None:
         "barrier_timeout": 300.0,
         "grace": 5.0,
         "floor": 0.5,
+        "launchers_environment": "loose",
     }
 
 

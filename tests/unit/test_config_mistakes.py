@@ -171,6 +171,7 @@ BAD_VALUES = [
         in_cluster("identity: ~/.ssh/id"), "identity is for ssh:// only, not for local:", "Remove", id="identity"
     ),
     pytest.param(in_cluster("parallel_environment: mpi"), "is nothing that local has", "Remove", id="no PE there"),
+    pytest.param(in_cluster("scavenge: {parallel_environment: a}"), "is nothing that local", "Remove", id="nor there"),
     pytest.param(in_cluster("connect2: x").replace("local:", "ssh://h"), "connect2 is not", "connect?", id="connect2"),
     pytest.param(
         SMALL.replace('"local:"', '[ssh://a, "local:"]'), "connect lists what is not ssh://", "make a list", id="mixed"

@@ -6,6 +6,7 @@ import sys
 from typing import Any, Dict, List, NamedTuple
 
 from koalapy_adapters.batch.protocol import BatchJob, Site
+from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.errors import RequestError
 from koalapy_adapters.examination import probe
 from koalapy_adapters.kcm import actions as do
@@ -48,6 +49,8 @@ def batch_job(recipe: Recipe, action: do.Prepare) -> BatchJob:
     """The component's wishes over the grid file's. Raises RequestError for wishes that are none."""
     config, wishes = recipe.config, action.batch
     fields: Dict[str, Any] = {name: getattr(config, name) for name in _INHERITED}
+    if config.launchers_environment and is_launcher(action.tag):
+        fields["parallel_environment"] = config.launchers_environment
     fields.update((name, value) for name, value in wishes.items() if value is not None and name in BatchJob._fields)
     fields["native"] = list(config.native) + list(wishes.get("native") or [])
     fields["exclusive"] = config.exclusive or bool(wishes.get("exclusive"))

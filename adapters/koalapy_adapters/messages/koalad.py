@@ -48,6 +48,7 @@ class ClusterConfig(NamedTuple):
     barrier_timeout: float = 300.0
     grace: float = 5.0
     floor: float = 2.0  # the shortest poll while Launchers are there
+    launchers_environment: Optional[str] = None  # the parallel environment for them, if not that above
 
 
 class Program(NamedTuple):
