@@ -114,6 +114,24 @@ def test_a_job_that_is_suspended_with_its_queue_is_not_lost(koalad: Begin) -> No
     assert running.end(job)["state"] == "done"
 
 
+@pytest.fixture
+def defaults(testgrid: Any) -> Iterator[None]:
+    """What a user of Grid Engine may have made the default of qsub and qstat, for commands of their own."""
+    files = "printf '%s\\n' '-b y' '-sync y' >~/.sge_request; printf '%s\\n' '-s r' '-g c' >~/.sge_qstat"
+    testgrid.shell("gamma", files)
+    yield
+    testgrid.shell("gamma", "rm -f ~/.sge_request ~/.sge_qstat")
+
+
+@pytest.mark.parametrize("drmaa", ["off", pytest.param("auto", marks=pytest.mark.slow)])
+def test_what_a_user_has_made_a_default_changes_nothing(koalad: Begin, defaults: None, drmaa: str) -> None:
+    running = koalad(drmaa=drmaa)
+    job = running.submit(sh(1, "true", native=["-h"]))
+    running.until(lambda: bool(running.job(job)["components"][0]["batch_id"]))
+    running.testgrid.shell("gamma", f"qrls {running.job(job)['components'][0]['batch_id']}")
+    assert running.end(job)["state"] == "done"
+
+
 @pytest.mark.parametrize("signum", ["SEGV", pytest.param("STOP", marks=pytest.mark.slow)])
 def test_a_helper_that_crashes_or_hangs_loses_nothing_and_does_nothing_twice(koalad: Begin, signum: str) -> None:
     """One job runs, one is submitted right into the fault: its answer may be lost, and with it what the library did."""

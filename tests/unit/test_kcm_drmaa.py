@@ -51,7 +51,8 @@ for line in sys.stdin:
     elif request["do"] == "control":
         say(**({} if request["batch_id"] == "7" and request["action"] != "resume" else {"refused": "no such job"}))
     else:
-        assert request["options"][:2] == ["-b", "n"] and "-terse" not in request["options"], request
+        options = request["options"]
+        assert options[:2] == ["-b", "n"] and not {"-terse", "-sync", "-now"} & set(options), request
         say(batch_id=7)
         print("a library that prints what it likes", flush=True)
         say(ended="7")
@@ -87,7 +88,7 @@ def runs(tmp_path: Path) -> list[list[Any]]:
 def test_submits_and_tells_of_the_end(client: Client) -> None:
     told: list[Any] = []
     session = client(told.append)
-    assert session.submit("job", ["-terse", "job"]) == "7"
+    assert session.submit("job", ["-terse", "-b", "n", "-sync", "n", "-now", "n", "job"]) == "7"
     assert session.control("7", "terminate")  # its answer comes after the news
     assert told == [Woken()]
 

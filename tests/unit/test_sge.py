@@ -493,3 +493,17 @@ def test_agents_of_other_hosts_are_started_by_qrsh() -> None:
     assert there.argv[2:] == ["qrsh", "-inherit", "-noshell", "gamma-c2", "/usr/bin/env", "python3", "agent", "it's"]
     assert there.argv[1].startswith("PATH=/tmp/1.1.all.q:")
     assert there.argv[1].endswith(":/usr/sbin/lx-amd64:/var/lib/gridengine/bin/lx-amd64")
+
+
+# ---- what a user or a site has made a default (sge_request(5), sge_qstat(5))
+
+
+def test_no_default_hides_the_scripts_options_or_has_qsub_wait() -> None:
+    argv = sge.submit_argv(BatchJob("kabcde000000001", "/d", ["true"], 1, 60), "/d/script")
+    assert " ".join(argv) == "qsub -terse -b n -sync n -now n /d/script"
+
+
+def test_no_default_hides_jobs_from_a_list() -> None:
+    lists = [sge.status_argv(["1"]), sge.find_argv(Site("me"), "kabcde000000001"), sge.capacity_argvs(Site("me"))[0]]
+    for argv in lists:
+        assert ("-s a -g d" in " ".join(argv)) == (argv[0] == "qstat"), argv

@@ -439,3 +439,12 @@ def test_cancelling_what_has_ended_is_no_error() -> None:
     slurm.parse_cancel(failed("scancel_done_verbose"))
     with pytest.raises(TransientError):
         slurm.parse_cancel(failed("ctld_down_scancel_1", 8))
+
+
+def test_other_members_of_a_federation_are_left_out_of_every_list() -> None:
+    lists = [
+        slurm.status_argv(["1"]),
+        slurm.find_argv(Site("me"), "kabcde000000001"),
+        *slurm.capacity_argvs(Site("me"))[:2],
+    ]
+    assert [argv[:2] for argv in lists] == [[name, "--local"] for name in ("squeue", "squeue", "sinfo", "squeue")]

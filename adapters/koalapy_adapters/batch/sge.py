@@ -52,7 +52,10 @@ def script(job: BatchJob) -> str:
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:
-    return ["qsub", "-terse", path]
+    """sge_request(5): what a user or a site may have made a default would hide the script's directives (-b y), or have
+    qsub wait until the job has ended (-sync y) or started (-now y).
+    """
+    return ["qsub", *sge_drmaa.OF_COMMANDS, path]
 
 
 def parse_submit(result: Result) -> str:
@@ -66,7 +69,7 @@ def parse_submit(result: Result) -> str:
 
 def status_argv(batch_ids: Sequence[str]) -> Argv:
     """All jobs of the user, since `qstat -j` tells a job's state in the qmaster's own numbers only."""
-    return ["qstat", "-xml"]
+    return ["qstat", *sge_jobs.ALL, "-xml"]
 
 
 def parse_status(result: Result) -> Dict[str, JobStatus]:
@@ -77,7 +80,7 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
 
 
 def find_argv(site: Site, tag: str) -> Argv:
-    return ["qstat", "-u", site.user, "-xml"]
+    return ["qstat", "-u", site.user, *sge_jobs.ALL, "-xml"]
 
 
 def parse_find(result: Result, tag: str) -> Optional[JobStatus]:

@@ -47,7 +47,7 @@ def capacity_argvs(site: Site) -> List[Argv]:
         select += ["-q", site.queue]
     if site.parallel_environment:
         select += ["-pe", site.parallel_environment]
-    listing = ["qstat", "-f", "-F", "slots", "-u", "*", "-xml"]
+    listing = ["qstat", "-f", "-F", "slots", "-u", "*", *sge_jobs.ALL, "-xml"]
     return [listing, select, sge_quotas.quotas_argv(site), *sge_environments.environment_argvs(site)]
 
 

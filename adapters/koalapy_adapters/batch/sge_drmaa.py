@@ -15,7 +15,8 @@ FAMILY = r"\b([A-Z]*GE|[A-Z]*GE/[\w.]+|Grid Engine)\b"
 
 # qsub(1): without -b n the library takes what it submits for a program, and reads no options in it.
 OPTIONS: Sequence[str] = ("-b", "n")
-OF_COMMANDS: Sequence[str] = ("-terse",)  # options of qsub that mean nothing to the library
+# Options of qsub that mean nothing to the library, or that it has above.
+OF_COMMANDS: Sequence[str] = ("-terse", "-b", "n", "-sync", "n", "-now", "n")
 
 
 def libraries(environment: Mapping[str, str]) -> Sequence[str]:

@@ -100,7 +100,7 @@ def parse_submit(result: Result) -> str:
 
 
 def status_argv(batch_ids: Sequence[str]) -> Argv:
-    return ["squeue", "-h", "-a", "-t", "all", "-j", ",".join(batch_ids), "-O", slurm_jobs.SQUEUE_FORMAT]
+    return ["squeue", "--local", "-h", "-a", "-t", "all", "-j", ",".join(batch_ids), "-O", slurm_jobs.SQUEUE_FORMAT]
 
 
 def parse_status(result: Result) -> Dict[str, JobStatus]:
@@ -112,7 +112,7 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
 
 
 def find_argv(site: Site, tag: str) -> Argv:
-    return ["squeue", "-h", "-a", "-t", "all", "-u", site.user, "-n", tag, "-O", slurm_jobs.SQUEUE_FORMAT]
+    return ["squeue", "--local", "-h", "-a", "-t", "all", "-u", site.user, "-n", tag, "-O", slurm_jobs.SQUEUE_FORMAT]
 
 
 def parse_find(result: Result, tag: str) -> Optional[JobStatus]:

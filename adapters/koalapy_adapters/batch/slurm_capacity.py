@@ -63,9 +63,10 @@ class Node(NamedTuple):
 
 
 def capacity_argvs(site: Site) -> List[Argv]:
+    """--local: in a federation both may list the other members' nodes and jobs too (fed_display)."""
     argvs = [
-        ["sinfo", "-h", "-a", "-N", "-O", SINFO_FORMAT],
-        ["squeue", "-h", "-a", "-O", slurm_jobs.SHAPES_FORMAT],
+        ["sinfo", "--local", "-h", "-a", "-N", "-O", SINFO_FORMAT],
+        ["squeue", "--local", "-h", "-a", "-O", slurm_jobs.SHAPES_FORMAT],
         slurm_limits.argv(site),
         ["scontrol", "show", "config"],
     ]
