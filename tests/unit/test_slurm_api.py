@@ -412,6 +412,8 @@ def test_where_it_is_required_nothing_else_is_used(begin: Begin, cluster: Cluste
         shell.submit("job")
     assert caught.value.code == "no_slurm_api"
     assert shell.ran == []
+    with pytest.raises(SiteError, match=r"24\.11"):
+        shell.batch.submits_by()
 
 
 def test_it_is_slurms_alone_and_can_be_switched_off() -> None:

@@ -115,10 +115,8 @@ class BatchSystem:
         return Result(["submit_batch_job", path], 0, batch_id + "\n", "") if batch_id else None
 
     def submits_by(self) -> str:
-        """In words, how jobs are submitted, where there is another way than the command; else ""."""
-        if self._submitter is None:
-            return ""
-        return "Slurm's API" if self._submitter.start() else "sbatch, since " + self._submitter.hindrance
+        """In words, how jobs are submitted, where there is another way than the command; else "". See Submitter.way."""
+        return "" if self._submitter is None else self._submitter.way()
 
     def look(self, tag: str, batch_id: str) -> Found:
         """By tag in the queue; in the accounting if it is not there."""

@@ -52,6 +52,14 @@ class Submitter:
         with self._lock:
             return self._running() is not None
 
+    def way(self) -> str:
+        """By what jobs are submitted now, in words. Raises SiteError where the API is required and cannot be used."""
+        if self.start():
+            return "Slurm's API"
+        if self._wish == REQUIRED:
+            raise _unusable(self.hindrance)
+        return "%s, since %s" % (self._api.COMMAND, self.hindrance)
+
     def submit(self, job: BatchJob, path: str, begin: Callable[[], bool]) -> Optional[str]:
         """The batch id; None where the command has to say it: for a job that the API cannot describe, and for one that
         the controller refused, so that the refusal is the command's.
