@@ -15,8 +15,8 @@ from koalapy.link.translate import reason_of
 from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.exchange import Exchange
-from koalapy.runtime.session import Session
+from koalapy.runtime.session.exchange import Exchange
+from koalapy.runtime.session.session import Session
 
 _TICK_S = 5.0
 _ANSWER_S = 60.0

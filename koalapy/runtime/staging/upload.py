@@ -15,8 +15,8 @@ from koalapy_adapters.frames import MAX_CHUNK, Chunk
 from koalapy_adapters.messages import Done, Store, StoreMany, Want
 
 from koalapy.model.errors import Reason, TransientError
-from koalapy.runtime.exchange import Exchange, RefusedError
-from koalapy.runtime.session import Session
+from koalapy.runtime.session.exchange import Exchange, RefusedError
+from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.gather import Entry, gone, unchanged
 from koalapy.runtime.staging.transfers import Transfer
 

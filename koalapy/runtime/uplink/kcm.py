@@ -20,8 +20,8 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import Event
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.units import SECOND, Duration, Instant
-from koalapy.runtime.exchange import Exchange
-from koalapy.runtime.session import Session
+from koalapy.runtime.session.exchange import Exchange
+from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.uplink.submitter import Submitter, Told
 

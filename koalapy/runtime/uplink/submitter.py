@@ -13,7 +13,7 @@ from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, FilesMoved, FilesStaged
 from koalapy.model.identity import AttemptId
-from koalapy.runtime.session import Session
+from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.staging.upload import Uploads, lost
 

@@ -13,7 +13,7 @@ from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, Fram
 from koalapy_adapters.messages import MessageError, from_json, to_json
 
 from koalapy.model.errors import Reason, TransientError
-from koalapy.runtime.exchange import Exchange
+from koalapy.runtime.session.exchange import Exchange
 
 _READ = 1 << 18
 _LAST_WORDS_S = 0.5  # that the other side has, once its output has ended, to say why

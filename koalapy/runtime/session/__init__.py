@@ -1,0 +1,1 @@
+"""One standing connection to a KCM, whoever talks over it: frames, requests and their answers, and silence."""
