@@ -47,6 +47,15 @@ def test_local_jobs_that_wait_are_those_that_want_processors_now() -> None:
     assert captured("busy").waiting_local == 3
 
 
+def test_a_node_is_not_idle_as_long_as_a_job_of_ours_is_said_to_be_there() -> None:
+    """squeue is asked first: what ends before sinfo is would be counted twice, as a sweep's node and as an idle one."""
+    listed = "97|RUNNING|koala|batch|4|0|0|None| kaaaaa000000011\n"
+    seen = capacity(IDLE + IDLE.replace("c1", "c2"), listed)
+    assert (seen.idle, seen.ours, seen.whole_nodes) == (4, 4, [[4, 1]])
+    suspended = capacity(IDLE, listed.replace("RUNNING", "SUSPENDED"))
+    assert suspended.idle == 4
+
+
 def test_only_a_reservations_nodes_count_and_drained_ones_are_out() -> None:
     reserved = captured("reserved", SITE._replace(reservation="tutorial"))
     assert (reserved.total, reserved.idle, reserved.free_nodes) == (12, 8, [[4, 2]])

@@ -101,12 +101,14 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     mine = sum(job.processors for job in held if near.intersection(job.partitions))
     each = {node.name: node for node in ours}
     free = _free(site, ours, reserved)
-    idle = sum(free.values()) if limits.room is None else min(limits.room, sum(free.values()))
+    total = sum(node.total for node in each.values())
+    idle = min(sum(free.values()), total - _running(held, ours))  # what ended since squeue is told by the next one
+    idle = max(0, idle if limits.room is None else min(limits.room, idle))
     whole = [free[name] for name, node in each.items() if not node.allocated]
     waits = [job for job in jobs if job.state == "PENDING" and _wants_now(job, near)]
     room = _free_to_all(nodes, near)
     return Capacity(
-        total=sum(node.total for node in each.values()),
+        total=total,
         idle=idle,
         ours=mine,
         others=max(0, sum(node.allocated for node in each.values()) - mine),
@@ -239,6 +241,12 @@ def _status(job: Job, most: Optional[int], result: Result) -> JobStatus:
 
 def _holds_processors(status: JobStatus) -> bool:
     return status.state in (RUNNING, SUSPENDED)
+
+
+def _running(held: List[Job], ours: List[Node]) -> int:
+    """Processors of these jobs that surely are our nodes': by their partition, and not suspended for somebody else."""
+    own = {node.partition for node in ours}
+    return sum(job.processors for job in held if job.state == "RUNNING" and own.issuperset(job.partitions))
 
 
 def _wants_now(job: Job, near: Set[str]) -> bool:
