@@ -13,6 +13,7 @@ from koalapy_adapters.batch.protocol import Host
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.wrapper import keys, lines, nodename
 from koalapy_adapters.wrapper.division import divide, find, offsets, own_first
+from koalapy_adapters.wrapper.drive import Drive
 from koalapy_adapters.wrapper.environment import login_shell
 
 
@@ -187,3 +188,27 @@ def test_a_c_shell_checks_every_line() -> None:
 def test_a_line_is_one_line() -> None:
     assert lines.line({"a": "x\ny"}).count(b"\n") == 1
     assert lines.read(lines.line({"a": "\udcff"})) == {"a": "\udcff"} == json.loads(lines.line({"a": "\udcff"}))
+
+
+class Twice:
+    """A machine that answers a number with two commands."""
+
+    def handle(self, now: int, event: int) -> list[int]:
+        return [10 * event, 10 * event + 1]
+
+
+def test_a_command_that_fails_leaves_no_loop_deaf() -> None:
+    """What it had brought about is told next, before what comes then."""
+    done: list[int] = []
+
+    def do(command: int) -> None:
+        done.append(command)
+        if command == 10:
+            drive.tell(2)
+            raise OSError
+
+    drive = Drive(Twice(), do)
+    with pytest.raises(OSError, match=""):
+        drive.tell(1)
+    drive.tell(3)
+    assert done == [10, 20, 21, 30, 31]

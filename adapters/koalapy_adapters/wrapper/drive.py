@@ -15,15 +15,20 @@ class Drive:
         self._telling = False
 
     def tell(self, event: Any) -> None:
-        """Tell the machine, and do what it answers; what that brings about comes after it."""
+        """Tell the machine, and do what it answers; what that brings about comes after it.
+
+        Where `do` raises, the rest of that answer is not done; what was pending stays, and comes before the next event.
+        """
         self._pending.append(event)
         if self._telling:
             return
         self._telling = True
-        while self._pending:
-            for command in self._machine.handle(clock.now(), self._pending.popleft()):
-                self._do(command)
-        self._telling = False
+        try:
+            while self._pending:
+                for command in self._machine.handle(clock.now(), self._pending.popleft()):
+                    self._do(command)
+        finally:
+            self._telling = False
 
     def tick(self, now: int) -> None:
         """Do whatever time has brought, if something is due."""
