@@ -19,6 +19,7 @@ _BY_CODE = {
     "bad_native": Remedy("you", "native"),
     "agents_not_started": Remedy("administrator"),
     "batch_system_misconfigured": Remedy("administrator"),
+    "batch_system_other": Remedy("you", "batch"),
     "batch_system_unreachable": Remedy("administrator"),
     "command_missing": Remedy("you"),
     "directory_full": Remedy("you", "shared"),

@@ -68,7 +68,8 @@ def _left_out(now: Instant, job: Job) -> list[Lack]:
 
 
 def _why_left_out(job: Job, cluster: str, left: Duration) -> Reason:
-    said = job.reason.message if job.reason else ""
-    why = f": {said.removeprefix(f'{cluster}: ')}" if said.startswith(f"{cluster}: ") else "."
+    said = job.reason if job.reason and job.reason.message.startswith(f"{cluster}: ") else None
+    why = f": {said.message.removeprefix(f'{cluster}: ')}" if said else "."
     message = f"it is left out for this job for another {format_duration(Duration(left - left % SECOND))}{why}"
-    return Reason("left_out", "site", message, "The job goes elsewhere meanwhile, or waits.")
+    advice = f"{said.advice if said else ''} The job goes elsewhere meanwhile, or waits.".lstrip()
+    return Reason("left_out", "site", message, advice)

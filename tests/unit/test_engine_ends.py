@@ -21,6 +21,8 @@ from koalapy.model.events import (
 )
 from koalapy.model.request import RetryOn
 from koalapy.model.states import ComponentState, JobState
+from koalapy.policies.placement import worst_fit
+from koalapy.runtime.explanation import explain
 
 
 def test_at_the_maximum_of_submission_failures_the_job_is_removed_with_the_reason(play: Any) -> None:
@@ -77,6 +79,15 @@ def test_a_cluster_that_refuses_is_left_out_and_the_next_choice_is_tried(play: A
     play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
     assert play.job(job).components[0].cluster == "beta"
     assert play.job(job).submission_failures == 0
+
+
+def test_why_it_is_left_out_is_explained_with_what_to_change(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    refused = Reason("no_shape", "site", "So many on each node, it says.", "Say `processors_per_node`.")
+    play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
+    (lack,) = explain(play.engine, play.now, play.job(job), worst_fit).lacks
+    assert lack.reason.message.endswith("So many on each node, it says.")
+    assert lack.reason.advice.startswith("Say `processors_per_node`. The job ")
 
 
 def test_output_is_brought_before_the_job_is_done(play: Any) -> None:

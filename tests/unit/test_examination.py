@@ -295,6 +295,17 @@ def test_what_a_profile_says_to_sbatch_is_told_by_the_grid_files_keys() -> None:
     assert slurm.profile(profile) == {"queue": "long", "account": "physics"}
 
 
+def test_where_no_server_says_which_queue_is_the_default_any_may_be() -> None:
+    listed = result("Queue: batch\n    enabled = True\n    started = True\n\nQueue: short\n    enabled = True\n")
+
+    def told(server: Result) -> list[bool]:
+        found = pbs.queues(lambda argv: listed if argv[1] == "-Q" else server, Site("me"))
+        return [queue.default for queue in found]
+
+    assert told(result("Server: old\n    default_queue = short\n")) == [False, True]
+    assert told(result(stderr="Option B requires an argument", status=2)) == [True, True]
+
+
 def test_most_of_torques_nodes_have_so_many_processors() -> None:
     listed = result("node1\n     np = 8\n\nnode2\n     np = 16\n\nnode3\n     np = 16\n")
     assert pbs.usual_size(lambda _: listed) == 16

@@ -175,6 +175,13 @@ def test_a_start_up_file_that_ends_the_login(tmp_path: Path, shell: Callable[[st
     assert "ended with 3: Logins are closed today." in error.message
 
 
+def test_an_account_that_may_not_log_in(tmp_path: Path, shell: Callable[[str], None]) -> None:
+    """nologin(8) says so on standard output; on the other there may be something beside the point, and no full stop."""
+    shell("echo This account is currently not available.; echo Could not chdir to /nowhere >&2; exit 1")
+    said = "ended with 1: Could not chdir to /nowhere; This account is currently not available."
+    assert error_of(LocalConnection(), tmp_path).message.endswith(said)
+
+
 @pytest.mark.parametrize("name", SHELLS)
 def test_it_runs_under_a_login_shell(tmp_path: Path, name: str) -> None:
     """So that what the profile adds to the PATH is there: whichever shell reads the line first."""

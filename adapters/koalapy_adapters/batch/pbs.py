@@ -182,7 +182,7 @@ def _not_ours(result: Result) -> SiteError:
     return SiteError(
         "batch_system_other",
         "This is no OpenPBS or PBS Professional 14 or later.",
-        "Write `batch: torque` in the grid file if the site runs Torque.",
+        "Write `batch: torque` in the grid file if the site runs Torque, `batch: slurm` if it has `sbatch`.",
         result,
     )
 

@@ -156,5 +156,12 @@ class _Talk:
             message = f"{self._where} has no {self._python}, or it does not start: {words}"
             return SiteError("no_python", message.rstrip(": ") + ".", _PYTHON_ADVICE)
         end = f"ended with {status}" if status is not None else "did not start in time, or was cut"
-        message = f"The login on {self._where} {end}" + (f": {words}" if words else ".")
+        said = self._last_words()
+        message = f"The login on {self._where} {end}" + (f": {said}." if said else ".")
         return TransientError("login_ended", message, "Try a login by hand; its start-up files may end it.")
+
+    def _last_words(self) -> str:
+        """Of both streams, as long as none of ours came by: nologin(8) speaks on standard output."""
+        printed = [] if _MARKER in self._read else self._read.decode(errors="replace").split("\n")
+        lines = [[line.strip() for line in stream if line.strip()] for stream in (self._said, printed)]
+        return "; ".join(stream[-1].rstrip(".") for stream in lines if stream)

@@ -133,7 +133,7 @@ class _Login:
     def _need_somebody(self) -> None:
         """Before anything is begun that would ask."""
         if not self._asker.present():
-            keys = f"accepts none of {self._tried} keys and " if self._tried else ""
+            keys = f"does not accept {self._keys()} and " if self._tried else ""
             what = "asks for a second factor" if self._partly else f"{keys}asks for a password or the like"
             raise self._asks(what)
 
@@ -146,7 +146,10 @@ class _Login:
             return error
         if "publickey" not in tried or not set(allowed) <= set(_METHODS) | {"hostbased"}:
             return self._cut(f"it wants {' or '.join(allowed)}")
-        return self._cut(f"none of {self._tried} keys is accepted" if self._tried else "there is no key to show")
+        return self._cut(f"it does not accept {self._keys()}" if self._tried else "there is no key to show")
+
+    def _keys(self) -> str:
+        return "the one key that was shown" if self._tried == 1 else f"any of {self._tried} keys"
 
     def _asks(self, what: str) -> SiteError:
         return SiteError("asks", f"{self._where} {what}, and nobody is there to answer.", LOGIN)

@@ -20,7 +20,9 @@ def queues(run: Run, site: Site) -> List[Queue]:
     check(listed, UNREACHABLE)
     server = run(["qstat", "-B", "-f"])
     default = re.search(r"default_queue = (\S+)", server.stdout) if server.exit_status == 0 else None
-    return parse_queues(listed, default.group(1) if default else "")
+    found = parse_queues(listed, default.group(1) if default else "")
+    # Slurm's qstat speaks with no server: which queue is the default nobody says, so that any may be.
+    return found if server.exit_status == 0 else [queue._replace(default=True) for queue in found]
 
 
 def parse_queues(result: Result, default: str = "") -> List[Queue]:
