@@ -205,10 +205,10 @@ def test_a_command_that_fails_leaves_no_loop_deaf() -> None:
         done.append(command)
         if command == 10:
             drive.tell(2)
-            raise OSError
+            raise OSError("no room")
 
     drive = Drive(Twice(), do)
-    with pytest.raises(OSError, match=""):
+    with pytest.raises(OSError, match="no room"):
         drive.tell(1)
     drive.tell(3)
     assert done == [10, 20, 21, 30, 31]
