@@ -141,7 +141,7 @@ def _survey(trace: Path, terms: "Terms") -> "Survey":
 
 
 def _tell_survey(found: "Survey") -> None:
-    from koalapy.simulation.replay.jobs import told
+    from koalapy.simulation.workloads.reading import told
 
     output.say(f"{found.jobs:,} jobs to replay")
     if found.left_out:

@@ -66,15 +66,23 @@ def test_what_cannot_run_is_left_out_and_told(tmp_path: Path) -> None:
     assert notes == ("Left out of log: 1 larger than their cluster, 1 that never ran.",)
 
 
+def test_a_lenient_trace_leaves_out_what_is_wrong_and_counts_it(tmp_path: Path) -> None:
+    wrong = ["1 2 3\n", gwf(1, -5), gwf(2, 0, "G1/z"), gwf(3, 0, "-1"), gwf(4, 0, runtime=-1)]
+    jobs, notes = found(tmp_path / "log", [*wrong, gwf(5, 0)], lenient=True)
+    assert [job.home for job in jobs] == ["a"]
+    counts = "2 of a site that is no cluster, 1 of another number of fields, 1 with negative or too large numbers"
+    assert notes == (f"Left out of log: {counts}, 1 that never ran.",)
+
+
 @pytest.mark.parametrize(
     ("lines", "begin", "words"),
     [
-        ([gwf(1, 0, "G1/z")], None, "job 1 came to G1/z, which is no cluster of g. Say which"),
+        ([gwf(1, 0, "G1/z")], None, "line 1 has a job that came to 'G1/z', which is no cluster of g. Say which"),
         ([gwf(1, 0, "-1")], None, "does not say to which cluster"),
         ([gwf(1, 0)], date(2005, 11, 1), "does not say on which day it begins. Write it, under traces, g, starts"),
         ([gwf(1, FIRST_OF_NOVEMBER)], date(2006, 1, 1), "no jobs in that time"),
         ([], None, "no jobs in that time"),
-        (["1 2 3\n"], None, "line 1 has 3 fields"),
+        (["1 2 3\n"], None, "line 1 has 3 fields .*, or write `lenient: true` beside the trace's file"),
     ],
 )
 def test_a_log_that_cannot_be_placed_is_refused(

@@ -195,6 +195,7 @@ def test_released_resources_go_back_along_the_chain() -> None:
     assert chain.managers["a"].usage.by_user == {"ada": used}
     assert chain.managers["b"].usage.lent == {"a": used}
     assert chain.managers["c"].usage.lent == {"b": used}
+    assert [chain.managers[name].usage.borrowed for name in "abc"] == [{"b": used}, {"c": used}, {}]
 
 
 def test_a_request_whose_dttl_is_spent_is_not_delegated() -> None:
@@ -205,16 +206,33 @@ def test_a_request_whose_dttl_is_spent_is_not_delegated() -> None:
     assert not [command for _, command in sites.sent if isinstance(command, words.DelegateRequest)]
 
 
-def test_a_request_is_taken_once_an_hour() -> None:
+@pytest.mark.parametrize(("dttl", "source"), [(1, None), (2, "c")])
+def test_a_request_goes_over_as_many_links_as_its_dttl_says(dttl: int, source: str | None) -> None:
+    chain = Sites(
+        a={"neighbours": {"b": Relation.SIBLING}},
+        b={"neighbours": {"a": Relation.SIBLING, "c": Relation.SIBLING}},
+        c={"processors": 1, "neighbours": {"b": Relation.SIBLING}},
+    )
+    identity = chain.submit("a", 1, dttl=dttl)
+    chain.go_on(20)
+    assert (chain.granted[identity].source if identity in chain.granted else None) == source
+    asked = [sender for sender, command in chain.sent if isinstance(command, words.DelegateRequest)]
+    assert set(asked) == set("ab"[:dttl])
+
+
+@pytest.mark.parametrize(
+    ("later", "number", "taken"), [(0, 0, False), (HOUR - 1, 0, False), (HOUR, 0, True), (0, 1, True)]
+)
+def test_a_request_is_taken_once_an_hour_and_round(later: int, number: int, taken: bool) -> None:
+    """Even if it could be served now: whoever asks again in the same round asks in a circle."""
     sites = pair()
     request = words.ResourceRequest(words.RequestId("x", 1), "ada", 9, 0)
-    for _ in range(2):
-        sites.tell("b", words.RequestDelegated("a", request))
-        assert sites.links["b", "a"].popleft() == words.RejectDelegation("a", request.id, 4)
-    sites.now = Instant(sites.now + HOUR)
-    fits = request._replace(processors=1)
-    sites.tell("b", words.RequestDelegated("a", fits))
-    assert words.LeaseResources in [type(message) for message in sites.links["b", "a"]]
+    sites.tell("b", words.RequestDelegated("a", request))
+    assert sites.links["b", "a"].popleft() == words.RejectDelegation("a", request.id, 4)
+    sites.now = Instant(sites.now + later)
+    sites.tell("b", words.RequestDelegated("a", request._replace(processors=1, round=number)))
+    sites.wake()
+    assert (words.LeaseResources in [type(message) for message in sites.links["b", "a"]]) == taken
 
 
 def test_the_next_target_is_asked_after_a_rejection() -> None:
@@ -242,6 +260,27 @@ def test_a_lease_that_nobody_wants_any_more_goes_back_and_is_charged_for() -> No
     assert sites.managers["b"].free == 4
     assert sites.managers["a"].usage.by_user == {"ada": 4 * 7 * SECOND}
     assert leased + 7 * SECOND <= sites.now
+
+
+def test_a_request_that_is_cancelled_while_it_waits_at_a_neighbour_is_not_served_there() -> None:
+    sites = pair()
+    identity = sites.submit("a", 1, processors=4)
+    sites.wake()  # delegated
+    sites.settle()
+    sites.cancel(identity)
+    sites.rest()
+    said = [(sender, type(command)) for sender, command in sites.sent]
+    assert ("a", words.CancelRequest) in said
+    assert ("b", words.RejectDelegation) in said
+    assert ("b", words.LeaseResources) not in said
+    assert sites.managers["a"].usage.by_user == {}
+
+
+def test_a_lease_for_a_request_that_is_not_here_goes_back() -> None:
+    sites = pair()
+    lease = words.Lease(words.RequestId("a", 7), "b", 1, BEGIN)
+    sites.tell("a", words.ResourcesLeased("b", lease))
+    assert ("a", words.ReleaseResources("b", lease.id)) in sites.sent
 
 
 def test_a_neighbour_that_has_room_again_is_asked_again() -> None:

@@ -156,5 +156,5 @@ def with_loads(experiment: Experiment, loads: list[int] | None, sets: int | None
         raise RequestError("has_traces", message, "Leave out --loads and --sets.")
     if loads is not None and (not loads or not all(1 <= load <= 1000 for load in loads)):
         raise RequestError("bad_loads", "A load is a whole percentage from 1 to 1000.", "Write --loads 50,80.")
-    changes = {"loads": loads} if loads is not None else {}
+    changes = {"loads": list(dict.fromkeys(loads))} if loads is not None else {}
     return experiment.model_copy(update=changes | ({"sets": sets} if sets is not None else {}))

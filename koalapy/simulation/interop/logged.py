@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from koalapy.model.errors import RequestError
+from koalapy.model.textfile.words import shown
 from koalapy.model.units import DAY, SECOND, Duration, Instant
 from koalapy.simulation.interop.streams import GridJob
 from koalapy.simulation.interop.system import System
 from koalapy.simulation.interop.traces import Trace, clusters_of
 from koalapy.simulation.workloads.gwf import read_gwf
-from koalapy.simulation.workloads.reading import TraceReader
+from koalapy.simulation.workloads.lines import bad_line
+from koalapy.simulation.workloads.reading import TraceReader, told
 from koalapy.simulation.workloads.swf import read_swf
 from koalapy.simulation.workloads.trace import TraceJob
 
+_LENIENT = "Correct it, or write `lenient: true` beside the trace's file: such lines are left out, and counted."
 _DATED = Instant(10**9 * SECOND)  # times from here on count from 1970: no log has lasted for thirty years
 
 
@@ -53,7 +56,7 @@ class _Log:
         self.site, self.path = site, Path(trace.file)
         self.dated = True
         self._trace, self._system = trace, system
-        self._reader = _reader(self.path)
+        self._reader = _reader(self.path, trace.lenient)
         self._below = clusters_of(system, site)
         self._homes: dict[str, str] = {}  # by the log's own names
         self._left_out: Counter[str] = Counter()
@@ -74,10 +77,12 @@ class _Log:
 
     def note(self) -> str:
         """What was left out; empty for nothing."""
-        counts = ", ".join(f"{count:,} {why}" for why, count in self._left_out.items())
+        counts = told(self._reader.skipped + self._left_out)
         return f"Left out of {self.path.name}: {counts}." if counts else ""
 
     def _unfit(self, job: TraceJob, home: str) -> str:
+        if not home:
+            return "of a site that is no cluster"
         if not job.ran:
             return "that never ran"
         return "larger than their cluster" if job.processors > self._system.processors[home] else ""
@@ -97,18 +102,20 @@ class _Log:
         return self._homes[job.site]
 
     def _found(self, job: TraceJob) -> str:
-        """By the names given, else by the last part of the log's own: DAS2/fs0."""
+        """By the names given, else by the last part of the log's own: DAS2/fs0. Empty for none, if lenient."""
         if self._below == (self.site,):
             return self.site
         name = self._trace.names.get(job.site) or job.site.rpartition("/")[2]
         if name in self._below:
             return name
+        if self._trace.lenient:
+            return ""
         if not job.site:
-            message = f"{self.path}: job {job.number} does not say to which cluster it came."
-            raise RequestError("no_site", message, "Give each cluster a trace of its own.")
-        message = f"{self.path}: job {job.number} came to {job.site}, which is no cluster of {self.site}."
-        advice = f"Say which one it is, under traces, {self.site}, names: {job.site}: {self._below[0]}."
-        raise RequestError("no_such_cluster", message, advice)
+            what, advice = "does not say to which cluster its job came", "Give each cluster a trace of its own."
+        else:
+            what = f"has a job that came to {shown(job.site)}, which is no cluster of {self.site}"
+            advice = f"Say which one it is, under traces, {self.site}, names: {job.site}: {self._below[0]}."
+        raise bad_line(self.path, self._reader.line, what, advice)
 
 
 def _refuse_undated(logs: list[_Log], begin: date | None) -> None:
@@ -119,9 +126,9 @@ def _refuse_undated(logs: list[_Log], begin: date | None) -> None:
         raise RequestError("no_day", f"{undated[0].path} does not say on which day it begins.", advice)
 
 
-def _reader(path: Path) -> TraceReader:
+def _reader(path: Path, lenient: bool) -> TraceReader:
     """By its name: the archives' SWF files all have it, their GWF files do not."""
-    return read_swf(path) if ".swf" in path.suffixes else read_gwf(path)
+    return (read_swf if ".swf" in path.suffixes else read_gwf)(path, lenient, _LENIENT)
 
 
 def _midnight(day: date) -> Instant:

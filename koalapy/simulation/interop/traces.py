@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from koalapy.model.errors import RequestError
-from koalapy.model.textfile.fields import Line, Section, Word, as_line, wrong
+from koalapy.model.textfile.fields import Flag, Line, Section, Word, as_line, wrong
 from koalapy.model.textfile.words import use_known
 from koalapy.simulation.interop.system import System
 
@@ -32,6 +32,7 @@ class Trace(Section):
 
     file: Line = Field(description="SWF or GWF, also .gz, .xz or .bz2; relative to the experiment's file")
     names: dict[Word, Word] = Field({}, description="the log's own names of clusters, to the system's")
+    lenient: Flag = Field(False, description="leave out lines that are wrong, and jobs of other sites, and count them")
     starts: Day | None = Field(None, description="the day of its time zero, if it does not say")
 
 

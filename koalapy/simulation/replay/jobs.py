@@ -15,7 +15,7 @@ from koalapy.simulation.replay.job import ReplayJob
 from koalapy.simulation.replay.unfit import Unfit
 from koalapy.simulation.workloads.gwf import read_gwf
 from koalapy.simulation.workloads.lines import bad_line, read_lines
-from koalapy.simulation.workloads.reading import LENIENT, TraceReader
+from koalapy.simulation.workloads.reading import LENIENT, TraceReader, told
 from koalapy.simulation.workloads.swf import read_swf
 from koalapy.simulation.workloads.trace import Ended, TraceJob
 
@@ -115,11 +115,6 @@ def survey(path: Path, terms: Terms) -> Survey:
         message = f"{path} has no job that can be replayed{': left out are ' + left if left else ''}."
         raise RequestError("no_jobs", message, "Is it the right file, and are the clusters' sizes right?")
     return Survey(count, jobs.begun or Duration(0), tuple(jobs.comments), jobs.left_out, jobs.moved)
-
-
-def told(counted: Mapping[str, int]) -> str:
-    """`3 that never ran, 1 larger than any cluster`."""
-    return ", ".join(f"{count:,} {kind}" for kind, count in sorted(counted.items(), key=lambda each: -each[1]))
 
 
 def header(path: Path) -> tuple[dict[str, str], list[str]]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from koalapy.model.units import Duration
-from koalapy.simulation.workloads.reading import Fields, TraceReader
+from koalapy.simulation.workloads.reading import LENIENT, Fields, TraceReader
 from koalapy.simulation.workloads.swf import duration
 from koalapy.simulation.workloads.trace import Ended, TraceJob
 
@@ -17,8 +17,8 @@ _NEEDED = COLUMNS.index("LastRunSiteID") + 1  # some archives leave out the last
 _STATUS = {"0": Ended.FAILED, "1": Ended.COMPLETED, "5": Ended.CANCELLED}
 
 
-def read_gwf(path: Path, lenient: bool = False) -> TraceReader:
-    return TraceReader(path, "#", _parse, lenient)
+def read_gwf(path: Path, lenient: bool = False, advice: str = LENIENT) -> TraceReader:
+    return TraceReader(path, "#", _parse, lenient, advice)
 
 
 def _parse(line: str) -> TraceJob:

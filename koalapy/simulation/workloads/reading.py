@@ -1,7 +1,7 @@
 """Reads the jobs of a log line by line: what its format makes of each, and what becomes of lines that are none."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -24,17 +24,19 @@ class BadField(ValueError):
 
 class TraceReader:
     """The jobs of one file, in its order. `line` is that of the last one; `skipped` counts, by their kinds, the lines
-    that a lenient reader left out; `comments` are the header as it stands, 10,000 lines at most.
+    that a lenient reader left out; `comments` are the header as it stands, 10,000 lines at most. `advice`: what to do
+    about a line that is none of the format.
 
     Raises RequestError, with the number of the line, for the first line that is none of the format.
     """
 
-    def __init__(self, path: Path, comment: str, parse: Parse, lenient: bool = False) -> None:
+    def __init__(self, path: Path, comment: str, parse: Parse, lenient: bool, advice: str) -> None:
         self.header: dict[str, str] = {}
         self.comments: list[str] = []
         self.line = 0
         self.skipped: Counter[str] = Counter()
-        self._path, self._comment, self._parse, self._lenient = path, comment, parse, lenient
+        self._path, self._comment, self._parse = path, comment, parse
+        self._lenient, self._advice = lenient, advice
 
     def __iter__(self) -> Iterator[TraceJob]:
         for number, line in read_lines(self._path):
@@ -56,7 +58,7 @@ class TraceReader:
             return None
 
     def _bad(self, number: int, error: BadField) -> RequestError:
-        return bad_line(self._path, number, str(error), LENIENT)
+        return bad_line(self._path, number, str(error), self._advice)
 
     def _note(self, line: str) -> None:
         """`; MaxProcs: 128`; the first of a name counts, its continuations are left out."""
@@ -108,6 +110,11 @@ class Fields:
         if value is None or value.is_integer():
             return None if value is None else int(value)
         raise BadField(f"has {self.text(name)[:40]!r} for {name}, which is no whole number", "with parts of processors")
+
+
+def told(counted: Mapping[str, int]) -> str:
+    """`3 that never ran, 1 larger than any cluster`."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in sorted(counted.items(), key=lambda each: -each[1]))
 
 
 @cache

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from koalapy.model.units import SECOND, Duration
-from koalapy.simulation.workloads.reading import Fields, TraceReader
+from koalapy.simulation.workloads.reading import LENIENT, Fields, TraceReader
 from koalapy.simulation.workloads.trace import Ended, TraceJob
 
 COLUMNS = (
@@ -16,8 +16,8 @@ _STATUS = {"0": Ended.FAILED, "1": Ended.COMPLETED, "5": Ended.CANCELLED}
 _WRITTEN = {ended: int(status) for status, ended in _STATUS.items()}
 
 
-def read_swf(path: Path, lenient: bool = False) -> TraceReader:
-    return TraceReader(path, ";", _parse, lenient)
+def read_swf(path: Path, lenient: bool = False, advice: str = LENIENT) -> TraceReader:
+    return TraceReader(path, ";", _parse, lenient, advice)
 
 
 def write_swf(jobs: Iterable[TraceJob], header: dict[str, str]) -> Iterator[str]:
