@@ -200,7 +200,7 @@ def test_files_in_and_out_keep_bytes_and_mode(connect: Callable[[], Any]) -> Non
     koalad = connect()
     koalad.hello()
     data = bytes(range(256)) * 9_000  # more chunks than the first credit
-    script = b"#!/bin/sh\ncp data.bin copy.bin && chmod 640 copy.bin\n"
+    script = b"#!/bin/sh\ncp data.bin copy.bin && chmod 640 copy.bin && cp data.bin ../output/slot-0.out\n"
     assert koalad.store(data) == Done(1)
     assert koalad.store(script) == Done(2)
     assert koalad.answer(Store, hashlib.sha256(data).hexdigest(), len(data)) == Done(3, have=True)
@@ -212,7 +212,7 @@ def test_files_in_and_out_keep_bytes_and_mode(connect: Callable[[], Any]) -> Non
     copied, end = koalad.fetch(TAGS[0], "work", "copy.bin")
     assert (copied == data, end.mode) == (True, 0o640)
     assert koalad.fetch(TAGS[0], "work", "copy.bin", offset=len(data) - 10)[0] == data[-10:]
-    assert koalad.fetch(TAGS[0], "work", "copy.bin", offset=3, size=5)[0] == data[3:8]
+    assert koalad.fetch(TAGS[0], "slot", "slot-0.out", offset=3, size=5)[0] == data[3:8]
     assert koalad.fetch(TAGS[0], "work", "copy.bin", offset=len(data) - 2, size=5)[0] == data[-2:]
     sizes = koalad.answer(Stat, TAGS[0], ["copy.bin", "absent", "../token", "sub"]).details
     assert sizes == {"copy.bin": len(data)}
