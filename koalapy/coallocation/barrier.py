@@ -28,7 +28,6 @@ def _release(records: Records, now: Instant, job: Job) -> None:
     hosts = tuple(
         (component.index, node.address, node.processes) for component in job.present for node in component.nodes
     )
-    job = account_held(job, now).to(JobState.RUNNING)
     first_rank = 0
     for component in job.present:
         assert component.cluster is not None
@@ -38,8 +37,9 @@ def _release(records: Records, now: Instant, job: Job) -> None:
             )
         )
         first_rank += sum(node.processes for node in component.nodes)
-        job = job.with_component(component.index, state=ComponentState.RELEASED, released_at=now)
-    records.put(job)
+    released = {"state": ComponentState.RELEASED, "released_at": now}
+    components = tuple([each if each.missing else each.but(**released) for each in job.components])
+    records.put(account_held(job, now).to(JobState.RUNNING, components=components))
     records.note(now, job.id, "job_released", processes=first_rank)
 
 

@@ -33,13 +33,13 @@ class FollowUps:
     def rouse(self, cluster: str) -> None:
         """Whether the cluster is in reach matters to every job that lives there."""
         for job, _ in self._records.live(cluster):
-            self._run_list.restless[job.id] = None
+            self._run_list.stir(job.id)
 
     def ring(self, now: Instant) -> bool:
         """Jobs whose moment has come are to be followed up; whether one that waits in the queue is among them."""
         waited = False
         for identity in self._alarms.ring(now):
-            self._run_list.restless[identity] = None
+            self._run_list.stir(identity)
             waited |= self._records.jobs[identity].state.queued
         return waited
 
@@ -50,28 +50,26 @@ class FollowUps:
         self._run_list.restless.clear()
         settled = False
         for identity in restless:
-            moment = self._set_alarm(now, identity)
             job = self._records.jobs[identity]
             if job.state.active and job.runner is None:
-                settled |= self._follow_up_job(now, identity, reachable, moment is not None and moment <= now)
+                settled |= self._follow_up_job(now, identity, reachable)
         if self._information.promises.moved or not self._run_list.split.keys().isdisjoint(restless):
             settled |= self._break_circles(now, reachable)  # made by a measurement, or by a change of a job in it
         return settled
 
     def set_alarms(self, now: Instant) -> None:
-        """Of what has changed since the last follow-up."""
-        for identity in self._run_list.restless:
+        """Of what has changed since they were last set."""
+        for identity in self._run_list.unset:
             self._set_alarm(now, identity)
+        self._run_list.unset.clear()
 
-    def _follow_up_job(self, now: Instant, identity: JobId, reachable: frozenset[str], due: bool) -> bool:
-        """`due`: time alone changes something for it now."""
+    def _follow_up_job(self, now: Instant, identity: JobId, reachable: frozenset[str]) -> bool:
         records, settings = self._records, self._settings
-        deadline = barrier.deadline(records.jobs[identity], settings) if due else None
+        deadline = barrier.deadline(records.jobs[identity], settings)
         if deadline is not None and now >= deadline:
             barrier.time_out(records, settings, now, records.jobs[identity])
         barrier.release_if_whole(records, now, records.jobs[identity], reachable)
-        if due:
-            running.lost(records, settings, now, records.jobs[identity], reachable, self._information)
+        running.lost(records, settings, now, records.jobs[identity], reachable, self._information)
         running.finish_if_over(records, now, records.jobs[identity])
         return self._settle(now, identity, reachable)
 
@@ -95,7 +93,6 @@ class FollowUps:
             settled |= self._settle(now, younger.id, reachable)
         return settled
 
-    def _set_alarm(self, now: Instant, identity: JobId) -> Instant | None:
+    def _set_alarm(self, now: Instant, identity: JobId) -> None:
         moment = next_moment(now, self._records.jobs[identity], self._settings, self._information)
         self._alarms.set(identity, moment)
-        return moment

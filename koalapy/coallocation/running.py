@@ -18,6 +18,7 @@ from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 
 _S = ComponentState
+_INSTANTS = ("at_barrier_at", "released_at", "started_at", "ended_at")
 _BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED)
 
 
@@ -58,13 +59,15 @@ def _progress(now: Instant, component: Component, event: ComponentReported) -> d
 
 def _instants(component: Component, event: ComponentReported) -> dict[str, Instant]:
     """As the wrapper's clock has them; but nothing that follows our release can have happened before it."""
-    told = {name: getattr(event, name) for name in ("at_barrier_at", "released_at", "started_at")}
+    told: dict[str, Instant] = {}
     released_at = component.released_at or Instant(0)
-    return {
-        name: at if name == "at_barrier_at" else Instant(max(at, released_at))
-        for name, at in told.items()
-        if at is not None
-    }
+    if event.at_barrier_at is not None:
+        told["at_barrier_at"] = event.at_barrier_at
+    if event.released_at is not None:
+        told["released_at"] = max(event.released_at, released_at)
+    if event.started_at is not None:
+        told["started_at"] = max(event.started_at, released_at)
+    return told
 
 
 def _state_after(state: ComponentState, phase: str) -> ComponentState | None:
@@ -95,8 +98,7 @@ def _update(records: Records, now: Instant, job: Job, component: Component, chan
 
 def _known_instants(component: Component) -> dict[str, Instant]:
     """As history keeps them."""
-    told = {name: getattr(component, name) for name in ("at_barrier_at", "released_at", "started_at", "ended_at")}
-    return {name: at for name, at in told.items() if at is not None}
+    return {name: at for name in _INSTANTS if (at := getattr(component, name)) is not None}
 
 
 def _with_start(job: Job) -> Job:
@@ -134,14 +136,14 @@ def over(
         state, reason = _S.CANCELLED, None  # as it was told to
     job = account_held(job, changes["ended_at"], component)
     changes = changes | {"state": state, "reason": reason}
-    job = records.put(_with_start(job.with_component(component.index, **changes)))
+    job = _with_start(job.with_component(component.index, **changes))
     component = job.components[component.index]
     records.note_component(
         now, job, component, "component_ended",
         state=str(state), batch_id=component.batch_id, exit_status=component.exit_status,
         **_known_instants(component), **(told(reason) if reason else {}),
     )  # fmt: skip
-    job = end(records, job, component)
+    job = records.put(end(records, job, component))
     if reason is None or job.state is JobState.STOPPING:
         return None
     if job.state is JobState.CLAIMING or not released:
@@ -279,8 +281,8 @@ def lost(
     records: Records, settings: Settings, now: Instant, job: Job, reachable: frozenset[str], clusters: Information
 ) -> None:
     """Attempts unknown for so long, on clusters in reach all the time, that they are over (DESIGN, promise 1)."""
-    for component in job.live:
-        at = lost_at(component, settings)
+    for component in job.components:
+        at = None if component.gone else lost_at(component, settings)
         if at is not None and now >= at and component.cluster in reachable:
             reason = Reason("lost", "transient", "It was lost: no sign of it was found any more.", "")
             over(records, now, records.jobs[job.id], component, {"ended_at": now}, reason, clusters)

@@ -22,13 +22,16 @@ def stop(
         records.note(now, job.id, "job_stopping", outcome=str(outcome), **of_what, **_because(reason))
     elif outcome is Outcome.CANCELLED and not (job.outcome and job.outcome.ends):
         job = job.but(outcome=outcome, reason=reason)
-    records.put(job)
     for component in job.live:
         job = end(records, job, component)
+    records.put(job)
 
 
 def end(records: Records, job: Job, component: Component) -> Job:
-    """Revoke and cancel one attempt, once (twice if forced); ComponentGone says when nothing of it is left."""
+    """Revoke and cancel one attempt, once (twice if forced); ComponentGone says when nothing of it is left.
+
+    The job with a note of it is to be put by the caller.
+    """
     component = job.components[component.index]
     assert component.cluster is not None
     if component.gone or (component.ending and not job.forced):
@@ -41,7 +44,7 @@ def end(records: Records, job: Job, component: Component) -> Job:
             force=job.forced,
         )
     )
-    return records.put(job.with_component(component.index, ending=True))
+    return job.with_component(component.index, ending=True)
 
 
 def gone(records: Records, now: Instant, event: ComponentGone) -> None:

@@ -1,6 +1,6 @@
 """Indices: what a walk over all jobs would find, kept up to date with every change of a job instead."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Protocol
 
@@ -74,20 +74,15 @@ def moves_of(before: Job | None, after: Job | None) -> Sequence[Move]:
     new = after.components if after is not None else ()
     if old is new:
         return ()
-    for was, now in zip_longest(old, new):
-        if was is not now and not _same_life(was, now):
-            return list(_moves(before, after, old, new))
-    return ()
-
-
-def _moves(before: Job | None, after: Job | None, old: Sequence[Component], new: Sequence[Component]) -> Iterator[Move]:
+    moves: list[Move] = []
     for was, now in zip_longest(old, new):
         if was is now or _same_life(was, now):
             continue
         if before is not None and _lives(was):
-            yield before.attempt_of(was), was, False
+            moves.append((before.attempt_of(was), was, False))
         if after is not None and _lives(now):
-            yield after.attempt_of(now), now, True
+            moves.append((after.attempt_of(now), now, True))
+    return moves
 
 
 def _lives(component: Component | None) -> bool:

@@ -45,6 +45,10 @@ class Component:
     gone: bool = True
     lingers: Reason | None = None
 
+    def but(self, **changes: Any) -> "Component":
+        """The component with these fields another."""
+        return _evolve_component(self, changes)
+
     @property
     def processors(self) -> int:
         return self.request.processors
@@ -52,7 +56,7 @@ class Component:
     @property
     def missing(self) -> bool:
         """Left out of this try: an optional component that did not fit or did not come."""
-        return self.request.optional and self.state is ComponentState.CANCELLED
+        return self.state is ComponentState.CANCELLED and self.request.optional
 
 
 class Outcome(StrEnum):
@@ -120,7 +124,7 @@ class Job:
 
     def with_component(self, index: int, **changes: Any) -> "Job":
         components = list(self.components)
-        components[index] = _evolve_component(components[index], changes)
+        components[index] = components[index].but(**changes)
         return _evolve_job(self, {"components": tuple(components)})
 
     def with_runner(self, runner: Runner) -> "Job":

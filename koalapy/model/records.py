@@ -50,11 +50,14 @@ class Records:
         self._life_indices: tuple[LifeIndex, ...] = (self._live, *life_indices)
         self._clear()
         for job in snapshot.jobs:
-            self._keep(job)
+            self.jobs[job.id] = job
+            self._tell(None, job)
 
     def put(self, job: Job) -> Job:
-        self._changed[job.id] = job
-        return self._keep(job)
+        before = self.jobs.get(job.id)
+        self.jobs[job.id] = self._changed[job.id] = job
+        self._tell(before, job)
+        return job
 
     def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
         self._history.append(History(job=job, at=now, kind=kind, details=details))
@@ -62,7 +65,7 @@ class Records:
     def note_component(self, now: Instant, job: Job, component: Component, kind: str, **details: Any) -> None:
         """Of the component's present attempt."""
         where = {"component": component.index, "attempt": component.attempt, "cluster": component.cluster}
-        self.note(now, job.id, kind, **where, **details)
+        self._history.append(History(job=job.id, at=now, kind=kind, details=where | details))
 
     def result(self, batch: ResultBatch) -> None:
         self._results.append(batch)
@@ -148,23 +151,18 @@ class Records:
         self._clear()
         return step
 
-    def _keep(self, job: Job) -> Job:
-        before = self.jobs.get(job.id)
-        self.jobs[job.id] = job
-        self._tell(before, job, job)
-        return job
-
     def _forget(self, job: Job) -> None:
         del self.jobs[job.id]
-        self._tell(job, None, job)
+        self._tell(job, None)
 
-    def _tell(self, before: Job | None, after: Job | None, job: Job) -> None:
+    def _tell(self, before: Job | None, after: Job | None) -> None:
         if before is None or after is None:
             self._keys.changed(before, after)
         for index in self._indices:
             index.changed(before, after)
         moves = moves_of(before, after)
-        if moves:
+        job = before if after is None else after
+        if moves and job is not None:
             for each in self._life_indices:
                 each.reckon(moves, job)
 

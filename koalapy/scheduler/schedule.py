@@ -11,6 +11,7 @@ from koalapy.broker.patience import excluded, queues_since
 from koalapy.broker.room import Room
 from koalapy.information.kis import View
 from koalapy.model.errors import Reason
+from koalapy.model.evolve import quick
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.settings import Settings
@@ -29,6 +30,7 @@ class Policies:
     queueing: QueueingPolicy
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Take these clusters for the job. `patient`: it goes into batch queues, not on idle processors."""

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from koalapy.model.evolve import quick
 from koalapy.model.request import DEFAULT_PRIORITY, WhenBusy
 from koalapy.model.units import Duration
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayJob:
     """`submitted` counts from the trace's beginning. `components`: (processors, the cluster that it names or None).

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from koalapy.model.evolve import quick
 from koalapy.model.units import Duration
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
     """Times count from the trace's beginning; None: it never started. `number` is the trace's.

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koalapy.model.evolve import quick
 from koalapy.model.units import Duration
 
 
@@ -15,6 +16,7 @@ class Ended(StrEnum):
     UNKNOWN = "unknown"
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
     """`submitted` counts from the log's beginning. None, or an empty text, where the log does not say.
