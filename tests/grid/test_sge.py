@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from real_grid import Document, Koalad, sh
 
+from koalapy.testgrid import faults, layout
+
 HELPER = r"\.pyz drmaa-helper"
 Begin = Callable[..., Koalad]
 
@@ -163,3 +165,70 @@ def test_an_end_that_no_wrapper_tells_is_heard_through_drmaa(koalad: Begin) -> N
         ended = running.end(job, 60)
         assert ended["state"] == "failed"
         assert ended["reason_code"] in ("killed", "lost")
+
+
+ONCE = "echo once >>$HOME/ran-$KOALA_JOB_ID; while [ ! -e $HOME/go ]; do sleep 0.2; done; touch $HOME/over"
+NODES = next(each.nodes for each in layout.CLUSTERS if each.name == "gamma")
+
+
+@pytest.fixture
+def mend(testgrid: Any) -> Iterator[Callable[[], None]]:
+    """Starts every daemon that does not run, and execds that do not know their qmaster, as an administrator would."""
+
+    def start_all() -> None:
+        for host in ("gamma", *NODES):
+            faults.start_services(testgrid.containers, host)
+
+    yield start_all
+    start_all()
+    testgrid.shell("gamma", "rm -f go over ran-*")
+
+
+def debts(koalad: Koalad) -> list[Document]:
+    return list(koalad.grid.status()["debts"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600, func_only=True)
+@pytest.mark.parametrize("daemon", ["sge_qmaster", "sge_execd"])
+def test_a_job_that_ends_while_a_daemon_is_dead_is_done_and_owes_what_the_queue_lists_still(
+    koalad: Begin, mend: Callable[[], None], testgrid: Any, daemon: str
+) -> None:
+    """Nobody is there whom Grid Engine would hear of the end. It ran once, and its user need not wait for a mending."""
+    running = koalad()
+    job = running.submit(sh(1, ONCE))
+    running.until(lambda: running.job(job)["started_at"])
+    host = "gamma" if daemon == "sge_qmaster" else hosts_of(running, job).pop()
+    testgrid.containers.kill_process(host, daemon)
+    testgrid.shell("gamma", "touch go")
+    testgrid.eventually(lambda: testgrid.exec("gamma", ["test", "-e", "over"]).exit_status == 0, "it ended")
+    if daemon == "sge_qmaster":
+        faults.start_services(testgrid.containers, "gamma")
+    ended = running.end(job, 240)
+    assert (ended["state"], ended["completion_failures"]) == ("done", 0), ended
+    assert testgrid.shell("gamma", f"cat ran-{job}") == "once\n"
+    owed = debts(running)
+    assert all("The batch system lists batch job" in debt["reason"] for debt in owed), owed
+    assert owed or daemon == "sge_qmaster"  # its execds may find the new one
+    mend()
+    running.until(lambda: not debts(running) and not running.batch_jobs(), 120)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600, func_only=True)
+def test_a_cancel_ends_a_job_whose_execd_is_dead_and_says_what_its_administrator_must_do(
+    koalad: Begin, mend: Callable[[], None], testgrid: Any
+) -> None:
+    running = koalad()
+    job = running.submit(sh(1, f"trap '' TERM; {ONCE}"))
+    running.until(lambda: running.job(job)["started_at"])
+    testgrid.containers.kill_process(hosts_of(running, job).pop(), "sge_execd")
+    running.grid.cancel(job)
+    assert running.end(job, 240)["state"] == "cancelled"
+    (debt,) = debts(running)
+    assert "dr: it is to be deleted" in debt["reason"]
+    assert "administrator" in debt["reason"]
+    assert debt["reason"] in str(running.grid.show(job)["events"])
+    mend()
+    running.until(lambda: not debts(running) and not running.batch_jobs(), 120)
+    assert testgrid.shell("gamma", f"cat ran-{job}") == "once\n"
