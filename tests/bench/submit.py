@@ -28,7 +28,7 @@ from _heads import Head, full_cluster, koalad_over
 from koalapy import Grid
 
 LOOP_BOUND, PSIJ_BOUND = 1.0, 0.5
-_WAYS = {"alpha": "Slurm, by sbatch", "gamma": "Grid Engine, by DRMAA"}
+_WAYS = {"alpha": "Slurm, by its API", "gamma": "Grid Engine, by DRMAA"}
 JOB = {
     "name": "submit",
     "components": [{"processors": 1, "executable": "/bin/sleep", "arguments": ["600"], "walltime": "10m"}],

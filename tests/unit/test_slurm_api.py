@@ -432,6 +432,7 @@ sub get_errno { 2000 }
 sub strerror { "Invalid partition; 100% \xe9" }
 sub submit_batch_job {
     my ($self, $job) = @_;
+    $| = 1;
     print "libslurm prints what it likes\n";
     return undef if ($job->{partition} // '') eq 'none';
     open(my $out, '>>:raw', $ENV{SAID});

@@ -37,7 +37,8 @@ class Live:
     @cached_property
     def batch(self) -> Far:
         """The batch system, as this user has it."""
-        return self._far(Far(login(self.row), self._record))
+        other = None if self._record is None else {"slurm_api": "off"}  # only what commands say can be recorded
+        return self._far(Far(login(self.row, other), self._record))
 
     @cached_property
     def others(self) -> Far:
