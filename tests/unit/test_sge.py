@@ -159,7 +159,20 @@ def test_words_of_qsub(words: str, error: type[BatchError], code: str) -> None:
 def test_describe_gives_the_version() -> None:
     assert sge.parse_describe(printed("SGE 8.1.9\nusage: qstat [options]\n")) == ("8.1.9", [])
     with pytest.raises(UnreadableError):
-        sge.parse_describe(printed("usage: qstat\n"))
+        sge.parse_describe(printed("hello\n"))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(Result(["qstat"], 0, "Usage:\nqstat [-f] [-a|-i|-r]\n", ""), id="slurm"),
+        pytest.param(Result(["qstat"], 2, "", "qstat: invalid option -- 'h'\nusage: \nqstat [-f]\n"), id="pbs"),
+    ],
+)
+def test_the_qstat_of_another_batch_system_is_told_from_ours(told: Result) -> None:
+    with pytest.raises(SiteError) as caught:
+        sge.parse_describe(told)
+    assert caught.value.code == "batch_system_other"
 
 
 # ---- status, find, cancel --------------------------------------------------------------------------------------------

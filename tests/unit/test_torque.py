@@ -162,6 +162,8 @@ def test_describe() -> None:
     assert torque.parse_describe(printed(usage)).features == ["slurm"]
     with pytest.raises(SiteError, match="OpenPBS"):
         torque.parse_describe(printed("pbs_version = 23.06.06\n"))
+    with pytest.raises(SiteError, match="Grid Engine"):
+        torque.parse_describe(printed("SGE 8.1.9\nusage: qstat [options]\n", 1))
     with pytest.raises(SiteError, match="qstat was not found"):
         torque.parse_describe(printed("", 127, "qstat: 1: qstat: not found"))
     with pytest.raises(UnreadableError):

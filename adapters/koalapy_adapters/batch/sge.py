@@ -24,6 +24,7 @@ launch = sge_launch.launch
 drmaa = sge_drmaa
 
 _MIB = 1024 * 1024
+VERSION = re.compile(r"(?:GE |SGE |OGE |UGE |OGS[/ ]GE |AGE )\s*(\S+)")
 _LOWEST_PRIORITY = -1023  # qsub(1), -p
 
 
@@ -32,9 +33,11 @@ def describe_argv(site: Site) -> Argv:
 
 
 def parse_describe(result: Result) -> Description:
-    """The first line, such as `SGE 8.1.9`."""
+    """The first line, such as `SGE 8.1.9`. Others who have a qstat know no -help, or tell its usage alone."""
+    match = VERSION.match(result.stdout)
+    if not match and re.search(r"(invalid|unknown) option|\Ausage:", result.stderr + result.stdout, re.IGNORECASE):
+        raise _not_ours(result)
     check(result, UNREACHABLE)
-    match = re.match(r"(?:GE |SGE |OGE |UGE |OGS[/ ]GE |AGE )\s*(\S+)", result.stdout)
     if not match:
         raise unreadable(result, "did not say its version")
     return Description(match.group(1))
@@ -139,6 +142,16 @@ def release_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
 
 def parse_hold(result: Result) -> None:
     check(result, (NOT_HELD, *UNREACHABLE))
+
+
+def _not_ours(result: Result) -> SiteError:
+    return SiteError(
+        "batch_system_other",
+        "This is no Grid Engine.",
+        "Write in the grid file what it is: `batch: pbs` for OpenPBS and PBS Professional, `batch: torque` for Torque,"
+        " `batch: slurm` where there is `sbatch`.",
+        result,
+    )
 
 
 _DELETED = re.compile(

@@ -10,6 +10,7 @@ from koalapy_adapters.batch.pbs import ALWAYS, LOWEST_PRIORITY, clock, everywher
 from koalapy_adapters.batch.pbs_records import asked
 from koalapy_adapters.batch.pbs_words import TORQUE
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
+from koalapy_adapters.batch.sge import VERSION
 from koalapy_adapters.batch.slurm_words import NICEST
 from koalapy_adapters.batch.text import native_lines, one_line, rounded_up
 from koalapy_adapters.batch.torque_capacity import LISTED, check_answer
@@ -57,8 +58,10 @@ def describe_argv(site: Site) -> Argv:
 
 def parse_describe(result: Result) -> Description:
     result = asked(result, "qstat")
-    check(result, REFUSALS)
     said = result.stdout + result.stderr
+    if VERSION.match(said):
+        raise SiteError("batch_system_other", "This is Grid Engine.", "Write `batch: sge` in the grid file.", result)
+    check(result, REFUSALS)
     match = re.search(r"^[Vv]ersion: (\S+)", said, re.MULTILINE)
     if match:
         return Description(match.group(1))
