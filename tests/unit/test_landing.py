@@ -107,6 +107,28 @@ def test_a_full_file_system_is_said_so(tmp_path: Path) -> None:
     assert "has no room left" in caught.value.message
 
 
+def test_what_is_run_lies_where_nobody_else_can_change_it(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin").chmod(0o777)
+    with started(LocalConnection(), tmp_path):
+        assert (tmp_path / "bin").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_place_that_another_user_made_for_us_is_refused(tmp_path: Path) -> None:
+    """In a name space where the user is root and nobody else is known."""
+    argv = ["unshare", "-Ur", "sh", "-c", 'exec sh -c "$0"']
+    if os.getuid() or subprocess.run([*argv, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs root, and user name spaces")
+    made = tmp_path / "bin"
+    made.mkdir()
+    made.chmod(0o777)
+    os.chown(made, 65_533, 65_533)
+    with pytest.raises(SiteError, match=f"{made} cannot be written on .*: Operation not permitted") as caught:
+        bootstrap.start(CommandConnection(argv), ECHO, target(tmp_path), ignore)
+    assert caught.value.code == "directory_not_writable"
+    assert not list(made.iterdir())
+
+
 def test_what_arrives_damaged_is_not_kept(tmp_path: Path) -> None:
     lying = Packed("0" * 64, ECHO.data)
     with pytest.raises(TransientError) as caught:

@@ -54,6 +54,7 @@ def make_directory(path):
             raise
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
+    os.chmod(path, 0o700)  # fails in another user's directory: there he could change what batch jobs run
 
 
 def whole(path, digest):
