@@ -40,8 +40,10 @@ def _ended(instance: InstanceId, cluster: str, message: wire.ParametersDone, map
 
 
 def _result(row: list[Any], mapped: Mapped) -> ParameterResult:
+    """How long it ran is known, when it did only as well as how far the clocks are apart."""
     result = ParameterResult(*row)
-    return result._replace(started_at=mapped(result.started_at), ended_at=mapped(result.ended_at))
+    lasted, ended_at = max(0, result.ended_at - result.started_at), mapped(result.ended_at)
+    return result._replace(started_at=ended_at - lasted, ended_at=ended_at)
 
 
 def _returned(instance: InstanceId, cluster: str, message: wire.ParametersBack, mapped: Mapped) -> Event:

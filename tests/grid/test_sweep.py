@@ -185,7 +185,7 @@ def test_nodes_that_the_batch_system_takes_back_by_itself_cost_no_parameter(
             suspended = {"sweep_suspended", "sweep_resumed"} & set(kinds(koalad, sweep))
             assert len(suspended) == (2 if cluster == "gamma" else 0)
             preempted = koalad.job(sweep)["sweep"]["preempted"]
-            assert (preempted >= PER_NODE) == (cluster == "alpha"), preempted
+            assert (preempted > 0) == (cluster == "alpha"), preempted
         finally:
             koalad.stop()
 

@@ -101,6 +101,7 @@ def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(talk: Conversa
     (event,) = told(talk, wire.ParametersDone(SWEEP, TAG, [late]))
     assert isinstance(event, ParametersEnded)
     assert event.results[0].ended_at == NOW
+    assert event.results[0].started_at == NOW - 110, "it took as long as it took"
 
 
 def test_words_name_sweeps_by_number_and_launchers_by_tag(talk: Conversation) -> None:
