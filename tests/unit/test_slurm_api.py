@@ -203,7 +203,7 @@ def test_a_filter_of_the_commands_hinders(cluster: Cluster, filters: str | None)
     assert "CliFilterPlugins" in cluster.hindrance()
 
 
-@pytest.mark.parametrize("name", ["SBATCH_ACCOUNT", "SBATCH_REQUEUE", "SLURM_HOSTFILE"])
+@pytest.mark.parametrize("name", ["SBATCH_ACCOUNT", "SBATCH_REQUEUE", "SLURM_HOSTFILE", "SLURM_UMASK"])
 def test_a_profile_that_sbatch_heeds_hinders(cluster: Cluster, name: str) -> None:
     cluster.environ[name] = "x"
     assert name in cluster.hindrance()

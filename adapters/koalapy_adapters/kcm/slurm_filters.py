@@ -10,6 +10,7 @@ _ELF = b"\x7fELF"
 
 # spank(7): what Slurm looks for in a plugin on the side that submits, and nothing else.
 _OF_SUBMITTERS = (b"slurm_spank_init", b"slurm_spank_exit", b"slurm_spank_local_user_init", b"spank_options")
+_HEEDED = ("SLURM_HOSTFILE", "SLURM_UMASK")  # by sbatch(1), beside SBATCH_*; the commands run without SBATCH_CLUSTERS
 _READ = 8 << 20  # bytes of a plugin
 _DEPTH = 8  # of files that include each other
 
@@ -44,9 +45,8 @@ def _look_at_command(command: str, environ: Mapping[str, str]) -> None:
 
 
 def _look_at_environment(environ: Mapping[str, str]) -> None:
-    """sbatch(1), INPUT ENVIRONMENT VARIABLES; the commands run without SBATCH_CLUSTERS too."""
     for name in sorted(environ):
-        if (name.startswith("SBATCH_") and name != "SBATCH_CLUSTERS") or name == "SLURM_HOSTFILE":
+        if (name.startswith("SBATCH_") and name != "SBATCH_CLUSTERS") or name in _HEEDED:
             raise _Hindered("a profile sets %s, which sbatch heeds" % name)
 
 
