@@ -320,3 +320,10 @@ def test_whether_others_are_hidden(shown: bool) -> None:
     cluster = Cluster()
     cluster.server["query_other_jobs"] = str(shown)
     assert cluster.measure().others_hidden is not shown
+
+
+def test_nodes_of_another_batch_system_are_no_dialects_mistake() -> None:
+    said = Result(["pbsnodes", "-a", "-F", "json"], 2, "", "Unknown option: F\nUsage:\n    pbsnodes [-a]\n")
+    with pytest.raises(SiteError) as caught:
+        pbs.parse_capacity(Site("me"), [said] * len(pbs.capacity_argvs(Site("me"))))
+    assert caught.value.code == "batch_system_other"

@@ -8,12 +8,12 @@ from typing import Dict, List, Optional, Sequence
 
 from koalapy_adapters.batch import pbs_capacity, pbs_jobs, pbs_launch
 from koalapy_adapters.batch.pbs_records import asked, records, word
-from koalapy_adapters.batch.pbs_refusals import HOOKED, REFUSALS, REFUSED_BY_SITE, UNREACHABLE
+from koalapy_adapters.batch.pbs_refusals import HOOKED, NOT_OURS, REFUSALS, REFUSED_BY_SITE, UNREACHABLE
 from koalapy_adapters.batch.pbs_words import OPENPBS
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
-from koalapy_adapters.errors import RequestError, Result, SiteError
+from koalapy_adapters.errors import RequestError, Result
 
 NAME = "pbs"
 
@@ -46,9 +46,7 @@ def describe_argv(site: Site) -> Argv:
 
 def parse_describe(result: Result) -> Description:
     """Features: `accounting` where the server keeps the history of jobs."""
-    if result.exit_status and re.search(r"(invalid|unknown) option|usage:", result.stderr, re.IGNORECASE):
-        raise _not_ours(result)
-    check(result, UNREACHABLE)
+    check(result, (NOT_OURS, *UNREACHABLE))
     servers = records(result, "Server")
     version = next((word(server, "pbs_version") for server in servers), "")
     if not version:
@@ -176,15 +174,6 @@ def _listing(result: Result) -> Result:
     if result.exit_status == 0:
         raise unreadable(result, "printed nothing")
     return result._replace(stdout="{}")
-
-
-def _not_ours(result: Result) -> SiteError:
-    return SiteError(
-        "batch_system_other",
-        "This is no OpenPBS or PBS Professional 14 or later.",
-        "Write `batch: torque` in the grid file if the site runs Torque, `batch: slurm` if it has `sbatch`.",
-        result,
-    )
 
 
 def _shape(job: BatchJob) -> List[str]:

@@ -8,7 +8,7 @@ from koalapy_adapters.batch import pbs_jobs, pbs_records, wanting
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, number, records, size, word
-from koalapy_adapters.batch.pbs_refusals import UNREACHABLE
+from koalapy_adapters.batch.pbs_refusals import NOT_OURS, UNREACHABLE
 from koalapy_adapters.batch.pbs_words import OPENPBS
 from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, JobStatus, Site
 from koalapy_adapters.batch.text import is_launcher, is_tag
@@ -45,7 +45,7 @@ def capacity_argvs(site: Site) -> List[Argv]:
 def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     """Limits of groups and projects are not applied. Where `query_other_jobs` is off, nobody else's jobs are seen."""
     for result in results:
-        check(result, UNREACHABLE)
+        check(result, (NOT_OURS, *UNREACHABLE))
     queues = {queue.name: queue for queue in records(results[2], "Queue")}
     servers = records(results[3], "Server")
     queue = _queue(site, queues, servers)

@@ -17,6 +17,15 @@ REFUSED_BY_SITE = Verdict(
     "Read its words; if they do not help, ask the site.",
 )
 
+# Of commands that no user adds options to: those that Torque's, Slurm's or an older PBS's do not know.
+NOT_OURS = Verdict(
+    r"(invalid|unknown) option|usage:",
+    SiteError,
+    "batch_system_other",
+    "This is no OpenPBS or PBS Professional 14 or later.",
+    "Write `batch: torque` in the grid file if the site runs Torque, `batch: slurm` if it has `sbatch`.",
+)
+
 # Of every command: the server does not answer, or does not let us in.
 UNREACHABLE: Tuple[Verdict, ...] = (
     Verdict(
