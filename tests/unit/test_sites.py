@@ -235,16 +235,37 @@ def test_a_request_is_taken_once_an_hour_and_round(later: int, number: int, take
     assert (words.LeaseResources in [type(message) for message in sites.links["b", "a"]]) == taken
 
 
-def test_the_next_target_is_asked_after_a_rejection() -> None:
-    beside = Relation.SIBLING
-    sites = Sites(
-        a={"neighbours": {"b": beside, "c": beside}},
-        b={"processors": 1, "neighbours": {"a": beside}},
-        c={"processors": 2, "neighbours": {"a": beside}},
-    )
-    identity = sites.submit("a", 1, processors=2)
-    sites.rest()
-    assert sites.granted[identity].source == "c"
+@pytest.mark.parametrize("began_at", ["b", "a"])
+def test_the_next_target_is_asked_at_once_after_a_rejection(began_at: str) -> None:
+    """By the site where the request began, and by one that passes it on."""
+    sites = Sites(b={"neighbours": dict.fromkeys("acd", Relation.SIBLING)})
+    request = words.ResourceRequest(words.RequestId(began_at, 1), "ada", 2, 3)
+    if began_at == "b":
+        sites.tell("b", words.DelegationRejected("a", words.RequestId("x", 1), 0))  # nothing is free there
+        sites.tell("b", words.RequestSubmitted(request))
+        sites.wake()
+    else:
+        sites.tell("b", words.RequestDelegated("a", request))
+    for target in ("c", "d"):
+        last = sites.sent[-1][1]
+        assert isinstance(last, words.DelegateRequest)
+        assert last.to == target
+        sites.tell("b", words.DelegationRejected(target, request.id, 0))
+    refused = ("b", words.RejectDelegation("a", request.id, 0)) in sites.sent
+    assert refused == (began_at == "a")
+
+
+def test_a_lease_is_handed_on_with_the_next_delegation_cycle() -> None:
+    sites = pair(delegation_interval=Duration(7 * MINUTE))
+    identity = sites.submit("a", 1, processors=4)
+    leases: list[tuple[Instant, str]] = []
+    while identity not in sites.granted:
+        sites.wake()
+        sites.settle()
+        leases = leases or [(sites.now, name) for name, each in sites.sent if isinstance(each, words.LeaseResources)]
+    assert leases[0][1] == "b"
+    assert sites.now % (7 * MINUTE) == 0
+    assert leases[0][0] < sites.now
 
 
 def test_a_lease_that_nobody_wants_any_more_goes_back_and_is_charged_for() -> None:
@@ -293,6 +314,17 @@ def test_a_neighbour_that_has_room_again_is_asked_again() -> None:
     sites.release(words.RequestId("b", 1))
     sites.rest()
     assert sites.granted[identity].source == "b"
+
+
+def test_whoever_refused_is_asked_in_a_new_round_once_it_says_that_it_has_room() -> None:
+    sites = Sites(a={"neighbours": {"b": Relation.SIBLING}})
+    identity = sites.submit("a", 1, processors=4)
+    sites.wake()
+    sites.tell("a", words.DelegationRejected("b", identity, 0))
+    sites.tell("a", words.FreeReported("b", 4))
+    sites.wake()
+    asked = [command.request.round for _, command in sites.sent if isinstance(command, words.DelegateRequest)]
+    assert asked == [0, 1]
 
 
 def test_a_large_request_is_passed_so_often_and_no_more() -> None:

@@ -59,15 +59,16 @@ def _finish(axes: Axes, panel: Panel, along: str) -> None:
 
 def _lines(rows: Sequence[Row], panel: Panel, along: str) -> dict[str, Points]:
     """By their labels: architecture, column, and what else is varied, each where there are several."""
-    alone = len({row["architecture"] for row in rows}) == 1 and len(panel.columns) > 1
     second = "varied" if along == "load" else "load"
     keys = dict.fromkeys((str(row["architecture"]), row[second]) for row in rows)
     several = len({other for _, other in keys}) > 1
+    of_columns = len(panel.columns) > 1 or not several
+    alone = len({architecture for architecture, _ in keys}) == 1 and of_columns
     lines: dict[str, Points] = {}
     for architecture, other in keys:
         alike = [row for row in rows if row["architecture"] == architecture and row[second] == other]
         for column in panel.columns:
-            words = ([] if alone else [architecture]) + ([column] if len(panel.columns) > 1 else [])
+            words = ([] if alone else [architecture]) + ([column] if alone or len(panel.columns) > 1 else [])
             lines[" ".join([*words, *([str(other)] if several else [])])] = _points(alike, along, column)
     return lines
 
