@@ -14,6 +14,7 @@ from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 
 HORIZON = HOUR
 CHECK_EVERY = Duration(10 * MINUTE)
+SETTLED = Duration(MINUTE)  # after the first observation: by then all clusters that answer have been heard of
 _MEMORY = Duration(2 * HOUR)  # after which a third is left of what was unusual
 _VISITS = 4  # of an hour of the week: older ones fade
 _HOURS_OF_A_WEEK = 7 * 24
@@ -31,6 +32,7 @@ class Prediction:
         self.checks: deque[Check] = deque(learned.checks, maxlen=_MOST_CHECKS)
         self._horizon, self._offsets = horizon, offsets
         self._pasts = {past.cluster: _Watched(past) for past in learned.pasts}
+        self._begun: Instant | None = None
         self._news = False  # something was learned that was not taken to be kept
         self._pending: deque[tuple[Instant, float, float]] = deque()  # made at, predicted, node-time until then
         self._area, self._measured_at = 0.0, Instant(0)
@@ -40,7 +42,7 @@ class Prediction:
         self._advance(now)
         past = self._pasts.setdefault(cluster, _Watched(Past(cluster, nodes)))
         past.observe(now, nodes, offset_at(now, self._offsets))
-        if not self._pending or now >= self._pending[-1][0] + CHECK_EVERY:
+        if now >= self._next_note(now):
             self._pending.append((now, self.forecast(now), self._area))
             self._news = True
 
@@ -68,6 +70,12 @@ class Prediction:
         if not self.checks:
             return None
         return sum(abs(each.predicted - each.came_true) for each in self.checks) / len(self.checks)
+
+    def _next_note(self, now: Instant) -> Instant:
+        if self._pending:
+            return Instant(self._pending[-1][0] + CHECK_EVERY)
+        self._begun = self._begun or now
+        return Instant(self._begun + SETTLED)
 
     def _advance(self, now: Instant) -> None:
         total = sum(past.nodes or 0 for past in self._pasts.values())

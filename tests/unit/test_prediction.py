@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Instant
-from koalapy.scavenging.prediction import Prediction
+from koalapy.scavenging.prediction import SETTLED, Prediction
 
 MONDAY = Instant(4 * DAY)  # 5 January 1970
 NIGHT, DAYTIME = 16, 2
@@ -60,13 +60,26 @@ def test_what_is_unusual_now_counts_more_than_the_past() -> None:
 
 def test_what_was_predicted_is_held_against_what_came_true() -> None:
     prediction = Prediction()
-    prediction.observe(MONDAY, "vu", 10)
-    prediction.observe(Instant(MONDAY + HOUR // 2), "vu", 4)
+    settled = Instant(MONDAY + SETTLED)
+    prediction.observe(MONDAY, "vu", 2)
+    prediction.observe(settled, "vu", 10)
+    prediction.observe(Instant(settled + HOUR // 2), "vu", 4)
     assert not prediction.checks
-    prediction.observe(Instant(MONDAY + 2 * HOUR), "vu", 9)
+    prediction.observe(Instant(settled + 2 * HOUR), "vu", 9)
     first = prediction.checks[0]
-    assert (first.made_at, first.predicted, first.came_true) == (MONDAY, pytest.approx(10), pytest.approx(7))
+    assert (first.made_at, first.came_true) == (settled, pytest.approx(7))
+    assert 8 < first.predicted <= 10, "that it was 2 a minute ago counts little"
     assert prediction.mean_error is not None
+
+
+def test_nothing_is_predicted_before_all_clusters_have_been_heard_of() -> None:
+    """They answer one after the other when koalad begins."""
+    prediction = Prediction()
+    prediction.observe(MONDAY, "vu", 10)
+    prediction.observe(MONDAY, "delft", 0)
+    for second in range(5, 2 * 3600, 5):
+        prediction.observe(Instant(MONDAY + second * SECOND), "delft", 6)
+    assert prediction.checks[0].predicted == pytest.approx(16, abs=1)
 
 
 def test_it_gets_better_with_the_days() -> None:

@@ -37,6 +37,7 @@ from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sweep_order import IN_ORDER, SweepOrder
 from koalapy.scavenging.ends import LEFT_OUT
 from koalapy.scavenging.launch import START_TIMEOUT
+from koalapy.scavenging.prediction import SETTLED
 
 ONE = {"alpha": 16}
 
@@ -613,6 +614,8 @@ def test_what_sweeps_can_expect_is_known_again_at_once() -> None:
     assert [*prediction.checks] == checks[: len(prediction.checks)]
     assert len(checks) - len(prediction.checks) <= 1
     assert prediction.forecast(play.now) == pytest.approx(4)
+    play.now = Instant(play.now + SETTLED)
+    play.measure()
     assert [past.cluster for past in play.learned.pasts] == ["alpha"]
 
 
