@@ -4,12 +4,13 @@ A sweep whose program sleeps until it is told to end has every node of the clust
 some of the nodes by the batch system's own command on the head, or we one by koalapy; each says itself when it runs.
 The same on idle nodes, in the same round, with the sweep held. Clocks are those of one machine. With `--native` the
 Launchers go where the batch system takes nodes back by itself: Slurm's partition `low`, which `batch` preempts, or a
-subordinate queue of Grid Engine, which is made for the bench and removed after it.
+subordinate queue of Grid Engine, which is made for the bench and removed after it. With `--loose` Grid Engine's
+Launchers are in a parallel environment that controls no slaves, made and removed likewise.
 
 What it costs is the processor time of everything on the head node, by its control group, while a sweep runs there and
 nothing else happens, less what the head costs without koalapy. Of one core, that must stay below 1 %.
 
-    tests/bench/run unobtrusive [--cluster NAME] [--rounds N] [--floor 1s] [--native] [--cost-seconds S]
+    tests/bench/run unobtrusive [--cluster NAME] [--rounds N] [--floor 1s] [--native] [--loose] [--cost-seconds S]
 """
 
 import argparse
@@ -26,7 +27,7 @@ from typing import Any
 
 from _grid import bootstrap, end_orderly, koalad_of, last_line
 from _heads import HEADS, OTHERS, OURS, Head
-from _native import taken_back
+from _native import taken_back, without_control
 from politeness import cpu_s
 
 from koalapy import Grid, testgrid
@@ -136,7 +137,7 @@ class Scene:
         return float(self.head.run(f"timeout {_PATIENCE_S} sh -c {shlex.quote(look)}", user))
 
 
-def measure(name: str, rounds: int, floor: str, native: bool, cost_s: float, chance: random.Random) -> dict[str, Any]:
+def measure(name: str, asked: argparse.Namespace, chance: random.Random) -> dict[str, Any]:
     """One cluster: the delays of all rounds, and what the sweep costs the head."""
     end_orderly()
     with ExitStack() as stack:
@@ -144,21 +145,25 @@ def measure(name: str, rounds: int, floor: str, native: bool, cost_s: float, cha
         running = testgrid.up()
         running.reset()
         head = HEADS[name](running.containers)
-        queue = stack.enter_context(taken_back(running.containers, name)) if native else None
-        without = cpu_share(head, cost_s)
+        scavenge = {"floor": asked.floor}
+        if asked.native:
+            scavenge["queue"] = stack.enter_context(taken_back(running.containers, name))
+        if asked.loose and name == "gamma":
+            scavenge["parallel_environment"] = stack.enter_context(without_control(running.containers))
+        without = cpu_share(head, asked.cost_seconds)
         grid = running.grid(name)
-        grid["clusters"][name]["scavenge"] = {"floor": floor} | ({"queue": queue} if queue else {})
+        grid["clusters"][name]["scavenge"] = scavenge
         grid["clusters"][name]["processors_per_node"] = PER_NODE
         koalad, _ = stack.enter_context(koalad_of(grid, timeout_s=300))
         scene = Scene(head, koalad)
-        times = delays(scene, rounds, chance)
+        times = delays(scene, asked.rounds, chance)
         scene.full()
         time.sleep(10)  # what the filling costs is over
-        costs = cpu_share(head, cost_s) - without
+        costs = cpu_share(head, asked.cost_seconds) - without
         koalad.cancel(scene.sweep)
-    phases = [round(statistics.median(each), 2) for each in zip(*scene.phases, strict=True)]
-    told = {"cluster": name, "floor": floor, "native": native, "of_a_core": round(costs, 2)}
-    return {**told, "until seen, from then": phases, **summary(times)}
+    phases = [[round(what(each), 2) for what in (statistics.median, max)] for each in zip(*scene.phases, strict=True)]
+    told = {"cluster": name, **scavenge, "of_a_core": round(costs, 2)}
+    return {**told, "until seen, from then (median, worst)": phases, **summary(times)}
 
 
 def delays(scene: Scene, rounds: int, chance: random.Random) -> Times:
@@ -199,14 +204,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--floor", default="1s", help="the shortest poll while a sweep has nodes there")
     parser.add_argument("--native", action="store_true", help="where the batch system takes nodes back by itself")
+    parser.add_argument("--loose", action="store_true", help="Grid Engine's Launchers where no slaves are controlled")
     parser.add_argument("--cost-seconds", type=float, default=60.0, help="that the cost is looked at")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
-    found = [
-        measure(name, arguments.rounds, arguments.floor, arguments.native, arguments.cost_seconds, chance)
-        for name in arguments.cluster or sorted(_LOCAL)
-    ]
+    found = [measure(name, arguments, chance) for name in arguments.cluster or sorted(_LOCAL)]
     worst = max(each["local added"] for each in found)
     holds = all(map(_holds, found))
     detail = {
