@@ -19,6 +19,14 @@ Document = dict[str, Any]
 
 def wait_telling(koalad: Grid, job: int) -> Document:
     """The job once it is over; what of it is on its way, or how far a sweep is, is told meanwhile."""
+    try:
+        return _when_over(koalad, job)
+    except KeyboardInterrupt:
+        say(f"job {job} goes on: `koala wait {job}` waits for it again, `koala cancel {job}` ends it.")
+        raise
+
+
+def _when_over(koalad: Grid, job: int) -> Document:
     with TransferLines() as lines:
         while True:
             try:

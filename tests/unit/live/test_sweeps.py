@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,7 @@ def test_what_is_no_sweep_and_no_parameter_is_said(koala: Any) -> None:
     lost.refused(2, "'back-hom'", "is not registered", "back-home?")
     gate = koala.work / "gate-words"
     sweep = begin(koala, "-p", "x=1:4", "--", *waits_for(gate), "{x}")
+    koala("logs", sweep).refused(2, "is a sweep", "--parameter")
     koala("logs", sweep, "--parameter", 5).refused(2, "no parameter 5", "1 to 4")
     koala("logs", sweep, "--parameter", 1).refused(1, "has not ended yet")
     gate.touch()
@@ -155,6 +157,21 @@ def test_waiting_for_a_sweep_tells_how_far_it_is(koala: Any) -> None:
     assert answer.out.startswith("job ")
     assert " of 4 done" in answer.err
     assert answer.err.endswith("is done: 4 of 4 done\n")
+
+
+def test_whoever_stops_waiting_is_told_that_the_sweep_goes_on(koala: Any) -> None:
+    gate = koala.work / "gate-interrupt"
+    waiting = koala.start("sweep", "--wait", "-p", "x=1:4", "--", *waits_for(gate), "{x}")
+    told = waiting.stderr.readline().decode()
+    waiting.send_signal(signal.SIGINT)
+    sweep = int(told.removeprefix("sweep ").partition(":")[0])
+    assert f"`koala wait {sweep}` waits for it again" in waiting.communicate()[1].decode()
+    assert waiting.returncode == 130
+    told = koala("show", sweep).out
+    assert "0 of 4 done" in told
+    assert "processor hours" in told
+    gate.touch()
+    assert koala("wait", sweep).status == 0
 
 
 def test_a_job_file_with_parameters_is_a_sweep(koala: Any) -> None:
