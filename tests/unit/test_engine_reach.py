@@ -4,6 +4,7 @@ from typing import Any
 
 from engine_play import BUSY_QUEUE, INSTANCE, Play, alike, component
 
+from koalapy.api.explaining import summary
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import ForgetComponent
@@ -20,6 +21,7 @@ from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
+from koalapy.runtime.explanation import explain
 from koalapy.scheduler.schedule import Policies
 
 
@@ -111,6 +113,9 @@ def test_only_force_ends_a_job_that_may_run_in_a_batch_job_that_lingers(play: An
     play.tell(CancelRequested(job))
     play.tell(ComponentLingers(attempt=attempt, reason=STUCK))
     assert play.job(job).state is JobState.STOPPING
+    told = summary(explain(play.engine, play.now, play.job(job), worst_fit))
+    assert "The batch system lists batch job 1 still" in told
+    assert told.endswith(f"Its administrator can remove it. `koala cancel --force {job}` does not wait for it.")
     play.tell(CancelRequested(job, force=True))
     assert play.job(job).state is JobState.CANCELLED
     assert [debt.lingers for debt in play.debts.values()] == [STUCK]

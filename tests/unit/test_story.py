@@ -54,6 +54,12 @@ def test_every_sentence_is_one_with_and_without_details(kind: str, details: dict
     assert "_" not in text
 
 
+def test_what_is_owed_of_a_cluster_in_reach_is_told_with_the_reason() -> None:
+    assert "is out of reach" in told("debt_recorded", **ATTEMPT)
+    lingers = told("debt_recorded", **ATTEMPT, message="Grid Engine lists it still.")
+    assert lingers == "Attempt 7.1.2 on delft cannot be ended now, which is owed: Grid Engine lists it still."
+
+
 @pytest.mark.parametrize("outcome", Outcome)
 def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
     text = told("job_stopping", outcome=str(outcome), message="delft: It was lost.")
