@@ -206,18 +206,18 @@ def test_a_request_whose_dttl_is_spent_is_not_delegated() -> None:
     assert not [command for _, command in sites.sent if isinstance(command, words.DelegateRequest)]
 
 
-@pytest.mark.parametrize(("dttl", "source"), [(1, None), (2, "c")])
-def test_a_request_goes_over_as_many_links_as_its_dttl_says(dttl: int, source: str | None) -> None:
+@pytest.mark.parametrize(("users", "sites", "source"), [(1, 4, None), (2, 4, "c"), (9, 1, None), (9, 2, "c")])
+def test_a_request_goes_over_as_many_links_as_user_and_site_allow(users: int, sites: int, source: str | None) -> None:
     chain = Sites(
-        a={"neighbours": {"b": Relation.SIBLING}},
+        a={"neighbours": {"b": Relation.SIBLING}, "dttl": sites},
         b={"neighbours": {"a": Relation.SIBLING, "c": Relation.SIBLING}},
         c={"processors": 1, "neighbours": {"b": Relation.SIBLING}},
     )
-    identity = chain.submit("a", 1, dttl=dttl)
+    identity = chain.submit("a", 1, dttl=users)
     chain.go_on(20)
     assert (chain.granted[identity].source if identity in chain.granted else None) == source
     asked = [sender for sender, command in chain.sent if isinstance(command, words.DelegateRequest)]
-    assert set(asked) == set("ab"[:dttl])
+    assert set(asked) == set("ab"[: min(users, sites)])
 
 
 @pytest.mark.parametrize(
@@ -356,6 +356,33 @@ def test_processors_that_go_are_not_given_again() -> None:
     sites.rest()
     assert sites.managers["a"].free == 0
     assert second in sites.granted
+
+
+FREE = {"far": (2, 9), "child": (0, 3), "beside": (1, 5), "silent": (1, None), "full": (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("policy", "turn", "order"),
+    [
+        (policies.nearest, 0, ["child", "beside", "silent", "far"]),
+        (policies.most_free, 0, ["far", "beside", "child", "silent"]),
+        (policies.best_fit, 0, ["child", "beside", "far", "silent"]),
+        (policies.round_robin, 0, ["far", "child", "beside", "silent"]),
+        (policies.round_robin, 7, ["beside", "silent", "far", "child"]),
+    ],
+    ids=lambda each: getattr(each, "__name__", None),
+)
+def test_targets_are_ordered_by_the_policy_without_those_that_have_too_little(
+    policy: policies.TargetPolicy, turn: int, order: list[str]
+) -> None:
+    targets = [policies.Target(name, distance, free) for name, (distance, free) in FREE.items()]
+    assert [target.site for target in policy(2, targets, turn)] == order
+
+
+def test_requests_are_delegated_by_arrival_or_the_smallest_first() -> None:
+    waits = [policies.Wait(processors=1, place=3), policies.Wait(4, 1), policies.Wait(1, 2)]
+    assert [wait.place for wait in sorted(waits, key=policies.fcfs)] == [1, 2, 3]
+    assert [wait.place for wait in sorted(waits, key=policies.smallest_first)] == [2, 3, 1]
 
 
 TARGETS = [policies.nearest, policies.most_free, policies.best_fit, policies.round_robin]
