@@ -10,8 +10,8 @@ from koalapy_adapters.errors import Result
 
 
 def glance_argv(site: Site) -> Argv:
-    """Most of what any command here costs is its start, in which text saves nothing over XML."""
-    return ["qstat", "-s", "p", "-u", "*", "-xml"]
+    """Most of what any command here costs is its start: text would save little over XML. Of -g see sge_jobs.ALL."""
+    return ["qstat", "-s", "p", "-g", "d", "-u", "*", "-xml"]
 
 
 def parse_glance(site: Site, result: Result) -> List[str]:

@@ -12,7 +12,7 @@ from koalapy_adapters.errors import Result
 
 def glance_argv(site: Site) -> Argv:
     """In whatever partition: which of them share nodes with ours only sinfo says."""
-    return ["squeue", "-h", "-a", "-t", "PENDING", "-O", slurm_jobs.SHAPES_FORMAT]
+    return ["squeue", "--local", "-h", "-a", "-t", "PENDING", "-O", slurm_jobs.SHAPES_FORMAT]
 
 
 def parse_glance(site: Site, result: Result) -> List[str]:
