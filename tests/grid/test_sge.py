@@ -119,7 +119,7 @@ def test_a_job_that_is_suspended_with_its_queue_is_not_lost(koalad: Begin) -> No
 @pytest.fixture
 def defaults(testgrid: Any) -> Iterator[None]:
     """What a user of Grid Engine may have made the default of qsub and qstat, for commands of their own."""
-    files = "printf '%s\\n' '-b y' '-sync y' >~/.sge_request; printf '%s\\n' '-s r' '-g c' >~/.sge_qstat"
+    files = "printf '%s\\n' '-b y' '-sync y' >~/.sge_request; printf '%s\\n' '-s r' >~/.sge_qstat"
     testgrid.shell("gamma", files)
     yield
     testgrid.shell("gamma", "rm -f ~/.sge_request ~/.sge_qstat")

@@ -203,17 +203,6 @@ def test_a_filter_of_the_commands_hinders(cluster: Cluster, filters: str | None)
     assert "CliFilterPlugins" in cluster.hindrance()
 
 
-@pytest.mark.parametrize("name", ["SBATCH_ACCOUNT", "SBATCH_REQUEUE", "SLURM_HOSTFILE", "SLURM_UMASK"])
-def test_a_profile_that_sbatch_heeds_hinders(cluster: Cluster, name: str) -> None:
-    cluster.environ[name] = "x"
-    assert name in cluster.hindrance()
-
-
-def test_variables_that_no_command_is_given_do_not_hinder(cluster: Cluster) -> None:
-    cluster.environ["SBATCH_CLUSTERS"] = "other"
-    assert cluster.hindrance() == ""
-
-
 def test_an_sbatch_of_the_sites_own_hinders(cluster: Cluster) -> None:
     (cluster.root / "bin/sbatch").rename(cluster.root / "bin/wrapper")
     cluster.environ["PATH"] = str(cluster.root / "bin")
@@ -258,8 +247,6 @@ Begin = Callable[..., Submitter]
 @pytest.fixture
 def begin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     monkeypatch.setenv("PATH", cluster.environ["PATH"])
-    for name in [name for name in os.environ if name.startswith("SBATCH_")]:
-        monkeypatch.delenv(name)
     opened: list[Submitter] = []
 
     def begin_one(wish: str = AUTO, greeting: str = "ready 38", command: list[str] | None = None) -> Submitter:

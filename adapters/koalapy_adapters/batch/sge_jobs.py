@@ -11,8 +11,9 @@ from koalapy_adapters.errors import Result
 # XML 1.0 does not allow them, but the name of anybody's job may bring them in.
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
-# sge_qstat(5): a user may have made it a default to list some jobs only (-s r), or queues instead (-g c).
-ALL = ("-s", "a", "-g", "d")
+# sge_qstat(5): a user may have made it a default to list some jobs only (-s r). That arrays be listed task by task
+# (-g d) is not to be asked for: somebody's may have a hundred thousand.
+ALL = ("-s", "a")
 
 # qstat(1), "state": d(eletion), E(rror), h(old), r(unning), R(estarted), s(uspended by the user), S(uspended with its
 # queue), t(ransferring), T(hreshold reached), w(aiting), q(ueued), P(reempted), N(ot yet resumed), z(ombie).

@@ -10,7 +10,6 @@ _ELF = b"\x7fELF"
 
 # spank(7): what Slurm looks for in a plugin on the side that submits, and nothing else.
 _OF_SUBMITTERS = (b"slurm_spank_init", b"slurm_spank_exit", b"slurm_spank_local_user_init", b"spank_options")
-_HEEDED = ("SLURM_HOSTFILE", "SLURM_UMASK")  # by sbatch(1), beside SBATCH_*; the commands run without SBATCH_CLUSTERS
 _READ = 8 << 20  # bytes of a plugin
 _DEPTH = 8  # of files that include each other
 
@@ -23,7 +22,6 @@ def hindrance(settings: Mapping[str, str], environ: Mapping[str, str], command: 
     """Why `command` has to submit; "" if another program may. `settings`: what `scontrol show config` says."""
     try:
         _look_at_command(command, environ)
-        _look_at_environment(environ)
         _look_at_filters(settings)
         _look_at_plugins(settings, environ)
     except _Hindered as why:
@@ -42,12 +40,6 @@ def _look_at_command(command: str, environ: Mapping[str, str]) -> None:
         own = file.read(len(_ELF)) == _ELF
     if not own or os.path.basename(os.path.realpath(path)) != command:
         raise _Hindered("%s is the site's own" % path)
-
-
-def _look_at_environment(environ: Mapping[str, str]) -> None:
-    for name in sorted(environ):
-        if (name.startswith("SBATCH_") and name != "SBATCH_CLUSTERS") or name in _HEEDED:
-            raise _Hindered("a profile sets %s, which sbatch heeds" % name)
 
 
 def _look_at_filters(settings: Mapping[str, str]) -> None:
