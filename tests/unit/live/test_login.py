@@ -100,66 +100,73 @@ def test_a_second_factor_from_the_first_question_to_the_last(grid: Any, asking: 
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
 
+class Terminal:
+    """koala with a person at it. `said`: all that it has shown."""
+
+    def __init__(self, grid: Any, *arguments: str) -> None:
+        self.said = b""
+        self.ours, self.theirs = pty.openpty()
+        self.koala = subprocess.Popen(
+            [*live.COMMAND, *arguments],
+            env=grid.environment,
+            stdin=self.theirs,
+            stdout=self.theirs,
+            stderr=self.theirs,
+            start_new_session=True,
+        )
+
+    def until(self, words: bytes) -> None:
+        while words not in self.said:
+            self.said += os.read(self.ours, 1024)
+
+    def shows(self) -> bool:
+        return bool(termios.tcgetattr(self.ours)[3] & termios.ECHO)
+
+    def end(self) -> int:
+        """The exit status."""
+        try:
+            return self.koala.wait(60)
+        finally:
+            os.close(self.ours)
+            os.close(self.theirs)
+
+
+def answer(grid: Any, terminal: Terminal, then: bytes) -> None:
+    """Type the code when it is asked for: no earlier, for what was typed before is thrown away."""
+    terminal.until(b"Verification code:")
+    grid.until(lambda: not terminal.shows())
+    os.write(terminal.ours, SECRET.encode() + b"\n")
+    terminal.until(then)
+    assert SECRET.encode() not in terminal.said
+    assert terminal.end() == 0
+
+
 def test_on_a_terminal_it_is_asked_at_once_and_not_shown(grid: Any, asking: Any) -> None:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*live.COMMAND, "up"], env=grid.environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    )
-    os.close(theirs)
-    said = read_until(ours, b"Verification code:")
-    assert b"One-time password" in said
-    grid.until(lambda: not termios.tcgetattr(ours)[3] & termios.ECHO)  # what was typed before is thrown away
-    os.write(ours, SECRET.encode() + b"\n")
-    rest = read_until(ours, b"here is connected")
-    assert SECRET.encode() not in rest
-    assert process.wait(60) == 0
-    os.close(ours)
+    terminal = Terminal(grid, "up")
+    answer(grid, terminal, b"here is connected")
+    assert b"One-time password" in terminal.said
 
 
 def test_the_doctor_asks_whoever_sits_at_a_terminal_and_says_so_where_nobody_does(grid: Any, asking: Any) -> None:
-    answer = grid("doctor", "--json")
-    (login, *rest) = answer.document["clusters"][0]["checks"]
+    document = grid("doctor", "--json").document
+    (login, *rest) = document["clusters"][0]["checks"]
     assert (login["failure"]["code"], login["failure"]["move"]) == ("asks", "you")
     assert "on a terminal" in login["failure"]["change"]
     assert {each["status"] for each in rest} == {"not_examined"}
     assert asking.begun == 0
-    ours, theirs = pty.openpty()
-    argv = [*live.COMMAND, "doctor"]
-    process = subprocess.Popen(
-        argv, env=grid.environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    )
-    os.close(theirs)
-    read_until(ours, b"Verification code:")
-    grid.until(lambda: not termios.tcgetattr(ours)[3] & termios.ECHO)
-    os.write(ours, SECRET.encode() + b"\n")
-    said = read_until(ours, b"All is well.")
-    assert SECRET.encode() not in said
-    assert process.wait(60) == 0
-    os.close(ours)
+    answer(grid, Terminal(grid, "doctor"), b"All is well.")
 
 
 def test_whoever_does_not_want_to_answer_the_doctor_is_let_go_at_once(grid: Any, asking: Any) -> None:
     """With a terminal that shows again what is typed."""
-    ours, theirs = pty.openpty()
-    argv = [*live.COMMAND, "doctor"]
-    process = subprocess.Popen(
-        argv, env=grid.environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    )
-    read_until(ours, b"Verification code:")
-    grid.until(lambda: not termios.tcgetattr(ours)[3] & termios.ECHO)
-    process.send_signal(signal.SIGINT)
-    read_until(ours, b"interrupted")
-    assert process.wait(60) == 130
-    assert termios.tcgetattr(theirs)[3] & termios.ECHO
-    os.close(theirs)
-    os.close(ours)
-
-
-def read_until(end: int, words: bytes) -> bytes:
-    said = b""
-    while words not in said:
-        said += os.read(end, 1024)
-    return said
+    terminal = Terminal(grid, "doctor")
+    terminal.until(b"Verification code:")
+    grid.until(lambda: not terminal.shows())
+    terminal.koala.send_signal(signal.SIGINT)
+    terminal.until(b"interrupted")
+    assert terminal.koala.wait(60) == 130
+    assert terminal.shows()
+    terminal.end()
 
 
 def test_answers_that_nobody_wants(grid: Any) -> None:
