@@ -20,7 +20,7 @@ class Passes:
         self._answers = Answers(policies.placement)
         self._room = Room(())
         self._availability: int | None = None  # at which the clusters were found to have that room
-        self._settled = False  # by the last pass: in this room nothing can be decided of the jobs that it has seen
+        self._settled = False  # by the last pass: in this room it has decided all of who stands before its end
         self._end: Place | None = None  # from which on the last pass tried nobody
 
     def look_again(self) -> None:
@@ -32,9 +32,10 @@ class Passes:
         if not self._queue:
             return
         self._look_at_clusters(now)
-        if self._settled and not self._queue.has_moved_before(self._end):
+        since = self._queue.moved if self._settled else None
+        if self._settled and (since is None or (self._end is not None and since > self._end)):
             return
-        found = schedule(now, self._queue, self._room, self._answers, self._settings, self._policies.queueing)
+        found = schedule(now, self._queue, self._room, self._answers, self._settings, self._policies.queueing, since)
         yield from found.decisions
         self._queue.forget_moves()  # they are the pass's own
         self._settled, self._end = found.settled, found.end

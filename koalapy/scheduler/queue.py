@@ -36,17 +36,18 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
 class WaitQueue:
     """An index over the jobs. It knows which waiting jobs need not be looked at, whatever policies there are.
 
-    `order`: all places. `doubted`: places of jobs that may be too large for the grid's present clusters.
+    `order`: all places. `doubted`: places of jobs that may be too large for the grid's present clusters. `moved`: the
+    first place where a job has come, gone or changed since moves were last forgotten, None if none has.
     """
 
     def __init__(self) -> None:
         self.order: list[Place] = []
         self.doubted: list[Place] = []
+        self.moved: Place | None = None
         self._waiting: dict[JobId, Waiting] = {}
         self._by_size, self._patient = _BySize(), _BySize()
         self._arrivals: list[tuple[Instant, JobId]] = []  # a heap of those that wait until they may be patient
         self._sizes: object = None
-        self._moved: Place | None = None  # the first place at which something has changed
 
     def __len__(self) -> int:
         return len(self.order)
@@ -72,12 +73,8 @@ class WaitQueue:
             self._leave(old)
             self._enter(after)
 
-    def has_moved_before(self, end: Place | None) -> bool:
-        """Whether a job has come, gone or changed there since moves were last forgotten. None: anywhere."""
-        return self._moved is not None and (end is None or self._moved <= end)
-
     def forget_moves(self) -> None:
-        self._moved = None
+        self.moved = None
 
     def pass_time(self, since: Instant) -> None:
         """Jobs that wait since then, or longer, may go into batch queues if they would rather."""
@@ -99,13 +96,17 @@ class WaitQueue:
         """Whoever is nearer to the head than that (None: everybody) fits, if nobody else were there."""
         del self.doubted[: len(self.doubted) if end is None else bisect_left(self.doubted, end)]
 
-    def worth_a_look(self, idle: int, backlog: int) -> Iterator[Waiting]:
+    def worth_a_look(self, idle: int, backlog: int, since: Place | None = None) -> Iterator[Waiting]:
         """In order, those of which something may be decided where the largest component that fits has this size.
 
-        `backlog`: that any batch queue would take. The queue must not change meanwhile.
+        `backlog`: that any batch queue would take. `since`: only who stands there or behind. The queue must not change
+        meanwhile.
         """
         last = None
-        for place in heapq.merge(*self._by_size.up_to(idle), *self._patient.up_to(backlog), self.doubted):
+        lists = [*self._by_size.up_to(idle), *self._patient.up_to(backlog), self.doubted]
+        if since is not None:
+            lists = [places[bisect_left(places, since) :] for places in lists]
+        for place in heapq.merge(*lists):
             if place is not last:
                 last = place
                 yield self._waiting[place.job]
@@ -130,7 +131,7 @@ class WaitQueue:
         self._move(waiting.place)
 
     def _move(self, place: Place) -> None:
-        self._moved = place if self._moved is None else min(place, self._moved)
+        self.moved = place if self.moved is None else min(place, self.moved)
 
 
 def _stands_as(before: Job, after: Job) -> bool:

@@ -65,12 +65,19 @@ class Pass:
 
 
 def schedule(
-    now: Instant, queue: WaitQueue, room: Room, answers: Answers, settings: Settings, policy: QueueingPolicy
+    now: Instant,
+    queue: WaitQueue,
+    room: Room,
+    answers: Answers,
+    settings: Settings,
+    policy: QueueingPolicy,
+    since: Place | None = None,
 ) -> Pass:
     """One pass over the wait queue, head first. A job that does not fit keeps its place and counts nothing.
 
-    Only jobs are looked at of which something can be decided. The queueing policy is asked before each of them, with
-    all that is nearer to the head; once it has said no, it would say no of whoever comes after.
+    Only jobs are looked at of which something can be decided, and only those at the place `since` or behind it, where
+    one is given. The queueing policy is asked before each of them, with all that is nearer to the head; once it has
+    said no, it would say no of whoever comes after.
 
     A job whose clusters are out of reach is passed freely under any policy that lets jobs pass: it does not wait for
     processors that a passing job would take.
@@ -80,7 +87,7 @@ def schedule(
     decisions: list[Decision] = []
     ahead = Ahead(queue, partial(_stalled, now, room=room))
     end: Place | None = None
-    for waiting in queue.worth_a_look(room.most_idle, room.most_backlog):
+    for waiting in queue.worth_a_look(room.most_idle, room.most_backlog, since):
         doubted = queue.doubts(waiting.place)
         if not (doubted or room.may_take(waiting.need) or _may_queue(now, waiting, room, settings)):
             continue

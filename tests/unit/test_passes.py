@@ -16,7 +16,8 @@ from koalapy.model.job import Component, Job
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.policies.placement import worst_fit
-from koalapy.policies.queueing import Blocked, fcfs
+from koalapy.policies.queueing import Blocked, QueueingPolicy, fcfs, fpfs
+from koalapy.scheduler.ahead import Overtaken
 from koalapy.scheduler.passes import Passes
 from koalapy.scheduler.queue import WaitQueue
 from koalapy.scheduler.schedule import Claim, Decision, Policies
@@ -28,8 +29,9 @@ ONE = grid(ClusterSettings(name="alpha", batch="slurm"))
 class Stand:
     """Passes over a queue and one cluster of 32 processors, and how often the queueing policy was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: QueueingPolicy = fcfs) -> None:
         self.asked = 0
+        self._asks = policy
         self.queue, self._information = WaitQueue(), Information(ONE.clusters, INSTANCE)
         self._information.connected("alpha", "22.05")
         self.passes = Passes(self.queue, self._information, ONE, Policies(worst_fit, self._policy))
@@ -45,13 +47,14 @@ class Stand:
         found = []
         for decision in self.passes.decide(NOW):
             before = self.queue.at(next(place for place in self.queue.order if place.job == decision.job)).job
-            self.queue.changed(before, before.to(JobState.CLAIMING))
+            passed = isinstance(decision, Overtaken)
+            self.queue.changed(before, before.but(overtaken=1) if passed else before.to(JobState.CLAIMING))
             found.append(decision)
         return found
 
     def _policy(self, blocked: Sequence[Blocked], most: int) -> bool:
         self.asked += 1
-        return fcfs(blocked, most)
+        return self._asks(blocked, most)
 
 
 def test_who_comes_behind_one_that_nobody_may_pass_is_not_looked_at() -> None:
@@ -67,6 +70,20 @@ def test_who_comes_behind_one_that_nobody_may_pass_is_not_looked_at() -> None:
     assert stand.asked == asked
     stand.measure(idle=32)
     assert len(stand.decide()) == 5
+
+
+def test_where_jobs_may_pass_only_who_has_come_is_looked_at() -> None:
+    stand = Stand(fpfs)
+    stand.measure(idle=8)
+    for number in range(1, 9):
+        stand.enter(number, processors=16)
+    assert stand.decide() == []
+    stand.asked = 0
+    stand.enter(9, processors=16)
+    assert stand.decide() == []
+    assert stand.asked == 1, "whether the new one would ever fit"
+    stand.enter(10, processors=8)
+    assert stand.decide() == [Claim(JobId(10), ("alpha",)), Overtaken(JobId(1), 1)]
 
 
 def test_measurements_that_show_the_same_room_decide_nothing() -> None:
