@@ -138,14 +138,14 @@ class Sweeps:
     def _living_one(self, job: Job, launchers: Sequence[Job], doing: Doing, now: Instant) -> RunnerReport:
         assert job.runner is not None
         pace = self._pace.per_minute(now, job.id)
-        left = job.runner.count - len(job.runner.done)
+        left, runs = job.runner.left, job.state is JobState.RUNNING
         return RunnerReport(
             job=job,
             runner=job.runner,
             places=places(job.runner, launchers, doing),
             charged=job.runner.charged + sum(_charged(each.components[0], now) for each in launchers),
             per_minute=pace,
-            ends_at=Instant(now + round(left * MINUTE / pace)) if pace else None,
+            ends_at=Instant(now + round(left * MINUTE / pace)) if pace and left and runs else None,
         )
 
     def _sweep(self, sweep: JobId) -> Job:

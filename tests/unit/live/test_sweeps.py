@@ -129,7 +129,7 @@ def test_a_held_sweep_gives_back_its_nodes_and_goes_on_when_released(koala: Any)
     koala.until(lambda: sum(each["nodes"] for each in runner(koala, sweep)["clusters"]))
     assert koala("hold", sweep).status == 0
     koala.known()
-    assert runner(koala, sweep)["state"] == "held"
+    assert (runner(koala, sweep)["state"], runner(koala, sweep)["ends_at"]) == ("held", None)
     gate.touch()
     assert koala("release", sweep).status == 0
     assert koala("wait", sweep).status == 0
