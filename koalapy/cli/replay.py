@@ -5,7 +5,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
@@ -37,6 +38,7 @@ class By(StrEnum):
     QUEUE = "queue"
 
 
+_SILENCE_S = 60.0  # at most, where nobody sees a bar
 _UNIT = re.compile(r"\d+[a-z]")
 _SUFFIXES = (".gz", ".xz", ".bz2", ".swf", ".gwf", ".json")
 
@@ -165,9 +167,9 @@ def _outcomes(courses: "Sequence[Course]", jobs: int, workers: int) -> "list[Out
 
 @contextmanager
 def _shown(names: Sequence[str], jobs: int) -> Iterator[Any]:
-    """A bar for each on a terminal; when piped a line whenever one has come another tenth further."""
+    """A bar for each on a terminal, lines when piped."""
     if not output.errors.is_terminal:
-        yield _Lines(names, jobs)
+        yield Lines(names, jobs)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Bars(*columns, console=output.errors) as bars:
@@ -175,16 +177,26 @@ def _shown(names: Sequence[str], jobs: int) -> Iterator[Any]:
         yield lambda index, over: bars.update(tasks[index], completed=over)
 
 
-class _Lines:
-    def __init__(self, names: Sequence[str], jobs: int) -> None:
-        self._names, self._jobs = names, jobs
-        self._tenths = [0] * len(names)
+class Lines:
+    """A line for every tenth of a course's jobs, at least one a minute, and how long is left if it is long."""
+
+    def __init__(self, names: Sequence[str], jobs: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._names, self._jobs, self._clock = names, jobs, clock
+        self._begun: dict[int, tuple[float, int]] = {}  # when a course was first heard of, and how far it was
+        self._said: dict[int, tuple[float, int]] = {}  # when it was last told of, and at which tenth
 
     def __call__(self, index: int, over: int) -> None:
-        tenth = 10 * over // self._jobs
-        if tenth > self._tenths[index]:
-            self._tenths[index] = tenth
-            output.say(f"{self._names[index]}: {over:,} of {self._jobs:,} jobs")
+        now, tenth = self._clock(), 10 * over // self._jobs
+        began = self._begun.setdefault(index, (now, over))
+        last, before = self._said.setdefault(index, (now, 0))
+        if tenth > before or now - last >= _SILENCE_S:
+            self._said[index] = now, tenth
+            left = self._left(now - began[0], over - began[1], self._jobs - over)
+            output.say(f"{self._names[index]}: {over:,} of {self._jobs:,} jobs{left}")
+
+    def _left(self, took_s: float, done: int, left: int) -> str:
+        seconds = took_s * left / done if done else 0.0
+        return f", about {_span(seconds)} to go" if seconds >= _SILENCE_S else ""
 
 
 # ---- what came of it

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from koalapy.cli.main import app
+from koalapy.cli.replay import Lines
 from koalapy.simulation.workloads.lublin import BATCH, jobs
 from koalapy.simulation.workloads.swf import read_swf, write_swf
 
@@ -108,6 +109,18 @@ def test_what_is_wrong_is_a_sentence_and_nothing_is_left(
     assert said.exit_code == 2
     assert words in " ".join(said.stderr.split())
     assert not out.exists()
+
+
+def test_who_sees_no_bar_hears_of_every_tenth_and_at_least_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = iter([0.0, 10.0, 59.0, 70.0, 80.0, 150.0])
+    lines = Lines(["fpfs", "fcfs"], 1_000, clock=lambda: next(seconds))
+    for over in (50, 100, 110, 120, 199, 1_000):
+        lines(0, over)
+    assert capsys.readouterr().err.splitlines() == [
+        "fpfs: 100 of 1,000 jobs, about 3m to go",
+        "fpfs: 120 of 1,000 jobs, about 14m40s to go",
+        "fpfs: 1,000 of 1,000 jobs",
+    ]
 
 
 def test_an_interrupt_leaves_no_file_and_no_process(tmp_path: Path, grid: Path) -> None:
