@@ -4,26 +4,43 @@ import filecmp
 import hashlib
 import os
 import random
+import shutil
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import large
 import live
 import pytest
 import yaml
 
 sh = live.sh
 MB = 1_000_000
+LONG_S = 1200
 Document = dict[str, Any]
 
 
 @pytest.fixture
 def koala(testgrid: Any, tmp_path: Path) -> Iterator[Any]:
     """A koalad of its own over the test grid."""
+    with over(testgrid, tmp_path, "20s") as running:
+        yield running
+
+
+@pytest.fixture
+def patient(testgrid: Any, tmp_path: Path) -> Iterator[Any]:
+    """The same; a claim has the time that its cluster needs to copy gigabytes."""
+    with over(testgrid, tmp_path, "10m") as running:
+        yield running
+
+
+@contextmanager
+def over(testgrid: Any, directory: Path, claim: str) -> Iterator[Any]:
     clusters = yaml.safe_load(Path(testgrid.grid_file).read_text())["clusters"]
-    running = live.Koala(tmp_path / "live", clusters, claim={"timeout": "20s"}, barrier={"timeout": "60s"})
+    running = live.Koala(directory / "live", clusters, claim={"timeout": claim}, barrier={"timeout": "60s"})
     assert running("up").status == 0
     with running.client() as grid:
         running.until(lambda: all(each["idle"] for each in grid.clusters()))
@@ -108,25 +125,64 @@ def test_a_cut_connection_costs_what_was_on_the_wire(koala: Any, testgrid: Any) 
     assert not list(koala.work.glob(".koala-*"))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(2400, func_only=True)
+def test_a_file_beyond_four_gigabytes_is_cut_both_ways_and_held_by_nobody(patient: Any, testgrid: Any) -> None:
+    """Its room on the cluster is that of the staged file and of the attempt's copy, here that of what comes back."""
+    enough = 4 * large.SIZE
+    if min(shutil.disk_usage(patient.work).free, free_bytes(testgrid, "alpha")) < enough:
+        pytest.skip(f"it takes {enough / 1e9:.0f} GB of free disk")
+    large.make(patient.work / "large")
+    job = patient.submit(sh("mv large back", cluster="alpha"), stage_in=["large"], stage_out=["back"], retry_on=[])
+    for direction in ("in", "out"):
+        moved = cut_in_the_middle(patient, testgrid, job, direction, LONG_S)
+        again = first_after(patient, job, direction, LONG_S)
+        print(f"{direction}: cut at {moved / MB:.0f} MB, went on at {again / MB:.0f} MB")
+        assert again > moved - 60 * MB, "it went on, and did not begin anew"
+    with patient.client() as grid:
+        found = grid.wait([job], LONG_S)[0]
+    assert (found["state"], found["submission_failures"]) == ("done", 0), found["reason"]
+    assert (patient.work / "back").stat().st_size == large.SIZE
+    assert large.marks(patient.work / "back") == large.MARKS
+    held = [*map(large.most_kib, patient.processes()), *most_kib_there(testgrid, "alpha")]
+    print(f"memory held at most: {max(held) >> 10} MB")
+    assert max(held) <= large.MEMORY
+
+
+def free_bytes(testgrid: Any, host: str) -> int:
+    """Where its users have their homes."""
+    return int(testgrid.containers.check(host, ["df", "-B1", "--output=avail", "/home"]).split()[-1])
+
+
+def most_kib_there(testgrid: Any, host: str) -> list[int]:
+    """What each of koalapy's processes on the head node has held so far."""
+    look = (
+        "for pid in $(pgrep -u koala -f '[.]pyz'); do sed -n 's/^VmHWM:\\s*//p' /proc/$pid/status 2>/dev/null; done; :"
+    )
+    found = [int(line.split()[0]) for line in testgrid.shell(host, look).splitlines()]
+    assert found, "there is a KCM"
+    return found
+
+
 def transfer(koala: Any, job: int, direction: str) -> Document | None:
     found = koala.job(job)["transfers"]
     return next((each for each in found if each["direction"] == direction and each["phase"] != "reading"), None)
 
 
-def cut_in_the_middle(koala: Any, testgrid: Any, job: int, direction: str) -> int:
+def cut_in_the_middle(koala: Any, testgrid: Any, job: int, direction: str, patience_s: float = live.PATIENCE_S) -> int:
     def middle() -> int:
         found = transfer(koala, job, direction)
         return found["bytes_moved"] if found and found["bytes_moved"] > 0.2 * found["bytes"] else 0
 
-    moved = koala.until(middle)
+    moved = koala.until(middle, patience_s)
     testgrid.containers.kill_process("alpha", "sshd", user="koala")
     return int(moved)
 
 
-def first_after(koala: Any, job: int, direction: str) -> int:
+def first_after(koala: Any, job: int, direction: str, patience_s: float = live.PATIENCE_S) -> int:
     """Where it went on: what is there as the transfer begins again."""
     koala.until(lambda: any(each["name"] == "alpha" and each["connection"] != "up" for each in clusters(koala)))
-    return int(koala.until(lambda: (transfer(koala, job, direction) or {}).get("bytes_moved")))
+    return int(koala.until(lambda: (transfer(koala, job, direction) or {}).get("bytes_moved"), patience_s))
 
 
 def clusters(koala: Any) -> list[Document]:

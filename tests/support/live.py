@@ -122,9 +122,9 @@ class Koala:
         with self.client() as grid:
             return [job["id"] for job in grid.jobs()]
 
-    def until(self, found: Callable[[], Any]) -> Any:
+    def until(self, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
         """The first true answer."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while not (answer := found()):
             assert time.monotonic() < deadline, self("jobs").out + self("clusters").out
             time.sleep(0.05)
