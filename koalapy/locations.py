@@ -112,7 +112,7 @@ def _make_private(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = directory.stat()
-        if found.st_uid != os.getuid():
+        if {found.st_uid, directory.lstat().st_uid} != {os.getuid()}:  # who made a link there can let it lead elsewhere
             advice = "Name another place with $XDG_STATE_HOME and $XDG_RUNTIME_DIR."
             raise OurError("not_ours", f"The directory {directory} belongs to another user.", advice)
         if stat.S_IMODE(found.st_mode) & 0o077:

@@ -130,6 +130,18 @@ def test_its_files_are_its_owners_alone(fresh: Any) -> None:
     assert mode(state / "store.sqlite") == 0o600
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can leave a link in another user's name")
+def test_a_link_of_another_user_is_not_followed(fresh: Any) -> None:
+    (fresh.root / "mine").mkdir(mode=0o755)
+    (fresh.root / "run").mkdir()
+    (fresh.root / "run" / "koala").symlink_to(fresh.root / "mine")
+    os.lchown(fresh.root / "run" / "koala", 65_534, 65_534)
+    fresh("up").refused(1, f"The directory {fresh.root}/run/koala belongs to another user.", "$XDG_RUNTIME_DIR")
+    assert mode(fresh.root / "mine") == 0o755
+    os.lchown(fresh.root / "run" / "koala", os.getuid(), os.getgid())
+    assert fresh("up").status == 0
+
+
 def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
