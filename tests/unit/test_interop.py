@@ -26,7 +26,7 @@ from koalapy.simulation.interop.series import COLUMNS as SERIES_COLUMNS
 from koalapy.simulation.interop.series import lasting
 from koalapy.simulation.interop.streams import GridJob, draw_set
 from koalapy.simulation.interop.system import System, read_system
-from koalapy.simulation.interop.tally import COLUMNS
+from koalapy.simulation.interop.tally import COLUMNS, Tally
 from koalapy.sites.network import Relation
 
 TWO = System("two", {"a": 4, "b": 4, "x": 0}, {"a": "x", "b": "x", "x": None})
@@ -184,6 +184,69 @@ def test_reports_of_free_processors_are_counted_apart_from_delegation() -> None:
     found = row("dmm", [job(number, processors=4, runtime_s=10_000) for number in (1, 2)])
     assert (found["delegations"], found["dmm"]) == (0.5, 4)
     assert found["report_free"] > 0
+
+
+TWO_GRIDS = System(
+    "grids", {"g": 0, "s": 0, "a": 4, "b": 4, "c": 4, "h": 0, "d": 4},
+    {"g": None, "s": "g", "a": "s", "b": "s", "c": "g", "h": None, "d": "h"},
+)  # fmt: skip
+
+
+def test_what_a_run_is_measured_by() -> None:
+    """Looked at after 2,000 seconds: the last job has not ended by then. Section 5.1."""
+    tally = Tally(TWO_GRIDS, jobs=6, until=Instant(2000 * SECOND))
+    for number, (cluster, runtime) in enumerate([("a", 400), ("b", 500), ("c", 600), ("d", 700), ("a", 5000)]):
+        started = Instant(100 * SECOND)
+        tally.start(job(number, "a", 2, runtime, at_s=50), started, cluster, started, links=number % 2)
+    found = tally.row()
+    years = {
+        where: found[f"goodput_{where}"] * 365 * 86_400 for where in ("local", "intra_site", "intra_grid", "inter_grid")
+    }
+    assert years == pytest.approx({"local": 800, "intra_site": 1000, "intra_grid": 1200, "inter_grid": 1400})
+    assert found["goodput"] * 365 * 86_400 == pytest.approx(4400)
+    assert (found["jobs"], found["started"], found["finished"]) == (6, 5, 4)
+    assert found["utilisation"] == pytest.approx(2 * (400 + 500 + 600 + 700 + 1900) / (16 * 2000))
+    assert (found["wait_s"], found["response_s"], found["delegations"]) == (50, 50 + 7200 / 5, 2 / 5)
+    assert found["keep_alive"] == 2 * (1 + 1 + 2 + 2 + 6)
+
+
+def test_the_bounded_slowdown_of_a_short_job_counts_ten_seconds() -> None:
+    tally = Tally(TWO, jobs=1, until=None)
+    tally.start(job(1, runtime_s=2), Instant(38 * SECOND), "a", Instant(38 * SECOND), links=0)
+    assert (tally.row()["slowdown"], tally.row()["bounded_slowdown"]) == (20, 4)
+
+
+def test_past_use_halves_every_half_life() -> None:
+    """Who used much a day ago goes before who used less since: 12 processor-hours are 3 by now, and 4 are 4."""
+    one = System("one", {"a": 4}, {"a": None})
+    was_greedy = job(1, processors=4, runtime_s=3 * 3600)
+    is_modest = job(2, processors=4, runtime_s=3600, at_s=47 * 3600)._replace(user="a-1")
+    both = [job(number, processors=4, runtime_s=60, at_s=48 * 3600 + 10)._replace(user=user)
+            for number, user in ((3, "a-1"), (4, "a-0"))]  # fmt: skip
+    stage = Stage(one, [was_greedy, is_modest, *both], Options(cool_down=True), seed=1)
+    started: list[int] = []
+    start = stage.start
+    stage.start = lambda job, *rest: (started.append(job.number), start(job, *rest))[1]  # type: ignore[method-assign, func-returns-value]
+    ARCHITECTURES["fcondor"](stage)
+    assert started == [1, 2, 4, 3]
+
+
+def test_a_queue_of_all_lets_nobody_pass_its_first() -> None:
+    jobs = [
+        job(1, processors=4, runtime_s=1000),
+        job(2, "b", runtime_s=1000),
+        job(3, processors=4, at_s=1),
+        job(4, at_s=2),
+    ]
+    for architecture in ("cern", "central"):
+        assert row(architecture, jobs)["wait_s"] > (999 + 998) / 4 - 1
+
+
+def test_central_hears_of_what_is_free_again_with_its_monitors_next_look() -> None:
+    jobs = [job(1, processors=4), job(2, "b", processors=4), job(3, processors=4, at_s=1)]
+    waits = [row(architecture, jobs)["wait_s"] * 3 for architecture in ("cern", "central")]
+    assert waits[0] == 99
+    assert 99 < waits[1] <= 99 + 60
 
 
 # ---- experiments
