@@ -219,8 +219,8 @@ def test_the_bounded_slowdown_of_a_short_job_counts_ten_seconds() -> None:
 def test_past_use_halves_every_half_life() -> None:
     """Who used much a day ago goes before who used less since: 12 processor-hours are 3 by now, and 4 are 4."""
     one = System("one", {"a": 4}, {"a": None})
-    was_greedy = job(1, processors=4, runtime_s=3 * 3600)
-    is_modest = job(2, processors=4, runtime_s=3600, at_s=47 * 3600)._replace(user="a-1")
+    was_greedy = job(1, processors=4, runtime_s=3 * 3600)._replace(user="a-1")
+    is_modest = job(2, processors=4, runtime_s=3600, at_s=47 * 3600)
     both = [job(number, processors=4, runtime_s=60, at_s=48 * 3600 + 10)._replace(user=user)
             for number, user in ((3, "a-1"), (4, "a-0"))]  # fmt: skip
     stage = Stage(one, [was_greedy, is_modest, *both], Options(cool_down=True), seed=1)
@@ -228,7 +228,7 @@ def test_past_use_halves_every_half_life() -> None:
     start = stage.start
     stage.start = lambda job, *rest: (started.append(job.number), start(job, *rest))[1]  # type: ignore[method-assign, func-returns-value]
     ARCHITECTURES["fcondor"](stage)
-    assert started == [1, 2, 4, 3]
+    assert started == [1, 2, 3, 4]
 
 
 def test_a_queue_of_all_lets_nobody_pass_its_first() -> None:
