@@ -12,7 +12,7 @@ from koalapy.testgrid import Running, layout, repair
 
 PLACE = "/var/tmp/koala-evidence"
 BEAT_S = 0.25
-_ALL = "that-is-all"
+_FIRST, _LAST = "here-it-begins", "that-is-all"
 
 _PROGRAM = f"""
 attempt=$(basename "$(dirname "$KOALA_HOSTS")")
@@ -63,12 +63,12 @@ def alive(testgrid: Running) -> list[str]:
 
 
 def _written(testgrid: Running, node: str) -> str:
-    """All of it: under load the engine may lose the output of a command that is over in no time."""
-    command = ["bash", "-c", f"cat {PLACE}/* 2>/dev/null; echo {_ALL}"]
+    """All of it: under load the engine may lose either end of the output of a command that is over in no time."""
+    command = ["bash", "-c", f"echo {_FIRST}; cat {PLACE}/* 2>/dev/null; echo {_LAST}"]
     for _ in range(5):
         text = testgrid.containers.check(node, command)
-        if text.endswith(f"{_ALL}\n"):
-            return text.removesuffix(f"{_ALL}\n")
+        if text.startswith(f"{_FIRST}\n") and text.endswith(f"{_LAST}\n"):
+            return text.removeprefix(f"{_FIRST}\n").removesuffix(f"{_LAST}\n")
     raise AssertionError(f"what programs wrote on {node} cannot be read")
 
 
