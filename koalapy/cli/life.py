@@ -45,8 +45,8 @@ class Life:
         locations.make()
         if is_shared(grid.store):
             _hold(locations.state / _LOCK)  # the store's own lock would let a second koalad of this place stand by
-        self._open()
-        self._front = Front(self._app())
+        self._koalad = self._opened()
+        self._front = Front(self._app(self._koalad))
         self._server = Server(self._front, bind(locations.socket))
         self._sign()
 
@@ -81,32 +81,38 @@ class Life:
 
     # ---- its store
 
-    def _open(self) -> None:
+    def _opened(self) -> Koalad | None:
         """Take the store; or begin to wait for it, where whoever has it may be another host's."""
         try:
-            self._koalad = Koalad(self._grid, self._locations.state, self._taken_over)
+            return Koalad(self._grid, self._locations.state, self._taken_over)
         except StoreLocked as error:
             if not is_shared(self._grid.store):
                 raise
             self._waiting = error.reason
+            return None
 
     def _stand_by(self) -> bool:
         """False if koalad cannot have the store any more: a newer koalapy has written to it."""
         while not self._end.wait(_STAND_BY_S):
             try:
-                self._open()
+                koalad = self._opened()
             except StoreUnreadable as error:
                 _LOG.error("koalad_cannot_take_over", reason=str(error))
                 self._end.set()
                 return False
             except StoreError as error:  # the server may be starting anew
-                self._waiting = error.reason
-            if self._koalad is not None:
-                _LOG.info("koalad_takes_over", grid=self._grid.grid, pid=os.getpid())
-                self._serve(self._koalad)
-                self._front.app = self._app()
+                self._waiting, koalad = error.reason, None
+            if koalad is not None:
+                self._take_over(koalad)
                 return True
         return True
+
+    def _take_over(self, koalad: Koalad) -> None:
+        """It stands by, and says so, until it answers all that it is asked."""
+        _LOG.info("koalad_takes_over", grid=self._grid.grid, pid=os.getpid())
+        self._serve(koalad)
+        self._front.app = self._app(koalad)
+        self._koalad = koalad
 
     def _serve(self, koalad: Koalad) -> None:
         koalad.start()
@@ -119,9 +125,9 @@ class Life:
 
     # ---- its API
 
-    def _app(self) -> Callable[..., Any]:
-        if self._koalad is not None:
-            return create_app(self._koalad.service, self._read, self._facts, self._shut_down, self._owner)
+    def _app(self, koalad: Koalad | None) -> Callable[..., Any]:
+        if koalad is not None:
+            return create_app(koalad.service, self._read, self._facts, self._shut_down, self._owner)
         nothing = Recovery(Instant(time.time_ns() * SECOND // 10**9), Snapshot(instance=InstanceId(""))).recovered
         return standing_by(self._whom, self._facts, self._shut_down, nothing)
 

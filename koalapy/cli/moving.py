@@ -8,6 +8,7 @@ from rich.status import Status
 from rich.text import Text
 
 from koalapy.cli.output import errors, say
+from koalapy.cli.signals import interruptible
 from koalapy.cli.sweep_progress import wait_for_all
 from koalapy.client import Grid
 
@@ -20,7 +21,8 @@ Document = dict[str, Any]
 def wait_telling(koalad: Grid, job: int) -> Document:
     """The job once it is over; what of it is on its way, or how far a sweep is, is told meanwhile."""
     try:
-        return _when_over(koalad, job)
+        with interruptible():
+            return _when_over(koalad, job)
     except KeyboardInterrupt:
         say(f"job {job} goes on: `koala wait {job}` waits for it again, `koala cancel {job}` ends it.")
         raise
