@@ -17,7 +17,7 @@ def store_of(koala: Any) -> Path:
 
 
 AS_OF_THE_FIRST = """
-    DROP TABLE results; DROP INDEX jobs_sweep; ALTER TABLE jobs DROP COLUMN sweep;
+    DROP TABLE results; DROP TABLE learned; DROP INDEX jobs_sweep; ALTER TABLE jobs DROP COLUMN sweep;
     ALTER TABLE meta DROP COLUMN commits;
     UPDATE alembic_version SET version_num = '0001';
 """
