@@ -17,7 +17,7 @@ SOON = SECOND // 5
 COST_FACTOR = 100  # at least so many times the CPU time of a call lie between two calls
 LAST_CALLS = 5  # whose mean is the cost of a call, since some ask more than others
 CREDIT = 8 * SECOND  # so long a pause may be owed when a glance begins
-SERVERS = 1.5  # to CPU time that is seen, what it is with that of servers, which cannot be seen: docs/benches.md
+SERVERS = 1.6  # to CPU time that is seen, what it is with that of servers, which cannot be seen: docs/benches.md
 
 
 class Pace:
