@@ -249,7 +249,7 @@ class TestPace:
         kcm.start(T0)
         capacity = Capacity(4, 0, 4, 0, 0, [launcher], [], [], {"41": JobStatus("41", launcher, RUNNING)})
         at = T0
-        for cost, seconds in ((30_000, 4.5), (10_000, 3), (5_000, 2.25), (3_000, 2), (2_000, 2), (40_000, 2)):
+        for cost, seconds in ((30_000, 4.8), (10_000, 3.2), (5_000, 2.4), (3_000, 2), (2_000, 2), (40_000, 2)):
             kcm.handle(at, do.CapacityMeasured(at, capacity, None, cost))
             kcm.handle(at, Acknowledge(1 << 20))
             assert kcm.wakeup() == at + round(seconds * SECOND)
