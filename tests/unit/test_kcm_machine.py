@@ -4,7 +4,7 @@ from typing import Any
 
 import kcm_talk as talk
 import pytest
-from koalapy_adapters.batch.protocol import CANCELLED, ENDED, EXITED, KILLED, LOST, QUEUED, RUNNING
+from koalapy_adapters.batch.protocol import CANCELLED, ENDED, EXITED, KILLED, LOST, QUEUED, RUNNING, JobStatus
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import checks
 from koalapy_adapters.kcm.attempts import failure
@@ -182,6 +182,16 @@ def cancels(kcm: talk.Machine, actions: list[Any], count: int) -> list[bool]:
     raise AssertionError(found)
 
 
+def assert_gone_after(kcm: talk.Machine, wait: int, over: JobStatus) -> None:
+    """So many seconds, and not one earlier, where the accounting has this of the job."""
+    first = said(kcm.handle(T0, do.Looked(TAG, accounted=over)))
+    assert (Gone(TAG, T0) in first) == (wait == 0)
+    before, after = T0 + (wait - 1) * SECOND, T0 + wait * SECOND
+    if wait:
+        assert Gone(TAG, before) not in said(kcm.handle(before, do.Looked(TAG, accounted=over)))
+        assert Gone(TAG, after) in said(kcm.handle(after, do.Looked(TAG, accounted=over)))
+
+
 class TestCancel:
     def test_of_a_queued_job_is_gone_with_the_first_look(self) -> None:
         kcm = queued_machine()
@@ -318,12 +328,7 @@ class TestCancel:
         kcm.handle(T0, Cancel(9, TAG))
         kcm.handle(T0, do.Revoked(TAG, False))
         over = listed(ENDED)._replace(ending=KILLED)
-        first = said(kcm.handle(T0, do.Looked(TAG, accounted=over)))
-        assert (Gone(TAG, T0) in first) == (wait == 0)
-        before, after = T0 + (wait - 1) * SECOND, T0 + wait * SECOND
-        if wait:
-            assert Gone(TAG, before) not in said(kcm.handle(before, do.Looked(TAG, accounted=over)))
-            assert Gone(TAG, after) in said(kcm.handle(after, do.Looked(TAG, accounted=over)))
+        assert_gone_after(kcm, wait, over)
 
     def test_of_a_second_start_is_gone_only_when_the_first_surely_is(self) -> None:
         """The batch system started it again, perhaps for a node that was only cut off: the program may run there."""
@@ -357,12 +362,7 @@ class TestCancel:
         kcm.handle(T0, Cancel(9, TAG))
         kcm.handle(T0, do.Revoked(TAG, False))
         over = listed(ENDED)._replace(ending=ending, restarts=1)
-        first = said(kcm.handle(T0, do.Looked(TAG, accounted=over)))
-        assert (Gone(TAG, T0) in first) == (wait == 0)
-        before, after = T0 + (wait - 1) * SECOND, T0 + wait * SECOND
-        if wait:
-            assert Gone(TAG, before) not in said(kcm.handle(before, do.Looked(TAG, accounted=over)))
-            assert Gone(TAG, after) in said(kcm.handle(after, do.Looked(TAG, accounted=over)))
+        assert_gone_after(kcm, wait, over)
 
     def test_of_a_second_start_waits_for_a_first_that_came_again(self) -> None:
         """It closed a connection on which it heard nothing, and is cut off before it says a word on the next."""

@@ -8,6 +8,8 @@ from collections import deque
 from concurrent import futures
 from typing import IO, TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional
 
+from koalapy_adapters.kcm.running import end_at_once
+
 # Grid Engine's library brings a malloc that wants more room for thread-local data than a running process has left.
 TUNABLES = "glibc.rtld.optional_static_tls=4096"
 
@@ -77,11 +79,7 @@ class HelperProcess:
 
     def end(self) -> None:
         """Whatever it does; a library that hangs heeds no plea."""
-        try:
-            self._process.kill()
-            self._process.wait(5)
-        except (OSError, subprocess.TimeoutExpired):
-            pass  # a file system that hangs may hold it; it can do nothing any more
+        end_at_once(self._process)
         try:
             _pipe(self._process.stdin).close()
         except OSError:

@@ -90,6 +90,15 @@ def run(argv: List[str], timeout: float, handle: Optional[Handle] = None) -> Ran
     return Ran(Result(argv, status, output["stdout"], output["stderr"]), wait.cost)
 
 
+def end_at_once(process: "subprocess.Popen[bytes]") -> None:
+    """Whatever it does. One that a file system which hangs holds is left: it can do nothing any more."""
+    try:
+        process.kill()
+        process.wait(5)
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+
+
 class _Wait:
     """Reaps the process by wait4(2), which tells what it used."""
 

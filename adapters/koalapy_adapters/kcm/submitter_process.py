@@ -8,7 +8,7 @@ import time
 from typing import IO, Dict, List, NamedTuple, Optional
 from urllib.parse import quote, unquote
 
-from koalapy_adapters.kcm.running import command_environment
+from koalapy_adapters.kcm.running import command_environment, end_at_once
 
 ADDRESS_SPACE = 1 << 30  # bytes that it may map, far above what it needs: a leak ends in it
 _LINE = 1 << 16  # bytes of the longest answer that is one
@@ -78,11 +78,7 @@ class SubmitterProcess:
 
     def end(self) -> None:
         """Whatever it does."""
-        try:
-            self._process.kill()
-            self._process.wait(5)
-        except (OSError, subprocess.TimeoutExpired):
-            pass  # a file system that hangs may hold it; it can do nothing any more
+        end_at_once(self._process)
         for pipe in (self._process.stdin, self._process.stdout):
             try:
                 _pipe(pipe).close()
