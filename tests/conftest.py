@@ -18,6 +18,7 @@ _NOT_TESTED = "The store in PostgreSQL was not tested: "
 
 
 _ON_THE_GRID = ("tests/grid/", "tests/contract/test_batch_live.py")
+_LIVE = (*_ON_THE_GRID, "tests/unit/live/")  # many daemons, whose pace on a busy machine is nobody's promise
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -30,6 +31,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "grid" if nodeid.startswith(_ON_THE_GRID) else nodeid.partition("::")[0]
 
     return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A live test that fails is tried once more, and told of at the end; what is pure has one try."""
+    for item in items:
+        if item.nodeid.startswith(_LIVE):
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +82,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if _NOT_TESTED in words:
             terminalreporter.section("LEFT OUT", sep="!", bold=True, red=True)
             terminalreporter.write_line(words.removeprefix("Skipped: "))
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"FAILED AT THE FIRST TRY: {report.nodeid}", sep="!", bold=True, red=True)
+        terminalreporter.write_line(report.longreprtext)
+        for title, words in report.sections:
+            terminalreporter.write_line(f"--- {title} ---\n{words}")
     terminalreporter.section("minutes per folder")
     for folder, seconds in sorted(_SECONDS.items()):
         terminalreporter.write_line(f"{seconds / 60:6.1f}  tests/{folder}")
