@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from koalapy.cli.main import app
 from koalapy.model.units import SECOND
-from koalapy.simulation.dcs.batch import DCS_BATCH, Course, cases, courses, rows_of
+from koalapy.simulation.dcs.batch import Course, cases, courses, rows_of
+from koalapy.simulation.dcs.experiment import DCS_BATCH
 from koalapy.simulation.dcs.paper import MEASURED, SYSTEMS, Case
 from koalapy.simulation.dcs.stage import Stage
 from koalapy.simulation.dcs.workload import WIDE, batch, runs

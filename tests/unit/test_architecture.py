@@ -3,14 +3,18 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Container, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import koalapy_adapters
 import pytest
 
 import koalapy
 from koalapy.cli import main as cli
 
 ROOT = Path(koalapy.__file__).parent
+ADAPTERS = Path(koalapy_adapters.__file__).parent
 DECIDING = (
     "model",
     "policies",
@@ -91,6 +95,37 @@ def test_what_decides_asks_no_clock(path: Path) -> None:
         and node.func.attr in ("now", "utcnow", "today")
     }
     assert not calls or path.name == "driver.py"
+
+
+def arrows() -> dict[str, set[str]]:
+    """Every module of both halves, and those that it imports, wherever in it and for whatever."""
+    paths = {name: path for root in (ROOT, ADAPTERS) for path in root.rglob("*.py") for name in [module_name(path)]}
+    return {name: set(imports(path, paths)) - {name} for name, path in paths.items()}
+
+
+def module_name(path: Path) -> str:
+    root = ROOT if path.is_relative_to(ROOT) else ADAPTERS
+    parts = (root.name, *path.relative_to(root).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path, known: Container[str]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.module in known:
+            inside = {f"{node.module}.{each.name}" for each in node.names}
+            yield from (each for each in inside if each in known)
+            if not all(each in known for each in inside):
+                yield node.module
+
+
+def test_no_module_is_imported_by_what_it_imports() -> None:
+    """Of two that need each other one is a third's: what both need, or what joins them."""
+    try:
+        TopologicalSorter(arrows()).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 def test_a_command_starts_without_what_only_others_need() -> None:

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from koalapy.cli.main import app
 from koalapy.simulation.experiments.plan import Options
 from koalapy.simulation.sweeps import fairness
-from koalapy.simulation.sweeps.fairness import CS_FAIRNESS, DAS3, SHARES, Outcome
+from koalapy.simulation.sweeps.experiment import CS_FAIRNESS
+from koalapy.simulation.sweeps.fairness import DAS3, SHARES, Outcome
 
 pytest.importorskip("matplotlib")
 

@@ -36,7 +36,7 @@ class Queue:
             state = spool.read()
             if self.slots is not None:
                 state = state._replace(slots=self.slots)
-            return start_jobs(spool, change(mend(spool, state)))
+            return start_jobs(spool, change(mend(spool, state)), _keep)
 
 
 def submit(queue: Queue, words: List[str]) -> Answer:
@@ -112,6 +112,12 @@ COMMANDS: Dict[str, Callable[[Queue, List[str]], Answer]] = {
     "capacity": capacity,
     "describe": describe,
 }
+
+
+def _keep(directory: str, job: jobs.Job) -> None:
+    from koalapy_adapters.localqueue import keeper  # late: commands that start nothing do without
+
+    keeper.keep(directory, job)
 
 
 def _unchanged(state: jobs.State) -> jobs.State:

@@ -117,7 +117,7 @@ def _record(spool: Spool, job: jobs.Job, outcome: Outcome) -> None:
                 current = state.jobs.get(job.id, job)
                 state = jobs.with_job(state, jobs.ended(current, now(), outcome.ending, outcome.exit_status))
                 scheduling.remove_script(spool, job)
-                scheduling.start_jobs(spool, scheduling.mend(spool, state))
+                scheduling.start_jobs(spool, scheduling.mend(spool, state), keep)
             return
         except FileNotFoundError:
             return  # the queue's directory is gone, and with it whoever might ask

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from typing import List, Tuple
+from typing import Callable, List, Tuple
 
 from koalapy_adapters.localqueue import jobs
 from koalapy_adapters.localqueue.spool import Spool, boot, now
@@ -11,6 +11,8 @@ from koalapy_adapters.wrapper import descendants
 
 MARK = "KOALA_LOCAL_JOB"  # in the environment of every process of a job: ID@DIRECTORY
 _REMEMBERED_US = 600 * 1000000  # how long an ended job stays in the state
+
+Keep = Callable[[str, jobs.Job], None]  # see keeper.keep
 
 
 def mend(spool: Spool, state: jobs.State) -> jobs.State:
@@ -27,12 +29,15 @@ def mend(spool: Spool, state: jobs.State) -> jobs.State:
     return state._replace(boot=here)
 
 
-def start_jobs(spool: Spool, state: jobs.State) -> jobs.State:
-    """Start what fits now. The state is written before any of them runs, so that none can ever be started twice."""
+def start_jobs(spool: Spool, state: jobs.State, keep: Keep) -> jobs.State:
+    """Start what fits now, each job under a process that does nothing but `keep` it.
+
+    The state is written before any of them runs, so that none can ever be started twice.
+    """
     started: List[int] = []
     try:
         for job in jobs.startable(state):
-            keeper, go = _fork_keeper(spool, job)
+            keeper, go = _fork_keeper(spool, job, keep)
             started.append(go)
             state = jobs.with_job(state, _running(job, keeper))
         spool.write(state)
@@ -60,7 +65,7 @@ def _running(job: jobs.Job, keeper: int) -> jobs.Job:
     return job._replace(state=jobs.RUNNING, keeper=keeper, keeper_start=start, started_at=now())
 
 
-def _fork_keeper(spool: Spool, job: jobs.Job) -> Tuple[int, int]:
+def _fork_keeper(spool: Spool, job: jobs.Job, keep: Keep) -> Tuple[int, int]:
     """The keeper's pid, and a descriptor: it runs the job when it reads a byte from it, and leaves at end of file."""
     waiting, go = os.pipe()
     # Blocked until the keeper waits for it: a cancel that comes early must not kill the keeper itself.
@@ -71,9 +76,7 @@ def _fork_keeper(spool: Spool, job: jobs.Job) -> Tuple[int, int]:
             try:
                 os.setsid()
                 if _told_to_go(waiting):
-                    from koalapy_adapters.localqueue import keeper  # late: commands that start nothing do without
-
-                    keeper.keep(spool.directory, job)
+                    keep(spool.directory, job)
             finally:
                 os._exit(0)
     finally:

@@ -1,7 +1,6 @@
-"""The DCS experiment: cases, courses and rows. The paper's five experiments, and those that it could not have."""
+"""What the DCS experiment plays: cases, courses and rows. The paper's five experiments, and those it could not have."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from koalapy.model.units import SECOND
 from koalapy.simulation.dcs.paper import JOBS, MEASURED, WHOLE, Case
 from koalapy.simulation.dcs.stage import Load, Stage
 from koalapy.simulation.dcs.workload import batch
-from koalapy.simulation.experiments.plan import Options, Plan, Row
+from koalapy.simulation.experiments.plan import Options, Row
 
 SETS = 3
 OTHERS = 10  # percent of each cluster that other users want; of theirs the paper says that it is much less than ours
@@ -85,25 +84,6 @@ def courses(options: Options) -> list[Course]:
         raise RequestError("bad_loads", message, "Write --loads 0,10.")
     numbers = range(1, (options.sets or SETS) + 1)
     return [Course(*each, options.seed, options.jobs or JOBS) for each in product(cases(), loads, numbers)]
-
-
-@dataclass(frozen=True, slots=True)
-class DcsBatch:
-    """The experiment, for whoever runs experiments."""
-
-    name: str = "dcs-batch"
-    about: str = "A batch of 40 jobs of four components on the clusters of DAS-2, under FCFS and FPFS (DCS, section 4)."
-
-    def plan(self, options: Options) -> Plan[Outcome]:
-        from koalapy.simulation.dcs.outcome import figure, table  # and with them matplotlib
-
-        chosen = courses(options)
-        return Plan(
-            courses=chosen, rows=rows_of, figure=lambda outcomes: figure(chosen, outcomes), table=table, unit="batches"
-        )
-
-
-DCS_BATCH = DcsBatch()
 
 
 def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:

@@ -2,11 +2,11 @@
 
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import use_known
-from koalapy.simulation.dcs.batch import DCS_BATCH
+from koalapy.simulation.dcs.experiment import DCS_BATCH
 from koalapy.simulation.experiments.plan import Experiment
 from koalapy.simulation.interop import shelf as files
 from koalapy.simulation.interop.evaluation import Evaluation
-from koalapy.simulation.sweeps.fairness import CS_FAIRNESS
+from koalapy.simulation.sweeps.experiment import CS_FAIRNESS
 
 _CODE: tuple[Experiment, ...] = (CS_FAIRNESS, DCS_BATCH)
 

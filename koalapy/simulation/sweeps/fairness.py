@@ -5,7 +5,6 @@ about the nodes that the paper's users had; a parameter takes from 6 to 12 minut
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -13,14 +12,12 @@ from koalapy.model.identity import JobId
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
 from koalapy.simulation.dice import between, stream
-from koalapy.simulation.experiments.plan import Options, Row
-from koalapy.simulation.experiments.plan import Plan as Run
+from koalapy.simulation.experiments.plan import Row
 from koalapy.simulation.sweeps.stage import Plan, Stage
 from koalapy.simulation.sweeps.workload import WORKLOADS
 
 NAME = "cs-fairness"
 ABOUT = "Three users' sweeps on the 272 nodes of DAS-3 while grid jobs come and go (CCGrid 2009, figure 5 and table 2)."
-SETS = 3
 
 DAS3 = {"vu": 85, "uva": 41, "delft": 68, "multimedian": 46, "leiden": 32}  # nodes: the paper's table 1
 SHARES = {"vu": 0.6, "uva": 0.1, "delft": 0.6, "multimedian": 0.1, "leiden": 0.2}  # of them for grid jobs: 40 % in all
@@ -74,26 +71,6 @@ class Course(NamedTuple):
 def courses(seed: int, sets: int, length: Duration = LENGTH) -> list[Course]:
     numbers = range(1, sets + 1)
     return [Course(*each, seed, length) for each in product(WORKLOADS, POLICIES, numbers)]
-
-
-@dataclass(frozen=True, slots=True)
-class Fairness:
-    """The experiment, for whoever runs experiments."""
-
-    name: str = NAME
-    about: str = ABOUT
-
-    def plan(self, options: Options) -> Run[Outcome]:
-        from koalapy.simulation.sweeps.outcome import figure, table  # and with them matplotlib
-
-        options.refuse_loads_and_jobs(self.name)
-        chosen = courses(options.seed, options.sets or SETS)
-        return Run(
-            courses=chosen, rows=rows_of, figure=lambda outcomes: figure(chosen, outcomes), table=table, unit="hours"
-        )
-
-
-CS_FAIRNESS = Fairness()
 
 
 def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
