@@ -1,5 +1,6 @@
 """Calls of koalad's HTTP API over its socket: a document for an answer, an error for a refusal or for silence."""
 
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,9 +12,11 @@ import httpx
 
 from koalapy.locations import Locations, default_grid_file
 from koalapy.model.errors import KoalaError, OurError, RequestError, SiteError, TransientError
+from koalapy.peers import is_trusted, user_of
 
 Document = dict[str, Any]
 
+_ELSEWHERE = "Name a place of your own with $XDG_RUNTIME_DIR and $XDG_STATE_HOME, then `koala up`."
 _NOT_THERE = ("stopping", "standing_by")  # a koalad answers, but not one that does the work
 _KINDS: dict[str, type[KoalaError]] = {
     "transient": TransientError,
@@ -86,11 +89,27 @@ class Calls:
 
     def _connect(self) -> httpx.Client:
         transport = httpx.HTTPTransport(uds=str(self._socket()), limits=httpx.Limits(max_connections=None))
-        return httpx.Client(transport=transport, base_url="http://koalad", timeout=self._timeout_s)
+        hooks = {"request": [lambda request: request.extensions.update(trace=self._look)]}
+        return httpx.Client(transport=transport, base_url="http://koalad", timeout=self._timeout_s, event_hooks=hooks)
+
+    def _look(self, event: str, info: Mapping[str, Any]) -> None:
+        """Before anything is sent: raises NotReachable where another user listens, who may have put the socket there.
+
+        Only the connection itself tells for sure; who may write to the socket's directory can exchange a file that was
+        looked at.
+        """
+        if not event.endswith("connect_unix_socket.complete"):
+            return
+        stream = info["return_value"]
+        uid = user_of(stream.get_extra_info("socket"))
+        if not is_trusted(uid):
+            stream.close()
+            message = f"The socket {self._socket()} is another user's (uid {uid}). Nothing was sent to it."
+            raise NotReachable("not_ours", message, _ELSEWHERE)
 
     def _socket(self) -> Path:
         sockets = self._locations.sockets
-        return next((path for path in sockets if path.exists()), sockets[0])
+        return next((path for path in sockets if os.access(path, os.F_OK)), sockets[0])
 
     def _reach(self) -> None:
         """Raises NotReachable if nobody listens: httpx would leave such a socket to the garbage collector."""
@@ -98,6 +117,9 @@ class Calls:
             plug.settimeout(self._timeout_s)
             try:
                 plug.connect(str(self._socket()))
+            except PermissionError as error:
+                message = f"The socket {self._socket()} is not open to you: it may be another user's."
+                raise NotReachable("not_ours", message, _ELSEWHERE) from error
             except OSError as error:
                 raise self._not_reachable(httpx.ConnectError(str(error))) from error
 

@@ -3,6 +3,8 @@
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from koalapy.model.textfile.document import MAX_BYTES, read_document
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.IGNORECASE | re.ASCII)
 _SOCKET = "koalad.sock"
+_OTHERS_WRITE = 0o022
 _GRID_LINE = re.compile(rb"^grid:[ \t]*[\"']?([A-Za-z0-9][A-Za-z0-9_-]{0,31})[\"']?[ \t]*(?:#.*)?\r?$", re.MULTILINE)
 
 
@@ -48,8 +51,11 @@ class Locations:
 
     def make(self) -> None:
         """The directories of state and socket, for their owner alone. Raises OurError where that cannot be."""
+        with _told_of_places(self.state):
+            _make_ours(self.state.parent)
         for directory in (self.state, self.socket.parent):
-            _make_private(directory)
+            with _told_of_places(directory):
+                _make_private(directory)
 
 
 def default_grid_file() -> Path:
@@ -108,15 +114,34 @@ def _name_in(path: Path) -> str:
     return name
 
 
+def _make_ours(directory: Path) -> None:
+    """The directory of all grids' states: whoever may write there can put another state in place of ours."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = directory.stat()
+    if not {found.st_uid, directory.lstat().st_uid} <= {os.getuid(), 0}:
+        raise _not_ours(directory)
+    if found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX:
+        directory.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS_WRITE)
+
+
 def _make_private(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = directory.stat()
+    if {found.st_uid, directory.lstat().st_uid} != {os.getuid()}:  # who made a link there can let it lead elsewhere
+        raise _not_ours(directory)
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        directory.chmod(0o700)
+
+
+def _not_ours(directory: Path) -> OurError:
+    advice = "Name another place with $XDG_STATE_HOME and $XDG_RUNTIME_DIR."
+    return OurError("not_ours", f"The directory {directory} belongs to another user.", advice)
+
+
+@contextmanager
+def _told_of_places(directory: Path) -> Iterator[None]:
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = directory.stat()
-        if {found.st_uid, directory.lstat().st_uid} != {os.getuid()}:  # who made a link there can let it lead elsewhere
-            advice = "Name another place with $XDG_STATE_HOME and $XDG_RUNTIME_DIR."
-            raise OurError("not_ours", f"The directory {directory} belongs to another user.", advice)
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            directory.chmod(0o700)
+        yield
     except OSError as error:
         message = f"The directory {directory} cannot be made: {error.strerror}."
         advice = (

@@ -64,7 +64,7 @@ class Files:
         return os.listdir(directory)
 
     def make(self, directory: str) -> None:
-        """The directory and those above it, for this user alone; nothing where it is there already."""
+        """The directory, for this user alone, and those above it as the umask has it; nothing where it is there."""
         os.makedirs(directory, mode=0o700, exist_ok=True)
 
     def exists(self, path: str) -> bool:

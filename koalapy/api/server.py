@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import struct
 import threading
 from pathlib import Path
 
@@ -14,9 +13,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from koalapy.api.app import CutOff
 from koalapy.model.errors import OurError
+from koalapy.peers import is_trusted, user_of
 
 _LOG = structlog.get_logger()
-_CREDENTIALS = struct.Struct("3i")
 _THREADS = 200  # calls that may wait at one time
 _LONGEST_PATH = 107  # of a Unix socket's address, unix(7)
 
@@ -26,9 +25,8 @@ class OwnersSocket(socket.socket):
 
     def accept(self) -> tuple[socket.socket, object]:
         connection, address = super().accept()
-        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        _, uid, _ = _CREDENTIALS.unpack(data)
-        if uid not in (os.getuid(), 0):
+        uid = user_of(connection)
+        if not is_trusted(uid):
             _LOG.warning("connection_refused", uid=uid)
             connection.close()
             raise BlockingIOError("not our owner")

@@ -6,6 +6,7 @@ Everything that is SQLite's own stands here. Its codes: https://sqlite.org/resco
 import errno
 import os
 import sqlite3
+import stat
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ class SqliteFile:
 
     def _locked_and_open(self) -> Engine:
         _make_directory(self._path.parent)
+        _refuse_open_place(self._path)
         self._lock = lockfile.hold(self._path.with_suffix(".lock"))
         _make_file(self._path)
         return engine_of(self._path, self._busy_timeout_s)
@@ -103,6 +105,19 @@ def _make_directory(path: Path) -> None:
     _make_directory(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
     _sync_directory(path.parent)
+
+
+def _refuse_open_place(path: Path) -> None:
+    """Who else may write there could leave a database, or a log that SQLite would read into ours, with jobs of his."""
+    place = path.parent.stat()
+    ours = (os.getuid(), 0)
+    if place.st_uid in ours and not place.st_mode & stat.S_IWOTH and (not path.exists() or path.stat().st_uid in ours):
+        return
+    raise StoreError(
+        "store_open_to_others",
+        f"Another user can write to {path}, or to the directory that it is in.",
+        "Let the store lie in a directory of your own, where nobody else may write.",
+    )
 
 
 def _make_file(path: Path) -> None:

@@ -101,6 +101,13 @@ def test_a_claimed_attempt_is_not_prepared_again(directories: Directories) -> No
     assert not directories.revoke(TAG)
 
 
+def test_a_stores_part_is_its_users_alone_whoever_made_it(directories: Directories, tmp_path: Path) -> None:
+    """In a shared place its name can be known before it is there: it stands in the names of batch jobs."""
+    (tmp_path / "shared" / "abcde").chmod(0o777)
+    directories.create()
+    assert (tmp_path / "shared" / "abcde").stat().st_mode & 0o777 == 0o700
+
+
 def test_revoking_what_does_not_exist_makes_it(directories: Directories) -> None:
     assert directories.revoke(TAG)
     assert directories.revoke(TAG)

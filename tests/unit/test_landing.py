@@ -110,23 +110,34 @@ def test_a_full_file_system_is_said_so(tmp_path: Path) -> None:
 def test_what_is_run_lies_where_nobody_else_can_change_it(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin").chmod(0o777)
+    tmp_path.chmod(0o777)
     with started(LocalConnection(), tmp_path):
         assert (tmp_path / "bin").stat().st_mode & 0o777 == 0o700
+        assert tmp_path.stat().st_mode & 0o777 == 0o775
 
 
-def test_a_place_that_another_user_made_for_us_is_refused(tmp_path: Path) -> None:
+def test_what_is_made_is_for_its_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+    argv = ["sh", "-c", 'umask 0; exec sh -c "$0"']
+    with started(CommandConnection(argv), tmp_path / "koala" / "here"):
+        made = [tmp_path / "koala", tmp_path / "koala" / "here", tmp_path / "koala" / "here" / "bin"]
+        assert [path.stat().st_mode & 0o777 for path in made] == [0o700] * 3
+
+
+@pytest.mark.parametrize("whose", ["", "bin"])
+def test_a_place_that_another_user_made_for_us_is_refused(tmp_path: Path, whose: str) -> None:
     """In a name space where the user is root and nobody else is known."""
     argv = ["unshare", "-Ur", "sh", "-c", 'exec sh -c "$0"']
     if os.getuid() or subprocess.run([*argv, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs root, and user name spaces")
-    made = tmp_path / "bin"
-    made.mkdir()
+    shared = tmp_path / "shared"
+    (shared / "bin").mkdir(parents=True)
+    made = shared / whose
     made.chmod(0o777)
     os.chown(made, 65_533, 65_533)
     with pytest.raises(SiteError, match=f"{made} cannot be written on .*: Operation not permitted") as caught:
-        bootstrap.start(CommandConnection(argv), ECHO, target(tmp_path), ignore)
+        bootstrap.start(CommandConnection(argv), ECHO, target(shared), ignore)
     assert caught.value.code == "directory_not_writable"
-    assert not list(made.iterdir())
+    assert not list((shared / "bin").iterdir())
 
 
 def test_what_arrives_damaged_is_not_kept(tmp_path: Path) -> None:

@@ -111,6 +111,20 @@ def test_a_file_that_others_could_read_is_closed_to_them(directory: Path) -> Non
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("what", ["directory", "sticky", "owner", "file"])
+def test_a_place_where_another_user_may_write_is_refused(directory: Path, what: str) -> None:
+    open_store("sqlite", directory).close()
+    if what in ("directory", "sticky"):
+        directory.chmod(0o777 if what == "directory" else 0o1777)
+    elif os.getuid():
+        pytest.skip("only root can give a file to another user")
+    else:
+        os.chown(directory if what == "owner" else directory / FILE_NAME, 65_534, 65_534)
+    with pytest.raises(StoreError, match=f"Another user can write to {directory}") as refusal:
+        open_store("sqlite", directory)
+    assert refusal.value.reason.code == "store_open_to_others"
+
+
 def test_a_closed_store_is_one_file(directory: Path) -> None:
     store = open_store("sqlite", directory)
     store.commit(a_change(1))

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import sys
 import time
 
@@ -46,15 +47,35 @@ def read_exactly(size):
     return b"".join(parts)
 
 
-def make_directory(path):
+def make(path):
+    """It and those above it, for this user alone, as far as they are not there."""
+    before = os.umask(0o077)
     try:
-        os.makedirs(path, 0o700)
+        os.makedirs(path)
     except OSError as error:
         if error.errno != errno.EEXIST:
             raise
+    finally:
+        os.umask(before)
+
+
+def make_directory(path):
+    make(path)
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
     os.chmod(path, 0o700)  # fails in another user's directory: there he could change what batch jobs run
+
+
+def make_shared(path):
+    """Whoever owns it, or may write there, can put another `bin` in place of ours."""
+    make(path)
+    found = os.stat(path)
+    mode = stat.S_IMODE(found.st_mode)
+    safe = mode if mode & stat.S_ISVTX else mode & ~stat.S_IWOTH  # in a sticky one only its owner can move what is ours
+    if found.st_uid or not os.getuid():
+        os.chmod(path, safe)  # fails in another user's directory
+    elif mode != safe:
+        raise OSError(errno.EPERM, "everybody may move what is in it", path)
 
 
 def whole(path, digest):
@@ -111,6 +132,7 @@ def land(order):
     shared = os.path.expanduser(order["directory"])
     name = order["digest"] + ".pyz"
     path = os.path.join(shared, "bin", name)
+    make_shared(shared)
     make_directory(os.path.dirname(path))
     if not whole(path, order["digest"]):
         say(answer="need")

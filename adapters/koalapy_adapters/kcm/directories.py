@@ -65,6 +65,7 @@ class Directories:
         try:
             for path in (self.shared, os.path.join(self.shared, "bin"), self.own, self._stage(), self._ended()):
                 self.files.make(path)
+            self.files.allow(self.own, 0o700)  # fails in another user's, where he could change what is run
             self._drop_old(self._stage(), self.files.clock() - _STAGE_KEPT)
             self._drop_old(self._ended(), self.files.clock() - _ENDED_KEPT)
         except OSError as error:

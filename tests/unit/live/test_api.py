@@ -106,6 +106,35 @@ def as_nobody(path: Path) -> str:
     return done.stdout.strip()
 
 
+IMPOSTOR = """
+import os, socket, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+ear = socket.socket(socket.AF_UNIX)
+ear.bind(sys.argv[1]); ear.listen()
+print("listening", flush=True)
+for _ in range(2):
+    guest, _ = ear.accept()
+    print(guest.recv(1000), flush=True)
+    guest.close()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+def test_nothing_is_said_to_a_socket_of_another_user(fresh: Any) -> None:
+    """Which one may leave where koalad's is to be, if that is a place where all may write."""
+    path = socket_of(fresh)
+    path.parent.mkdir(parents=True)
+    path.parent.chmod(0o777)
+    fresh.root.chmod(0o711)
+    with subprocess.Popen([sys.executable, "-c", IMPOSTOR, path], stdout=subprocess.PIPE, text=True) as impostor:
+        assert impostor.stdout is not None
+        assert impostor.stdout.readline() == "listening\n"
+        fresh("status").refused(3, f"The socket {path} is another user's (uid 65534). Nothing was sent to it.")
+        assert impostor.stdout.read() == "b''\nb''\n"
+    assert fresh("up").status == 0, "koalad takes its place"
+    assert fresh("status").status == 0
+
+
 # ---- what it describes
 
 

@@ -123,15 +123,17 @@ def test_a_killed_koalad_leaves_nothing_in_the_way(fresh: Any) -> None:
 def test_its_files_are_its_owners_alone(fresh: Any) -> None:
     (fresh.root / "state" / "koala" / "live").mkdir(parents=True, mode=0o755)
     (fresh.root / "run" / "koala").mkdir(parents=True, mode=0o777)
+    (fresh.root / "state" / "koala").chmod(0o777)
     fresh("up")
     state, runtime = fresh.root / "state" / "koala" / "live", fresh.root / "run" / "koala"
     assert mode(state) == mode(runtime) == 0o700
+    assert mode(state.parent) == 0o755
     assert mode(runtime / "live.sock") == 0o600
     assert mode(state / "store.sqlite") == 0o600
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can leave a link in another user's name")
-def test_a_link_of_another_user_is_not_followed(fresh: Any) -> None:
+def test_neither_link_nor_directory_of_another_user_is_used(fresh: Any) -> None:
     (fresh.root / "mine").mkdir(mode=0o755)
     (fresh.root / "run").mkdir()
     (fresh.root / "run" / "koala").symlink_to(fresh.root / "mine")
@@ -139,6 +141,10 @@ def test_a_link_of_another_user_is_not_followed(fresh: Any) -> None:
     fresh("up").refused(1, f"The directory {fresh.root}/run/koala belongs to another user.", "$XDG_RUNTIME_DIR")
     assert mode(fresh.root / "mine") == 0o755
     os.lchown(fresh.root / "run" / "koala", os.getuid(), os.getgid())
+    states = fresh.root / "state" / "koala"
+    os.chown(states, 65_534, 65_534)
+    fresh("up").refused(1, f"The directory {states} belongs to another user.")
+    os.chown(states, os.getuid(), os.getgid())
     assert fresh("up").status == 0
 
 
