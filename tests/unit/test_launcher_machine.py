@@ -190,6 +190,16 @@ def test_without_a_connection_for_orphan_timeout_it_stops(game: Game) -> None:
     assert game.stopped == SETTINGS.grace
 
 
+def test_one_that_was_suspended_for_longer_counts_from_when_it_goes_on(game: Game) -> None:
+    game.tell(e.Disconnected())
+    game.now += 2 * SETTINGS.orphan_timeout
+    game.tell(e.Resumed())
+    game.wait(SETTINGS.orphan_timeout - 1)
+    assert game.stopped is None
+    game.wait(1)
+    assert game.stopped == SETTINGS.grace
+
+
 # ---- black holes
 
 
@@ -250,6 +260,20 @@ def test_near_its_walltime_it_begins_nothing_that_would_not_end(game: Game) -> N
     game.wait((3600 - 4 - 2 - 125) * SECOND - game.now)
     assert of(Back, game.hear(Give([[3, 3]]))) == [Back([[3, 3]], [])]
     assert game.queue == []
+
+
+def test_how_long_it_stood_still_is_not_how_long_a_parameter_takes(game: Game) -> None:
+    """Else it would drain, though twenty more would end before its walltime."""
+    game.hear(Give([[1, 2]]))
+    game.wait(1500 * SECOND)
+    began = game.now - 50 * SECOND
+    game.now += 1500 * SECOND
+    game.tell(e.Resumed())
+    game.queue = []
+    said = game.tell(e.Finished([row(1, began, 1500 * SECOND + 60 * SECOND)], []))
+    assert of(Pull, said) == [Pull(1, 2)]
+    game.hear(Give([[3, 3]]))
+    assert game.queue == [3]
 
 
 def test_drained_it_leaves(game: Game) -> None:

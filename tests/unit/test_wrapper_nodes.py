@@ -138,6 +138,9 @@ def test_a_job_that_was_suspended_for_longer_than_any_silence_goes_on(world: Any
     relay, attempt = start(world, at_work("until [ -e go ]; do sleep 0.1; done"), orphan_timeout=2.0)
     relay.release(attempt)
     await_that(lambda: written(attempt) == 5)
+    relay.close()  # its KCM is gone, too, and does not come back
+    beat, before = attempt.path / "heartbeat", time.time()
+    await_that(lambda: beat.stat().st_mtime > before)  # by then it has seen that
     os.killpg(attempt.wrapper.pid, signal.SIGSTOP)
     time.sleep(4)  # nothing tells that it is long enough
     os.killpg(attempt.wrapper.pid, signal.SIGCONT)

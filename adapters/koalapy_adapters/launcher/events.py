@@ -65,6 +65,10 @@ class Signalled(NamedTuple):
     """Somebody wants the Launcher to end."""
 
 
+class Resumed(NamedTuple):
+    """The batch system let the job go on, which it had suspended."""
+
+
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 

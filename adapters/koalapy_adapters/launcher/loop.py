@@ -43,9 +43,10 @@ class Loop:
     def run(self) -> None:
         """Raises SlotBroken."""
         noticed = signals.pipe()
-        self._selector.register(noticed, selectors.EVENT_READ, lambda: self._on_signals(signals.read(noticed)))
+        self._selector.register(noticed, selectors.EVENT_READ, lambda: self._heed(noticed))
         self._slots.start()
         while not self._left:
+            self._heed(noticed)  # before time counts, most of which it may have stood still
             self._tick()
             self._line.flush()
             if not self._left:
@@ -55,7 +56,8 @@ class Loop:
     # ---- what happens ------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        self._suspension.tick(clock.now())
+        if self._suspension.tick(clock.now()):
+            self._drive.tell(e.Resumed())
         now = clock.now()
         self._line.tick(now)
         self._slots.queue.flush()
@@ -74,8 +76,15 @@ class Loop:
             due = min(due, now + _AGAIN)
         return max(0, due - now) / clock.SECOND
 
+    def _heed(self, noticed: int) -> None:
+        numbers = signals.read(noticed)
+        if numbers:
+            self._on_signals(numbers)
+
     def _on_signals(self, numbers: bytes) -> None:
         self._slots.reap()
+        if signals.told_to_go_on(numbers):
+            self._drive.tell(e.Resumed())
         if signals.told_to_stop(numbers):
             self._drive.tell(e.Signalled())
 

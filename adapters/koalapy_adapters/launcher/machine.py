@@ -16,6 +16,7 @@ from koalapy_adapters.launcher.pace import Pace
 from koalapy_adapters.launcher.probation import Probation
 from koalapy_adapters.launcher.pulls import Pulls
 from koalapy_adapters.launcher.results import Results
+from koalapy_adapters.launcher.standstill import Standstill
 from koalapy_adapters.messages import Back, Doing, Give, Holding, Kept, Suspect, Trusted
 from koalapy_adapters.wrapper.clock import SECOND
 
@@ -57,6 +58,7 @@ class Machine:
         self._contact = now
         self._pulls = Pulls()  # over this connection
         self._longest = 0
+        self._standstill = Standstill()
         self._progress = now  # when something ended, or was queued, last
         self._looked = now
         self._doing = Doing(0, 0)
@@ -148,7 +150,7 @@ class Machine:
         return []
 
     def _note(self, now: int, rows: List[e.Row]) -> None:
-        durations = [row[e.ENDED_AT] - row[e.STARTED_AT] for row in rows]
+        durations = [self._standstill.ran(row[e.STARTED_AT], row[e.ENDED_AT]) for row in rows]
         self._pace.ran(len(durations), sum(durations))
         self._longest = max(self._longest, max(durations))
         self._progress = now
@@ -217,6 +219,12 @@ class Machine:
         row = [number, 137, KILLED, self._settings.host, event.slot, event.started_at, now, 0, 0, 0, 0]
         self._take([row])
         return [e.WriteJournal([row])]
+
+    def _on_resumed(self, now: int, event: e.Resumed) -> List[Any]:
+        """Suspended it could reach nobody, and nothing ended; it looked last, once a second, before that."""
+        self._standstill.note(self._looked, now)
+        self._contact = self._progress = self._looked = now
+        return []
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
@@ -296,4 +304,5 @@ _REACTIONS: Dict[Type[Any], Callable[[Machine, int, Any], List[Any]]] = {
     e.SlotLost: Machine._on_slot_lost,
     e.SlotsStopped: Machine._on_slots_stopped,
     e.Signalled: Machine._on_signalled,
+    e.Resumed: Machine._on_resumed,
 }

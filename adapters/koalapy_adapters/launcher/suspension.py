@@ -26,13 +26,15 @@ class Suspension:
     def next_wakeup(self) -> int:
         return self._look_at
 
-    def tick(self, now: int) -> None:
-        """Stop what runs if the batch job is stopped; returns when that goes on, or is gone."""
+    def tick(self, now: int) -> bool:
+        """Stop what runs if the batch job is stopped; returns when that goes on, or is gone, and says that it was."""
         if now < self._look_at:
-            return
-        if descendants.is_stopped(self._parent):
+            return False
+        stopped = descendants.is_stopped(self._parent)
+        if stopped:
             self._stand_still()
         self._look_at = clock.now() + LOOK_EVERY
+        return stopped
 
     def _stand_still(self) -> None:
         while descendants.is_stopped(self._parent):

@@ -63,10 +63,11 @@ class Loop:
     def run(self) -> int:
         """The wrapper's exit status."""
         noticed = signals.pipe()
-        self._selector.register(noticed, selectors.EVENT_READ, lambda: self._on_signals(signals.read(noticed)))
+        self._selector.register(noticed, selectors.EVENT_READ, lambda: self._heed(noticed))
         self._selector.register(self._shared.readable, selectors.EVENT_READ, self._on_shared)
         self.reap()  # those that ended before anybody listened
         while self._exit_status is None:
+            self._heed(noticed)  # before time counts: a turn that outlasted its time-out saw nothing of what came
             self._tick()
             turn(self._selector, self._timeout())
         return self._exit_status
@@ -101,6 +102,11 @@ class Loop:
             return 0
         due = min((time for time in times if time is not None), default=now + self._attempt.heartbeat)
         return max(0, due - now) / clock.SECOND
+
+    def _heed(self, noticed: int) -> None:
+        numbers = signals.read(noticed)
+        if numbers:
+            self._on_signals(numbers)
 
     def _on_signals(self, numbers: bytes) -> None:
         if signals.told_to_go_on(numbers):

@@ -25,8 +25,9 @@ def pipe(noticed: Iterable[int] = (signal.SIGCHLD, RESUMED, *STOPPING)) -> int:
 
 
 def hold() -> None:
-    """What tells to stop waits until there is a pipe."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    """What tells to stop waits until there is a pipe; threads that begin meanwhile never take it, nor RESUMED, from
+    the one that made the pipe: that one finds the byte there as soon as it goes on."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING | {RESUMED})
 
 
 def read(descriptor: int) -> bytes:
