@@ -2,37 +2,24 @@
 
     started -> at_barrier -> released -> running -> ended
 
-An ending is decided once, by whatever happens first; then all nodes are emptied, the record is written, and only after
-that is the end said. Instants and durations are integer microseconds of the node's clock.
+An ending is decided once, by whatever happens first; then all nodes are emptied, and what follows is the farewell.
+Instants and durations are integer microseconds of the node's clock.
 """
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type
+from typing import Any, Callable, Dict, List, Optional, Type
 
 from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper import reasons
 from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.wrapper.farewell import Farewell
+from koalapy_adapters.wrapper.settings import Settings
 from koalapy_adapters.wrapper.silence import until_ended
 
 STARTED, AT_BARRIER, RELEASED, RUNNING, ENDED = "started", "at_barrier", "released", "running", "ended"
 
 START_AT_LEAST = 60 * SECOND  # for environment and agents, where the barrier's time-out is shorter
 STOP_MARGIN = 10 * SECOND  # beyond the grace, until an agent is given up
-RECORD_AGAIN, RECORD_PATIENCE = SECOND, 60 * SECOND
-RECORD_HANGS = 5 * SECOND  # after which the end is said without it
-FAREWELL = SECOND  # how long the end waits for a relay that is not connected
-FOREIGN_FAREWELL = 5 * SECOND  # the same, of a second start: nobody else will say it
-
-
-class Settings(NamedTuple):
-    """What is fixed for this attempt."""
-
-    tag: str
-    batch_id: str
-    barrier_timeout: int
-    walltime: int
-    grace: int
-    orphan_timeout: int
 
 
 class Machine:
@@ -51,12 +38,7 @@ class Machine:
         self._stopping_until: Optional[int] = None
         self._silent_until: Optional[int] = None  # when the agents that are cut off have ended their processes
         self._abandoned = False
-        self._final: Optional[Report] = None
-        self._only_if_none = False
-        self._final_at = 0
-        self._write_at: Optional[int] = None
-        self._settled = False  # the end may be said
-        self._recorded = False
+        self._farewell: Optional[Farewell] = None  # once all nodes are empty
         self._left = False
 
     def handle(self, now: int, event: Any) -> List[Any]:
@@ -74,12 +56,16 @@ class Machine:
 
     def next_wakeup(self) -> Optional[int]:
         """The next deadline, None if only events can bring anything."""
-        deadlines = [due for due, _ in self._deadlines()]
-        return None if self._left or not deadlines else min(deadlines)
+        if self._left:
+            return None
+        if self._farewell is not None:
+            return self._farewell.next_wakeup()
+        return min((due for due, _ in self._deadlines()), default=None)
 
     def report(self) -> Report:
         """What may be said by now: an end only once it has been recorded, or that has failed."""
-        return self._final if self._final is not None and self._settled else self._report
+        farewell = self._farewell
+        return farewell.report if farewell is not None and farewell.is_settled else self._report
 
     # ---- what happened -----------------------------------------------------------------------------------------------
 
@@ -94,11 +80,9 @@ class Machine:
         return [e.Leave(0)]
 
     def _on_claimed_before(self, now: int, event: e.ClaimedBefore) -> List[Any]:
-        self._only_if_none = True
         recorded = reasons.recorded_report(event.record)
         if recorded is not None:
-            self._final, self._final_at = recorded, now
-            self._settled = self._recorded = True
+            self._farewell = Farewell(recorded, now, second=True, recorded=True)
             return []
         self._report = self._report._replace(ending="restarted", error=reasons.RESTARTED)
         return self._finish(now)
@@ -183,23 +167,17 @@ class Machine:
         return [e.ReleaseNodes(event.first_rank, event.hosts), e.SayReport(self._report)]
 
     def _on_stop(self, now: int, event: e.StopHeard) -> List[Any]:
-        if self._final is not None:
+        if self._farewell is not None:
             return []
         if self._ending and event.force:
             return [e.StopNodes(0)]
         return self._end(now, "cancelled", 0 if event.force else self._settings.grace)
 
     def _on_recorded(self, now: int, event: e.RecordWritten) -> List[Any]:
-        if self._final is None or self._recorded:
-            return []
-        self._recorded, self._write_at = True, None
-        return self._settle()
+        return self._farewell.written(self._relay) if self._farewell is not None else []
 
     def _on_record_failed(self, now: int, event: e.RecordFailed) -> List[Any]:
-        if self._final is None or self._recorded:
-            return []
-        self._write_at = now + RECORD_AGAIN
-        return self._settle()
+        return self._farewell.not_written(now, self._relay) if self._farewell is not None else []
 
     # ---- what follows ------------------------------------------------------------------------------------------------
 
@@ -208,9 +186,9 @@ class Machine:
         return self._report.ending
 
     def _advance(self, now: int) -> List[Any]:
-        stages = set(self._nodes.values())
-        if self._final is not None:
+        if self._farewell is not None:
             return self._try_to_leave(now)
+        stages = set(self._nodes.values())
         if self._report.phase == STARTED and not self._ending and self._captured and stages == {"ready"}:
             self._report = self._report._replace(phase=AT_BARRIER, at_barrier_at=now)
             return [e.SayReport(self._report)]
@@ -224,54 +202,29 @@ class Machine:
 
     def _end(self, now: int, ending: str, grace: int, error: Optional[e.Json] = None) -> List[Any]:
         """The first that decides an ending decides it; the rest is its consequence."""
-        if self._ending or self._final is not None:
+        if self._ending or self._farewell is not None:
             return []
         self._report = self._report._replace(ending=ending, error=error)
         self._stopping_until = now + grace + STOP_MARGIN
         return [e.StopNodes(grace)]
 
     def _finish(self, now: int) -> List[Any]:
-        self._final_at = now
         ended_at = self._last_end if self._last_end is not None else now
         ending = self._ending or "exited"
-        self._final = self._report._replace(phase=ENDED, ending=ending, ended_at=ended_at)
-        return self._write(now)
-
-    def _write(self, now: int) -> List[Any]:
-        assert self._final is not None
-        self._write_at = None
-        return [e.WriteRecord(self._final, self._only_if_none)]
-
-    def _settle(self) -> List[Any]:
-        """The end may be said now; it is said here if the relay listens, else when it does."""
-        assert self._final is not None
-        if self._settled:
-            return []
-        self._settled = True
-        return [e.SayReport(self._final)] if self._relay and self._claimed else []
+        final = self._report._replace(phase=ENDED, ending=ending, ended_at=ended_at)
+        self._farewell = Farewell(final, now, second=not self._claimed)
+        return self._farewell.write()
 
     def _try_to_leave(self, now: int) -> List[Any]:
-        assert self._final is not None
-        heard = self._settled and self._relay
-        farewell = FAREWELL if self._claimed else FOREIGN_FAREWELL
-        done = self._recorded and (heard or now >= self._final_at + farewell)
-        if not done and now < self._final_at + RECORD_PATIENCE:
-            return []
-        self._left = True
-        said = [e.SayReport(self._final)] if heard and not self._claimed else []
-        return [*said, e.Leave(self._exit_status(self._final))]
-
-    def _exit_status(self, final: Report) -> int:
-        if not self._claimed:
-            return 1
-        return final.exit_status if final.exit_status is not None and final.ending == "exited" else 1
+        assert self._farewell is not None
+        commands = self._farewell.leave(now, self._relay)
+        self._left = bool(commands)
+        return commands
 
     # ---- time --------------------------------------------------------------------------------------------------------
 
     def _deadlines(self) -> List[Any]:
-        """(instant, what is due then) of everything that time alone can bring."""
-        if self._final is not None:
-            return self._final_deadlines()
+        """(instant, what is due then) of everything that time alone can bring while nodes run."""
         due: List[Any] = []
         if self._silent_until is not None:
             due.append((self._silent_until, self._fall_silent))
@@ -288,21 +241,10 @@ class Machine:
             due.append((self._contact + self._settings.orphan_timeout, self._orphaned))
         return due
 
-    def _final_deadlines(self) -> List[Any]:
-        farewell = FAREWELL if self._claimed else FOREIGN_FAREWELL
-        due = [(self._final_at + (farewell if self._recorded else RECORD_PATIENCE), self._nothing)]
-        if self._write_at is not None:
-            due.append((self._write_at, self._write))
-        if not self._settled:
-            due.append((self._final_at + RECORD_HANGS, self._say_unrecorded))
-        return due
-
     def _overdue(self, now: int) -> List[Any]:
-        commands: List[Any] = []
-        for due, act in self._deadlines():
-            if due <= now:
-                commands += act(now)
-        return commands
+        if self._farewell is not None:
+            return self._farewell.overdue(now, self._relay)
+        return [command for due, act in self._deadlines() if due <= now for command in act(now)]
 
     def _too_slow(self, now: int) -> List[Any]:
         waiting = [name for name, stage in self._nodes.items() if stage == "waiting"]
@@ -331,12 +273,6 @@ class Machine:
     def _fall_silent(self, now: int) -> List[Any]:
         self._silent_until = None
         self._nodes = {name: "over" if stage == "cut off" else stage for name, stage in self._nodes.items()}
-        return []
-
-    def _say_unrecorded(self, now: int) -> List[Any]:
-        return self._settle()
-
-    def _nothing(self, now: int) -> List[Any]:
         return []
 
 

@@ -8,7 +8,7 @@ from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.messages import Report, to_json
 from koalapy_adapters.wrapper.clock import SECOND, microseconds, now
 from koalapy_adapters.wrapper.events import Json, failure
-from koalapy_adapters.wrapper.machine import Settings
+from koalapy_adapters.wrapper.settings import Settings
 
 HEARTBEAT = 10 * SECOND
 

@@ -1,0 +1,86 @@
+"""From an attempt's end until its wrapper has gone: the end is recorded, then said, and then the wrapper leaves.
+
+A record that cannot be written (a full disk, a hung one) delays what is said by seconds, and the wrapper by a minute.
+"""
+
+from typing import Any, List, Optional
+
+from koalapy_adapters.messages import Report
+from koalapy_adapters.wrapper import events as e
+from koalapy_adapters.wrapper.clock import SECOND
+
+_RECORD_AGAIN, _RECORD_PATIENCE = SECOND, 60 * SECOND
+_RECORD_HANGS = 5 * SECOND  # after which the end is said without it
+_RELAY_PATIENCE = SECOND  # how long a relay that is not connected is waited for
+_RELAY_PATIENCE_OF_SECOND = 5 * SECOND  # the same, of a second start: nobody else will say it
+
+
+class Farewell:
+    """Of an attempt that ended as `report` has it, at `began`. Its answers are commands, as the machine's.
+
+    `second`: this is the attempt's second start, which has claimed nothing, and whose record must not replace the
+    first one's. `recorded`: that first one's record is what is said here.
+    """
+
+    def __init__(self, report: Report, began: int, second: bool, recorded: bool = False) -> None:
+        self.report = report
+        self.is_settled = recorded  # the end may be said
+        self._began, self._second, self._recorded = began, second, recorded
+        self._write_at: Optional[int] = None
+        self._patience = _RELAY_PATIENCE_OF_SECOND if second else _RELAY_PATIENCE
+
+    def write(self) -> List[Any]:
+        self._write_at = None
+        return [e.WriteRecord(self.report, self._second)]
+
+    def written(self, relay: bool) -> List[Any]:
+        """`relay`: whether it is connected."""
+        if self._recorded:
+            return []
+        self._recorded, self._write_at = True, None
+        return self._settle(relay)
+
+    def not_written(self, now: int, relay: bool) -> List[Any]:
+        if self._recorded:
+            return []
+        self._write_at = now + _RECORD_AGAIN
+        return self._settle(relay)
+
+    def leave(self, now: int, relay: bool) -> List[Any]:
+        """Nothing as long as there is anything to stay for."""
+        heard = self.is_settled and relay
+        done = self._recorded and (heard or now >= self._began + self._patience)
+        if not done and now < self._began + _RECORD_PATIENCE:
+            return []
+        said = [e.SayReport(self.report)] if heard and self._second else []
+        return [*said, e.Leave(self._exit_status())]
+
+    def next_wakeup(self) -> int:
+        due = [self._began + (self._patience if self._recorded else _RECORD_PATIENCE)]
+        if self._write_at is not None:
+            due.append(self._write_at)
+        if not self.is_settled:
+            due.append(self._began + _RECORD_HANGS)
+        return min(due)
+
+    def overdue(self, now: int, relay: bool) -> List[Any]:
+        """What time alone has brought."""
+        commands: List[Any] = []
+        if self._write_at is not None and self._write_at <= now:
+            commands += self.write()
+        if now >= self._began + _RECORD_HANGS:
+            commands += self._settle(relay)
+        return commands
+
+    def _settle(self, relay: bool) -> List[Any]:
+        """The end may be said now; it is said here if the relay listens, else when it does."""
+        if self.is_settled:
+            return []
+        self.is_settled = True
+        return [e.SayReport(self.report)] if relay and not self._second else []
+
+    def _exit_status(self) -> int:
+        status = self.report.exit_status
+        if self._second or status is None or self.report.ending != "exited":
+            return 1
+        return status
