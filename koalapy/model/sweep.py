@@ -127,11 +127,13 @@ class Glide:
     """What a Launcher's job knows beyond other jobs: whose it is, and why it was asked to go ('' it was not).
 
     `going`: preempted (for others' jobs), shrunk (for another runner), withdrawn (it had not started in time), idle
-    (nothing was left for it), black_hole, over (its sweep is).
+    (nothing was left for it), black_hole, over (its sweep is). `suspended` by its batch system: now, or before ('' it
+    never was), as the sweep's story tells it; what is out of reach stays what it was.
     """
 
     sweep: JobId
     going: str = ""
+    suspended: str = ""
 
 
 evolve_runner = evolver(Runner)

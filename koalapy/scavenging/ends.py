@@ -77,7 +77,10 @@ def _failure(launcher: Job) -> Reason | None:
 
 
 def _preempted(settings: Settings, launcher: Job, reason: Reason) -> bool:
-    """Whether its batch system took its node for others', as the site has it: that is no failure."""
+    """Whether its batch system took its node for others', as the site has it, or its walltime in that it suspended it:
+    that is no failure."""
+    if reason.code == "walltime_exceeded" and launcher.glide is not None and launcher.glide.suspended:
+        return True
     native = [each.name for each in settings.clusters if each.scavenge.native]
     return reason.code in _TAKEN and place(launcher).started_at is not None and place(launcher).cluster in native
 

@@ -4,20 +4,19 @@ from collections.abc import Iterable, Iterator
 
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component, Job
-from koalapy.model.states import ComponentState as _C
 from koalapy.model.sweep import Runner
 
 
 class Launchers:
     """An index over the jobs. `sweeps`: those not over.
 
-    Since they were last cleared, `ended`: Launchers that are over; `turned`: those suspended, or running again then.
+    Since they were last cleared, `ended`: Launchers that are over; `turned`: others whose state became another.
     """
 
     def __init__(self) -> None:
         self.sweeps: dict[JobId, None] = {}
         self.ended: list[Job] = []
-        self.turned: list[Job] = []
+        self.turned: list[JobId] = []
         self._of: dict[JobId, dict[JobId, Job]] = {}
         self._on: dict[str, dict[JobId, Job]] = {}
 
@@ -40,8 +39,8 @@ class Launchers:
         on = self._on.setdefault(place(job).cluster or "", {})
         if not job.state.final:
             self._of.setdefault(sweep, {})[job.id] = on[job.id] = job
-            if before is not None and _turned(before, job):
-                self.turned.append(job)
+            if before is not None and place(before).state is not place(job).state:
+                self.turned.append(job.id)
         elif before is None or not before.state.final:
             of = self._of.get(sweep, {})
             of.pop(job.id, None)
@@ -61,12 +60,6 @@ class Launchers:
     def __iter__(self) -> Iterator[Job]:
         for of in self._of.values():
             yield from of.values()
-
-
-def _turned(before: Job, after: Job) -> bool:
-    """One that is ended while it is suspended never ran again."""
-    was, now = place(before).state, place(after).state
-    return was is not now and (now is _C.SUSPENDED or (was is _C.SUSPENDED and now is _C.RUNNING))
 
 
 def place(launcher: Job) -> Component:

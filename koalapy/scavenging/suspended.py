@@ -2,21 +2,43 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.records import Records
-from koalapy.model.states import ComponentState
+from koalapy.model.states import ComponentState as _C
+from koalapy.model.sweep import Glide
 from koalapy.model.units import Instant
 from koalapy.scavenging.launchers import place
 
+NOW, BEFORE = "now", "before"  # see Glide
 
-def tell(records: Records, now: Instant, turned: Iterable[Job]) -> None:
-    """`turned`: Launchers that were suspended, or go on; of several on a cluster one line."""
+
+def has_turned(launcher: Job) -> bool:
+    """Whether it was suspended, or goes on, and its sweep's story does not tell that yet.
+
+    One that is out of reach is neither; and one that is ended while it is suspended never ran again.
+    """
+    state, told = place(launcher).state, _glide(launcher).suspended == NOW
+    return state is (_C.RUNNING if told else _C.SUSPENDED)
+
+
+def tell(records: Records, now: Instant, turned: Iterable[JobId]) -> None:
+    """`turned`: Launchers that may have; of several on a cluster one line."""
     counts = Counter[tuple[JobId, str, str]]()
-    for launcher in turned:
-        assert launcher.glide is not None
-        kind = "sweep_suspended" if place(launcher).state is ComponentState.SUSPENDED else "sweep_resumed"
-        counts[launcher.glide.sweep, place(launcher).cluster or "", kind] += 1
+    for identity in turned:
+        launcher = records.jobs.get(identity)
+        if launcher is None or launcher.state.final or not has_turned(launcher):
+            continue
+        stands = place(launcher).state is _C.SUSPENDED
+        glide = replace(_glide(launcher), suspended=NOW if stands else BEFORE)
+        records.put(launcher.but(glide=glide))
+        counts[glide.sweep, place(launcher).cluster or "", "sweep_suspended" if stands else "sweep_resumed"] += 1
     for (sweep, cluster, kind), nodes in counts.items():
         records.note(now, sweep, kind, cluster=cluster, nodes=nodes)
+
+
+def _glide(launcher: Job) -> Glide:
+    assert launcher.glide is not None
+    return launcher.glide

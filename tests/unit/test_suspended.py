@@ -1,0 +1,62 @@
+"""Launchers that their batch system suspends, and of which koalad hears nothing for a while."""
+
+from engine_play import UNREACHABLE
+from sweep_play import SweepPlay
+
+from koalapy.model.events import ClusterConnected, ClusterLost, ComponentSeen
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
+
+ONE = {"alpha": 16}
+
+
+def begun() -> tuple[SweepPlay, JobId, list[Job]]:
+    play = SweepPlay(ONE)
+    sweep = play.sweep(100)
+    play.start_all(sweep)
+    return play, sweep, play.staying(sweep)
+
+
+def see(play: SweepPlay, launchers: list[Job], state: str, ending: str = "") -> None:
+    """The batch system's word of these."""
+    attempts = [play.attempts(each.id)[0] for each in launchers]
+    told = {"batch_id": "1", "state": state, "ending": ending, "at": play.now}
+    play.tell(*(ComponentSeen(attempt=each, **told) for each in attempts))
+    play.measure()
+
+
+def reconnect(play: SweepPlay) -> None:
+    """Its Launchers are unknown until they are heard of again."""
+    play.tell(ClusterLost(cluster="alpha", reason=UNREACHABLE))
+    play.tell(ClusterConnected(cluster="alpha", version="22.05"))
+
+
+def told(play: SweepPlay, sweep: JobId) -> list[str]:
+    return [line.kind for line in play.history if line.job == sweep and line.kind.endswith(("suspended", "resumed"))]
+
+
+def test_that_it_stands_still_is_told_once_and_that_it_goes_on_wherever_koalad_was_meanwhile() -> None:
+    play, sweep, launchers = begun()
+    see(play, launchers[:2], "suspended")
+    reconnect(play)
+    see(play, launchers[:2], "suspended")
+    play.restart()
+    see(play, launchers[:2], "suspended")
+    assert told(play, sweep) == ["sweep_suspended"]
+    reconnect(play)
+    see(play, launchers, "running")
+    reconnect(play)
+    see(play, launchers, "running")
+    assert told(play, sweep) == ["sweep_suspended", "sweep_resumed"]
+
+
+def test_those_that_stood_still_until_their_walltime_have_not_failed() -> None:
+    """However many: nothing says that the next would fare no better."""
+    play, sweep, launchers = begun()
+    for launcher in launchers:
+        see(play, [launcher], "suspended")
+        see(play, [launcher], "ended", "walltime")
+    assert play.job(sweep).state is JobState.RUNNING
+    assert {"launcher_lost", "cluster_left_out"}.isdisjoint(line.kind for line in play.history if line.job == sweep)
+    assert play.holds(sweep) == {"alpha": 4}
