@@ -15,6 +15,7 @@ from koalapy_adapters.errors import BatchError
 
 from koalapy.doctor import canary, probing
 from koalapy.doctor.checks import BY_ID, CHECKS, TITLES, Check
+from koalapy.doctor.environments import of_launchers
 from koalapy.doctor.findings import FINE, Finding, Report, Status
 from koalapy.doctor.pythons import suggested
 from koalapy.doctor.remedies import failure
@@ -213,10 +214,12 @@ class Examination:
         return f"The queue {found['name']} takes jobs{most}.", found
 
     def _access(self) -> Found:
-        words = self._diagnosed("access")["words"]
-        if words is None:
+        found = self._diagnosed("access")
+        if found["words"] is None:
             raise Inapplicable("The batch system cannot be asked without submitting: the next jobs show it.")
-        return "The batch system would take a job of ours.", {"words": words}
+        launchers = found["launchers"]
+        more = "" if launchers is None else " " + of_launchers(launchers)
+        return f"The batch system would take a job of ours.{more}", found
 
     def _drmaa(self) -> Found:
         wanted = self._patient.config["drmaa"]

@@ -66,9 +66,10 @@ def chosen_queue(queues: list[Found]) -> Found | None:
 
 
 def chosen_environment(environments: list[Found], queue: Found | None) -> Found | None:
-    """One with control_slaves that the queue offers; one whose jobs may lie on several nodes before others."""
+    """One that the queue offers, with control_slaves if its jobs may lie on several nodes; such a one before others."""
     offered = queue["environments"] if queue is not None else [each["name"] for each in environments]
-    usable = [each for each in environments if each["controls"] and each["name"] in offered]
+    serving = [each for each in environments if each["controls"] or each["rule"] == _ONE_NODE]
+    usable = [each for each in serving if each["name"] in offered]
     return max(usable, key=lambda each: each["rule"] != _ONE_NODE, default=None)
 
 

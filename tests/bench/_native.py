@@ -20,24 +20,6 @@ def taken_back(containers: Containers, cluster: str) -> Iterator[str]:
 
 
 @contextmanager
-def without_control(containers: Containers) -> Iterator[str]:
-    """A parallel environment of Grid Engine's that controls no slaves, on one host each, while it lasts."""
-    name = "loose"
-
-    def run(text: str) -> None:
-        containers.check("gamma", ["bash", "-ec", text], user="root", login=True)
-
-    changes = f"s/^pe_name .*/pe_name {name}/; s/^control_slaves .*/control_slaves FALSE/"
-    run(f"qconf -sp smp | sed '{changes}' > /tmp/environment; qconf -Ap /tmp/environment")
-    try:
-        run(f"qconf -aattr queue pe_list {name} all.q")
-        yield name
-    finally:
-        run(f"qconf -dattr queue pe_list {name} all.q; qdel -f -u '*' > /dev/null 2>&1 || true")
-        run(f"for n in $(seq 50); do qconf -dp {name} && exit; sleep 0.2; done; exit 1")
-
-
-@contextmanager
 def _subordinate_queue(containers: Containers, queue: str) -> Iterator[str]:
     """One whose jobs are suspended on a host as soon as one of all.q's is there; the host has slots for both."""
     hosts = next(cluster.nodes for cluster in layout.CLUSTERS if cluster.name == "gamma")

@@ -4,13 +4,12 @@ A sweep whose program sleeps until it is told to end has every node of the clust
 some of the nodes by the batch system's own command on the head, or we one by koalapy; each says itself when it runs.
 The same on idle nodes, in the same round, with the sweep held. Clocks are those of one machine. With `--native` the
 Launchers go where the batch system takes nodes back by itself: Slurm's partition `low`, which `batch` preempts, or a
-subordinate queue of Grid Engine, which is made for the bench and removed after it. With `--loose` Grid Engine's
-Launchers are in a parallel environment that controls no slaves, made and removed likewise.
+subordinate queue of Grid Engine, which is made for the bench and removed after it.
 
 What it costs is the processor time of everything on the head node, by its control group, while a sweep runs there and
 nothing else happens, less what the head costs without koalapy. Of one core, that must stay below 1 %.
 
-    tests/bench/run unobtrusive [--cluster NAME] [--rounds N] [--floor 1s] [--native] [--loose] [--cost-seconds S]
+    tests/bench/run unobtrusive [--cluster NAME] [--rounds N] [--floor 1s] [--native] [--cost-seconds S]
 """
 
 import argparse
@@ -27,7 +26,7 @@ from typing import Any
 
 from _grid import bootstrap, end_orderly, koalad_of, last_line
 from _heads import HEADS, OTHERS, OURS, Head
-from _native import taken_back, without_control
+from _native import taken_back
 from politeness import cpu_s
 
 from koalapy import Grid, testgrid
@@ -148,8 +147,6 @@ def measure(name: str, asked: argparse.Namespace, chance: random.Random) -> dict
         scavenge = {"floor": asked.floor}
         if asked.native:
             scavenge["queue"] = stack.enter_context(taken_back(running.containers, name))
-        if asked.loose and name == "gamma":
-            scavenge["parallel_environment"] = stack.enter_context(without_control(running.containers))
         without = cpu_share(head, asked.cost_seconds)
         grid = running.grid(name)
         grid["clusters"][name]["scavenge"] = scavenge
@@ -204,7 +201,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--floor", default="1s", help="the shortest poll while a sweep has nodes there")
     parser.add_argument("--native", action="store_true", help="where the batch system takes nodes back by itself")
-    parser.add_argument("--loose", action="store_true", help="Grid Engine's Launchers where no slaves are controlled")
     parser.add_argument("--cost-seconds", type=float, default=60.0, help="that the cost is looked at")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     arguments = parser.parse_args()

@@ -108,6 +108,8 @@ def test_a_parallel_environment_must_be_there_be_offered_and_control_its_slaves(
     sge.check_environment(Site("me", parallel_environment="mpi"), [mpi, tied], queues)
     assert refusal("mpii") == ("no_such_parallel_environment", "mpi")
     assert refusal("tied") == ("no_control_slaves", "mpi")
+    threads = Environment("threads", False, "$pe_slots", 9)
+    sge.check_environment(Site("me", parallel_environment="threads"), [threads], [Queue("q", environments=["threads"])])
     assert refusal("alone") == ("parallel_environment_not_in_queue", "mpi")
 
 

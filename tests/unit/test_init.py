@@ -94,6 +94,8 @@ def test_a_parallel_environment_must_control_its_slaves_and_is_better_over_sever
     assert chosen_environment(known, offering) == known[2]
     assert chosen_environment(known, queue("small.q", environments=["smp", "tied"])) == known[0]
     assert chosen_environment(known[1:2], offering) is None
+    threads = environment("threads", "$pe_slots", controls=False)
+    assert chosen_environment([threads, *known], queue("threads.q", environments=["threads", "tied"])) == threads
 
 
 def test_an_entry_has_what_was_found_and_says_what_else_there_was() -> None:

@@ -128,6 +128,13 @@ class Launch(NamedTuple):
     hosts: List[str]
 
 
+class Chosen(NamedTuple):
+    """A parallel environment. `controls`: the end of its jobs waits for hosts that they do not have."""
+
+    environment: str
+    controls: bool
+
+
 class Dialect:
     """The protocol, for type checkers: a dialect is a module with these functions (never a subclass).
 
@@ -138,7 +145,9 @@ class Dialect:
     of the capacity commands is good, and `LISTING` which of them, counted from 0, lists all jobs, whose changes move
     all that the others tell in the next few seconds. `glance_argv(site)` and `parse_glance(site, result)` may be a
     cheap look beside them: strings that are others when other people's jobs begin or cease to wait for processors, and
-    the same otherwise. `drmaa` and `api` may name modules on other ways to submit.
+    the same otherwise. `launchers_environment(site, job)` may be a generator of commands, which is sent the Result
+    of each, and returns the parallel environment that a Launcher's job is best in (Chosen; None: as it is). `drmaa` and
+    `api` may name modules on other ways to submit.
     """
 
     NAME: str

@@ -1,10 +1,18 @@
 """Grid Engine, 8.1 and its kin, by its own commands; the manual: qsub(1), qstat(1), qacct(1), accounting(5)."""
 
 import re
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, Generator, List, Optional, Sequence
 
-from koalapy_adapters.batch import sge_accounting, sge_capacity, sge_drmaa, sge_glance, sge_jobs, sge_launch
-from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
+from koalapy_adapters.batch import (
+    sge_accounting,
+    sge_capacity,
+    sge_drmaa,
+    sge_glance,
+    sge_jobs,
+    sge_launch,
+    sge_launchers,
+)
+from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, Description, JobStatus, Site
 from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, is_tag, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
@@ -52,6 +60,10 @@ def script(job: BatchJob) -> str:
     directives = _shape(job) + _wishes(job) + native_lines(job.native) + _manners(job) + _identity(job)
     lines = ["#!/bin/sh"] + ["#$ " + directive for directive in directives]
     return "\n".join(lines) + "\n" + exec_line(job.command)
+
+
+def launchers_environment(site: Site, job: BatchJob) -> Generator[Argv, Result, Optional[Chosen]]:
+    return sge_launchers.choice(site, job, script)
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:

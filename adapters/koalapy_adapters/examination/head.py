@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters import layout
 from koalapy_adapters.errors import BatchError, RequestError, Result
+from koalapy_adapters.examination import launchers
 from koalapy_adapters.examination.protocol import Misnamed, Queue, chosen, examiner, nearest
 from koalapy_adapters.kcm.commands import BatchSystem, failure_of, load
 from koalapy_adapters.kcm.directories import Directories
@@ -120,7 +121,8 @@ def _listed(names: List[str]) -> str:
 
 def _access(head: Head) -> Json:
     module = examiner(head.config.batch)
-    return {"words": None if module is None else module.try_access(_run, head.batch.site)}
+    words = None if module is None else module.try_access(_run, head.batch.site)
+    return {"words": words, "launchers": launchers.environment(head.config, head.batch)}
 
 
 def _span(head: Head) -> Json:

@@ -12,6 +12,7 @@ from koalapy_adapters.examination.protocol import Environment, Misnamed, Queue, 
 
 COMMANDS = ["qconf"]
 
+_ONE_HOST = "$pe_slots"  # the allocation rule by which nothing is to be started anywhere else
 _CLOSING = {
     "d": "disabled",
     "D": "disabled by its calendar",
@@ -84,14 +85,14 @@ def access_argv(site: Site) -> Argv:
 def check_environment(site: Site, known: List[Environment], queues: List[Queue]) -> None:
     """Raises Misnamed for one that is not there, lets no processes be started, or that the queue does not offer."""
     found = [each for each in known if each.name == site.parallel_environment]
-    usable = [each.name for each in known if each.controls and _is_offered(each.name, queues)]
+    usable = [each.name for each in known if _serves(each) and _is_offered(each.name, queues)]
     value = nearest(site.parallel_environment, usable, usable)
-    others = "; with control_slaves there %s %s" % ("is" if len(usable) == 1 else "are", ", ".join(usable))
+    others = "; of those that will do there %s %s" % ("is" if len(usable) == 1 else "are", ", ".join(usable))
     advice = "Correct `parallel_environment`%s." % (others if usable else "; ask the site for one with control_slaves")
     if not found:
         message = "Grid Engine has no parallel environment named %s." % site.parallel_environment
         raise Misnamed("no_such_parallel_environment", message, advice, value)
-    if not found[0].controls:
+    if not _serves(found[0]):
         message = "The parallel environment %s has no control_slaves: no process can be started on other nodes."
         raise Misnamed("no_control_slaves", message % found[0].name, advice, value)
     if not _is_offered(found[0].name, queues):
@@ -162,6 +163,11 @@ def _closed(own: List[Any]) -> str:
     if not all(letters):
         return ""
     return "all of it is " + " or ".join(sorted({_CLOSING[letter] for each in letters for letter in each}))
+
+
+def _serves(environment: Environment) -> bool:
+    """Whether a job in it can start processes wherever it lies."""
+    return environment.controls or environment.rule == _ONE_HOST
 
 
 def _is_offered(name: str, queues: List[Queue]) -> bool:

@@ -6,7 +6,7 @@ import time
 from types import ModuleType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, Description, JobStatus, Site
+from koalapy_adapters.batch.protocol import BatchJob, Capacity, Chosen, Description, JobStatus, Site
 from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
 from koalapy_adapters.kcm.drmaa import Drmaa
@@ -76,6 +76,18 @@ class BatchSystem:
 
     def script(self, job: BatchJob) -> str:
         return self._dialect.script(job)  # type: ignore[no-any-return]
+
+    def launchers_environment(self, job: BatchJob) -> Optional[Chosen]:
+        """The parallel environment that this job of a Launcher is best in; None: it is to stay as it is."""
+        if not hasattr(self._dialect, "launchers_environment"):
+            return None
+        asking = self._dialect.launchers_environment(self.site, job)
+        try:
+            argv = next(asking)
+            while True:
+                argv = asking.send(self._run(argv))
+        except StopIteration as answered:
+            return answered.value  # type: ignore[no-any-return]
 
     def submit(self, job: BatchJob, path: str, handle: Handle) -> str:
         """The batch id. Raises SubmitDoubt where a batch job may exist, BatchError where surely none does."""

@@ -3,12 +3,14 @@
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from koalapy_adapters.batch.protocol import ENDED, BatchJob
-from koalapy_adapters.errors import BatchError, SiteError
+from koalapy_adapters.batch.text import is_launcher
+from koalapy_adapters.errors import BatchError, SiteError, TransientError
 from koalapy_adapters.examination import head, probe
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import recipes
 from koalapy_adapters.kcm.commands import CHECK, MEASURE, BatchSystem, SubmitDoubt, failure_of, guarded
 from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.environments import Environments
 from koalapy_adapters.kcm.numbers import each
 from koalapy_adapters.kcm.running import Handle
 from koalapy_adapters.messages import ClusterConfig
@@ -25,6 +27,7 @@ class Deeds:
         self._config, self._batch, self._directories, self._now = config, batch, directories, now
         self.pushed: Optional[str] = None
         self._jobs: Dict[str, Tuple[BatchJob, str]] = {}
+        self._environments = Environments(batch)
 
     def perform(self, action: Any) -> Any:
         """The outcome of an action, but of SubmitJob."""
@@ -42,6 +45,8 @@ class Deeds:
         except SubmitDoubt as doubt:
             return do.JobSubmitted(action.tag, error=failure_of(doubt.error), doubt=True)
         except BatchError as error:
+            if self._chooses(action.tag) and not isinstance(error, TransientError):
+                self._environments.refused(job)
             return do.JobSubmitted(action.tag, error=failure_of(error))
 
     def cancel(self, batch_ids: List[str]) -> Optional[Dict[str, Any]]:
@@ -63,8 +68,14 @@ class Deeds:
         self._directories.heard.remember(action.number)
         recipe = recipes.Recipe(self._config, self._directories, pushed)
         job = recipes.batch_job(recipe, action)
+        if self._chooses(action.tag):
+            job = self._environments.best(job)
         component = recipes.component(recipe, action, job, self._batch.script(probe.as_scripted(job)))
         self._jobs[action.tag] = (job, self._directories.prepare(component))
+
+    def _chooses(self, tag: str) -> bool:
+        """Whether the parallel environment of this attempt is koalapy's to choose."""
+        return is_launcher(tag) and self._config.launchers_environment is None
 
     def _look(self, action: do.Look) -> do.Looked:
         found, error = _call(lambda: self._batch.look(action.tag, action.batch_id))
