@@ -7,7 +7,7 @@ import pytest
 from koalapy_adapters import messages
 
 from koalapy.model.units import MINUTE, SECOND, Duration
-from koalapy.simulation.cluster.batch import Job
+from koalapy.simulation.cluster.batchjob import Job
 from koalapy.simulation.program import Behaviour
 
 Play, Koalad, TAG = cluster_play.Play, cluster_play.Koalad, cluster_play.TAG

@@ -6,7 +6,7 @@ from random import Random
 from koalapy_adapters.batch.protocol import QUEUED, RUNNING
 
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration
-from koalapy.simulation.cluster.batch import Job
+from koalapy.simulation.cluster.batchjob import Job
 from koalapy.simulation.cluster.cluster import SimCluster
 from koalapy.simulation.cluster.shell import REFUSALS
 from koalapy.simulation.dice import between

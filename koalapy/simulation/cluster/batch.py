@@ -1,72 +1,20 @@
-"""A simulated batch system: nodes, a queue that local users share with us, scheduling in cycles, accounting."""
+"""A simulated batch system: nodes, a queue that local users share with us, scheduling in cycles, faults, ends."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
 
-from koalapy_adapters.batch.protocol import (
-    CANCELLED,
-    ENDED,
-    EXITED,
-    HELD,
-    KILLED,
-    LOST,
-    QUEUED,
-    RUNNING,
-    WALLTIME,
-    JobStatus,
-)
+from koalapy_adapters.batch.protocol import CANCELLED, ENDED, EXITED, HELD, KILLED, LOST, QUEUED, RUNNING, WALLTIME
 
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda
+from koalapy.simulation.cluster.accounting import Accounting
+from koalapy.simulation.cluster.allocation import Part, fit, give_back, take
+from koalapy.simulation.cluster.batchjob import Job
 from koalapy.simulation.cluster.nodes import Body, SimNode
 from koalapy.simulation.cluster.traits import Traits
 from koalapy.simulation.dice import between
 
 Span = tuple[Duration, Duration]
-
-
-@dataclass(eq=False, slots=True)
-class Job:
-    """One batch job. `begin` starts its body on the nodes that it gets; `cancels` counts who asked for its end."""
-
-    id: str
-    name: str
-    processors: int
-    walltime: Duration
-    begin: Callable[["Job"], Body]
-    per_node: int | None = None
-    state: str = QUEUED
-    restarts: int = 0
-    nodes: list[tuple[SimNode, int]] = field(default_factory=list)
-    body: Body | None = None
-    after: int = 0  # the instant before which it may not start
-    stuck: bool = False  # pending for ever, whatever is free
-    stuck_code: str = ""
-    restarting: bool = False
-    ending: str = ""  # what will be said of its end, where the exit status alone does not say it
-    exit_status: int | None = None
-    ended_at: Instant | None = None
-    forgotten: bool = False  # by the queue
-    lost: bool = False  # the batch system has lost all memory of it
-    cancels: int = 0
-    lowest: bool = False  # behind all that are not
-    avoid: tuple[str, ...] = ()  # nodes that it is not to run on
-
-    @property
-    def least_nodes(self) -> int:
-        """On so many nodes at least it must lie."""
-        return -(-self.processors // self.per_node) if self.per_node else 1
-
-    @property
-    def live(self) -> bool:
-        return self.state != ENDED
-
-    def status(self) -> JobStatus:
-        return JobStatus(
-            self.id, self.name, self.state, stuck=self.stuck_code if self.state == QUEUED else "",
-            exit_status=self.exit_status, ending=self.ending if self.state == ENDED else "", restarts=self.restarts,
-        )  # fmt: skip
 
 
 class BatchSystem:
@@ -77,7 +25,7 @@ class BatchSystem:
         self.jobs: dict[str, Job] = {}  # all that the queue still knows, in order of submission
         self.everything: list[Job] = []
         self._running: dict[Job, None] = {}  # those that it has forgotten too
-        self._accounts: dict[str, list[tuple[Instant, JobStatus]]] = {}
+        self.accounting = Accounting(agenda, dice, traits)
         self._number = 0
         self._cycling = False
         self._down_until = Instant(0)
@@ -118,11 +66,6 @@ class BatchSystem:
 
     def listed(self) -> list[Job]:
         return [job for job in self.jobs.values() if not job.lost]
-
-    def accounted(self, name: str) -> JobStatus | None:
-        """The newest entry that has reached the accounting by now."""
-        known = [status for at, status in self._accounts.get(name, ()) if at <= self.agenda.now]
-        return known[-1] if known else None
 
     def idle(self) -> int:
         """What could start now: nothing while others wait before us, where the queue is strict."""
@@ -208,31 +151,16 @@ class BatchSystem:
             if job.after > self.agenda.now:
                 self.agenda.at(Instant(job.after), self.cycle_soon)
                 continue
-            nodes = self._fit(job)
+            nodes = fit(job, self.nodes, self.traits.exclusive)
             if nodes:
                 self._start(job, nodes)
             elif self.traits.strict:
                 return
 
-    def _fit(self, job: Job) -> list[tuple[SimNode, int]]:
-        """Nodes for it, and how many processors on each; none if it does not fit now."""
-        found: list[tuple[SimNode, int]] = []
-        missing = job.processors
-        for node in self.nodes:
-            whole = self.traits.exclusive
-            usable = node.reachable and node.name not in job.avoid
-            room = node.free if usable and not (whole and node.free < node.processors) else 0
-            take = min(missing, room, job.per_node or room)
-            if take and not (job.per_node and take < min(job.per_node, missing)):
-                found.append((node, take))
-                missing -= take
-        return [] if missing else found
-
-    def _start(self, job: Job, nodes: list[tuple[SimNode, int]]) -> None:
+    def _start(self, job: Job, nodes: list[Part]) -> None:
         job.state, job.nodes = RUNNING, nodes
         self._running[job] = None
-        for node, processors in nodes:
-            node.free -= node.processors if self.traits.exclusive else processors
+        take(nodes, self.traits.exclusive)
         self._later(self.traits.launch, lambda: self._launch(job, job.restarts))
 
     def _launch(self, job: Job, restarts: int) -> None:
@@ -343,19 +271,17 @@ class BatchSystem:
         self.agenda.at(at, self.cycle_soon)
 
     def _over(self, job: Job, ending: str, exit_status: int | None) -> None:
-        never_ran = job.body is None
+        ran = job.body is not None
         if job.state == RUNNING:
             self._free(job)
         job.state, job.ending, job.exit_status, job.ended_at = ENDED, ending, exit_status, self.agenda.now
-        if self.traits.accounting and not job.lost and not (never_ran and self.traits.forgets_unstarted):
-            at = Instant(self.agenda.now + between(self.dice, *self.traits.accounting_delay))
-            self._accounts.setdefault(job.name, []).append((at, job.status()))
+        self.accounting.enter(job, ran)
         self._later(self.traits.listed_after, lambda: self._forget(job))
         self.cycle_soon()
 
     def _free(self, job: Job) -> None:
-        for node, processors in job.nodes:
-            node.free += node.processors if self.traits.exclusive else processors
+        give_back(job.nodes, self.traits.exclusive)
+        for node, _ in job.nodes:
             if job.body is not None and node.reachable:
                 node.bodies.pop(job.body, None)
         job.nodes, job.body = [], None

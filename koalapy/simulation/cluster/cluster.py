@@ -13,7 +13,8 @@ from koalapy.model.errors import SiteError, TransientError
 from koalapy.model.identity import Tag, attempt_of
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.cluster.batch import BatchSystem, Job
+from koalapy.simulation.cluster.batch import BatchSystem
+from koalapy.simulation.cluster.batchjob import Job
 from koalapy.simulation.cluster.files import SHARED, Mount, SharedDirectory
 from koalapy.simulation.cluster.kcm import SimKcm
 from koalapy.simulation.cluster.neighbours import Neighbours

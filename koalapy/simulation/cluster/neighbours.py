@@ -4,7 +4,8 @@ from random import Random
 
 from koalapy.model.units import SECOND, Duration
 from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.cluster.batch import BatchSystem, Job
+from koalapy.simulation.cluster.batch import BatchSystem
+from koalapy.simulation.cluster.batchjob import Job
 from koalapy.simulation.cluster.nodes import SimNode
 from koalapy.simulation.dice import between
 

@@ -11,7 +11,8 @@ from koalapy_adapters.kcm.running import Handle, Ran
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.simulation.agenda import Agenda, Entry
 from koalapy.simulation.cluster import dialect
-from koalapy.simulation.cluster.batch import BatchSystem, Job
+from koalapy.simulation.cluster.batch import BatchSystem
+from koalapy.simulation.cluster.batchjob import Job
 from koalapy.simulation.cluster.nodes import Body
 from koalapy.simulation.cluster.witnesses import ClusterWitness, NoWitness
 from koalapy.simulation.dice import between
@@ -78,7 +79,7 @@ class Shell:
         if command == "find":
             return [dialect.line(job.status()) for job in batch.listed() if job.name == words[0]]
         if command == "history":
-            known = batch.accounted(words[0])
+            known = batch.accounting.newest(words[0])
             return [] if known is None else [dialect.line(known)]
         if command == "capacity":
             free = [f"{node.free if node.reachable else 0}/{node.processors}" for node in batch.nodes]

@@ -18,7 +18,7 @@ from koalapy_adapters.wrapper.program import Attempt, read_attempt
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Entry
 from koalapy.simulation.cluster.agents import SimAgent
-from koalapy.simulation.cluster.batch import Job
+from koalapy.simulation.cluster.batchjob import Job
 from koalapy.simulation.cluster.files import Mount
 from koalapy.simulation.cluster.guest import Guest
 from koalapy.simulation.cluster.launcher import SimLauncher

@@ -5,7 +5,7 @@ from koalapy_adapters.batch.protocol import QUEUED, RUNNING
 from koalapy.model.identity import FIRST_LAUNCHER, InstanceId, Tag, attempt_of, is_tag
 from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.simulation.chaos.violation import Promise, promise
-from koalapy.simulation.cluster.batch import Job
+from koalapy.simulation.cluster.batchjob import Job
 from koalapy.simulation.cluster.cluster import SimCluster
 from koalapy.simulation.world import World
 
