@@ -1,5 +1,6 @@
 """Sweeps on real Slurm and Grid Engine: each parameter once, whatever comes between, and in nobody's way."""
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -134,6 +135,7 @@ def test_a_grid_job_gets_the_nodes_that_a_sweep_has(koalad: Any) -> None:
     assert {each["name"]: each["scavenged"] for each in koalad.grid.clusters()} == {
         name: real_grid.SIZES[name] for name in CLUSTERS
     }
+    koalad.until(lambda: environments(koalad.testgrid) == ["smp"] * (real_grid.SIZES["gamma"] // PER_NODE))
     job = koalad.submit(*[sh(8, "true", cluster=name) for name in CLUSTERS])
     found = koalad.end(job)
     assert found["state"] == "done", found["reason"]
@@ -188,6 +190,11 @@ def test_nodes_that_the_batch_system_takes_back_by_itself_cost_no_parameter(
             assert (preempted > 0) == (cluster == "alpha"), preempted
         finally:
             koalad.stop()
+
+
+def environments(testgrid: Any) -> list[str]:
+    """Of koalapy's jobs on Grid Engine. That of Launchers is the one without control_slaves: the grid file says mpi."""
+    return re.findall(r"Granted PE: +(\S+)", testgrid.shell("gamma", f"qstat -r -u {layout.USER}"))
 
 
 def submit_local_job(testgrid: Any, cluster: str, mark: str, seconds: int = 0) -> None:

@@ -61,7 +61,8 @@ def test_slurm_knows_all_nodes_with_four_processors_each(testgrid: Running) -> N
 def test_grid_engine_has_two_queues_and_two_environments_over_the_same_hosts(standing_testgrid: Running) -> None:
     assert standing_testgrid.check("gamma", ["qconf", "-sql"]).split() == ["all.q", "short.q"]
     assert standing_testgrid.check("gamma", ["qconf", "-spl"]).split() == ["mpi", "smp"]
-    assert "control_slaves     TRUE" in standing_testgrid.check("gamma", ["qconf", "-sp", "mpi"])
+    for environment, controls in (("mpi", "TRUE"), ("smp", "FALSE")):
+        assert f"control_slaves     {controls}" in standing_testgrid.check("gamma", ["qconf", "-sp", environment])
     for queue in ("all.q", "short.q"):
         instances = standing_testgrid.check("gamma", ["qselect", "-q", queue]).split()
         assert sorted(instances) == [f"{queue}@{node}" for node in layout_of("gamma").nodes]
