@@ -243,13 +243,13 @@ class TestPace:
         assert kcm.wakeup() == T0 + 12 * SECOND
 
     def test_while_launchers_hold_nodes_the_servers_share_of_the_cost_counts_too(self) -> None:
-        """One call in several asks all commands: what they cost in the mean is to lie between two."""
+        """One call in several asks all commands; what cheaper ones have left helps to pay for it."""
         launcher = tag_of(InstanceId("aaaaa"), AttemptId(JobId(FIRST_LAUNCHER), 0, 1))
         kcm = machine([launcher, "41"], floor=2.0)
         kcm.start(T0)
         capacity = Capacity(4, 0, 4, 0, 0, [launcher], [], [], {"41": JobStatus("41", launcher, RUNNING)})
         at = T0
-        for cost, seconds in ((30_000, 4.8), (10_000, 3.2), (5_000, 2.4), (3_000, 2), (2_000, 2), (40_000, 2)):
+        for cost, seconds in ((30_000, 5.52), (10_000, 2), (5_000, 2), (3_000, 2), (2_000, 2), (40_000, 4.36)):
             kcm.handle(at, do.CapacityMeasured(at, capacity, None, cost))
             kcm.handle(at, Acknowledge(1 << 20))
             assert kcm.wakeup() == at + round(seconds * SECOND)

@@ -6,8 +6,9 @@ pace is that of all of them together, and not of each.
 
 from typing import Dict, List, Optional
 
+from koalapy_adapters.kcm.account import COST_FACTOR
 from koalapy_adapters.kcm.actions import SECOND
-from koalapy_adapters.kcm.polling import COST_FACTOR, URGENT
+from koalapy_adapters.kcm.polling import URGENT
 
 FIRST = SECOND // 20  # between the first two checks
 GROWTH = 3, 2  # of what lies between two, from each to the next

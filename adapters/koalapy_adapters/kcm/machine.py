@@ -2,6 +2,7 @@
 
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
+from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import (
     ending,
@@ -114,6 +115,7 @@ def _touched(core: Core, event: Any) -> Iterable[str]:
 def _submit(core: Core, now: int, event: Submit) -> List[Any]:
     """One that was heard of before may have been sent before, whatever koalad says."""
     doubt = event.doubt or event.tag in core.attempts
+    core.pace.scavenging |= is_launcher(event.tag)
     feeding.submitted(core, now, event)
     return submitting.asked(core, now, core.attempt(now, event.tag), event, doubt)
 

@@ -2,22 +2,21 @@
 sweeps have nodes there, which others may want back.
 
 To see that somebody waits takes less than to measure a cluster. So where the dialect knows how, a glance at the queue
-is taken at the fast pace, and what it sees change is measured at once. All of it is paid for, but glances may run into
-debt: measurements come in bursts, as Launchers begin and end, and a local job that came after one would wait until that
-is paid. A measurement that is wanted soon waits until there is room in the debt for it, and glances make way for it.
+is taken at the fast pace, and when others' jobs have changed by it the cluster is measured at once. All that else asks
+for a measurement, and in a sweep that is mostly our own Launchers, which begin and end in bursts and whose wrappers say
+so themselves, waits until one has been saved for, out of a quarter of what comes in: glances have the rest.
 """
 
 from collections import deque
 from typing import Deque, List, Optional
 
+from koalapy_adapters.kcm.account import COST_FACTOR, MARGIN, SERVERS, Account
 from koalapy_adapters.kcm.actions import SECOND
 
 URGENT = SECOND
 SOON = SECOND // 5
-COST_FACTOR = 100  # at least so many times the CPU time of a call lie between two calls
-LAST_CALLS = 5  # whose mean is the cost of a call, since some ask more than others
-CREDIT = 8 * SECOND  # so long a pause may be owed when a glance begins
-SERVERS = 1.6  # to CPU time that is seen, what it is with that of servers, which cannot be seen: docs/benches.md
+LAST_CALLS = 5  # of which the dearest tells what the next of its kind may cost
+PARTS = 4  # of what glances could take, one is put by for the next measurement
 
 
 class Pace:
@@ -25,18 +24,17 @@ class Pace:
 
     def __init__(self, poll: float, floor: float = 2.0, glances: bool = False) -> None:
         self.urgent = False
-        self.scavenging = False  # Launchers hold nodes: no slower than the floor
+        self.scavenging = False  # Launchers hold nodes, or are to: no slower than the floor
         self._poll, self._floor = int(poll * SECOND), int(floor * SECOND)
         self._glances = glances  # whether the dialect knows how
         self._glimpse: Optional[List[str]] = None  # what the last glance saw
         self._unmeasured = False  # a glance saw something else, or nothing at all
+        self._account = Account(0)
         self._started_at: Optional[int] = None
         self._measured_at = 0
         self._running = False
         self._failed = False
-        self._measures, self._glimpses = _Price(), _Price()
-        self._price = self._measures  # of the last call
-        self._owed_at = 0  # from when on the last call is to be paid
+        self._measures, self._glimpses = _Prices(), _Prices()
         self._soon_at: Optional[int] = None
 
     def soon(self, now: int) -> None:
@@ -53,16 +51,15 @@ class Pace:
         if self._unmeasured:
             return self._started_at
         if not self._glancing():
-            return max(self._measure_at(), self._paid_at())
+            return max(self._wanted_at(), self._account.even_at)
         return min(self._measure_due(), self._glance_due(self._started_at))
 
     def start(self, now: int) -> bool:
         """A call begins. Whether it is to measure; else it is to glance."""
-        first = self._started_at is None
-        measures = first or self._unmeasured or not self._glancing() or now >= self._measure_due()
-        self._owed_at = now if first else max(now, self._paid_at())
+        if self._started_at is None:
+            self._account = Account(now)
+        measures = self._started_at is None or self._unmeasured or not self._glancing() or now >= self._measure_due()
         self._started_at, self._running = now, True
-        self._price = self._measures if measures else self._glimpses
         if measures:
             self._measured_at, self._soon_at = now, None
         return measures
@@ -71,43 +68,48 @@ class Pace:
         """It has ended; `cost` is its CPU time in microseconds, the commands' and the KCM's own."""
         if self._unmeasured and self._glimpse is None and not failed:
             self._glances = False  # that fails which nothing but glances ask
-        self._running, self._failed, self._unmeasured = False, failed, False
-        self._measures.add(cost)
+        self._unmeasured, self._failed = False, failed
+        self._ended(self._measures, cost)
 
     def glanced(self, cost: int, seen: Optional[List[str]]) -> None:
-        """The glance has ended, and saw this; None: it failed."""
-        self._running = False
-        self._unmeasured = seen is None or seen != self._glimpse
+        """The glance has ended, and saw this; None: it failed. The first one has nothing to be compared with."""
+        if self._glimpse is None:
+            self.soon(self._started_at or 0)
+        self._unmeasured = seen is None or self._glimpse not in (None, seen)
         self._glimpse = seen
-        self._glimpses.add(cost)
+        self._ended(self._glimpses, cost)
+
+    def _ended(self, prices: "_Prices", cost: int) -> None:
+        self._running = False
+        prices.add(cost)
+        self._account.pay(self._started_at or 0, self._waiting(cost))
+
+    def _waiting(self, cost: int) -> int:
+        """What pays for this. What scavenging may cost includes what it has the head's servers do."""
+        return round(COST_FACTOR * cost * (SERVERS * MARGIN if self.scavenging else 1))
 
     def _glancing(self) -> bool:
         return self._glances and self.scavenging and not self._failed
 
-    def _measure_at(self) -> int:
+    def _wanted_at(self) -> int:
+        """When the next measurement is wanted, whether it can be paid or not."""
         hurries = [URGENT] * self.urgent + [self._floor] * (self.scavenging and not self._glances)
         at = self._measured_at + (self._poll if self._failed else min([self._poll, *hurries]))
         return at if self._soon_at is None else min(at, self._soon_at)
 
     def _measure_due(self) -> int:
-        """Between glances: it leaves them in no more debt than they may run into."""
-        return max(self._measure_at(), self._paid_at() - max(0, CREDIT - self._pause(self._measures)))
+        """Between glances, which go on after it."""
+        return max(self._wanted_at(), self._account.holds(self._put_by()))
 
     def _glance_due(self, started_at: int) -> int:
-        """While a measurement is wanted, half of what glances could take is left for it."""
-        wanted = self._measure_at() <= started_at + self._floor
-        gap = max(self._floor, 2 * self._pause(self._glimpses)) if wanted else self._floor
-        return max(started_at + gap, self._paid_at() - CREDIT)
+        return max(started_at + self._floor, self._account.puts_by(PARTS, self._measured_at, self._put_by()))
 
-    def _paid_at(self) -> int:
-        return self._owed_at + self._pause(self._price)
-
-    def _pause(self, price: "_Price") -> int:
-        """That a call of this price needs. What scavenging may cost includes what it has the head's servers do."""
-        return COST_FACTOR * (int(SERVERS * price.mean) if self.scavenging else price.mean)
+    def _put_by(self) -> int:
+        """For a measurement, which is a look too: what it takes beyond a glance."""
+        return self._waiting(max(0, self._measures.dearest - self._glimpses.dearest))
 
 
-class _Price:
+class _Prices:
     """What calls of a kind cost of late, microseconds."""
 
     def __init__(self) -> None:
@@ -117,5 +119,5 @@ class _Price:
         self._costs.append(cost)
 
     @property
-    def mean(self) -> int:
-        return sum(self._costs) // len(self._costs) if self._costs else 0
+    def dearest(self) -> int:
+        return max(self._costs, default=0)

@@ -19,11 +19,13 @@ SETTLE = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file s
 
 def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
     """One capacity call tells what is free and how all attempts stand."""
-    core.pace.measured(outcome.cost, outcome.error is not None)
     capacity = outcome.capacity
+    if capacity is not None:
+        listed = capacity.allocated + capacity.pending
+        core.pace.scavenging = any(is_launcher(tag) and tag in core.attempts for tag in listed)
+    core.pace.measured(outcome.cost, outcome.error is not None)
     if capacity is None:
         return core.outbox.put_measurement(now, MeasureFailed(outcome.started_at, outcome.error or {}))
-    core.pace.scavenging = any(is_launcher(tag) and tag in core.attempts for tag in capacity.allocated)
     actions = core.outbox.put_measurement(now, _measured(outcome.started_at, capacity))
     _heed_twins(core, capacity.statuses)
     by_tag = _by_tag(core, capacity.statuses)
