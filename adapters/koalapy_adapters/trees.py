@@ -118,6 +118,10 @@ class _Walk:
         part, rest = parts[0], parts[1:]
         if part == _ANY_DEPTH and rest:
             yield from self.matching(directory, rest)
+        if rest and not is_pattern(part):  # what else is there may be much
+            if os.path.isdir(self.full(_join(directory, part))):
+                yield from self.matching(_join(directory, part), rest)
+            return
         for name in self._names(directory):
             path = _join(directory, name)
             if part == _ANY_DEPTH:

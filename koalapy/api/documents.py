@@ -61,6 +61,8 @@ def transfer(progress: Progress) -> Document:
         "bytes_moved": progress.moved,
         "bytes_per_second": round(progress.rate),
         "file": shown(progress.file) or None,
+        "parameters_done": progress.parameters[0] if progress.parameters else None,
+        "parameters": progress.parameters[1] if progress.parameters else None,
     }
 
 
@@ -108,6 +110,7 @@ def fetched(job_id: int, home: Home | None) -> Document:
         "files": home.files if home else None,
         "bytes": home.size if home else None,
         "missing": [shown(each) for each in home.missing] if home else [],
+        "lack": shown(home.lack) or None if home else None,
         "notes": [shown(each) for each in home.notes] if home else [],
     }
 

@@ -25,6 +25,8 @@ def _of_sweep(found: Explanation, runner: Runner) -> str:
         return f"It waits to be admitted: {found.told}" if found.told else "It waits to be admitted."
     if found.job.state is not JobState.RUNNING:
         return ""
+    if found.job.collecting:
+        return "All its parameters are done, and what they left is on its way; `koala show` tells how far it is."
     return f"It has {left} of its {runner.count} parameters left; `koala runners` tells where they run."
 
 

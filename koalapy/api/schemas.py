@@ -65,11 +65,13 @@ class Transfer(Answer):
     component: int | None = Field(description="null: of all components")
     cluster: str
     phase: Literal["waiting", "reading", "sending", "receiving"]
-    files: int
+    files: int = Field(description="of a sweep those that are known of yet")
     bytes: int = Field(description="of all of them")
     bytes_moved: int = Field(description="those too that needed no sending")
     bytes_per_second: int = Field(description="over the last ten seconds")
     file: str | None = Field(description="the one on its way")
+    parameters_done: int | None = Field(description="of a sweep: how many's files are here")
+    parameters: int | None = Field(description="of a sweep: all that it has")
 
 
 class Job(Answer):
@@ -127,7 +129,8 @@ class FetchAnswer(Answer):
     state: Literal["fetched", "fetching"]
     files: int | None
     bytes: int | None
-    missing: list[str] = Field(description="names that no component has left")
+    missing: list[str] = Field(description="names that no component has left; of a sweep's the first hundred")
+    lack: str | None = Field(description="what is missing, in a sentence; null if nothing is")
     notes: list[str] = Field(description="sentences on what was left out")
 
 

@@ -75,7 +75,7 @@ def jobs(
         [
             (
                 job["id"], job["name"], job["state"], job["type"], _clusters(job), ago(job["submitted_at"]),
-                job["reason"] or (counted(job["sweep"]) if job["sweep"] else moving(job)),
+                job["reason"] or ", ".join(filter(None, (job["sweep"] and counted(job["sweep"]), moving(job)))),
             )
             for job in found
         ],
@@ -165,7 +165,8 @@ def logs(
 def fetch(
     job: options.JobId,
     paths: Annotated[
-        list[str] | None, typer.Argument(help="Files, directories, patterns; what the job stages out if none.")
+        list[str] | None,
+        typer.Argument(help="Files, directories, patterns, out-{x} of a sweep; what is staged out if none."),
     ] = None,
     to: Annotated[Path | None, typer.Option("--to", help="Into this directory, not the job's.")] = None,
     grid: options.Grid = None,
@@ -179,9 +180,9 @@ def fetch(
         print_json(found)
     else:
         out.print(f"job {job}: {found['files']} files, {found['bytes']} bytes")
-        for each in (*found["notes"], *(f"No component left {name}." for name in found["missing"])):
+        for each in filter(None, (*found["notes"], found["lack"])):
             say(each)
-    raise typer.Exit(FAILED if found["missing"] else DONE)
+    raise typer.Exit(FAILED if found["lack"] else DONE)
 
 
 @app.command()

@@ -44,8 +44,8 @@ def moving(job: Document) -> str | None:
     """In a few words, for a table."""
     if not job["transfers"]:
         return None
-    size = sum(each["bytes"] for each in job["transfers"])
-    moved = sum(each["bytes_moved"] for each in job["transfers"])
+    parts = [_part(each) for each in job["transfers"]]
+    moved, size = (sum(part) for part in zip(*parts, strict=True))
     direction = "out" if job["transfers"][0]["direction"] == "out" else "in"
     return f"staging {direction} {_share(moved, size)}"
 
@@ -56,9 +56,12 @@ def told_of(transfer: Document) -> str:
     if transfer["phase"] == "waiting":
         return f"{way} {transfer['cluster']}: waiting"
     doing = "reading, " if transfer["phase"] == "reading" else ""
-    share = _share(transfer["bytes_moved"], transfer["bytes"])
+    share = _share(*_part(transfer))
     count = f"{transfer['files']} {'file' if transfer['files'] == 1 else 'files'}"
     rate = f"{_bytes(transfer['bytes_per_second'])}/s"
+    if transfer["parameters"] is not None:
+        done = f"those of {transfer['parameters_done']} of {transfer['parameters']} parameters"
+        return f"{way} {transfer['cluster']}: {done}, {_bytes(transfer['bytes_moved'])} in {count}, {rate}"
     line = f"{way} {transfer['cluster']}: {doing}{share} of {_bytes(transfer['bytes'])} in {count}, {rate}"
     return f"{line}, {transfer['file']}" if transfer["file"] else line
 
@@ -97,6 +100,13 @@ class TransferLines:
             if not text:
                 self._status.stop()
                 self._status = None
+
+
+def _part(transfer: Document) -> tuple[int, int]:
+    """How much of how much; of a sweep, whose files are known page by page only, in parameters."""
+    if transfer["parameters"] is not None:
+        return transfer["parameters_done"], transfer["parameters"]
+    return transfer["bytes_moved"], transfer["bytes"]
 
 
 def _share(moved: int, size: int) -> str:

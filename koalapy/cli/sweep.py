@@ -52,6 +52,10 @@ def sweep(
         list[str] | None,
         typer.Option("--stage-in", metavar="PATH", help="What the program finds beside it; repeat it."),
     ] = None,
+    stage_out: Annotated[
+        list[str] | None,
+        typer.Option("--stage-out", metavar="PATH", help="What a parameter leaves to be fetched: out-{x}; repeat it."),
+    ] = None,
     order: Annotated[
         str | None,
         typer.Option("--order", metavar="NAME", help="Which parameters run next, instead of the grid file's."),
@@ -76,6 +80,7 @@ def sweep(
             component={key: value for key, value in (("cluster", on), ("walltime", walltime)) if value is not None},
             name=name or Path(executable).name,
             stage_in=[*staged, *(stage_in or ())] or None,
+            stage_out=stage_out or None,
             order=order,
         )
         if dry_run:

@@ -85,9 +85,11 @@ class SweepBars:
 def told_of(runner: Document, now: datetime) -> str:
     """How far one sweep is, in a line."""
     nodes, suspended = (sum(each[what] for each in runner["clusters"]) for what in ("nodes", "suspended"))
+    brings = runner["state"] == "running" and runner["done"] == runner["parameters"]
+    has = "bringing what they left" if brings else f"{nodes} {'node' if nodes == 1 else 'nodes'}"
     parts = [
         counted(runner),
-        f"{nodes} {'node' if nodes == 1 else 'nodes'}" if runner["state"] == "running" else runner["state"],
+        has if runner["state"] == "running" else runner["state"],
         f"{suspended} of them suspended" if suspended else "",
         f"{runner['parameters_per_minute']:.0f} a minute" if runner["parameters_per_minute"] else "",
         f"ends in {until(runner['ends_at'], now)}" if runner["ends_at"] else "",

@@ -71,7 +71,8 @@ def _may_stop(job: Job) -> bool:
     """Whether it can be held though it has processors."""
     if job.glide is not None:
         return False  # its sweep can
-    return job.state is JobState.CLAIMING or (job.runner is not None and job.state is JobState.RUNNING)
+    runs = job.runner is not None and job.state is JobState.RUNNING and not job.collecting
+    return job.state is JobState.CLAIMING or runs
 
 
 def _release(records: Records, now: Instant, event: ReleaseRequested) -> bool:

@@ -8,7 +8,15 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
 from koalapy.languages.parameters import Combination, Parameters, Tables
-from koalapy.languages.paths import as_executable, as_place, as_staged_in, as_staged_out, twice
+from koalapy.languages.paths import (
+    PLACEHOLDERS,
+    as_executable,
+    as_place,
+    as_staged_in,
+    as_staged_out,
+    twice,
+    unknown_in,
+)
 from koalapy.model.identity import MAX_COMPONENTS
 from koalapy.model.request import (
     DEFAULT_PRIORITY,
@@ -229,6 +237,10 @@ class JobFile(Section):
     def _check_sweep(self) -> Self:
         if self.parameters is not None or self.csv:
             return self
+        for index, each in enumerate(self.stage_out):
+            if each.to is not None and (name := unknown_in(each.to)):
+                what = f"is {shown(each.to)}, with the unknown {name}"
+                raise wrong(what, f"Known are {', '.join(PLACEHOLDERS)}.", at=("stage_out", index, "to"))
         for key, does in (("combine", "combines"), ("order", "orders")):
             if getattr(self, key) is not None:
                 what = f"{does} parameters of which there are none"

@@ -32,7 +32,7 @@ def settle_staging(draft: Draft) -> None:
         if key == "stage_in":
             _stage_in(draft, path.element, draft.written(path), draft.written(place))
         else:
-            _stage_out(draft, path.element, path.text, place.text)
+            _stage_out(draft, path.element, draft.written(path), draft.written(place))
 
 
 def _stage_in(draft: Draft, element: Element, path: str, place: str) -> None:

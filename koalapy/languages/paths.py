@@ -12,7 +12,7 @@ from koalapy.model.textfile.fields import as_text, wrong
 from koalapy.model.textfile.words import shown
 
 _LONGEST_PATH = 4_096
-_PLACEHOLDERS = ("{job}", "{component}", "{cluster}")
+PLACEHOLDERS = ("{job}", "{component}", "{cluster}")
 
 
 def landing(path: str) -> str:
@@ -48,14 +48,16 @@ def as_staged_out(value: object) -> str:
 
 
 def as_place(value: object) -> str:
-    """The directory that staged-out files go to: absolute, or relative to the job file's."""
+    """The directory that staged-out files go to: absolute, or relative to the job file's; names in it as they are."""
     path = _path(value)
-    for name in re.findall(r"\{(.*?)\}", path):
-        if f"{{{name}}}" not in _PLACEHOLDERS:
-            raise wrong(f"is {shown(path)}, with the unknown {{{name}}}", f"Known are {', '.join(_PLACEHOLDERS)}.")
     if not path.startswith("/") and _inner(path) is None:
         raise wrong(f"is {shown(path)}, outside the job's directory", "Write it without `..`, or absolute.")
     return path
+
+
+def unknown_in(place: str) -> str | None:
+    """The first name in such a directory that no job has: those of a sweep's parameters are known to it alone."""
+    return next((name for name in re.findall(r"\{.*?\}", place) if name not in PLACEHOLDERS), None)
 
 
 def as_executable(value: object) -> str:

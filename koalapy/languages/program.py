@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
+from koalapy.languages.stageout import PLACES, stage_out_texts
 from koalapy.languages.templates import NUMBER, TemplateError, names_in
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.textfile.document import Document, Path
@@ -14,14 +15,8 @@ _COMPONENT = ("components", 0)
 
 
 def check_sweep(request: Request, document: Document) -> None:
-    """Raises RequestError for what is no program of a sweep, and for what a sweep cannot do with it."""
-    _check_component(request.components[0], len(request.components), document)
-    if request.stage_out:
-        advice = "Write to standard output (koala logs SWEEP --parameter N), or to an absolute path that stays."
-        raise refusal(document, ("stage_out",), "not_brought_back", "is not brought back from a sweep", advice)
-
-
-def _check_component(component: ComponentRequest, components: int, document: Document) -> None:
+    """Raises RequestError for what is no program of a sweep."""
+    component, components = request.components[0], len(request.components)
     if components != 1:
         what, advice = (
             f"are {components}, but a sweep has one program",
@@ -42,8 +37,9 @@ def uses_of(request: Request, document: Document) -> Uses:
 
 
 def uses_in_paths(request: Request, document: Document) -> Uses:
-    """The names in what is staged in; as `uses_of`."""
-    return _uses(((("stage_in", index), path) for index, path in enumerate(request.stage_in)), document)
+    """The names in what is staged in and out; as `uses_of`."""
+    staged_in: Iterable[tuple[Path, str]] = ((("stage_in", index), path) for index, path in enumerate(request.stage_in))
+    return _uses(staged_in, document) | _uses(stage_out_texts(request), document)
 
 
 def _uses(texts: Iterable[tuple[Path, str]], document: Document) -> Uses:
@@ -62,7 +58,7 @@ def _uses(texts: Iterable[tuple[Path, str]], document: Document) -> Uses:
 def check_known(uses: Uses, known: Collection[str], document: Document) -> None:
     """Raises RequestError for a name that is used and unknown."""
     for name, path in uses.items():
-        if name != NUMBER and name not in known:
+        if name != NUMBER and name not in known and not (path[-1] == "to" and name in PLACES):
             raise refusal(
                 document, path, "unknown_name", f"uses {{{shown(name, quote='')}}}, no parameter", _meant(name, known)
             )

@@ -10,6 +10,7 @@ from koalapy.languages.jobfile import MOST_BYTES, JobFile
 from koalapy.languages.parameters import Combine, Parameter
 from koalapy.languages.paths import covers, landing, twice
 from koalapy.languages.program import Uses, check_known, check_sweep, check_used, uses_in_paths, uses_of
+from koalapy.languages.stageout import check_apart
 from koalapy.languages.sweepfiles import OpenFile, SweepFiles
 from koalapy.languages.tables import Table
 from koalapy.languages.templates import literal
@@ -39,6 +40,7 @@ def with_parameters(request: Request, job: JobFile, document: Document, open_fil
     check_known(paths | uses, values, document)
     check_used(uses, job.parameters or {}, document)
     space = _space(values, _groups(job, values, document), document)
+    check_apart(request, space, document)
     return replace(request, parameters=space, stage_in=_staged(request.stage_in, values.values(), document))
 
 

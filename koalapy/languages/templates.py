@@ -4,6 +4,7 @@ koalapy_adapters.launcher.space puts the values in, on the nodes.
 """
 
 import re
+from collections.abc import Mapping
 
 NUMBER = "#"
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -27,3 +28,8 @@ def names_in(text: str) -> list[str]:
 def literal(text: str) -> str:
     """The template that stands for just this text."""
     return text.replace("{", "{{").replace("}", "}}")
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """The template with these of its names replaced; the others stay names."""
+    return _PIECE.sub(lambda piece: literal(values[piece[1]]) if piece[1] in values else piece[0], text)

@@ -5,6 +5,7 @@ only said, after the commit of what it follows from.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from koalapy.model.evolve import quick
 from koalapy.model.identity import AttemptId, JobId
@@ -80,11 +81,20 @@ class ForgetComponent:
     attempt: AttemptId
 
 
+class Of(StrEnum):
+    """Whose output: the job's components', or that of a sweep's parameters which ended well, or which ended at all."""
+
+    COMPONENTS = "components"
+    WELL = "well"
+    DONE = "done"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOutput:
     """Bring these files from the components' working directories, first component that has one wins.
 
     `sources`: (cluster, attempt) in order; `to`: see Request.stage_out_to. Answered by OutputCollected.
+    `of` parameters: `paths` and `to` are templates for each of them, and its result says where it ran; no sources.
     """
 
     job: JobId
@@ -92,6 +102,7 @@ class CollectOutput:
     paths: tuple[str, ...]
     directory: str
     to: tuple[tuple[str, str], ...] = ()
+    of: Of = Of.COMPONENTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

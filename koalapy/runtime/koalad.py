@@ -56,6 +56,7 @@ class Koalad:
             last_number=last_number,
             intake=intake,
             logins=logins,
+            recorded=self._store,
         )
         driver = Driver(
             Engine(settings, chosen, snapshot, of_sweeps),

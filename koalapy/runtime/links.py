@@ -23,7 +23,7 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.bring import Home
-from koalapy.runtime.collecting.collector import Collector
+from koalapy.runtime.collecting.collector import Collector, Recorded
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.rendezvous import RendezvousHub
@@ -51,8 +51,11 @@ class ClusterLinks:
         last_number: int = 0,
         intake: Intake | None = None,
         logins: Logins | None = None,
+        recorded: Recorded | None = None,
     ) -> None:
-        """`epoch` and `last_number`: the store's, as it was opened. `logins` ask what connections want to know."""
+        """`epoch` and `last_number`: the store's, as it was opened. `logins` ask what connections want to know.
+        `recorded`: see Collector."""
+        self._recorded = recorded
         self._grid, self._instance, self._clock = grid, instance, clock
         self._timing = timing or Timing()
         self._epochs = itertools.count(epoch * CONNECTS + 1)
@@ -72,8 +75,9 @@ class ClusterLinks:
         self._links |= {name: self._link(name) for name in self._grid.clusters}
         transfers = self._intake.transfers
         self._collector = Collector(
-            self._instance, self._links, loop.deliver, self._timing.retry_max, transfers, self._collects
-        )
+            self._instance, self._links, loop.deliver, self._timing.retry_max, transfers, self._collects,
+            self._recorded,
+        )  # fmt: skip
         self._hub.start()
         for link in self._links.values():
             link.start()

@@ -4,7 +4,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koalapy.coallocation.whereabouts import doubtful
 from koalapy.driver import Delivery
@@ -136,20 +136,29 @@ class Service:
     def fetch(self, job: JobId, paths: Sequence[str], directory: str, timeout_s: float) -> Home | None:
         """Bring files that the last attempts of a job left: what it stages out, or these paths.
 
-        None if it takes longer; asked again, it is waited for. Raises KoalaError.
+        Of a sweep those of the parameters that are done: its paths are templates, see Sweeps.fetching. None if
+        it takes longer; asked again, it is waited for. Raises KoalaError.
         """
         found = self.job(job)
-        sources = tuple((each.cluster, found.attempt_of(each)) for each in found.components if each.cluster)
         wanted = tuple(paths) or found.request.stage_out
-        if not sources or not wanted:
-            message = f"Job {job} {'has not run anywhere' if not sources else 'stages nothing out'}."
-            raise RequestError("nothing_to_fetch", message, "Name paths of a job that has run.")
+        if not wanted:
+            message = f"Job {job} stages nothing out."
+            raise RequestError("nothing_to_fetch", message, "Name paths of what it has left.")
         if sum(len(path.encode()) for path in wanted) > _MOST_PATHS:
             message = f"The paths have more than {_MOST_PATHS} bytes."
             raise RequestError("too_large", message, "Name directories or patterns.")
         to = () if paths else found.request.stage_out_to
-        command = CollectOutput(job=job, sources=sources, paths=wanted, directory=directory, to=to)
-        return self._files.fetch(command, timeout_s)
+        command = CollectOutput(job=job, sources=(), paths=wanted, directory=directory, to=to)
+        return self._files.fetch(self._with_sources(found, command), timeout_s)
+
+    def _with_sources(self, found: Job, command: CollectOutput) -> CollectOutput:
+        if found.runner is not None:
+            return self.sweeps.fetching(found, command)
+        sources = tuple((each.cluster, found.attempt_of(each)) for each in found.components if each.cluster)
+        if not sources:
+            message = f"Job {found.id} has not run anywhere."
+            raise RequestError("nothing_to_fetch", message, "Name paths of a job that has run.")
+        return replace(command, sources=sources)
 
     # ---- what tells something
 
@@ -303,7 +312,8 @@ class _Movable:
     def refusal(self, job: JobId, found: Job | None) -> RequestError | None:
         if found is None or found.glide is not None:
             return _no_such(job)
-        if found.state not in self.states and not (found.runner and found.state in self.of_sweeps):
+        of_sweeps = self.of_sweeps if found.runner and not found.collecting else ()
+        if found.state not in self.states and found.state not in of_sweeps:
             return RequestError("wrong_state", f"Job {job} {self.problem}.", self.advice)
         return None
 

@@ -1,12 +1,14 @@
 """What koalad tells of sweeps: how their runners stand, each parameter's result, and what a parameter wrote."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from koalapy_adapters.launcher.space import Compiled, names
 
 from koalapy.engine import Engine
+from koalapy.languages.stageout import check_templates
 from koalapy.model.change import Change
+from koalapy.model.commands import CollectOutput, Of
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Job
@@ -125,6 +127,19 @@ class Sweeps:
         return (
             self._read_slot(found.cluster, found.attempt, SLOT_FILES[stream] % result.slot, *at) if at[1] else iter(())
         )
+
+    def fetching(self, sweep: Job, command: CollectOutput) -> CollectOutput:
+        """The command for what those parameters of a sweep left that are done; without a parameter's name in its paths
+        for what their Launchers left. Raises RequestError for a path that is the same for several parameters."""
+        assert sweep.runner is not None
+        if not sweep.runner.done:
+            message = f"No parameter of sweep {sweep.id} is done yet."
+            raise RequestError("nothing_to_fetch", message, "`koala runners` shows the progress.")
+        if check_templates(sweep.request, command.paths):
+            return replace(command, of=Of.DONE)
+        found = ((batch.cluster, batch.attempt) for _, batch in self._store.results(sweep.id))
+        paths = tuple(path.replace("{{", "{").replace("}}", "}") for path in command.paths)
+        return replace(command, sources=tuple(dict.fromkeys(found)), paths=paths)
 
     def _living(self, engine: Engine, now: Instant) -> list[RunnerReport]:
         launchers: dict[JobId, list[Job]] = {}

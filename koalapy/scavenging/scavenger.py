@@ -22,6 +22,7 @@ from koalapy.scavenging import (
     hearing,
     hopeless,
     leaving,
+    output,
     parameters,
     reclaim,
     shares,
@@ -140,19 +141,19 @@ class Scavenger:
     def _follow_up(self, now: Instant, sweep: Job) -> None:
         """One whose parameters are all done ends; of one that stops all Launchers do, and then it has stopped."""
         if sweep.state is JobState.RUNNING and not runner_of(sweep).left:
-            stopping.stop(self._records, now, sweep, Outcome.DONE)
+            output.finish(self._records, now, sweep)
         elif sweep.state is JobState.RUNNING:
             reason = hopeless.why_hopeless(sweep, self._settings, self._ground.sizes, self._heard)
             if reason is not None:
                 stopping.stop(self._records, now, sweep, Outcome.FAILED, reason)
         sweep = self._records.jobs[sweep.id]
-        if sweep.state is not JobState.STOPPING:
+        if sweep.state is not JobState.STOPPING and not sweep.collecting:
             return
         launchers = self._launchers.of(sweep.id)
         for launcher in launchers:
             if not launcher.glide or not launcher.glide.going or (sweep.forced and not launcher.forced):
                 send_away(self._records, now, launcher, "over", sweep.forced)
-        if not launchers:
+        if not launchers and sweep.state is JobState.STOPPING:
             stopping.settle(self._records, now, sweep, 1, 0)
             self._heard.forget_sweep(sweep.id)
 
@@ -282,8 +283,8 @@ class Scavenger:
         return [self._records.jobs[identity] for identity in self._launchers.sweeps]
 
     def _active(self) -> list[Job]:
-        """The oldest runner first."""
-        running = [job for job in self._sweeps() if job.state is JobState.RUNNING]
+        """The oldest runner first. One whose files are on their way needs no nodes any more."""
+        running = [job for job in self._sweeps() if job.state is JobState.RUNNING and not job.collecting]
         return sorted(running, key=lambda job: (runner_of(job).admitted_at or 0, job.id))
 
     def _active_ids(self) -> tuple[JobId, ...]:

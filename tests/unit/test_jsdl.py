@@ -569,7 +569,17 @@ def test_staged_files_vary() -> None:
     )
 
 
-def test_what_a_sweep_cannot_bring_back_is_said() -> None:
-    staging = "<DataStaging><FileName>a</FileName><Target><URI>a</URI></Target></DataStaging>"
-    reason = refused(jsdl(more=staging, sweep=swept(assign("//p:Executable", some("a")))))
-    assert reason.message == "job.jsdl:12: stage_out is not brought back from a sweep."
+def test_what_a_sweep_brings_back_varies_too() -> None:
+    staging = "<DataStaging><FileName>out-0</FileName><Target><URI>of/x/out-0</URI></Target></DataStaging>"
+    names = '<s:NamespaceBinding ns="http://schemas.ggf.org/jsdl/2005/11/jsdl" prefix="j"/>'
+
+    def swept_over(*values: str) -> str:
+        changed = assign("substring(//j:FileName, 5, 1)", some(*values), "substring(//j:URI, 10, 1)", "//p:Argument[1]")
+        return swept(changed.replace("<s:DocumentNode>", f"<s:DocumentNode>{names}"))
+
+    found = job(jsdl(more=staging, sweep=swept_over("a", "b")))
+    assert found.stage_out == ("out-{filename}",)
+    assert found.stage_out_to == (("out-{filename}", "of/x"),)
+    fixed = staging.replace("out-0", "out")
+    reason = refused(jsdl(more=fixed, sweep=swept(assign("//p:Executable", some("a", "b")))))
+    assert reason.message == "job.jsdl:12: stage_out.0 is 'out', the same path for several of the 2 parameters."

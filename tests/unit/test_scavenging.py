@@ -12,7 +12,7 @@ from sweep_play import NODE, SweepPlay, result
 from koalapy.coallocation.whereabouts import JOBS_AHEAD
 from koalapy.link import translate
 from koalapy.model.cluster import ClusterSettings, Scavenge
-from koalapy.model.commands import RecallParameters, SubmitComponent, TrustLauncher
+from koalapy.model.commands import CollectOutput, Of, RecallParameters, SubmitComponent, TrustLauncher
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     CancelRequested,
@@ -21,12 +21,13 @@ from koalapy.model.events import (
     HoldRequested,
     LaunchersSeen,
     LauncherSuspected,
+    OutputCollected,
     ParametersEnded,
     ReleaseRequested,
     StoreRestored,
     SubmissionFailed,
 )
-from koalapy.model.identity import FIRST_LAUNCHER
+from koalapy.model.identity import FIRST_LAUNCHER, JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
 from koalapy.model.learned import Hour, Past
@@ -239,6 +240,43 @@ def test_a_sweep_whose_parameters_are_all_done_is_over() -> None:
     assert play.runner(sweep).failed == Intervals(((8, 8),))
     assert play.runner(sweep).charged > 0
     check(play)
+
+
+def test_what_parameters_left_is_brought_before_a_sweep_is_over_and_holds_no_node_meanwhile() -> None:
+    play = SweepPlay(ONE, max_runners=1)
+    sweep, other = play.sweep(8, stage_out=("out-{x}",), stage_out_to=(("out-{x}", "of/{x}"),)), play.sweep(4)
+    play.start_all(sweep)
+    play.ran(play.staying(sweep)[0], play.want(sweep, "alpha", 8))
+    assert (play.job(sweep).state, play.job(sweep).collecting) == (JobState.RUNNING, True)
+    assert play.staying(sweep) == []
+    [command] = [each for each in play.pending if isinstance(each, CollectOutput)]
+    assert (command.of, command.paths, command.to) == (Of.WELL, ("out-{x}",), (("out-{x}", "of/{x}"),))
+    play.go()
+    play.measure()
+    assert play.launchers(sweep) == []
+    assert play.staying(other), "it has the room of one that is brought home"
+    play.tell(HoldRequested(job=sweep))
+    assert (play.job(sweep).state, play.job(sweep).collecting) == (JobState.RUNNING, True)
+    assert not any(isinstance(each, CollectOutput) for each in play.pending), "it is asked for once"
+    play.tell(OutputCollected(job=sweep, files=8, size=80))
+    assert play.job(sweep).state is JobState.DONE
+    check(play)
+
+
+def test_files_that_are_missing_fail_a_sweep_and_a_cancel_needs_none() -> None:
+    for told, state in (
+        (OutputCollected(job=JobId(1), reason=Reason("no_output_file", "request", "Some are missing.", "")), "failed"),
+        (CancelRequested(job=JobId(1)), "cancelled"),
+    ):
+        play = SweepPlay(ONE)
+        sweep = play.sweep(4, stage_out=("out-{x}",))
+        play.start_all(sweep)
+        play.ran(play.staying(sweep)[0], play.want(sweep, "alpha", 4))
+        play.go()
+        play.tell(told)
+        assert str(play.job(sweep).state) == state
+        assert play.job(sweep).reason is not None
+        check(play)
 
 
 def test_a_cancelled_sweep_keeps_what_was_done() -> None:

@@ -14,7 +14,7 @@ from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, RequestError, SiteError
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.runtime.collecting import landing
-from koalapy.runtime.collecting.bring import _unpacked
+from koalapy.runtime.collecting.moving import _unpacked
 from koalapy.runtime.collecting.plan import Item, Plan, entries, plan
 
 FIRST, SECOND = AttemptId(JobId(7), 0, 1), AttemptId(JobId(7), 1, 2)

@@ -286,7 +286,7 @@ JOBS = [
     ("parameters: {x: {fiel: names}}\n", "parameters.x.fiel is not a known key. Did you mean file?"),
     ("parameters: {x: {file: table.csv, column: tmp}}\n", "'tmp', which table.csv does not have. Did you mean temp?"),
     ("parameters: {x: {file: /etc/../x}}\n", "cannot be read: No such file"),
-    ("parameters: {x: 1:2}\nstage_out: [a]\n", "job.yaml:3: stage_out is not brought back from a sweep."),
+    ("parameters: {x: 1:2}\nstage_out: [a]\n", "job.yaml:3: stage_out.0 is 'a', the same path for several"),
     ("parameters: {x: 1:2}\ncombine: zipp\n", "job.yaml:3: combine is 'zipp'. Write cross, zip, or lists"),
     ("parameters: {x: 1:2}\ncombine: [[x, q]]\n", "combine names 'q', no parameter."),
     ("parameters: {x: 1:2}\ncombine: [[x], [x]]\n", "combine names x twice."),

@@ -2,25 +2,32 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
 import structlog
 import tenacity
 
 from koalapy.driver import Delivery
-from koalapy.model.commands import CollectOutput
-from koalapy.model.errors import KoalaError, Reason
+from koalapy.model.commands import CollectOutput, Of
+from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.events import OutputCollected
 from koalapy.model.identity import InstanceId, JobId
+from koalapy.model.job import Job
+from koalapy.model.sweep import ResultBatch
 from koalapy.runtime.backoff import Backoff
-from koalapy.runtime.collecting.bring import Bringing, Home, Source
-from koalapy.runtime.staging.transfers import Transfers
+from koalapy.runtime.collecting.bring import Bringing, Home
+from koalapy.runtime.collecting.moving import Source
+from koalapy.runtime.collecting.sweep.bring import SweepBringing
+from koalapy.runtime.staging.transfers import Transfer, Transfers
 
 _LOG = structlog.get_logger()
 _AT_ONCE = 4
 _FIRST_S = 0.2
 _LOOK_S = 1.0  # between looks at whether anybody still wants it
+
+Bring = Callable[[Transfer, Callable[[], None]], Home]
 
 __all__ = ["Collector", "Source"]
 
@@ -29,10 +36,18 @@ class _Unwanted(Exception):
     """The job was cancelled meanwhile, or koalad ends."""
 
 
+class Recorded(Protocol):
+    """The part of a store that the output of sweeps needs."""
+
+    def job(self, job_id: JobId) -> Job | None: ...
+
+    def results(self, sweep: JobId, after: int = 0) -> Iterator[tuple[int, ResultBatch]]: ...
+
+
 class Collector:
     """Does CollectOutput commands. One that needs what is out of reach waits for it.
 
-    `wanted`: whether the job still waits for its files.
+    `wanted`: whether the job still waits for its files. `recorded`: where sweeps and their results are.
     """
 
     def __init__(
@@ -43,7 +58,9 @@ class Collector:
         retry_max_s: float,
         transfers: Transfers | None = None,
         wanted: Callable[[JobId], bool] = lambda job: True,
+        recorded: Recorded | None = None,
     ) -> None:
+        self._recorded = recorded
         self._instance, self._links, self._deliver, self._wanted = instance, links, deliver, wanted
         self._transfers = transfers or Transfers()
         self._closing = threading.Event()
@@ -74,7 +91,7 @@ class Collector:
         """
         with self._lock:
             if command not in self._fetches:
-                self._fetches[command] = self._fetchers.submit(self._bring, command, lambda: True)
+                self._fetches[command] = self._fetchers.submit(self._fetch, command)
             found = self._fetches[command]
         try:
             home = found.result(timeout_s)
@@ -101,30 +118,50 @@ class Collector:
         except (tenacity.RetryError, _Unwanted):
             if self._closing.is_set():
                 return
-            event = OutputCollected(job=command.job)  # nobody waits for it
+            self._forget(number)
+            return self._deliver(Delivery(confirmed=(number,)))  # nobody waits for it
         except Exception:
             _LOG.exception("collect_failed", job=command.job)
             reason = Reason("collect_failed", "ours", "The output could not be collected.", "koalad's log says more.")
             event = OutputCollected(job=command.job, reason=reason)
-        finally:
-            with self._lock:
-                self._under_way.discard(number)
-        self._deliver(Delivery(events=(event,), confirmed=(number,)))
+        self._forget(number)
+        return self._deliver(Delivery(events=(event,), confirmed=(number,)))
+
+    def _forget(self, number: int) -> None:
+        with self._lock:
+            self._under_way.discard(number)
 
     def _collected(self, command: CollectOutput) -> OutputCollected:
         try:
-            home = self._tries.copy()(self._bring, command, lambda: self._wanted(command.job))
+            bring = self._bringing(command)
+            home = self._tries.copy()(self._bring, bring, command, lambda: self._wanted(command.job))
         except KoalaError as error:
             return OutputCollected(job=command.job, reason=_advised(command.job, error.reason))
         return OutputCollected(
             job=command.job,
-            reason=_lack(home) if home.missing else None,
+            reason=_lack(home) if home.lack else None,
             files=home.files,
             size=home.size,
             notes=home.notes,
         )
 
-    def _bring(self, command: CollectOutput, wanted: Callable[[], bool]) -> Home:
+    def _fetch(self, command: CollectOutput) -> Home:
+        return self._bring(self._bringing(command), command, lambda: True)
+
+    def _bringing(self, command: CollectOutput) -> Bring:
+        """How it is brought, and as often as it has to be tried. Raises RequestError."""
+        if command.of is Of.COMPONENTS:
+            return lambda transfer, go_on: Bringing(self._instance, self._links, command, transfer, go_on).bring()
+        recorded = self._recorded
+        sweep = recorded.job(command.job) if recorded else None
+        if recorded is None or sweep is None:
+            raise RequestError("no_such_job", f"There is no job {command.job}.", "`koala jobs` lists those there are.")
+        return SweepBringing(
+            self._instance, self._links, command, sweep.request,
+            lambda: (batch for _, batch in recorded.results(command.job)),
+        ).bring  # fmt: skip
+
+    def _bring(self, bring: Bring, command: CollectOutput, wanted: Callable[[], bool]) -> Home:
         looked = time.monotonic()
 
         def go_on() -> None:
@@ -136,14 +173,13 @@ class Collector:
                 if not wanted():
                     raise _Unwanted
 
-        where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources))
+        where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources)) or "its clusters"
         with self._transfers.open(command.job, None, where, "out") as transfer:
-            return Bringing(self._instance, self._links, command, transfer, go_on).bring()
+            return bring(transfer, go_on)
 
 
 def _lack(home: Home) -> Reason:
-    message = f"No component left a file {', '.join(home.missing)} in its working directory."
-    return Reason("no_output_file", "request", message, "Correct `stage_out`, or let the program write it.")
+    return Reason("no_output_file", "request", home.lack, "Correct `stage_out`, or let the program write it.")
 
 
 def _advised(job: JobId, reason: Reason) -> Reason:

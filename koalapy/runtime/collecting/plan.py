@@ -66,12 +66,16 @@ def plan(command: CollectOutput, listed: Iterable[Listed]) -> Plan:
     return making.plan(command.paths)
 
 
-def check_paths(command: CollectOutput) -> None:
+def check_paths(paths: Iterable[str]) -> None:
     """Raises RequestError for a path that leads out of the working directory."""
-    for path in command.paths:
-        if os.path.isabs(path) or ".." in PurePosixPath(path).parts:
+    for path in paths:
+        if leads_out(path):
             message = f"{path} is to be staged out, but is no path below the working directory."
             raise RequestError("bad_stage_out", message, "Let the program write it there.")
+
+
+def leads_out(path: str) -> bool:
+    return os.path.isabs(path) or ".." in PurePosixPath(path).parts
 
 
 def entries(pieces: Iterable[bytes]) -> Iterator[Found]:

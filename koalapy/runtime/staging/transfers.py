@@ -17,7 +17,10 @@ _WINDOW_S = 10.0  # over which the rate is taken
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One transfer at this moment. `moved` of `size` bytes are over there, those too that needed no sending."""
+    """One transfer at this moment. `moved` of `size` bytes are over there, those too that needed no sending.
+
+    `parameters`: of a sweep, how many's files are; `files` and `size` are those of the ones that were asked for yet.
+    """
 
     job: JobId
     component: int | None  # None: of all components
@@ -29,10 +32,14 @@ class Progress:
     moved: int
     file: str  # the one on its way
     rate: float  # bytes a second
+    parameters: tuple[int, int] | None = None  # done, of
 
     @property
     def share(self) -> float:
         """From 0 to 1."""
+        if self.parameters is not None:
+            done, of = self.parameters
+            return done / of if of else 0.0
         return min(1.0, self.moved / self.size) if self.size else 0.0
 
 
@@ -44,6 +51,7 @@ class Transfer:
         self._phase: Phase = "waiting"
         self._files = self._size = self._moved = self._sent = 0
         self._file = ""
+        self._parameters: tuple[int, int] | None = None
         self._marks: deque[tuple[float, int]] = deque(maxlen=64)
         self._lock = threading.Lock()
 
@@ -59,6 +67,17 @@ class Transfer:
             self._file = name
             if cluster is not None:
                 self._about = (*self._about[:2], cluster, self._about[3])
+
+    def more(self, files: int, size: int) -> None:
+        """So much more is to be moved than was known at the beginning."""
+        with self._lock:
+            self._files += files
+            self._size += size
+
+    def parameters(self, done: int, of: int) -> None:
+        """Of a sweep: of how many all is over there."""
+        with self._lock:
+            self._parameters = done, of
 
     def restart(self) -> None:
         """What was moved is looked at again."""
@@ -81,7 +100,9 @@ class Transfer:
     def progress(self) -> Progress:
         with self._lock:
             size, moved = self._size, self._moved
-            return Progress(*self._about, self._phase, self._files, size, moved, self._file, self._rate())
+            return Progress(
+                *self._about, self._phase, self._files, size, moved, self._file, self._rate(), self._parameters
+            )
 
     def _rate(self) -> float:
         now = time.monotonic()

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from koalapy_adapters import messages as wire
 
 from koalapy.link.translate import reason_of
-from koalapy.model.commands import CollectOutput, SubmitComponent
+from koalapy.model.commands import CollectOutput, Of, SubmitComponent
 from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, InstanceId, tag_of
 from koalapy.model.units import SECOND, Duration
@@ -72,7 +72,7 @@ class Staging:
 
 class Collecting:
     """The output of one job: of each path the first component's that has it. `done` is called once, with the reason if
-    not everything was found; what needs a cluster out of reach waits for it."""
+    not everything was found; what needs a cluster out of reach waits for it. Parameters of sweeps have left all."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Collecting:
 
     def _next_path(self) -> None:
         """Look for the first of those that are left."""
-        if self._left:
+        if self._left and self._command.of is Of.COMPONENTS:
             self._sources = list(self._command.sources)
             self._look()
             return

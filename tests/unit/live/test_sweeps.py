@@ -43,6 +43,14 @@ def runner(koala: Any, sweep: int) -> Document:
     return next(each for each in document["runners"] if each["id"] == sweep)
 
 
+def no_more_nodes(koala: Any, sweep: int) -> list[str]:
+    """As a person is told."""
+    found = koala("explain", sweep, "--json").document
+    schemas.check(found)
+    assert found["summary"].startswith("It has 4 of its 4 parameters left")
+    return [f"  no more nodes of {each['cluster']}: {each['why']}." for each in found["no_more_nodes"]]
+
+
 def waits_for(gate: Path) -> list[str]:
     return ["sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.1; done"]
 
@@ -76,6 +84,30 @@ def test_every_parameter_is_run_once_and_has_one_result(koala: Any) -> None:
     assert (runner(koala, sweep)["done"], runner(koala, sweep)["failed"]) == (2 * JOB_COUNT, 2)
 
 
+def test_what_parameters_left_comes_home(koala: Any) -> None:
+    script = "mkdir -p $0; echo $1 >$0/out; echo $2 >log-$0; [ $0 -ne 5 ] || rm log-5; [ $0 -ne 2 ]"
+    program = {"processors": 1, "executable": "sh", "arguments": ["-c", script, "{#}", "{x}", "{y}"]}
+    staged = [{"path": "{#}/*", "to": "left/{y}"}, {"path": "log-{#}", "to": "left"}]
+    sweep = koala.submit(program, parameters={"x": "1:4", "y": ["a", "b"]}, stage_out=staged)
+    home = koala.work / "left"
+    assert koala.end(sweep)["state"] == "failed"
+    found = koala("show", sweep, "--json").document["job"]
+    assert found["reason_code"] == "no_output_file"
+    assert "1 file is not there that 8 parameters were to leave: log-5 (parameter 5)." in found["reason"]
+    well = [number for number in range(1, 9) if number != 2]
+    assert {path.name for path in home.glob("log-*")} == {f"log-{number}" for number in well if number != 5}
+    expected = {f"{'ab'[(number + 1) % 2]}/{number}/out": f"{(number + 1) // 2}\n" for number in well}
+    assert {str(path.relative_to(home)): path.read_text() for path in home.glob("?/*/out")} == expected
+    assert "1 parameter did not end well (2): what they left stays" in koala("show", sweep).out
+    answer = koala("fetch", sweep, "log-{#}", "--to", home / "again", "--json")
+    assert (answer.status, answer.document["files"]) == (1, 7)
+    assert {path.name for path in (home / "again").iterdir()} == {f"log-{n}" for n in range(1, 9) if n != 5}
+    answer = koala("fetch", sweep, "2/*", "--to", home / "two")
+    assert answer.status == 0, answer
+    assert [path.read_text() for path in (home / "two").rglob("out")] == ["1\n"]
+    koala("fetch", sweep, "{x}").refused(2, "'{x}' is the same path for several of the 8 parameters")
+
+
 def test_results_go_into_a_file(koala: Any) -> None:
     sweep = begin(koala, "-p", "x=1:3", "--order", "back-home", "--", "true", "{x}")
     assert koala("wait", sweep).status == 0
@@ -96,14 +128,9 @@ def test_a_sweep_in_the_list_of_jobs_and_its_launchers_are_not(koala: Any) -> No
     assert found[sweep]["sweep"]["parameters"] == 4
     assert any("0 of 4 done" in line for line in koala("jobs").out.splitlines())
     koala.until(lambda: sum(each["nodes"] for each in runner(koala, sweep)["clusters"]))
-    scavenged = [each["scavenged"] for each in koala("clusters", "--json").document["clusters"]]
-    assert sum(scavenged) > 0
-    found = koala("explain", sweep, "--json").document
-    schemas.check(found)
-    assert found["summary"].startswith("It has 4 of its 4 parameters left")
-    told = [f"  no more nodes of {each['cluster']}: {each['why']}." for each in found["no_more_nodes"]]
-    assert "none of its nodes is idle altogether" in str(told)
-    assert set(told) & set(koala("explain", sweep).out.splitlines())
+    koala.until(lambda: sum(each["scavenged"] for each in koala("clusters", "--json").document["clusters"]))
+    koala.until(lambda: "none of its nodes is idle altogether" in str(no_more_nodes(koala, sweep)))
+    koala.until(lambda: set(no_more_nodes(koala, sweep)) & set(koala("explain", sweep).out.splitlines()))
     assert koala("status", "--json").document["runners"]["active"] == 1
     assert "sweeps: 1 active" in koala("status").out
     gate.touch()

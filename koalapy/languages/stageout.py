@@ -1,0 +1,102 @@
+"""What a sweep stages out: one path for each parameter, so that none overwrites another's.
+
+All parameters of a Launcher run in one directory; so it is the path there that has to tell them apart.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from koalapy.languages.templates import NUMBER, TemplateError, names_in
+from koalapy.model.errors import RequestError
+from koalapy.model.request import Request
+from koalapy.model.sweep import Axis, Source, Space
+from koalapy.model.textfile.document import Document, Path
+from koalapy.model.textfile.validation import refusal
+from koalapy.model.textfile.words import listed, shown
+
+PLACES = ("job", "component", "cluster")  # besides parameters in `to`; a parameter of the same name comes first
+
+
+def stage_out_texts(request: Request) -> Iterator[tuple[Path, str]]:
+    """The templates of `path`, each with where it stands, then those of `to`."""
+    places = dict(request.stage_out_to)
+    for index, path in enumerate(request.stage_out):
+        yield ("stage_out", index), path
+    for index, path in enumerate(request.stage_out):
+        if path in places:
+            yield ("stage_out", index, "to"), places[path]
+
+
+def check_apart(request: Request, space: Space, document: Document) -> None:
+    """Raises RequestError for a path that several parameters have."""
+    for index, path in enumerate(request.stage_out):
+        if more := lacking(space, names_in(path)):
+            what = f"is {shown(path)}, the same path for several of the {space.count:,} parameters"
+            raise refusal(document, ("stage_out", index), "one_path", what, advice_of(more))
+
+
+def check_templates(request: Request, paths: Sequence[str]) -> bool:
+    """Whether these paths, asked for later, are parameters' own; False where none of them has a name in it.
+
+    Raises RequestError for what is no template, and for a path that several parameters have.
+    """
+    space = request.parameters
+    assert space is not None
+    known = [NUMBER, *(name for axis in space.axes for each in axis.sources for name in each.names)]
+    used = [_names_of(path, known) for path in paths]
+    if not any(used):
+        return False
+    for path, names in zip(paths, used, strict=True):
+        if more := lacking(space, names):
+            message = f"{shown(path)} is the same path for several of the {space.count:,} parameters."
+            raise RequestError("one_path", message, advice_of(more))
+    return True
+
+
+def _names_of(path: str, known: Collection[str]) -> list[str]:
+    advice = f"Known are {listed((f'{{{name}}}' for name in known), 'and')}; {{{{ and }}}} are braces."
+    try:
+        names = names_in(path)
+    except TemplateError as error:
+        raise RequestError("lone_brace", f"{shown(path)} {error}.", advice) from error
+    for name in names:
+        if name not in known:
+            raise RequestError("unknown_name", f"{shown(path)} uses {{{shown(name, quote='')}}}, no parameter.", advice)
+    return names
+
+
+def advice_of(more: Collection[str]) -> str:
+    """`more`: what is lacking."""
+    wanted = listed((f"{{{name}}}" for name in more), "and")
+    or_all = f", or {wanted}" if tuple(more) != (NUMBER,) else ""
+    return f"Parameters of one Launcher share a directory: write {{{NUMBER}}} into it{or_all}."
+
+
+def lacking(space: Space, used: Collection[str]) -> tuple[str, ...]:
+    """Names that a path needs besides those that it uses, to be another one for each parameter; NUMBER alone where
+    values repeat."""
+    if NUMBER in used:
+        return ()
+    found = [name for axis in space.axes for name in _lacking(axis, used)]
+    return (NUMBER,) if NUMBER in found else tuple(found)
+
+
+def _lacking(axis: Axis, used: Collection[str]) -> tuple[str, ...]:
+    """Of one axis: any of its names will do whose values are all different, else all of them together."""
+    if axis.count == 1 or any(_distinct(each) and set(each.names) & set(used) for each in axis.sources):
+        return ()
+    if distinct := [each.names[0] for each in axis.sources if _distinct(each)]:
+        return tuple(distinct[:1])
+    if _repeats(axis):
+        return (NUMBER,)
+    return tuple(each.names[0] for each in axis.sources if not set(each.names) & set(used))
+
+
+def _distinct(source: Source) -> bool:
+    """Whether its values are known to be. Those of a file are in that file."""
+    return source.loop is not None or (bool(source.values) and len(set(source.values)) == len(source.values))
+
+
+def _repeats(axis: Axis) -> bool:
+    """Whether two of its parameters are known to have the same values."""
+    written = [each.values for each in axis.sources if each.values]
+    return len(written) == len(axis.sources) and len(set(zip(*written, strict=True))) < axis.count

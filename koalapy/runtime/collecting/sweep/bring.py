@@ -1,0 +1,163 @@
+"""A sweep's files brought home: page by page of its results, and what one cluster lacks keeps no other's back."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from koalapy.model.commands import CollectOutput, Of
+from koalapy.model.errors import KoalaError, RequestError
+from koalapy.model.identity import InstanceId
+from koalapy.model.request import Request
+from koalapy.model.sweep import ParameterResult, ResultBatch
+from koalapy.runtime.collecting import landing
+from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.collecting.moving import Mover, Source
+from koalapy.runtime.collecting.plan import Item
+from koalapy.runtime.collecting.sweep.names import Names, Wanted
+from koalapy.runtime.collecting.sweep.pages import Marked, Page, pages
+from koalapy.runtime.collecting.sweep.plan import asked, is_wild, plan
+from koalapy.runtime.collecting.sweep.tally import Tally
+from koalapy.runtime.staging.transfers import Transfer
+
+_MOST_NAMES = 1 << 17  # bytes of names in one ListFiles
+_MOST_WILD = 100  # patterns in it, for each of which the whole working directory is looked through
+_OF_SOME = ("no_such_attempt", "too_many_files", "output_damaged")  # errors of what was asked for, not of the rest
+_OF_ITS_CLUSTER = ("no_such_cluster", "bad_listing")
+_PASSING = ("transient", "site")
+
+Batches = Callable[[], Iterable[ResultBatch]]
+
+
+class SweepBringing:
+    """Of one CollectOutput of parameters; `batches`: their results. What was brought is asked for once, as often as
+    `bring` is called."""
+
+    def __init__(
+        self, instance: InstanceId, links: Mapping[str, Source], command: CollectOutput, request: Request,
+        batches: Batches,
+    ) -> None:  # fmt: skip
+        self._instance, self._links, self._command, self._request = instance, links, command, request
+        self._batches = batches
+        self._names = Names(command, request)
+        assert request.parameters is not None
+        self._count = request.parameters.count
+        self._settled = Marked(self._count)
+        self._stuck: dict[str, Page] = {}  # where a cluster was lost
+        self._tally = Tally()
+
+    def bring(self, transfer: Transfer, go_on: Callable[[], None]) -> Home:
+        """Raises KoalaError. Of clusters out of reach, once all others' files are here, one that may pass."""
+        self._transfer, self._mover = transfer, Mover(self._instance, self._links, transfer, go_on)
+        transfer.begin("receiving", 0, 0)
+        stuck, self._stuck = self._stuck, {}
+        lost = self._lost_of(stuck.values(), go_on)
+        if not stuck or len(lost) < len(stuck):
+            lost = self._lost_of(pages(self._batches()), go_on)
+        with landing.told():
+            os.sync()
+        if lost:
+            raise min(lost.values(), key=lambda error: error.reason.whose not in _PASSING)
+        return self._tally.home(self._command.job, self._settled.count)
+
+    def _lost_of(self, found: Iterable[Page], go_on: Callable[[], None]) -> dict[str, KoalaError]:
+        """Bring these. Clusters that do not give theirs, and why."""
+        lost: dict[str, KoalaError] = {}
+        for page in found:
+            go_on()
+            self._transfer.parameters(self._settled.count, self._count)
+            if page.cluster in lost:
+                continue
+            try:
+                self._bring_page(page)
+            except KoalaError as error:
+                if error.reason.whose not in _PASSING and error.reason.code not in _OF_ITS_CLUSTER:
+                    raise
+                lost[page.cluster], self._stuck[page.cluster] = error, page
+        return lost
+
+    def _bring_page(self, page: Page) -> None:
+        fresh = [result for result in page.results if result.number not in self._settled]
+        tally = Tally()
+        for request in _requests(each for result in fresh for each in self._wanted_of(page.cluster, result, tally)):
+            self._bring_some(page, request, tally)
+        self._tally.take(tally)
+        for result in fresh:
+            self._settled.mark(result.number)
+
+    def _wanted_of(self, cluster: str, result: ParameterResult, tally: Tally) -> Sequence[Wanted]:
+        well = has_ended_well(result)
+        if not well and self._command.of is not Of.DONE:
+            tally.failed.add(str(result.number))
+            return ()
+        try:
+            return self._names.of(result.number, cluster, well)
+        except ValueError as error:
+            tally.missing.add(f"those of parameter {result.number}, since {error}")
+            return ()
+
+    def _bring_some(self, page: Page, wanted: Sequence[Wanted], tally: Tally) -> None:
+        """What is too much at one time is brought by halves; what cannot be had of one parameter is missing."""
+        try:
+            self._bring_listed(page, wanted, tally)
+        except RequestError as error:
+            if error.reason.code not in _OF_SOME:
+                raise
+            if error.reason.code == "no_such_attempt" or len(wanted) == 1:
+                for each in wanted:
+                    _miss(tally, each, error.reason.message)
+                return
+            half = len(wanted) // 2
+            self._bring_some(page, wanted[:half], tally)
+            self._bring_some(page, wanted[half:], tally)
+
+    def _bring_listed(self, page: Page, wanted: Sequence[Wanted], tally: Tally) -> None:
+        listed = self._mover.listed(page.cluster, page.attempt, [asked(each) for each in wanted])
+        found = plan(page.cluster, page.attempt, wanted, listed)
+        self._bring_items(found.items, found.files, tally)
+        for each in found.absent:
+            _miss(tally, each)
+        for each, what in found.refused:
+            if each.path == what.path:
+                _miss(tally, each, f"it {what.why}")
+            else:
+                tally.left.add(f"{what.path} of parameter {each.number} {what.why}")
+
+    def _bring_items(self, items: Sequence[Item], files: Sequence[Item], tally: Tally) -> None:
+        size = sum(item.found.size for item in files)
+        self._transfer.more(len(files), size)
+        landing.make_directories(items)
+        left = self._mover.left(files)
+        self._mover.bring_small(left)
+        self._mover.bring_large(left)
+        landing.set_modes(items)
+        tally.files += len(files)
+        tally.size += size
+
+
+def _miss(tally: Tally, wanted: Wanted, why: str = "") -> None:
+    if not wanted.needed:
+        return
+    if wanted.pattern:
+        tally.nothing.add(f"{wanted.path} (parameter {wanted.number})")
+    else:
+        about = f": {why.rstrip('.')}" if why else ""
+        tally.missing.add(f"{wanted.path} (parameter {wanted.number}{about})")
+
+
+def has_ended_well(result: ParameterResult) -> bool:
+    return result.ending == "exited" and result.exit_status == 0
+
+
+def _requests(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
+    """As many at a time as fit into one request."""
+    some: list[Wanted] = []
+    size = wild = 0
+    for each in wanted:
+        name, is_one = len(json.dumps(asked(each))) + 2, is_wild(each)
+        if some and (size + name > _MOST_NAMES or wild + is_one > _MOST_WILD):
+            yield some
+            some, size, wild = [], 0, 0
+        some.append(each)
+        size, wild = size + name, wild + is_one
+    if some:
+        yield some

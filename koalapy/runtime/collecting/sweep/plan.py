@@ -1,0 +1,90 @@
+"""Which of the files that one Launcher's parameters left go where: as for jobs, and trusting no cluster either."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from koalapy_adapters.trees import FILE, REFUSED, Found, is_inside, is_pattern, matches, native
+
+from koalapy.model.errors import RequestError
+from koalapy.model.identity import AttemptId
+from koalapy.runtime.collecting.plan import Item
+from koalapy.runtime.collecting.sweep.names import Wanted
+
+_WILD = "*?["
+
+
+class Planned(NamedTuple):
+    """`items` to bring, directories before what is in them; what of the wanted is `absent`, or is `refused`: there, but
+    nothing that can be brought."""
+
+    items: list[Item]
+    absent: list[Wanted]
+    refused: list[tuple[Wanted, Found]]
+
+    @property
+    def files(self) -> list[Item]:
+        return [item for item in self.items if item.found.kind == FILE]
+
+
+def asked(wanted: Wanted) -> str:
+    """As the cluster is asked for it: a `*` that came in with a value is no pattern."""
+    if wanted.pattern or not is_pattern(wanted.path):
+        return wanted.path
+    return "".join(f"[{character}]" if character in _WILD else character for character in wanted.path)
+
+
+def is_wild(wanted: Wanted) -> bool:
+    """Whether to find it the whole working directory has to be looked through."""
+    return wanted.pattern and is_pattern(wanted.path.partition("/")[0])
+
+
+def plan(cluster: str, attempt: AttemptId, wanted: Sequence[Wanted], listed: Iterable[Found]) -> Planned:
+    """Raises RequestError for a cluster that lists what it was not asked for."""
+    index = _Index(wanted)
+    items: dict[Path, Item] = {}
+    refused: dict[tuple[int, str], tuple[Wanted, Found]] = {}
+    seen: set[Wanted] = set()
+    for found in listed:
+        named = list(index.of(found.path)) if is_inside(found.path) else []
+        if not named:
+            message = f"{cluster} offers the file {found.path!r}, which was not asked for."
+            raise RequestError("bad_listing", message, "Nothing of it was written. Look at what runs on that cluster.")
+        for each in named:
+            if found.kind == REFUSED:
+                refused[each.number, found.path] = each, found
+                continue
+            seen.add(each)
+            items.setdefault(each.base / native(found.path), _item(cluster, attempt, found, each))
+    told = {each for each, _ in refused.values()}
+    absent = [each for each in wanted if each not in seen and each not in told]
+    return Planned([*items.values()], absent, [*refused.values()])
+
+
+def _item(cluster: str, attempt: AttemptId, found: Found, wanted: Wanted) -> Item:
+    return Item(cluster, attempt, found, wanted.base, wanted.base / native(found.path))
+
+
+class _Index:
+    """Who wants a path: found by the path itself, by a directory above it, or by the first name of a pattern."""
+
+    def __init__(self, wanted: Iterable[Wanted]) -> None:
+        self._plain: dict[str, list[Wanted]] = {}
+        self._patterns: dict[str, list[Wanted]] = {}
+        for each in wanted:
+            if each.pattern:
+                self._patterns.setdefault("" if is_wild(each) else each.path.partition("/")[0], []).append(each)
+            else:
+                self._plain.setdefault(each.path, []).append(each)
+
+    def of(self, path: str) -> Iterator[Wanted]:
+        for above in _and_above(path):
+            yield from self._plain.get(above, ())
+        for first in ("", path.partition("/")[0]):
+            yield from (each for each in self._patterns.get(first, ()) if matches(each.path, path))
+
+
+def _and_above(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]

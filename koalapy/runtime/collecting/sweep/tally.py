@@ -1,0 +1,81 @@
+"""What came home of a sweep's parameters, and what did not: counted, and the first of each kind named."""
+
+from dataclasses import dataclass, field
+
+from koalapy.model.identity import JobId
+from koalapy.runtime.collecting.bring import Home
+
+_NAMED = 5  # in a sentence
+_MOST_MISSING = 100  # names for whoever asks for all of them
+
+
+@dataclass(slots=True)
+class Several:
+    """So many of a kind, and the first of them."""
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, name: str) -> None:
+        self.count += 1
+        if len(self.first) < _MOST_MISSING:
+            self.first.append(name)
+
+    def take(self, other: "Several") -> None:
+        self.count += other.count
+        self.first += other.first[: _MOST_MISSING - len(self.first)]
+
+    def __str__(self) -> str:
+        named = self.first[:_NAMED]
+        more = f" and {self.count - len(named):,} more" if self.count > len(named) else ""
+        return ", ".join(named) + more
+
+
+@dataclass(slots=True)
+class Tally:
+    """`missing`: paths that were to be there. `nothing`: patterns that matched nothing, with their parameters. `left`:
+    what is no file that can be brought. `failed`: parameters that are passed over, since they did not end well."""
+
+    files: int = 0
+    size: int = 0
+    missing: Several = field(default_factory=Several)
+    nothing: Several = field(default_factory=Several)
+    left: Several = field(default_factory=Several)
+    failed: Several = field(default_factory=Several)
+
+    def take(self, other: "Tally") -> None:
+        self.files += other.files
+        self.size += other.size
+        self.missing.take(other.missing)
+        self.nothing.take(other.nothing)
+        self.left.take(other.left)
+        self.failed.take(other.failed)
+
+    def home(self, sweep: JobId, count: int) -> Home:
+        """`count`: parameters of which files were asked for."""
+        return Home(self.files, self.size, tuple(self.missing.first), tuple(self._notes(sweep)), self._lack(count))
+
+    def _lack(self, count: int) -> str:
+        if not self.missing.count:
+            return ""
+        what = _many(self.missing.count, "file is", "files are")
+        return f"{what} not there that {count:,} parameters were to leave: {self.missing}."
+
+    def _notes(self, sweep: JobId) -> list[str]:
+        notes = []
+        if self.nothing.count:
+            notes.append(f"{_many(self.nothing.count, 'pattern', 'patterns')} matched nothing: {self.nothing}.")
+        if self.left.count:
+            notes.append(f"{_many(self.left.count, 'entry was', 'entries were')} left: {self.left}.")
+        if self.failed.count:
+            kept = f"what they left stays on its clusters, and `koala fetch {sweep}` brings it"
+            notes.append(f"{_of(self.failed)} did not end well ({self.failed}): {kept}.")
+        return notes
+
+
+def _of(several: Several) -> str:
+    return _many(several.count, "parameter", "parameters")
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"

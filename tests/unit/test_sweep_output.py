@@ -1,0 +1,415 @@
+"""What parameters of a sweep leave: named for each of them, found where its result says, and brought in pages."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koalapy_adapters import errors
+from koalapy_adapters.kcm.gathering import FileList, ManyFiles, OneFile
+from koalapy_adapters.messages import Fetched
+
+from koalapy.languages import from_mapping, sweep_request
+from koalapy.languages.stageout import check_templates
+from koalapy.model.commands import CollectOutput, Of
+from koalapy.model.errors import KoalaError, RequestError, TransientError
+from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.request import Request
+from koalapy.model.sweep import ParameterResult, ResultBatch
+from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.collecting.sweep import bring as module
+from koalapy.runtime.collecting.sweep.bring import SweepBringing
+from koalapy.runtime.collecting.sweep.pages import PAGE, pages
+from koalapy.runtime.plainfile import open_plain
+from koalapy.runtime.staging.transfers import Transfer
+
+SWEEP = JobId(7)
+
+
+def result(number: int, status: int = 0) -> ParameterResult:
+    return ParameterResult(number, status, "exited", "n1", 0, 5, 6, 0, 1, 0, 1)
+
+
+def launcher(number: int) -> AttemptId:
+    return AttemptId(JobId((1 << 23) + number), 0, 1)
+
+
+class Cluster:
+    """Attempts' directories below one place, read by what a KCM reads them with. `lost`: it is out of reach."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self.lost = False
+        self.asked: list[str] = []
+
+    def work(self, attempt: AttemptId) -> Path:
+        work = self._place / str(attempt.job) / "work"
+        work.mkdir(parents=True, exist_ok=True)
+        return work
+
+    def list_files(self, attempt: AttemptId, patterns: Sequence[str]) -> Iterator[bytes]:
+        return self._read("list", FileList(self._of(attempt), list(patterns)), lambda end: None)
+
+    def fetch(
+        self, attempt: AttemptId, where: str, path: str = "", offset: int = 0, *, ended: Callable[[Fetched], None]
+    ) -> Iterator[bytes]:
+        return self._read(f"fetch {path}", OneFile(self._of(attempt), path, offset), ended)
+
+    def fetch_many(self, attempt: AttemptId, paths: Sequence[str], ended: Callable[[Fetched], None]) -> Iterator[bytes]:
+        return self._read(f"many {len(paths)}", ManyFiles(self._of(attempt), list(paths)), ended)
+
+    def _of(self, attempt: AttemptId) -> str:
+        return str(self._place / str(attempt.job))
+
+    def _read(self, what: str, stream: Any, ended: Callable[[Fetched], None]) -> Iterator[bytes]:
+        if self.lost:
+            raise TransientError("unreachable", "It is out of reach.", "")
+        self.asked.append(what)
+        try:
+            stream.open()
+        except errors.RequestError as error:
+            raise RequestError(error.code, str(error), "") from error
+        while data := stream.read(1 << 16, False):
+            yield data
+        if isinstance(stream, OneFile):
+            stream.close()
+        ended(Fetched(1, stream.sent, stream.mode, stream.digest))
+
+
+@pytest.fixture
+def clusters(tmp_path: Path) -> dict[str, Cluster]:
+    return {name: Cluster(tmp_path / name) for name in ("vu", "delft")}
+
+
+def asks(directory: Path, parameters: Sequence[str], *stage_out: Any, **more: Any) -> Request:
+    names = [f"{{{each.partition('=')[0]}}}" for each in parameters]
+    job = sweep_request(["./solve", *names], parameters, stage_out=list(stage_out), **more)
+    return from_mapping(job, "koala sweep", str(directory), open_file=open_plain)
+
+
+class Play:
+    """One sweep that has ended. `batches`: its results."""
+
+    def __init__(self, clusters: dict[str, Cluster], request: Request, batches: Sequence[ResultBatch]) -> None:
+        self.clusters, self.request, self.batches = clusters, request, batches
+        self.transfer = Transfer(SWEEP, None, "", "out")
+        self._made: SweepBringing | None = None
+
+    def bring(self, of: Of = Of.WELL) -> Home:
+        self._made = self._made or SweepBringing(
+            InstanceId("abcde"), self.clusters, self._command(of), self.request, lambda: self.batches
+        )
+        return self._made.bring(self.transfer, lambda: None)
+
+    def _command(self, of: Of) -> CollectOutput:
+        request = self.request
+        return CollectOutput(
+            job=SWEEP, sources=(), paths=request.stage_out, directory=request.directory, to=request.stage_out_to, of=of
+        )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def ran(cluster: str, attempt: AttemptId, *numbers: int, failed: Sequence[int] = ()) -> ResultBatch:
+    return ResultBatch(SWEEP, cluster, attempt, tuple(result(each, int(each in failed)) for each in numbers))
+
+
+def contents(home: Path) -> dict[str, str]:
+    return {str(each.relative_to(home)): each.read_text() for each in sorted(home.rglob("*")) if each.is_file()}
+
+
+# ---- what is asked for
+
+
+@pytest.mark.parametrize(
+    ("parameters", "path", "lacks"),
+    [
+        (["x=1:3"], "out", "{#} into it, or {x}."),
+        (["x=1:3", "y=a,b"], "out-{x}", "{#} into it, or {y}."),
+        (["x=1:3", "y=a,b"], "out", "{#} into it, or {x} and {y}."),
+        (["x=1:3", "y=a,b"], ".", "{#} into it, or {x} and {y}."),
+        (["x=a,b,a"], "out-{x}", "{#} into it."),
+        (["x=1:3", "y=a,b"], "{#}/**", ""),
+        (["x=1:3", "y=one"], "out-{x}*", ""),
+        (["x=1:1"], "out", ""),
+    ],
+)
+def test_a_path_is_another_one_for_each_parameter(tmp_path: Path, parameters: list[str], path: str, lacks: str) -> None:
+    if not lacks:
+        assert asks(tmp_path, parameters, path).stage_out == (path,)
+        return
+    with pytest.raises(RequestError) as caught:
+        asks(tmp_path, parameters, path)
+    assert caught.value.reason.code == "one_path"
+    assert "stage_out.0 is" in str(caught.value.reason)
+    assert f"Parameters of one Launcher share a directory: write {lacks}" in str(caught.value.reason)
+
+
+def test_of_names_that_vary_together_one_that_never_repeats_will_do(tmp_path: Path) -> None:
+    together = ["x=1:3", "y=a,a,b", "z=a,b,b"]
+    assert asks(tmp_path, together, "{x}", combine="zip").stage_out == ("{x}",)
+    with pytest.raises(RequestError, match="the same path"):
+        asks(tmp_path, together, "{y}", combine="zip")
+    assert asks(tmp_path, together[1:], "{y}-{z}", combine="zip").stage_out == ("{y}-{z}",)
+
+
+def test_columns_are_read_for_what_is_staged_out_alone(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("case,temp\na,1\nb,1\n")
+    job = sweep_request(["./solve", "{temp}"], csv=["runs.csv"], stage_out=[{"path": "{#}", "to": "of-{case}"}])
+    found = from_mapping(job, "s", str(tmp_path), open_file=open_plain)
+    assert found.parameters is not None
+    assert [each.names for axis in found.parameters.axes for each in axis.sources] == [("case",), ("temp",)]
+
+
+def test_names_that_nobody_knows_and_lone_braces_are_refused(tmp_path: Path) -> None:
+    for stage_out, words in (
+        ("{y}", "stage_out.0 uses {y}, no parameter. Known are {x} and {#}"),
+        ("{x", "stage_out.0 is '{x', which has a lone {"),
+        ({"path": "{x}", "to": "{y}"}, "stage_out.0.to uses {y}, no parameter."),
+        ({"path": "{x}-{job}", "to": "{job}"}, "stage_out.0 uses {job}, no parameter."),
+    ):
+        with pytest.raises(RequestError) as caught:
+            asks(tmp_path, ["x=1:2"], stage_out)
+        assert words in str(caught.value.reason)
+
+
+def test_paths_that_are_asked_for_later(tmp_path: Path) -> None:
+    request = asks(tmp_path, ["x=1:2", "y=1:2"])
+    assert check_templates(request, ["{#}", "{x}/{y}/*"])
+    assert not check_templates(request, ["core.*", "a{{b}}"])
+    for paths, words in (
+        (["{x}"], "'{x}' is the same path for several of the 4 parameters. Parameters of one"),
+        (["{#}", "all"], "'all' is the same path"),
+        (["{z}"], "'{z}' uses {z}, no parameter. Known are {#}, {x} and {y}; {{ and }} are braces."),
+        (["{"], "'{' has a lone {."),
+    ):
+        with pytest.raises(RequestError) as caught:
+            check_templates(request, paths)
+        assert words in str(caught.value.reason)
+
+
+# ---- what is brought
+
+
+def test_each_file_comes_from_the_attempt_that_its_result_names(clusters: dict[str, Cluster], home: Path) -> None:
+    first, second = clusters["vu"].work(launcher(1)), clusters["delft"].work(launcher(2))
+    for number in range(1, 7):
+        for work, by in ((first, "vu"), (second, "delft")):
+            (work / f"out-{number}").write_text(f"{number} {by}")
+    batches = [ran("vu", launcher(1), 1, 4), ran("delft", launcher(2), 2, 3), ran("vu", launcher(1), 6, 5)]
+    play = Play(clusters, asks(home, ["x=1:6"], "out-{x}"), batches)
+    found = play.bring()
+    by = {1: "vu", 2: "delft", 3: "delft", 4: "vu", 5: "vu", 6: "vu"}
+    assert contents(home) == {f"out-{number}": f"{number} {name}" for number, name in by.items()}
+    assert (found.files, found.size, found.lack, found.notes) == (6, 4 * 4 + 2 * 7, "", ())
+    assert play.transfer.progress().parameters == (4, 6)
+    assert clusters["vu"].asked == ["list", "many 4"]
+
+
+def test_places_directories_and_patterns_of_each_parameter(clusters: dict[str, Cluster], home: Path) -> None:
+    work = clusters["vu"].work(launcher(1))
+    for number in (1, 2, 3):
+        (work / str(number) / "deep").mkdir(parents=True)
+        (work / str(number) / "deep" / "a").write_text(f"a{number}")
+        (work / str(number) / "log").write_text(f"log{number}")
+        (work / f"{number}.dat").write_text(f"dat{number}")
+        (work / f"{number}.dat.more").write_text(f"more{number}")
+    stage_out = [
+        {"path": "{#}/deep", "to": "of/{y}-{cluster}/{job}{component}{{}}"},
+        {"path": "{#}/l*", "to": "logs"},
+        {"path": "{#}.dat*", "to": "{x}"},
+    ]
+    play = Play(clusters, asks(home, ["x=1:3", "y=b"], *stage_out), [ran("vu", launcher(1), 1, 2, 3)])
+    assert play.bring().files == 12
+    expected = {}
+    for number in (1, 2, 3):
+        expected |= {
+            f"of/b-vu/70{{}}/{number}/deep/a": f"a{number}",
+            f"logs/{number}/log": f"log{number}",
+            f"{number}/{number}.dat": f"dat{number}",
+            f"{number}/{number}.dat.more": f"more{number}",
+        }
+    assert contents(home) == expected
+
+
+def test_what_is_missing_of_some_is_counted_named_and_keeps_nothing_back(
+    clusters: dict[str, Cluster], home: Path, tmp_path: Path
+) -> None:
+    work = clusters["vu"].work(launcher(1))
+    for number in range(1, 21):
+        if number % 2:
+            (work / f"out-{number}").write_text("there")
+    (work / "out-2").symlink_to(tmp_path)
+    batches = [
+        ran("vu", launcher(1), *range(1, 21), failed=[1, 20]),
+        ran("vu", launcher(2), 21),
+        ran("gone", launcher(3)),
+    ]
+    play = Play(clusters, asks(home, ["x=1:21"], "out-{x}", "{x}-*"), batches)
+    found = play.bring()
+    assert found.files == 9
+    assert set(contents(home)) == {f"out-{number}" for number in range(3, 20, 2)}
+    missing = "out-4 (parameter 4), out-6 (parameter 6), out-8 (parameter 8), out-10 (parameter 10)"
+    assert found.lack.startswith("10 files are not there that 21 parameters were to leave: ")
+    assert missing in found.lack
+    assert "and 5 more." in found.lack
+    assert any(each.startswith("out-2 (parameter 2: it is a link that leads out") for each in found.missing)
+    assert "out-21 (parameter 21: The attempt's directory is not there)" in found.missing
+    assert [note.partition(":")[0] for note in found.notes] == [
+        "19 patterns matched nothing", "2 parameters did not end well (1, 20)",
+    ]  # fmt: skip
+    assert "`koala fetch 7` brings it" in found.notes[1]
+
+
+def test_asked_for_by_hand_what_failed_is_brought_too_and_nothing_of_it_is_missed(
+    clusters: dict[str, Cluster], home: Path
+) -> None:
+    (clusters["vu"].work(launcher(1)) / "out-1").write_text("half")
+    play = Play(clusters, asks(home, ["x=1:3"], "out-{x}"), [ran("vu", launcher(1), 1, 2, failed=[1, 2])])
+    found = play.bring(Of.DONE)
+    assert (found.files, found.lack, found.notes) == (1, "", ())
+    assert contents(home) == {"out-1": "half"}
+
+
+def test_what_is_there_is_not_fetched_again(clusters: dict[str, Cluster], home: Path) -> None:
+    work = clusters["vu"].work(launcher(1))
+    for number in (1, 2, 3):
+        (work / f"out-{number}").write_text(str(number))
+    (work / "out-2").write_bytes(b"x" * (2 << 20))
+    request = asks(home, ["x=1:3"], "out-{x}")
+    batches = [ran("vu", launcher(1), 1, 2, 3)]
+    assert Play(clusters, request, batches).bring().files == 3
+    (home / "out-3").unlink()
+    clusters["vu"].asked.clear()
+    assert Play(clusters, request, batches).bring().files == 3
+    assert clusters["vu"].asked == ["list", "many 1"]
+
+
+def test_a_cluster_out_of_reach_keeps_no_other_s_files_back(clusters: dict[str, Cluster], home: Path) -> None:
+    batches = []
+    for number, name in ((1, "vu"), (2, "delft"), (3, "vu")):
+        (clusters[name].work(launcher(number)) / f"out-{number}").write_text(name)
+        batches.append(ran(name, launcher(number), number))
+    clusters["vu"].lost = True
+    play = Play(clusters, asks(home, ["x=1:3"], "out-{x}"), batches)
+    for _ in range(2):
+        with pytest.raises(TransientError):
+            play.bring()
+    assert contents(home) == {"out-2": "delft"}
+    assert clusters["delft"].asked == ["list", "many 1"]
+    clusters["vu"].lost = False
+    assert play.bring().files == 3
+    assert contents(home) == {"out-1": "vu", "out-2": "delft", "out-3": "vu"}
+    assert clusters["delft"].asked == ["list", "many 1"]
+
+
+def test_a_cluster_that_has_gone_from_the_grid_file_is_told_at_the_end(
+    clusters: dict[str, Cluster], home: Path
+) -> None:
+    (clusters["vu"].work(launcher(1)) / "out-2").write_text("there")
+    play = Play(clusters, asks(home, ["x=1:2"], "out-{x}"), [ran("gone", launcher(2), 1), ran("vu", launcher(1), 2)])
+    with pytest.raises(RequestError) as caught:
+        play.bring()
+    assert caught.value.reason.code == "no_such_cluster"
+    assert contents(home) == {"out-2": "there"}
+
+
+def test_values_are_names_and_nothing_else(clusters: dict[str, Cluster], home: Path) -> None:
+    """A `*` in a value is no pattern, a slash is one, and no value leads out."""
+    work = clusters["vu"].work(launcher(1))
+    (work / "d").mkdir()
+    for name in ("*", "a", "d/[b]", "b", "\udcff"):
+        path = work / f"{name}.out"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(name.encode("utf-8", "replace").decode())
+    (home / "values").write_bytes(b"*\nd/[b]\n\xff\n../../etc/passwd\n/etc/passwd\n")
+    play = Play(clusters, asks(home, ["x=@values"], "{x}.out"), [ran("vu", launcher(1), 1, 2, 3, 4, 5)])
+    found = play.bring()
+    names = {os.fsencode(each.relative_to(home)) for each in home.rglob("*.out")}
+    assert names == {b"*.out", b"d/[b].out", b"\xff.out"}
+    assert found.files == 3
+    assert "those of parameter 4, since '../../etc/passwd.out' is no path below" in found.lack
+
+
+def test_of_a_file_of_values_that_has_gone_only_numbers_can_be_told(clusters: dict[str, Cluster], home: Path) -> None:
+    (home / "values").write_text("a\nb\n")
+    for name in ("a", "1", "2"):
+        (clusters["vu"].work(launcher(1)) / name).write_text(name)
+    batches = [ran("vu", launcher(1), 1, 2)]
+    by_value, by_number = (asks(home, ["x=@values"], path) for path in ("{x}", "{#}"))
+    (home / "values").unlink()
+    assert Play(clusters, by_number, batches).bring().files == 2
+    with pytest.raises(RequestError, match="What parameter 1 is cannot be told any more"):
+        Play(clusters, by_value, batches).bring()
+
+
+def test_a_cluster_that_offers_what_was_not_asked_for_writes_nothing(
+    clusters: dict[str, Cluster], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = clusters["vu"].work(launcher(1))
+    for name in ("out-1", "out-2"):
+        (work / name).write_text(name)
+    honest = clusters["vu"].list_files
+    monkeypatch.setattr(clusters["vu"], "list_files", lambda attempt, patterns: honest(attempt, ["out-*"]))
+    play = Play(clusters, asks(home, ["x=1:2"], "out-{x}"), [ran("vu", launcher(1), 1)])
+    with pytest.raises(KoalaError, match="not asked for"):
+        play.bring()
+    assert contents(home) == {}
+
+
+# ---- much of it
+
+
+def test_what_is_too_much_for_one_request_goes_by_halves(
+    clusters: dict[str, Cluster], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koalapy.runtime.collecting.plan.MOST_FILES", 25)
+    work = clusters["vu"].work(launcher(1))
+    for number in range(1, 9):
+        (work / str(number)).mkdir()
+        for file in range(30 if number == 5 else 6):
+            (work / str(number) / str(file)).touch()
+    play = Play(clusters, asks(home, ["x=1:8"], "{x}"), [ran("vu", launcher(1), *range(1, 9))])
+    found = play.bring()
+    assert found.files == 7 * 6
+    assert "5 (parameter 5: More than 25 files are to be staged out)" in found.lack
+
+
+def test_files_of_many_parameters_are_asked_for_together(clusters: dict[str, Cluster], home: Path) -> None:
+    count = 2 * PAGE + 10
+    work = clusters["vu"].work(launcher(1))
+    for number in range(1, count + 1):
+        (work / f"out-{number}").write_text(str(number))
+    batches = [ran("vu", launcher(1), *range(start, min(start + 7, count + 1))) for start in range(1, count + 1, 7)]
+    play = Play(clusters, asks(home, [f"x=1:{count}"], "out-{x}"), batches)
+    assert play.bring().files == count
+    assert len(list(home.iterdir())) == count
+    assert len(clusters["vu"].asked) == 6
+
+
+def test_pages_hold_every_result_once_and_no_more_than_they_may() -> None:
+    numbers = iter(range(1, 100_001))
+    batches = [ran("vu", launcher(turn % 50), *(next(numbers) for _ in range(10))) for turn in range(9_000)] + [
+        ran("vu", launcher(99), *numbers)
+    ]
+    found = list(pages(iter(batches)))
+    assert sorted(each.number for page in found for each in page.results) == list(range(1, 100_001))
+    assert max(len(page.results) for page in found) <= PAGE
+    assert {page.attempt for page in found} == {launcher(each) for each in (*range(50), 99)}
+
+
+def test_patterns_for_which_a_whole_directory_is_looked_through_go_few_at_a_time(
+    clusters: dict[str, Cluster], home: Path
+) -> None:
+    count = 2 * module._MOST_WILD
+    work = clusters["vu"].work(launcher(1))
+    for number in range(1, count + 1):
+        (work / f"{number}.out").touch()
+    play = Play(clusters, asks(home, [f"x=1:{count}"], "{x}.*"), [ran("vu", launcher(1), *range(1, count + 1))])
+    assert play.bring().files == count
+    assert clusters["vu"].asked.count("list") == 2
