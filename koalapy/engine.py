@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from koalapy.broker.fit import Lack, lacks
-from koalapy.coallocation import claim, hearing, running, users
+from koalapy.coallocation import absence, claim, hearing, users
 from koalapy.coallocation.followup import FollowUps
 from koalapy.coallocation.recovery import Unheard
 from koalapy.coallocation.runlist import RunList
@@ -180,7 +180,7 @@ class Engine:
             self._whereabouts.hear(event.cluster, event.recalled)
         self._follow_ups.rouse(event.cluster)
         if not again:
-            running.asked_anew(self._records, now, event.cluster)
+            absence.asked_anew(self._records, now, event.cluster)
         self._scavenger.connected(event.cluster)
         self._watching.connected(event.cluster)
         return False
@@ -189,7 +189,7 @@ class Engine:
         self._information.lost(event.cluster, event.reason)
         self._first_contact.met(event.cluster)
         self._follow_ups.rouse(event.cluster)
-        running.out_of_reach(self._records, now, event.cluster)
+        absence.out_of_reach(self._records, now, event.cluster)
         return True
 
     def _on_measured(self, now: Instant, event: ClusterMeasured) -> bool:

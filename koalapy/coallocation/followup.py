@@ -1,6 +1,6 @@
 """What follows for jobs from what has changed and from time: releases, time-outs, ends, and circles that are broken."""
 
-from koalapy.coallocation import barrier, guard, running, stopping
+from koalapy.coallocation import absence, barrier, finishing, guard, stopping
 from koalapy.coallocation.moments import next_moment
 from koalapy.coallocation.runlist import RunList
 from koalapy.information.kis import Information
@@ -69,8 +69,8 @@ class FollowUps:
         if deadline is not None and now >= deadline:
             barrier.time_out(records, settings, now, records.jobs[identity])
         barrier.release_if_whole(records, now, records.jobs[identity], reachable)
-        running.lost(records, settings, now, records.jobs[identity], reachable, self._information)
-        running.finish_if_over(records, now, records.jobs[identity])
+        absence.lost(records, settings, now, records.jobs[identity], reachable, self._information)
+        finishing.finish_if_over(records, now, records.jobs[identity])
         return self._settle(now, identity, reachable)
 
     def _settle(self, now: Instant, identity: JobId, reachable: frozenset[str]) -> bool:

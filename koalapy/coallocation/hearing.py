@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from koalapy.coallocation import claim, running, stopping
+from koalapy.coallocation import claim, finishing, reports, sightings, stopping
 from koalapy.information.kis import Information
 from koalapy.model.events import (
     ComponentGone,
@@ -44,12 +44,12 @@ def _not_submitted(
 
 
 def _seen(records: Records, _: Settings, clusters: Information, now: Instant, event: ComponentSeen) -> bool:
-    running.seen(records, now, event, clusters)
+    sightings.seen(records, now, event, clusters)
     return False
 
 
 def _reported(records: Records, _: Settings, clusters: Information, now: Instant, event: ComponentReported) -> bool:
-    running.reported(records, now, event, clusters)
+    reports.reported(records, now, event, clusters)
     return event.phase == "ended"
 
 
@@ -64,7 +64,7 @@ def _lingers(records: Records, _: Settings, __: Information, now: Instant, event
 
 
 def _collected(records: Records, _: Settings, __: Information, now: Instant, event: OutputCollected) -> bool:
-    running.collected(records, now, event)
+    finishing.collected(records, now, event)
     return False
 
 

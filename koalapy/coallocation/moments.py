@@ -1,7 +1,7 @@
 """When time alone changes something for a job."""
 
 from koalapy.broker.patience import waits_for
-from koalapy.coallocation import barrier, running
+from koalapy.coallocation import absence, barrier
 from koalapy.information.kis import Information
 from koalapy.model.job import Component, Job
 from koalapy.model.settings import Settings
@@ -24,4 +24,4 @@ def next_moment(now: Instant, job: Job, settings: Settings, clusters: Informatio
 
 def _lost_at(component: Component, settings: Settings, clusters: Information) -> Instant | None:
     in_reach = not component.gone and clusters.is_connected(component.cluster)
-    return running.lost_at(component, settings) if in_reach else None
+    return absence.lost_at(component, settings) if in_reach else None

@@ -4,7 +4,7 @@ from koalapy.broker.answers import Answers
 from koalapy.broker.patience import queues_since
 from koalapy.broker.room import Room
 from koalapy.broker.shape import need_of, shape_of
-from koalapy.coallocation import barrier, running
+from koalapy.coallocation import absence, barrier
 from koalapy.engine import Engine
 from koalapy.information.promises import processors_taken
 from koalapy.model.identity import AttemptId, tag_of
@@ -126,5 +126,5 @@ def _moments(engine: Engine, settings: Settings, now: Instant, job: Job) -> list
         moments = [until for _, until in job.excluded] + ([since] if since is not None else [])
         return [moment for moment in moments if moment > now]
     told = [barrier.deadline(job, settings)]
-    told += [running.lost_at(each, settings) for each in job.live if engine.known.is_connected(each.cluster)]
+    told += [absence.lost_at(each, settings) for each in job.live if engine.known.is_connected(each.cluster)]
     return [moment for moment in told if moment is not None]

@@ -1,0 +1,39 @@
+"""Jobs whose components have all ended well: their output is brought, then they are done."""
+
+from koalapy.coallocation.stopping import stop
+from koalapy.model.commands import CollectOutput
+from koalapy.model.events import OutputCollected
+from koalapy.model.job import Job, Outcome
+from koalapy.model.records import Records
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+
+
+def finish_if_over(records: Records, now: Instant, job: Job) -> None:
+    """All components ended well: bring the output, then the job is done."""
+    if job.state is not JobState.RUNNING or job.collecting:
+        return None
+    present = job.present
+    if not all(each.state.final for each in present):
+        return None
+    if not job.request.stage_out:
+        return stop(records, now, job, Outcome.DONE)
+    job = records.put(job.but(collecting=True))
+    sources = tuple((each.cluster, job.attempt_of(each)) for each in present if each.cluster is not None)
+    request = job.request
+    records.command(
+        CollectOutput(
+            job=job.id, sources=sources, paths=request.stage_out, directory=request.directory, to=request.stage_out_to
+        )
+    )
+    return None
+
+
+def collected(records: Records, now: Instant, event: OutputCollected) -> None:
+    job = records.jobs.get(event.job)
+    if job is None or not job.collecting or job.state is not JobState.RUNNING:
+        return
+    told = {"files": event.files, "size": event.size, "notes": list(event.notes)} if event.files or event.notes else {}
+    message = {"message": str(event.reason)} if event.reason else {}
+    records.note(now, job.id, "output_collected", **message, **told)
+    stop(records, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)

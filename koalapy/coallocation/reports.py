@@ -1,0 +1,114 @@
+"""What a wrapper tells of its component, step by step or long after, and how it ended."""
+
+from dataclasses import replace
+from typing import Any
+
+from koalapy.coallocation.running import LOOK, over, update, with_start
+from koalapy.coallocation.whereabouts import released_before
+from koalapy.information.kis import Information
+from koalapy.model.errors import Reason
+from koalapy.model.events import ComponentReported
+from koalapy.model.job import Component, Job
+from koalapy.model.records import Records
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import Instant
+
+_S = ComponentState
+_BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED)
+
+
+def reported(records: Records, now: Instant, event: ComponentReported, clusters: Information) -> None:
+    """The wrapper's word. It may tell again what it told before, and skip steps that it told nobody."""
+    found = records.component(event.attempt)
+    if found is None or found[1].gone or found[1].state.final:
+        return None
+    job, component = found
+    job = released_before(records, now, job, event)
+    component = job.components[component.index]
+    if event.phase == "ended":
+        return _ended(records, now, job, component, event, clusters)
+    changes = _progress(now, component, event)
+    if job.state is JobState.STOPPING:
+        changes.pop("state", None)
+    job = update(records, now, job, component, changes)
+    started = with_start(job)
+    if started is not job:
+        records.put(started)
+
+
+def _progress(now: Instant, component: Component, event: ComponentReported) -> dict[str, Any]:
+    changes: dict[str, Any] = {
+        "allocated_at": component.allocated_at or now,
+        "batch_id": event.batch_id or component.batch_id,
+        "pending_reason": "",
+        "unknown_since": None,
+    }
+    if component.queued_at is None:
+        changes["queued_at"] = now
+    if event.nodes:
+        changes["nodes"] = event.nodes
+    changes |= _instants(component, event)
+    state = _state_after(component.state, event.phase)
+    return changes | ({"state": state} if state else {})
+
+
+def _instants(component: Component, event: ComponentReported) -> dict[str, Instant]:
+    """As the wrapper's clock has them; but nothing that follows our release can have happened before it."""
+    told: dict[str, Instant] = {}
+    released_at = component.released_at or Instant(0)
+    if event.at_barrier_at is not None:
+        told["at_barrier_at"] = event.at_barrier_at
+    if event.released_at is not None:
+        told["released_at"] = max(event.released_at, released_at)
+    if event.started_at is not None:
+        told["started_at"] = max(event.started_at, released_at)
+    return told
+
+
+def _state_after(state: ComponentState, phase: str) -> ComponentState | None:
+    """None: the report changes nothing, or comes before what is known already."""
+    if phase == "running":
+        return _S.RUNNING if state in (_S.RELEASED, _S.UNKNOWN) else None
+    if phase == "released":
+        return _S.RELEASED if state is _S.UNKNOWN else None
+    if phase == "at_barrier":
+        return _S.AT_BARRIER if state in _BEFORE_BARRIER else _S.RELEASED if state is _S.UNKNOWN else None
+    return _S.QUEUED if state is _S.SUBMITTING else None
+
+
+def _ended(
+    records: Records, now: Instant, job: Job, component: Component, event: ComponentReported, clusters: Information
+) -> None:
+    changes = _progress(now, component, event)
+    started_at = changes.get("started_at", component.started_at) or Instant(0)
+    changes |= {"ended_at": max(event.ended_at or now, started_at), "exit_status": event.exit_status}
+    reason = None if event.ending == "exited" and event.exit_status == 0 else _failure(component, event)
+    over(records, now, job, component, changes, reason, clusters)
+
+
+def _failure(component: Component, event: ComponentReported) -> Reason:
+    index, status = component.index, event.exit_status
+    if event.reason is not None:
+        return _as_counted(event.reason, event.ending)
+    if event.ending == "exited":
+        return Reason("exit_status", "request", f"component {index} ended with exit status {status}.", LOOK)
+    if event.ending == "walltime":
+        return Reason(
+            "walltime_exceeded", "request", f"component {index} ran longer than its walltime.", "Ask for more walltime."
+        )
+    if event.ending == "killed":
+        return Reason("killed", "transient", f"component {index} was killed (exit status {status}).", LOOK)
+    told = {
+        "left_barrier": "left its barrier: nobody released it in time.",
+        "revoked": "came too late and was turned away.",
+        "restarted": "was restarted by the batch system; its program was not run again.",
+        "cancelled": "was cancelled.",
+    }
+    return Reason(event.ending or "lost", "transient", f"component {index} {told.get(event.ending, 'was lost.')}", "")
+
+
+def _as_counted(reason: Reason, ending: str) -> Reason:
+    """The wrapper says why; what counts is how it ended: an attempt killed or lost, in whichever way, is retried."""
+    if ending == "killed":
+        return replace(reason, code="killed", whose="transient")
+    return replace(reason, whose="transient") if ending in ("left_barrier", "revoked", "restarted") else reason
