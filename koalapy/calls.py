@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,10 @@ class Calls:
         file = self._locations.grid_file
         if file is None:
             return " --grid FILE"
-        return "" if file == default_grid_file().absolute() else f" --grid {file}"
+        with suppress(OurError):  # whoever has no home has no default one
+            if file == default_grid_file().absolute():
+                return ""
+        return f" --grid {file}"
 
 
 def error_of(fields: Document) -> KoalaError:

@@ -59,9 +59,18 @@ class Locations:
 
 
 def default_grid_file() -> Path:
-    named = os.environ.get("KOALA_GRID")
-    config = _directory("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(named) if named else config / "koala" / "grid.yaml"
+    if named := os.environ.get("KOALA_GRID"):
+        return Path(named)
+    return (_directory("XDG_CONFIG_HOME") or home() / ".config") / "koala" / "grid.yaml"
+
+
+def home() -> Path:
+    """Raises OurError where this user has none, as in a container that knows nobody of this number."""
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        message = f"The user {os.getuid()} has no home directory: neither $HOME nor the machine names one."
+        raise OurError("no_home", message, "Set $HOME to a directory of yours.") from error
 
 
 def read_file(path: Path, what: str) -> bytes:
@@ -82,7 +91,7 @@ def read_file(path: Path, what: str) -> bytes:
 
 
 def _locations(grid: str, grid_file: Path | None) -> Locations:
-    state = (_directory("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "koala" / grid
+    state = (_directory("XDG_STATE_HOME") or home() / ".local" / "state") / "koala" / grid
     runtime = _directory("XDG_RUNTIME_DIR")
     socket = runtime / "koala" / f"{grid}.sock" if runtime else state / _SOCKET
     return Locations(grid, grid_file, state, socket)

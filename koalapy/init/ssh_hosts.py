@@ -7,13 +7,15 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from koalapy.locations import home
+
 _DEPTH = 8  # of files that include each other; OpenSSH has 16
 _WORDS = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*)")
 
 
 def ssh_hosts(config: Path | None = None) -> list[str]:
     """In the order of the files, each once; none where there is no file."""
-    path = config or Path.home() / ".ssh" / "config"
+    path = config or home() / ".ssh" / "config"
     return list(dict.fromkeys(_hosts(path, path.parent, 0)))
 
 

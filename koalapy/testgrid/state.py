@@ -10,13 +10,14 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from koalapy.locations import home
 from koalapy.testgrid import layout
 
 
 def directory() -> Path:
     """`$XDG_STATE_HOME/koala/NAME`, made for its owner alone."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    made = home.absolute() / "koala" / layout.NAME
+    states = Path(os.environ.get("XDG_STATE_HOME") or home() / ".local" / "state")
+    made = states.absolute() / "koala" / layout.NAME
     made.mkdir(parents=True, exist_ok=True, mode=0o700)
     return made
 

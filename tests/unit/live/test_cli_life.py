@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import live
 import pytest
 import yaml
 
@@ -67,7 +68,7 @@ def test_down_and_up_at_once_never_find_each_other_in_the_way(fresh: Any) -> Non
 
 def test_two_who_start_it_at_once_have_one_koalad(fresh: Any) -> None:
     processes = [fresh.start("up", "--json") for _ in range(3)]
-    answers = [(process.communicate(timeout=90), process.returncode) for process in processes]
+    answers = [(process.communicate(timeout=live.CALL_S), process.returncode) for process in processes]
     assert [status for _, status in answers] == [0, 0, 0], answers
     assert len({yaml.safe_load(out)["pid"] for (out, _), _ in answers}) == 1
 
@@ -195,7 +196,7 @@ def test_a_koalad_that_does_not_answer_is_said(fresh: Any) -> None:
         for _ in range(2):  # the first only tries whether anybody listens
             connection, _ = listening.accept()
             connection.close()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=live.CALL_S)
     assert (process.returncode, out) == (3, b"")
     assert err.decode().splitlines()[0] == "koala: koalad of grid live does not answer: it was cut off."
     path.unlink()
@@ -257,16 +258,21 @@ def test_a_grid_file_in_another_style_is_read(fresh: Any) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user to be refused")
 def test_a_file_of_another_user_is_said(fresh: Any) -> None:
-    """As nobody, who may read the program but not this file."""
+    """As a user without name and home, who may read the program but not this file."""
     fresh.grid_file.chmod(0o600)
     code = (
         "import os, sys\n"
         "from koalapy.locations import Locations\n"
         "from koalapy.model.errors import KoalaError\n"
-        "os.setgid(65534); os.setuid(65534)\n"
-        "try: Locations.of(sys.argv[1])\n"
-        "except KoalaError as error: print(error.reason.message)\n"
+        "os.setgid(64321); os.setuid(64321)\n"
+        "for name in ('HOME', 'KOALA_GRID', 'XDG_CONFIG_HOME'): os.environ.pop(name, None)\n"
+        "for grid in (sys.argv[1], None):\n"
+        "  try: Locations.of(grid)\n"
+        "  except KoalaError as error: print(error.reason.message)\n"
     )
     fresh.root.chmod(0o755)
     done = subprocess.run([sys.executable, "-c", code, fresh.grid_file], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{fresh.grid_file} cannot be read: Permission denied.\n"
+    assert done.stdout.splitlines() == [
+        f"{fresh.grid_file} cannot be read: Permission denied.",
+        "The user 64321 has no home directory: neither $HOME nor the machine names one.",
+    ]
