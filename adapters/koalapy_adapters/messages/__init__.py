@@ -8,7 +8,8 @@ twice, they are done once and answered twice. Batch jobs and attempts are known 
 import re
 from typing import Any, Dict, Type
 
-from koalapy_adapters.messages import kcm, koalad, launcher, relay
+from koalapy_adapters.messages import files, kcm, koalad, launcher, relay
+from koalapy_adapters.messages.files import Fetch, FetchMany, ListFiles, Stat, Store, StoreMany, Want
 from koalapy_adapters.messages.kcm import (
     BatchSeen,
     Done,
@@ -40,22 +41,15 @@ from koalapy_adapters.messages.koalad import (
     Dissolve,
     Examine,
     Feed,
-    Fetch,
-    FetchMany,
     Forget,
     Hello,
-    ListFiles,
     Ping,
     Program,
     Recall,
     Release,
-    Stat,
-    Store,
-    StoreMany,
     Submit,
     Tags,
     Trust,
-    Want,
     Watch,
 )
 from koalapy_adapters.messages.launcher import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, Trusted
@@ -141,7 +135,7 @@ class MessageError(ValueError):
 
 MESSAGES: Dict[str, Type[Any]] = {
     re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).lower(): kind
-    for kind in (*koalad.MESSAGES, *kcm.MESSAGES, *relay.MESSAGES, *launcher.MESSAGES)
+    for kind in (*koalad.MESSAGES, *files.MESSAGES, *kcm.MESSAGES, *relay.MESSAGES, *launcher.MESSAGES)
 }
 _NAMES = {kind: name for name, kind in MESSAGES.items()}
 

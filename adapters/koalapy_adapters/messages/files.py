@@ -1,0 +1,85 @@
+"""What koalad asks a KCM of files: of the staging cache, where they come in, and of attempts, which leave some."""
+
+from typing import Any, List, NamedTuple, Tuple, Type
+
+
+class Want(NamedTuple):
+    """Which of these files, [content hash, size] each, the staging cache lacks; those it has count as used now.
+
+    Answered by Done, with details `missing`, [index, bytes that are there of it] each, and, where the file system
+    tells, its `free` and `total` bytes.
+    """
+
+    id: int
+    files: List[List[Any]]
+
+
+class Store(NamedTuple):
+    """Begin to store a file by its content hash (sha256, hex) in the staging cache; chunks follow on stream `id`.
+
+    They begin at `offset`: so much of it was there. Answered by Done(have=True) at once if the file is there already,
+    else by Done after the last chunk was verified. What has come of it stays if the connection is cut.
+    """
+
+    id: int
+    digest: str
+    size: int
+    offset: int = 0
+
+
+class StoreMany(NamedTuple):
+    """The same for small files, [content hash, size] each: their contents follow on stream `id` one after the other."""
+
+    id: int
+    files: List[List[Any]]
+
+
+class Fetch(NamedTuple):
+    """Read a file of the attempt from `offset`: `where` is output (stdout of all processes), errors, work (`path`),
+    slot (what a Launcher's slot wrote; `path`: slot-3.out), or batch (what the wrapper itself says).
+
+    Chunks come on stream `id`; then Fetched. With `follow` it goes on until the attempt has ended. `size`: so many
+    bytes at most of what a slot wrote, which has no digest.
+    """
+
+    id: int
+    tag: str
+    where: str
+    path: str = ""
+    offset: int = 0
+    follow: bool = False
+    size: int = -1
+
+
+class FetchMany(NamedTuple):
+    """Read small files of the attempt's working directory: of each, on stream `id`, a line of JSON and its bytes.
+
+    The line is [size, mode, mtime_ns], or null for what is no plain file there. Then Fetched, whose digest is the
+    whole stream's.
+    """
+
+    id: int
+    tag: str
+    paths: List[str]
+
+
+class ListFiles(NamedTuple):
+    """What these patterns (see trees) name in the attempt's working directory.
+
+    Lines of JSON, trees.Found each, come on stream `id`; then Fetched.
+    """
+
+    id: int
+    tag: str
+    patterns: List[str]
+
+
+class Stat(NamedTuple):
+    """Which of these paths exist in the attempt's working directory. Answered by Done with details = {path: size}."""
+
+    id: int
+    tag: str
+    paths: List[str]
+
+
+MESSAGES: Tuple[Type[Any], ...] = (Want, Store, StoreMany, Fetch, FetchMany, ListFiles, Stat)
