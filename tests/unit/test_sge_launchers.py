@@ -24,6 +24,14 @@ from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId,
 # like `smp` but for: `threads` controls slaves, `closed` lets others in only, `rigged` has something run before each
 # job, `tiny` has 2 slots, `loose` fills up hosts, `elsewhere` is offered by one host, which offers none of the others.
 RECORDED = json.loads((Path(__file__).parent / "samples" / "sge" / "launchers.json").read_text())
+QUOTAS = """\
+{{
+   name         ours
+   description  NONE
+   enabled      TRUE
+   limit        {} to slots=4
+}}
+"""
 DOWN = Result([], 1, "", "error: commlib error: got select error (Connection refused)\n")
 SITE = Site("koala", queue="all.q", parallel_environment="mpi")
 JOB = BatchJob(
@@ -34,13 +42,14 @@ JOB = BatchJob(
 class Qmaster:
     """Answers as the recorded one did, but for environments that it has not, and other words in what it tells."""
 
-    def __init__(self, *lacks: str, **says: str) -> None:
+    def __init__(self, *lacks: str, quota: str = "", **says: str) -> None:
         self.asked: list[str] = []
         self.up = True
+        self.quota = QUOTAS.format(quota) if quota else ""
         self.lacks, self.says = lacks, says
 
     def run(self, argv: list[str], timeout: float = 0, handle: Handle | None = None) -> Ran:
-        self.asked.append(argv[0] if argv[0] != "sh" else "qconf" if "qconf" in argv[2] else "qsub -w v")
+        self.asked.append(argv[0] if argv[0] != "sh" else "qsub -w v" if argv[3] == "qsub" else argv[3])
         if handle is not None:
             handle.begin()
         return Ran(self._answer(argv)._replace(argv=argv) if self.up else DOWN._replace(argv=argv), 0)
@@ -48,6 +57,8 @@ class Qmaster:
     def _answer(self, argv: list[str]) -> Result:
         if self.asked[-1] == "qconf":
             return self._every()
+        if self.asked[-1] == "qquota":
+            return Result(argv, 0, self.quota, "")
         if argv[0] == "qstat":
             return result(RECORDED["total"])
         if argv[0] == "qselect":
@@ -76,7 +87,7 @@ def chosen(qmaster: Qmaster, job: BatchJob = JOB) -> Chosen | None:
 def test_the_one_for_one_host_that_controls_no_slaves_is_the_best() -> None:
     qmaster = Qmaster()
     assert chosen(qmaster) == Chosen("smp", controls=False)
-    assert qmaster.asked == ["qconf", "qstat", "qselect", "qselect", "qsub -w v"]
+    assert qmaster.asked == ["qconf", "qstat", "qquota", "qselect", "qselect", "qsub -w v"]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +112,12 @@ def test_the_jobs_own_is_kept_where_none_is_better() -> None:
     assert chosen(Qmaster("smp", "rigged"), JOB._replace(parallel_environment="threads")) == Chosen("threads", True)
 
 
+def test_quotas_must_leave_as_much_room_as_in_the_jobs_own() -> None:
+    assert chosen(Qmaster(quota="pes smp")) == Chosen("rigged", False)
+    assert chosen(Qmaster(quota="users koala")) == Chosen("smp", False)
+    assert chosen(Qmaster(quota="pes mpi")) == Chosen("smp", False)
+
+
 def test_a_job_in_none_at_all_gets_one() -> None:
     assert chosen(Qmaster(), JOB._replace(parallel_environment=None)) == Chosen("smp", False)
 
@@ -117,12 +134,13 @@ def test_a_site_without_any_has_none_to_offer() -> None:
     asking = sge.launchers_environment(SITE, JOB._replace(parallel_environment=None))
     next(asking)
     asking.send(words)
+    asking.send(result(RECORDED["total"]))
     with pytest.raises(StopIteration) as ended:
-        asking.send(result(RECORDED["total"]))
+        asking.send(Result([], 0, "", ""))
     assert ended.value.value is None
 
 
-@pytest.mark.parametrize("step", range(5))
+@pytest.mark.parametrize("step", range(6))
 def test_that_nobody_answers_is_no_answer(step: int) -> None:
     qmaster = Qmaster()
     asking = sge.launchers_environment(SITE, JOB)

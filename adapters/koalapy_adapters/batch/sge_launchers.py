@@ -8,7 +8,7 @@ run, one command after the other; nothing is submitted.
 import re
 from typing import Callable, Dict, Generator, List, NamedTuple, Optional, Set, Tuple
 
-from koalapy_adapters.batch import sge_drmaa
+from koalapy_adapters.batch import sge_drmaa, sge_quotas
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, Site
 from koalapy_adapters.batch.sge_refusals import UNREACHABLE
 from koalapy_adapters.batch.verdicts import check, failure
@@ -42,11 +42,12 @@ def choice(site: Site, job: BatchJob, script: Callable[[BatchJob], str]) -> Gene
     It must be offered wherever the job's own is, hold as many jobs, and take this one by Grid Engine's own word, which
     knows who is let in. Raises BatchError where Grid Engine does not answer.
     """
-    known = _environments((yield ["sh", "-c", _EVERY]))
+    known = _environments((yield ["sh", "-c", _EVERY, "qconf"]))
     total = _total((yield _queue(["qstat", "-g", "c", "-xml"], job)))
+    roomy = _roomy(site, job, known, (yield sge_quotas.quotas_argv(site)))
     own = job.parallel_environment
     present = _selected((yield _select(site, job, own))) if own else set()
-    for each in _candidates(known, job, total):
+    for each in _candidates(roomy, job, total):
         if each.name != own:
             offered = _selected((yield _select(site, job, each.name)))
             if not offered or not present <= offered or not _takes((yield _verify(job, each.name, script))):
@@ -66,6 +67,18 @@ def _candidates(known: List[Environment], job: BatchJob, total: int) -> List[Env
         return each.controls, each.name != job.parallel_environment, each.procedures, unusual, each.name
 
     return sorted(fit, key=demerits)
+
+
+def _roomy(site: Site, job: BatchJob, known: List[Environment], quotas: Result) -> List[Environment]:
+    """Those that quotas leave as much room as the job's own, at least."""
+
+    def left(environment: Optional[str]) -> float:
+        there = site._replace(queue=job.queue, parallel_environment=environment)
+        slots = sge_quotas.room(there, quotas).slots
+        return float("inf") if slots is None else slots
+
+    least = left(job.parallel_environment)
+    return [each for each in known if left(each.name) >= least]
 
 
 def _environments(result: Result) -> List[Environment]:
