@@ -22,8 +22,8 @@ from koalapy import Grid
 from koalapy.model.errors import KoalaError
 
 COMMAND = [sys.executable, "-m", preloaded.KOALA]
-PATIENCE_S = 60.0
-CALL_S = 120.0
+PATIENCE_S = 180.0
+CALL_S = 180.0
 CLUSTERS = {"amsterdam": 4, "delft": 4, "leiden": 2}
 Document = dict[str, Any]
 
