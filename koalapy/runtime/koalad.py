@@ -87,8 +87,8 @@ class Koalad:
 
     def start(self) -> None:
         _log_recovered(self.service.recovered().lines)
-        self._loop.start()
         self._links.start(self._loop, self.service.unknown.survey_soon)
+        self._loop.start()  # which sends at once what the last koalad had begun
 
     def cancel_all(self, patience_s: float) -> None:
         """End every job, and wait until nothing of them is left."""
