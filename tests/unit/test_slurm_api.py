@@ -17,6 +17,8 @@ from koalapy_adapters.kcm.running import Handle, Ran
 from koalapy_adapters.kcm.slurm_filters import hindrance
 from koalapy_adapters.kcm.submitter import AUTO, REQUIRED, Submitter, find_submitter
 
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
+
 JOB = BatchJob("kabcde000000001", "/shared/k %j", ["true"], 5, 61)
 RICH = JOB._replace(
     processors_per_node=4,
@@ -229,6 +231,9 @@ def say(text): sys.stdout.write(text); sys.stdout.flush()
 say("%(greeting)s\\n")
 for line in sys.stdin:
     number, *words = line.split()
+    if words == ["waiting"]:
+        say(number + " " + open("%(log)s.waiting").read() + "\\n")
+        continue
     what = dict(word.split("=", 1) for word in words)["script_path"]
     if what == "crash": os.abort()
     if what == "hang": time.sleep(600)
@@ -288,7 +293,7 @@ def test_jobs_go_by_one_program_and_no_command(begin: Begin, cluster: Cluster) -
     assert [shell.submit("job") for _ in range(3)] == ["7"] * 3
     assert shell.ran == []
     assert runs(cluster) == 1
-    assert shell.batch.spent == 0.01
+    assert shell.batch.spent >= 0.01
     assert shell.batch.submits_by() == "Slurm's API"
 
 
@@ -467,3 +472,75 @@ def test_without_slurms_module_sbatch_is_used(begin: Begin, monkeypatch: pytest.
     mine = Submitter(AUTO, slurm_api)
     assert not mine.start()
     assert "libslurm-perl" in mine.hindrance
+
+
+# ---- who waits -------------------------------------------------------------------------------------------------------
+
+GLIDE = tag_of(InstanceId("bbbbb"), AttemptId(JobId(FIRST_LAUNCHER), 0, 1))
+OTHERS, LAUNCHER = "90,90,4,Priority,99,sim", f"91,91,4,Resources,99,{GLIDE}"
+OURS = f"92,92,4,None,{os.getuid()},"
+HELD, TASKS = "93,93,4,JobHeldUser,99,sim", "94,94_%5B1-9%252%5D,4,Priority,99,a%2C%0Ab"
+
+
+class Queue:
+    """A BatchSystem whose `squeue` lists so many jobs of others, and none that wait for processors."""
+
+    def __init__(self, submitter: Submitter, cluster: Cluster, listed: int = 0) -> None:
+        self.ran: list[str] = []
+        self._cluster = cluster
+        self.batch = BatchSystem(slurm, SITE, runner=self._run, keeps=True, submitter=submitter)
+        self.batch._listing = "a job\n" * listed
+
+    def _run(self, argv: list[str], timeout: float, handle: Handle | None) -> Ran:
+        self.ran.append(argv[0])
+        return Ran(Result(argv, 0, "", ""), 0)
+
+    def glance(self, *said: str) -> list[str] | None:
+        self._cluster.write("runs.waiting", " ".join(said))
+        return self.batch.glance()
+
+
+SITE = Site("me", instance="aaaaa")
+
+
+def test_who_waits_is_told_by_the_program_and_no_command(begin: Begin, cluster: Cluster) -> None:
+    queue = Queue(begin(), cluster)
+    assert queue.glance("ok", "1", "0", OTHERS) == ["90 90 4"]
+    seen = queue.glance("ok", "5", "30", TASKS, HELD, OTHERS, LAUNCHER, OURS + "kaaaaa000000001")
+    assert seen == ["90 90 4", "94 94_[1-9%2] 4"]
+    assert queue.glance("same", "0", "40") == seen
+    assert queue.glance("ok", "1", "40", OURS + "kbbbbb000000001") == ["92 92 4"]
+    assert queue.ran == []
+    assert runs(cluster) == 1
+    assert queue.batch.spent_on["measure"] >= 40_000
+
+
+def test_a_program_that_begins_anew_has_told_nothing_yet(
+    begin: Begin, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue(begin(), cluster)
+    assert queue.glance("ok", "1", "0", OTHERS) == ["90 90 4"]
+    monkeypatch.setattr(submitter, "AGE", 0.0)
+    assert queue.glance("same", "0", "0") == []
+    assert queue.ran == ["squeue"]
+
+
+@pytest.mark.parametrize(
+    "said", [["no", "1800", "0", "Unable"], ["ok", "2", "0", OTHERS], ["ok", "1", "0", "x"], [], ["same"]], ids=str
+)
+def test_what_the_program_does_not_tell_squeue_does(begin: Begin, cluster: Cluster, said: list[str]) -> None:
+    queue = Queue(begin(), cluster)
+    assert queue.glance(*said) == []
+    assert queue.ran == ["squeue"]
+
+
+def test_a_long_queue_is_squeues(begin: Begin, cluster: Cluster) -> None:
+    queue = Queue(begin(), cluster, listed=10_000)
+    assert queue.glance("ok", "1", "0", OTHERS) == []
+    assert (queue.ran, runs(cluster)) == (["squeue"], 0)
+
+
+def test_both_see_the_same(begin: Begin, cluster: Cluster) -> None:
+    line = "90|PENDING|ann|batch|4|0|0|Priority|90|1|NO|||      |sim\n"
+    result = Result(["squeue"], 0, line, "")
+    assert Queue(begin(), cluster).glance("ok", "1", "0", OTHERS) == slurm.parse_glance(SITE, result)

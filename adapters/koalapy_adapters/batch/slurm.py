@@ -19,6 +19,7 @@ parse_capacity = slurm_capacity.parse_capacity
 keeps = slurm_capacity.keeps
 glance_argv = slurm_glance.glance_argv
 parse_glance = slurm_glance.parse_glance
+seen_by_api = slurm_glance.seen_by_api
 LISTING = slurm_capacity.LISTING
 batch_id = slurm_launch.batch_id
 restarts = slurm_launch.restarts

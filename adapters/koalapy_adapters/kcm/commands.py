@@ -1,6 +1,7 @@
 """Where a dialect and the running of its commands meet: what the KCM asks of the batch system, in blocking calls."""
 
 import importlib
+import os
 import threading
 import time
 from types import ModuleType
@@ -19,6 +20,7 @@ from koalapy_adapters.messages import Failure
 
 TIMEOUT = 30.0  # seconds for one command
 STEADY = 5.0  # seconds for which other answers are good while the list of jobs says the same
+MANY = 1000  # jobs in the queue, beyond which a batch system's API is no cheaper than its command
 MEASURE, CHECK = "measure", "check"  # what commands are run for, where their cost decides on the pace of the next
 
 
@@ -180,8 +182,22 @@ class BatchSystem:
         """What is as it was before while the same jobs of others wait; None where there is no such thing."""
         if not self.glances:
             return None
+        seen = self._glance_by_api()
+        if seen is not None:
+            return seen
         result = self._run(self._dialect.glance_argv(self.site), purpose=MEASURE)
         return self._dialect.parse_glance(self.site, result)  # type: ignore[no-any-return]
+
+    def _glance_by_api(self) -> Optional[List[str]]:
+        """None: the command has to do it, which reads many jobs with less work."""
+        if self._submitter is None or self._listing.count("\n") > MANY:
+            return None
+        waiting = self._submitter.waiting()
+        if waiting is None:
+            return None
+        with self._lock:
+            self.spent_on[MEASURE] += waiting.cost
+        return self._dialect.seen_by_api(self.site, waiting.jobs, os.getuid())  # type: ignore[no-any-return]
 
     def capacity(self) -> Capacity:
         results = self._measure_all(self._dialect.capacity_argvs(self.site))

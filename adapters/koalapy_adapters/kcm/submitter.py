@@ -1,4 +1,6 @@
-"""Submits to Slurm by its API, in a long-lived process, where that is the same as sbatch: see docs/slurm.md."""
+"""Submits to Slurm by its API, in a long-lived process, where that is the same as sbatch: see docs/slurm.md. What
+submits can also say which jobs wait, for a fraction of what squeue takes.
+"""
 
 import os
 import pkgutil
@@ -7,7 +9,7 @@ import resource
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.errors import BatchError, SiteError
@@ -19,14 +21,22 @@ from koalapy_adapters.kcm.submitter_process import Said, SubmitterLost, Submitte
 OFF, AUTO, REQUIRED = "off", "auto", "required"  # values of `slurm_api`
 TIMEOUT = 30.0  # seconds for one submit
 BEGIN = 10.0  # seconds for its start
-IDLE = 60.0  # seconds without a submit after which it is ended
+IDLE = 60.0  # seconds without a question after which it is ended
 AGE = 300.0  # seconds after which it is replaced, and what may hinder it is looked at again: a site changes
 REST = 60.0  # seconds for which sbatch is used after it was lost, or cannot be used
 MEMORY = 256 << 20  # bytes of one that is replaced
 
 _PERL = "/usr/bin/perl"  # for which Slurm's module is built; another one on the PATH would not have it
+SERVED = 500  # microseconds that a question has the controller and munge take, beyond kcm.account.SERVERS
 # setrlimit(2), by the names of slurm.conf(5)
 _LIMITS = ("CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK", "AS")
+
+
+class Waiting(NamedTuple):
+    """Jobs that wait, as the API's program writes them, and what it took to know, in microseconds of CPU time."""
+
+    jobs: List[str]
+    cost: int
 
 
 class Submitter:
@@ -43,6 +53,7 @@ class Submitter:
         self._process: Optional[SubmitterProcess] = None
         self._begun_at = self._used_at = self._resting_until = 0.0
         self._cost = 0  # microseconds, of the process that runs
+        self._waiting: Optional[List[str]] = None  # what it said last
         self._closed = threading.Event()
         self.spent = 0  # microseconds of CPU time so far
         self.hindrance = ""  # why sbatch is used
@@ -78,6 +89,20 @@ class Submitter:
                 return None
             return self._judged(self._asked(process, wishes))
 
+    def waiting(self) -> Optional[Waiting]:
+        """None where the command has to say it."""
+        with self._lock:
+            spent, process = self.spent, self._running()
+            if process is None:
+                return None
+            try:
+                told = process.waiting(TIMEOUT)
+                self._paid(told.cost)
+                self._waiting = told.jobs if told.jobs is not None else self._waiting
+            except SubmitterLost as error:
+                self._rest(str(error))
+            return None if self._waiting is None else Waiting(self._waiting, self.spent - spent + SERVED)
+
     def close(self) -> None:
         """Ends it, whatever it does."""
         self._closed.set()
@@ -91,10 +116,14 @@ class Submitter:
         except SubmitterLost as error:
             self._rest(str(error))
             raise
-        self._used_at = time.monotonic()
-        self.spent += max(0, said.cost - self._cost)
-        self._cost = said.cost
+        self._paid(said.cost)
         return said
+
+    def _paid(self, cost: int) -> None:
+        """It has answered, and taken this much so far."""
+        self._used_at = time.monotonic()
+        self.spent += max(0, cost - self._cost)
+        self._cost = cost
 
     def _judged(self, said: Said) -> Optional[str]:
         if said.batch_id or self._api.refused(said.errno):
@@ -127,7 +156,8 @@ class Submitter:
             return error.message.rstrip(".")
 
     def _settings(self) -> Dict[str, str]:
-        result = run(["scontrol", "show", "config"], BEGIN).result
+        result, cost = run(["scontrol", "show", "config"], BEGIN)
+        self.spent += cost
         if result.exit_status != 0:
             raise SiteError("batch_system_unreachable", "The controller does not say how it is configured.")
         return dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", result.stdout, re.MULTILINE))
@@ -166,7 +196,7 @@ class Submitter:
     def _end(self) -> None:
         if self._process is not None:
             self._process.end()
-            self._process = None
+            self._process = self._waiting = None
 
     def _rest(self, why: str) -> None:
         self._end()

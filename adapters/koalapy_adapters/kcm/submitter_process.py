@@ -1,17 +1,20 @@
-"""One run of the program that submits to Slurm by its API: a line to its stdin, a line from its stdout."""
+"""One run of the program that speaks to Slurm by its API: a line to its stdin, a line from its stdout."""
 
 import os
 import resource
 import select
 import subprocess
 import time
-from typing import IO, Dict, List, NamedTuple, Optional
+from typing import IO, Dict, Iterable, List, NamedTuple, Optional, TypeVar
 from urllib.parse import quote, unquote
 
 from koalapy_adapters.kcm.running import command_environment, end_at_once
 
 ADDRESS_SPACE = 1 << 30  # bytes that it may map, far above what it needs: a leak ends in it
-_LINE = 1 << 16  # bytes of the longest answer that is one
+_LINE = 1 << 20  # bytes of the longest answer that is one
+
+
+Answer = TypeVar("Answer")
 
 
 class SubmitterLost(Exception):
@@ -24,6 +27,13 @@ class Said(NamedTuple):
     batch_id: str
     errno: int
     words: str
+    cost: int
+
+
+class Told(NamedTuple):
+    """The jobs that wait, as the program writes them, None if they are those of the last time; `cost` as in Said."""
+
+    jobs: Optional[List[str]]
     cost: int
 
 
@@ -67,14 +77,11 @@ class SubmitterProcess:
         return int(words[1])
 
     def submit(self, wishes: Dict[str, str], timeout: float) -> Said:
-        """Seconds. Its answer bears the number of the question: that to another one would be another job's."""
-        self._number += 1
-        self._ask(b" ".join([b"%d" % self._number, *map(_word, wishes.items())]) + b"\n")
-        words = self._answer(timeout)
-        said = _said(words[1:]) if words[0] == str(self._number) else None
-        if said is None:
-            raise SubmitterLost("It did not answer in its own words.")
-        return said
+        """Seconds."""
+        return _understood(_said(self._answered(map(_word, wishes.items()), timeout)))
+
+    def waiting(self, timeout: float) -> Told:
+        return _understood(_told(self._answered([b"waiting"], timeout)))
 
     def end(self) -> None:
         """Whatever it does."""
@@ -84,6 +91,13 @@ class SubmitterProcess:
                 _pipe(pipe).close()
             except OSError:
                 pass
+
+    def _answered(self, words: Iterable[bytes], timeout: float) -> List[str]:
+        """Its answer bears the number of the question: that to another one would be another job's."""
+        self._number += 1
+        self._ask(b" ".join([b"%d" % self._number, *words]) + b"\n")
+        number, *answer = self._answer(timeout)
+        return answer if number == str(self._number) else []
 
     def _ask(self, line: bytes) -> None:
         stdin = _pipe(self._process.stdin)
@@ -122,6 +136,22 @@ def _said(words: List[str]) -> Optional[Said]:
     if words[0] == "no" and len(words) == 4:
         return Said("", number, unquote(words[3], errors="replace"), cost)
     return None
+
+
+def _told(words: List[str]) -> Optional[Told]:
+    """None for what is no answer."""
+    if len(words) < 3 or not all(word.isdigit() for word in words[1:3]):
+        return None
+    number, cost, jobs = int(words[1]), 1000 * int(words[2]), words[3:]
+    if words[0] == "ok" and len(jobs) == number:
+        return Told(jobs, cost)
+    return Told(None, cost) if words[0] == "same" else None
+
+
+def _understood(answer: "Optional[Answer]") -> "Answer":
+    if answer is None:
+        raise SubmitterLost("It did not answer in its own words.")
+    return answer
 
 
 def _bound_memory(pid: int) -> None:
