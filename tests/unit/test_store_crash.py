@@ -1,8 +1,12 @@
 """A koalad killed in the middle of its commits: what was acknowledged is there, and nothing is there in part."""
 
+import os
 import random
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -55,12 +59,25 @@ def change(turn):
 """
 
 FOREVER = """
-store = open_store("sqlite", Path(sys.argv[1]))
-turn = store.next_number
-while True:
-    store.commit(change(turn))
-    print(turn, flush=True)
-    turn += 1
+import os
+
+
+def write(directory):
+    print(os.getpid(), flush=True)
+    store = open_store("sqlite", directory)
+    turn = store.next_number
+    while True:
+        store.commit(change(turn))
+        print(turn, flush=True)
+        turn += 1
+
+
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        write(Path(line.strip()))
+    os.waitpid(child, 0)
+    print("killed", flush=True)
 """
 
 AT_EVERY_STEP = """
@@ -89,6 +106,9 @@ def killed_at(step, directory):
     os._exit(0)
 
 
+warm = open_store("sqlite", Path(sys.argv[1]) / "warm")  # no child imports and compiles again what all need
+warm.commit(change(1))
+warm.close()
 step, killed = 0, True
 while killed:
     step += 1
@@ -99,12 +119,20 @@ while killed:
 """
 
 
+@pytest.fixture(scope="module")
+def writer() -> Iterator["subprocess.Popen[str]"]:
+    """Forks a process for each directory that it is told of, which commits there for ever and says so."""
+    command = [sys.executable, "-c", CHANGES + FOREVER, "", str(JOBS_A_COMMIT)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+
+
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_at_any_instruction(tmp_path: Path, seed: int) -> None:
+def test_killed_at_any_instruction(tmp_path: Path, writer: "subprocess.Popen[str]", seed: int) -> None:
     chance = random.Random(seed)
     instance, turns = None, 0
     for opening in range(1, 4):
-        acknowledged = write_until_killed(tmp_path, acknowledgements=chance.randint(1, 30))
+        acknowledged = write_until_killed(writer, tmp_path, acknowledgements=chance.randint(1, 30))
         store = open_store("sqlite", tmp_path)
         assert store.epoch == 2 * opening
         assert instance in (None, store.instance)
@@ -130,14 +158,14 @@ def test_killed_at_every_step_of_its_making_and_of_two_commits(tmp_path: Path) -
         store.close()
 
 
-def write_until_killed(directory: Path, acknowledgements: int) -> int:
-    """Kills the writer as soon as it has acknowledged so many commits; the last that it has."""
-    command = [sys.executable, "-c", CHANGES + FOREVER, str(directory), str(JOBS_A_COMMIT)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        said = [writer.stdout.readline() for _ in range(acknowledgements)]
-        writer.kill()
-        said += writer.stdout.readlines()
+def write_until_killed(writer: "subprocess.Popen[str]", directory: Path, acknowledgements: int) -> int:
+    """Kills who writes there as soon as it has acknowledged so many commits; the last that it has."""
+    assert writer.stdout is not None
+    print(directory, file=writer.stdin, flush=True)
+    pid = int(writer.stdout.readline())
+    said = [writer.stdout.readline() for _ in range(acknowledgements)]
+    os.kill(pid, signal.SIGKILL)
+    said += takewhile(lambda line: line not in ("killed\n", ""), iter(writer.stdout.readline, None))
     return int(said[-1])
 
 
