@@ -1,5 +1,6 @@
 """The SC'07 experiments: systems, streams of jobs, architectures held to what must be true of any of them, files."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -287,14 +288,27 @@ def test_the_table_has_a_row_for_each_architecture_load_and_set(tmp_path: Path) 
     assert table.read_bytes().count(b"\n") == 1 + 2 * 2 * 6
 
 
+def test_a_figure_says_what_was_varied_at_which_loads() -> None:
+    plan = all_experiments.experiment("dmm-threshold").plan(PlanOptions(loads=[10, 30], sets=1, jobs=5))
+    axes, *_ = plan.figure(list(outcomes(plan.courses, 1))).axes
+    assert axes.get_xlabel() == "threshold"
+    assert axes.get_legend_handles_labels()[1] == ["dmm 10 %", "dmm 30 %"]
+
+
 @pytest.mark.parametrize("changed", [{"targets": "best-fit"}, {"delegation": "smallest-first"}, {"dttl": 0}])
 def test_a_policy_of_dmm_changes_nothing_but_dmm(changed: dict[str, object]) -> None:
-    """On a crowded DAS-2, where much is delegated."""
+    das, jobs, rows = crowded()
+    for architecture, usual in rows.items():
+        assert (usual != row(architecture, jobs, das, **changed)) == (architecture == "dmm")
+
+
+@functools.cache
+def crowded() -> tuple[System, list[GridJob], dict[str, dict[str, float]]]:
+    """A crowded DAS-2, where much is delegated: itself, its jobs, and the row of each architecture."""
     das = shelf.system("das2")
     drawn = draw_set(das, {"das2": 0.3}, seed=3, number=1)[:700]
     jobs = [each._replace(arrived=Instant(each.arrived // 20)) for each in drawn]
-    for architecture in ARCHITECTURES:
-        assert (row(architecture, jobs, das) != row(architecture, jobs, das, **changed)) == (architecture == "dmm")
+    return das, jobs, {architecture: row(architecture, jobs, das) for architecture in ARCHITECTURES}
 
 
 def test_what_was_seen_from_hour_to_hour_adds_up_to_the_table() -> None:

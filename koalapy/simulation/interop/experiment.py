@@ -104,6 +104,7 @@ class Experiment(Section):
     variants: Annotated[list[Variant], ARRAY] = Field(
         [Variant(value="-")], description="what is varied beside the load"
     )
+    varied: Line = Field(default="varied", description="what the variants are values of, as the axis has it")
     along: Word = Field(default="load", description="the figure's horizontal axis: load, varied or hour")
     series: Annotated[Span, lasting(MINUTE)] | None = Field(None, description="between two looks, for the axis hour")
     traces: Traces = Field({}, description="logs by site, in place of the model, its loads and its sets")

@@ -11,7 +11,6 @@ from koalapy.simulation.interop.experiment import Experiment, Panel
 from koalapy.simulation.interop.outcome import mean
 
 _MARKERS = "os^Dv*"
-_AXES = {"load": "load [%]", "hour": "hours", "varied": "varied"}
 Points = dict[str | int | float, tuple[float, float]]  # by their place on the axis: mean, half of the interval
 
 
@@ -23,8 +22,13 @@ def figure(experiment: Experiment, rows: Sequence[Row], series: Sequence[Row]) -
     for number, panel in enumerate(experiment.panels, 1):
         axes = drawn.add_subplot(down, across, number)
         _draw(axes, panel, experiment.along, series if experiment.along == "hour" else rows)
+        axes.set_xlabel(_axis(experiment), fontsize=8)
     drawn.suptitle(experiment.about, fontsize=10, wrap=True)
     return drawn
+
+
+def _axis(experiment: Experiment) -> str:
+    return {"load": "load [%]", "hour": "hours", "varied": experiment.varied}[experiment.along]
 
 
 def _draw(axes: Axes, panel: Panel, along: str, rows: Sequence[Row]) -> None:
@@ -44,13 +48,12 @@ def _draw(axes: Axes, panel: Panel, along: str, rows: Sequence[Row]) -> None:
             )  # fmt: skip
     if along != "hour":
         axes.set_xticks(list(places.values()), [str(value) for value in places])
-    _finish(axes, panel, along)
+    _finish(axes, panel)
     if panel.log and any(float(row[column]) > 0 for row in shown for column in panel.columns):
         axes.set_yscale("log")
 
 
-def _finish(axes: Axes, panel: Panel, along: str) -> None:
-    axes.set_xlabel(_AXES[along], fontsize=8)
+def _finish(axes: Axes, panel: Panel) -> None:
     axes.set_ylabel(panel.title, fontsize=8)
     axes.tick_params(which="both", labelsize=8)
     axes.grid(alpha=0.3)
@@ -59,7 +62,7 @@ def _finish(axes: Axes, panel: Panel, along: str) -> None:
 
 def _lines(rows: Sequence[Row], panel: Panel, along: str) -> dict[str, Points]:
     """By their labels: architecture, column, and what else is varied, each where there are several."""
-    second = "varied" if along == "load" else "load"
+    second, unit = ("varied", "") if along == "load" else ("load", " %")
     keys = dict.fromkeys((str(row["architecture"]), row[second]) for row in rows)
     several = len({other for _, other in keys}) > 1
     of_columns = len(panel.columns) > 1 or not several
@@ -69,7 +72,7 @@ def _lines(rows: Sequence[Row], panel: Panel, along: str) -> dict[str, Points]:
         alike = [row for row in rows if row["architecture"] == architecture and row[second] == other]
         for column in panel.columns:
             words = ([] if alone else [architecture]) + ([column] if alone or len(panel.columns) > 1 else [])
-            lines[" ".join([*words, *([str(other)] if several else [])])] = _points(alike, along, column)
+            lines[" ".join([*words, *([f"{other}{unit}"] if several else [])])] = _points(alike, along, column)
     return lines
 
 
