@@ -13,7 +13,7 @@ from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.commands import BatchSystem
 from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.environments import Environments
+from koalapy_adapters.kcm.environments import UNANSWERED, Environments
 from koalapy_adapters.kcm.running import Handle, Ran
 from koalapy_adapters.messages import ClusterConfig
 
@@ -226,12 +226,16 @@ def test_one_that_refuses_a_launcher_after_all_has_no_more_of_them(tmp_path: Pat
     assert cluster.environment(tag(FIRST_LAUNCHER, 3)) == "mpi"
 
 
-def test_a_qmaster_that_does_not_answer_is_asked_again_and_one_that_cannot_be_read_is_not() -> None:
-    qmaster = Qmaster()
-    environments = Environments(BatchSystem(sge, SITE, runner=qmaster.run))
+def test_a_qmaster_that_does_not_answer_is_asked_again_later_and_one_that_cannot_be_read_is_not() -> None:
+    qmaster, times = Qmaster(), [0.0]
+    environments = Environments(BatchSystem(sge, SITE, runner=qmaster.run), clock=lambda: times[-1])
     qmaster.up = False
     assert environments.best(JOB) == JOB
     qmaster.up = True
+    times.append(UNANSWERED - 1)
+    assert environments.best(JOB) == JOB
+    assert len(qmaster.asked) == 1
+    times.append(UNANSWERED)
     assert environments.best(JOB).parallel_environment == "smp"
 
     def nonsense(argv: list[str], timeout: float, handle: object) -> Ran:

@@ -5,11 +5,14 @@ refuses a Launcher after all is not tried again by this KCM.
 """
 
 import threading
-from typing import Dict, Optional, Tuple
+import time
+from typing import Callable, Dict, Optional, Tuple
 
 from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.errors import BatchError, TransientError
 from koalapy_adapters.kcm.commands import BatchSystem, guarded
+
+UNANSWERED = 60.0  # seconds for which a batch system that has not answered is left alone
 
 _Kind = Tuple[Optional[str], int]
 
@@ -17,8 +20,9 @@ _Kind = Tuple[Optional[str], int]
 class Environments:
     """May be used in several threads: the first to ask has the others wait for the answer. Blocks."""
 
-    def __init__(self, batch: BatchSystem) -> None:
-        self._batch = batch
+    def __init__(self, batch: BatchSystem, clock: Callable[[], float] = time.monotonic) -> None:
+        self._batch, self._clock = batch, clock
+        self._ask_at = clock()
         self._lock = threading.Lock()
         self._better: Dict[_Kind, Optional[str]] = {}  # than the job's own
 
@@ -36,15 +40,21 @@ class Environments:
 
     def _look(self, job: BatchJob) -> Optional[str]:
         kind = _kind(job)
-        if kind not in self._better:
-            try:
-                chosen = guarded(lambda: self._batch.launchers_environment(job))
-            except TransientError:
-                return None  # the next one asks again
-            except BatchError:
-                chosen = None
-            self._better[kind] = chosen.environment if chosen else None
-        return self._better[kind]
+        if kind not in self._better and self._clock() >= self._ask_at:
+            self._ask(kind, job)
+        return self._better.get(kind)
+
+    def _ask(self, kind: _Kind, job: BatchJob) -> None:
+        """Only that nobody answers is no answer."""
+        chosen = None
+        try:
+            chosen = guarded(lambda: self._batch.launchers_environment(job))
+        except TransientError:
+            self._ask_at = self._clock() + UNANSWERED
+            return
+        except BatchError:
+            pass
+        self._better[kind] = chosen.environment if chosen else None
 
 
 def _kind(job: BatchJob) -> _Kind:
