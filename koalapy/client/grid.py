@@ -1,19 +1,19 @@
-"""`Grid`, the Python client of koalad's HTTP API: all that `koala` can do."""
+"""`Grid`: every call of koalad's HTTP API, a method each."""
 
 import json
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
 from koalapy.calls import Calls, Document
+from koalapy.client import dialogue
+from koalapy.client.dialogue import Answer
+from koalapy.client.submission import JobOrFile, as_posted, post
 from koalapy.daemon import start, wait_for_end
-from koalapy.locations import Locations, read_file
-from koalapy.model.errors import KoalaError, RequestError, TransientError
-from koalapy.model.textfile.document import MAX_BYTES
+from koalapy.locations import Locations
+from koalapy.model.errors import TransientError
 
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LONGEST_WAIT_S = 30.0
@@ -62,7 +62,7 @@ class Grid:
 
     def submit(
         self,
-        job: Mapping[str, Any] | str | Path,
+        job: JobOrFile,
         *,
         directory: str | Path | None = None,
         overrides: Mapping[str, str] | None = None,
@@ -77,7 +77,7 @@ class Grid:
 
     def accept(
         self,
-        job: Mapping[str, Any] | str | Path,
+        job: JobOrFile,
         *,
         directory: str | Path | None = None,
         overrides: Mapping[str, str] | None = None,
@@ -88,11 +88,11 @@ class Grid:
 
         `source`: what errors call a mapping.
         """
-        return self._post_jobs("/v1/jobs", _job_text(job, directory, overrides, key, source))
+        return post(self._calls, "/v1/jobs", as_posted(job, directory, overrides, key, source))
 
     def submit_many(
         self,
-        jobs: Sequence[Mapping[str, Any] | str | Path],
+        jobs: Sequence[JobOrFile],
         *,
         directory: str | Path | None = None,
         overrides: Mapping[str, str] | None = None,
@@ -105,8 +105,8 @@ class Grid:
         if not jobs:
             return []
         given: Sequence[str | None] = keys or [None] * len(jobs)
-        texts = [_job_text(job, directory, overrides, key) for job, key in zip(jobs, given, strict=True)]
-        return [int(job) for job in self._post_jobs("/v1/jobs/batch", {"jobs": texts})["ids"]]
+        bodies = [as_posted(job, directory, overrides, key) for job, key in zip(jobs, given, strict=True)]
+        return [int(job) for job in post(self._calls, "/v1/jobs/batch", {"jobs": bodies})["ids"]]
 
     def jobs(self, states: Sequence[str] = (), ids: Sequence[int] = ()) -> list[Document]:
         """Jobs by id, finished ones too; of these states, and of these ids, if there are any."""
@@ -253,63 +253,21 @@ class Grid:
         """How the login on each cluster stands; with `retry`, those that koalad has given up are tried again."""
         return list(self._calls.call("POST" if retry else "GET", "/v1/logins")["logins"])
 
-    def login(self, cluster: str, answer: Callable[[Document], Sequence[str]]) -> Document:
+    def login(self, cluster: str, answer: Answer) -> Document:
         """Log in on a cluster that is not connected; how its login stands in the end: connected, or why not.
 
         `answer` is given each question, and each notice as one without prompts, and returns an answer for each prompt.
         """
-        path = f"/v1/clusters/{quote(cluster, safe='')}/login"
-        found = dict(self._calls.call("POST", path)["login"])
-        try:
-            return self._answer(path, found, answer)
-        except BaseException:
-            with suppress(KoalaError):
-                self._calls.call("DELETE", path)
-            raise
-
-    def _answer(self, path: str, found: Document, answer: Callable[[Document], Sequence[str]]) -> Document:
-        answered, noticed = 0, 0
-        while found["trying"] and found["state"] != "connected":
-            for notice in found["notices"][noticed:]:
-                answer({"title": "", "instructions": notice, "prompts": []})
-            noticed = len(found["notices"])
-            question = found["question"]
-            if question is not None and question["number"] != answered:
-                answered = question["number"]
-                body = {"number": answered, "answers": list(answer(question))}
-                self._calls.call("POST", f"{path}/answers", json=body)
-            found = self._look(path, found["version"], _LONGEST_WAIT_S)
-        return found
-
-    def _look(self, path: str, version: int, timeout_s: float) -> Document:
-        """How it stands once that is another than at this version, or after the time."""
-        parameters = {"version": version, "timeout": timeout_s}
-        return dict(self._calls.call("GET", path, params=parameters, wait_s=timeout_s)["login"])
+        return dialogue.hold(self._calls, cluster, answer)
 
     def settled(self, timeout_s: float) -> list[Document]:
         """The logins once each that may ask something has come to a first end, or after the time."""
-        deadline = time.monotonic() + timeout_s
-        found = self.logins()
-        for each in found:
-            while each["may_ask"] and each["state"] == "connecting" and (left := deadline - time.monotonic()) > 0:
-                path = f"/v1/clusters/{quote(each['cluster'], safe='')}/login"
-                each = self._look(path, each["version"], left)
+        dialogue.await_first_ends(self._calls, self.logins(), timeout_s)
         return self.logins()
 
     def shutdown(self, *, cancel: bool = False) -> None:
         """Tell koalad to end, and return at once. Jobs run on, unless `cancel`."""
         self._calls.call("POST", "/v1/shutdown", json={"cancel": cancel})
-
-    def _post_jobs(self, path: str, body: Document) -> Document:
-        try:
-            return self._calls.call("POST", path, json=body)
-        except UnicodeEncodeError as error:
-            near = error.object[max(0, error.start - 20) : error.end]
-            message = f"The job holds bytes that are no UTF-8, near {near!r}."
-            raise RequestError("not_utf8", message, "Pass them in a file, or encode them, as base64 does.") from error
-        except (TypeError, ValueError) as error:
-            message = f"The job is no JSON: {error}."
-            raise RequestError("not_json", message, "Give mappings, lists, text and numbers.") from error
 
     def _change(self, what: str, jobs: Sequence[int], **wishes: Any) -> Document:
         answers = [
@@ -321,33 +279,6 @@ class Grid:
             "jobs": [job for answer in answers for job in answer["jobs"]],
             "refused": [job for answer in answers for job in answer["refused"]],
         }
-
-
-def _job_text(
-    job: Mapping[str, Any] | str | Path,
-    directory: str | Path | None,
-    overrides: Mapping[str, str] | None,
-    key: str | None,
-    source: str = "job",
-) -> Document:
-    """The job as the API takes it. Raises RequestError where its file cannot be read."""
-    body: Document = {"overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
-    if isinstance(job, Mapping):
-        return body | {"job": dict(job), "source": source, "directory": str(Path(directory or Path.cwd()).absolute())}
-    path = Path(job).absolute()
-    return body | {"text": _read(path), "source": str(path), "directory": str(Path(directory or path.parent))}
-
-
-def _read(path: Path) -> str:
-    """The job file's text. Raises RequestError where it cannot be read."""
-    data = read_file(path, "job file")
-    if len(data) > MAX_BYTES:
-        message = f"{path} is larger than {MAX_BYTES // 1_000_000} MB."
-        raise RequestError("too_large_file", message, "A job file is a short text; stage data in.")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise RequestError("not_text", f"{path} is not a text file.", "A job file is YAML in UTF-8.") from error
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:

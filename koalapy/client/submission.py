@@ -1,0 +1,52 @@
+"""A job on its way to koalad: what is posted for a mapping or a file, and what is wrong with one that cannot be."""
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from koalapy.calls import Calls, Document
+from koalapy.locations import read_file
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.document import MAX_BYTES
+
+JobOrFile = Mapping[str, Any] | str | Path  # a job file's path, or the same as a mapping
+
+
+def as_posted(
+    job: JobOrFile,
+    directory: str | Path | None,
+    overrides: Mapping[str, str] | None,
+    key: str | None,
+    source: str = "job",
+) -> Document:
+    """The job as the API takes it. Raises RequestError where its file cannot be read."""
+    body: Document = {"overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
+    if isinstance(job, Mapping):
+        return body | {"job": dict(job), "source": source, "directory": str(Path(directory or Path.cwd()).absolute())}
+    path = Path(job).absolute()
+    return body | {"text": _read(path), "source": str(path), "directory": str(Path(directory or path.parent))}
+
+
+def post(calls: Calls, path: str, body: Document) -> Document:
+    """koalad's answer. Raises RequestError, too, for a mapping that JSON has no words for."""
+    try:
+        return calls.call("POST", path, json=body)
+    except UnicodeEncodeError as error:
+        near = error.object[max(0, error.start - 20) : error.end]
+        message = f"The job holds bytes that are no UTF-8, near {near!r}."
+        raise RequestError("not_utf8", message, "Pass them in a file, or encode them, as base64 does.") from error
+    except (TypeError, ValueError) as error:
+        message = f"The job is no JSON: {error}."
+        raise RequestError("not_json", message, "Give mappings, lists, text and numbers.") from error
+
+
+def _read(path: Path) -> str:
+    data = read_file(path, "job file")
+    if len(data) > MAX_BYTES:
+        message = f"{path} is larger than {MAX_BYTES // 1_000_000} MB."
+        raise RequestError("too_large_file", message, "A job file is a short text; stage data in.")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise RequestError("not_text", f"{path} is not a text file.", "A job file is YAML in UTF-8.") from error
