@@ -1,6 +1,7 @@
 """What parameters of a sweep leave: named for each of them, found where its result says, and brought in pages."""
 
 import os
+import queue
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,26 @@ from koalapy_adapters import errors
 from koalapy_adapters.kcm.gathering import FileList, ManyFiles, OneFile
 from koalapy_adapters.messages import Fetched
 
+from koalapy.driver import Delivery
 from koalapy.languages import from_mapping, sweep_request
 from koalapy.languages.stageout import check_templates
 from koalapy.model.commands import CollectOutput, Of
 from koalapy.model.errors import KoalaError, RequestError, TransientError
+from koalapy.model.events import OutputCollected
 from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.job import Job
 from koalapy.model.request import Request
+from koalapy.model.states import JobState
 from koalapy.model.sweep import ParameterResult, ResultBatch
+from koalapy.model.units import Instant
 from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.collecting.collector import Collector
 from koalapy.runtime.collecting.sweep import bring as module
 from koalapy.runtime.collecting.sweep.bring import SweepBringing
 from koalapy.runtime.collecting.sweep.pages import PAGE, pages
 from koalapy.runtime.plainfile import open_plain
 from koalapy.runtime.staging.transfers import Transfer
+from koalapy.store.errors import StoreError
 
 SWEEP = JobId(7)
 
@@ -98,11 +106,11 @@ class Play:
 
     def bring(self, of: Of = Of.WELL) -> Home:
         self._made = self._made or SweepBringing(
-            InstanceId("abcde"), self.clusters, self._command(of), self.request, lambda: self.batches
+            InstanceId("abcde"), self.clusters, self.command(of), self.request, lambda: self.batches
         )
         return self._made.bring(self.transfer, lambda: None)
 
-    def _command(self, of: Of) -> CollectOutput:
+    def command(self, of: Of) -> CollectOutput:
         request = self.request
         return CollectOutput(
             job=SWEEP, sources=(), paths=request.stage_out, directory=request.directory, to=request.stage_out_to, of=of
@@ -360,6 +368,40 @@ def test_a_cluster_that_offers_what_was_not_asked_for_writes_nothing(
     with pytest.raises(KoalaError, match="not asked for"):
         play.bring()
     assert contents(home) == {}
+
+
+class Recorded:
+    """What a store has of one sweep. `troubles`: as often it cannot tell."""
+
+    def __init__(self, play: Play) -> None:
+        self._play = play
+        self.troubles = 2
+
+    def job(self, job_id: JobId) -> Job:
+        request = self._play.request
+        return Job(
+            id=job_id, owner="me", request=request, state=JobState.RUNNING, place=1, submitted_at=Instant(1),
+            components=(), collecting=True,
+        )  # fmt: skip
+
+    def results(self, sweep: JobId, after: int = 0) -> Iterator[tuple[int, ResultBatch]]:
+        for number, batch in enumerate(self._play.batches, start=1):
+            if self.troubles and number == 2:
+                self.troubles -= 1
+                raise StoreError("store_unreachable", "The database is out of reach.", "")
+            yield number, batch
+
+
+def test_a_sweep_waits_for_a_store_that_cannot_tell_now(clusters: dict[str, Cluster], home: Path) -> None:
+    for number in (1, 2):
+        (clusters["vu"].work(launcher(1)) / f"out-{number}").write_text("there")
+    play = Play(clusters, asks(home, ["x=1:2"], "out-{x}"), [ran("vu", launcher(1), each) for each in (1, 2)])
+    recorded, told = Recorded(play), queue.SimpleQueue[Delivery]()
+    collector = Collector(InstanceId("abcde"), clusters, told.put, retry_max_s=0.01, recorded=recorded)
+    collector.collect(5, play.command(Of.WELL))
+    assert told.get(timeout=60) == Delivery(events=(OutputCollected(job=SWEEP, files=2, size=10),), confirmed=(5,))
+    assert recorded.troubles == 0
+    collector.close()
 
 
 # ---- much of it

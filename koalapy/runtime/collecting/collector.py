@@ -1,9 +1,11 @@
 """Brings jobs' staged-out files home, and whatever else of them is asked for, by threads of its own."""
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Protocol
 
 import structlog
@@ -11,7 +13,7 @@ import tenacity
 
 from koalapy.driver import Delivery
 from koalapy.model.commands import CollectOutput, Of
-from koalapy.model.errors import KoalaError, Reason, RequestError
+from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import OutputCollected
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Job
@@ -21,6 +23,7 @@ from koalapy.runtime.collecting.bring import Bringing, Home
 from koalapy.runtime.collecting.moving import Source
 from koalapy.runtime.collecting.sweep.bring import SweepBringing
 from koalapy.runtime.staging.transfers import Transfer, Transfers
+from koalapy.store.errors import StoreError
 
 _LOG = structlog.get_logger()
 _AT_ONCE = 4
@@ -133,7 +136,7 @@ class Collector:
 
     def _collected(self, command: CollectOutput) -> OutputCollected:
         try:
-            bring = self._bringing(command)
+            bring = self._tries.copy()(self._bringing, command)
             home = self._tries.copy()(self._bring, bring, command, lambda: self._wanted(command.job))
         except KoalaError as error:
             return OutputCollected(job=command.job, reason=_advised(command.job, error.reason))
@@ -149,17 +152,16 @@ class Collector:
         return self._bring(self._bringing(command), command, lambda: True)
 
     def _bringing(self, command: CollectOutput) -> Bring:
-        """How it is brought, and as often as it has to be tried. Raises RequestError."""
+        """How it is brought, as often as that has to be tried. Raises RequestError, or TransientError for the store."""
         if command.of is Of.COMPONENTS:
             return lambda transfer, go_on: Bringing(self._instance, self._links, command, transfer, go_on).bring()
-        recorded = self._recorded
-        sweep = recorded.job(command.job) if recorded else None
-        if recorded is None or sweep is None:
+        assert self._recorded is not None
+        with _patient():
+            sweep = self._recorded.job(command.job)
+        if sweep is None:
             raise RequestError("no_such_job", f"There is no job {command.job}.", "`koala jobs` lists those there are.")
-        return SweepBringing(
-            self._instance, self._links, command, sweep.request,
-            lambda: (batch for _, batch in recorded.results(command.job)),
-        ).bring  # fmt: skip
+        results = functools.partial(_results, self._recorded, command.job)
+        return SweepBringing(self._instance, self._links, command, sweep.request, results).bring
 
     def _bring(self, bring: Bring, command: CollectOutput, wanted: Callable[[], bool]) -> Home:
         looked = time.monotonic()
@@ -176,6 +178,21 @@ class Collector:
         where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources)) or "its clusters"
         with self._transfers.open(command.job, None, where, "out") as transfer:
             return bring(transfer, go_on)
+
+
+def _results(recorded: Recorded, sweep: JobId) -> Iterator[ResultBatch]:
+    with _patient():
+        for _, batch in recorded.results(sweep):
+            yield batch
+
+
+@contextmanager
+def _patient() -> Iterator[None]:
+    """What a store cannot tell now it may a little later: its troubles are koalad's, and no sweep fails over them."""
+    try:
+        yield
+    except StoreError as error:
+        raise TransientError(error.reason.code, error.reason.message, error.reason.advice) from error
 
 
 def _lack(home: Home) -> Reason:
