@@ -1,6 +1,10 @@
-"""For every test: no deadline by the clock; what a run has one of: a PostgreSQL server, the test grid, a last word."""
+"""For every test: no deadline by the clock, no luck, no trace of who started the run; what a run has one of.
+
+That is a PostgreSQL server, the test grid, a last word. `--hypothesis-profile=explore` draws examples anew.
+"""
 
 import os
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +14,18 @@ import hypothesis
 import postgresql
 import pytest
 
-hypothesis.settings.register_profile("koalapy", deadline=None)  # how long an example takes is the machine's affair
+_NOT_OF_THE_MACHINE = [hypothesis.HealthCheck.too_slow]  # how long an example takes is its affair alone
+hypothesis.settings.register_profile("explore", deadline=None, suppress_health_check=_NOT_OF_THE_MACHINE)
+hypothesis.settings.register_profile("koalapy", hypothesis.settings.get_profile("explore"), derandomize=True)
 hypothesis.settings.load_profile("koalapy")
+
+# As in a terminal: whoever starts a run in the background, or with nohup, has its children ignore what tests send them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    signal.signal(_number, signal.SIG_DFL)
+os.umask(0o022)
+for _name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
+    os.environ.pop(_name, None)
 
 _SECONDS: dict[str, float] = defaultdict(float)
 _NOT_TESTED = "The store in PostgreSQL was not tested: "
