@@ -147,7 +147,8 @@ class Dialect:
     cheap look beside them: strings that are others when other people's jobs begin or cease to wait for processors, and
     the same otherwise. `launchers_environment(site, job)` may be a generator of commands, which is sent the Result
     of each, and returns the parallel environment that a Launcher's job is best in (Chosen; None: as it is). `drmaa` and
-    `api` may name modules on other ways to submit.
+    `api` may name modules on other ways to submit; with `api`, `seen_by_api(site, jobs, uid)` gives the strings of a
+    glance from what its program says of jobs that wait, None if that cannot be read.
     """
 
     NAME: str
