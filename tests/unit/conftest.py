@@ -24,7 +24,8 @@ from engine_play import Play, check
 from koalapy_adapters import frames, layout, messages
 from koalapy_adapters.messages import Enter, Knock, Program, PutKey, Release, Say, Stop
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
+AHEAD_US = 3_600_000_000  # the clock of a relay, of ours
 TAG = "k0000000000000%s"
 SOURCES = Path(koalapy_adapters.__file__).parent
 
@@ -323,7 +324,7 @@ class Relay:
 
     def _hear(self, connection: socket.socket, tag: str, message: Any) -> str:
         if isinstance(message, Knock):
-            enter = Enter(messages.PROTOCOL, int(time.time() * 1e6) + 5_000_000)
+            enter = Enter(messages.PROTOCOL, int(time.time() * 1e6) + AHEAD_US)
             connection.sendall(frames.encode(frames.Control(messages.to_json(enter))))
             with self._changed:
                 self._guests[message.tag] = connection

@@ -1,7 +1,8 @@
 """The wrapper and its relay: found wherever it is, lost and found again, with nothing lost on the way."""
 
+import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from koalapy_adapters import frames
@@ -117,15 +118,22 @@ def test_keys_are_said_again_to_the_next_relay(world: Any) -> None:
     assert second.keys(attempt) == [("port", "4711")]
 
 
+@contextlib.contextmanager
+def nobody_listens() -> Iterator[int]:
+    """A port that refuses, and that nobody else can take meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
 def test_who_cannot_connect_to_a_kcm_that_lives_says_what_to_set(world: Any, await_that: Await) -> None:
     """Touched again and again, the relay's file tells that somebody is there."""
-    attempt = world.attempt("exit 0", processors=1, barrier_timeout=2.0)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    world.publish(port, ("240.0.0.1", "127.0.0.1"))  # the first fails at once
-    file = attempt.path.parent / "relay.here.json"
-    attempt.start()
-    await_that(lambda: file.touch() or (attempt.path / "record.json").exists())
+    attempt = world.attempt("exit 0", processors=1, barrier_timeout=8.0)
+    with nobody_listens() as port:
+        world.publish(port, ("240.0.0.1", "127.0.0.1"))  # the first fails at once
+        file = attempt.path.parent / "relay.here.json"
+        attempt.start()
+        await_that(lambda: file.touch() or (attempt.path / "record.json").exists())
     error = attempt.record()["error"]
     assert (error["code"], error["whose"]) == ("shut_out", "site")
     assert f"port {port}" in error["message"]
@@ -135,8 +143,8 @@ def test_who_cannot_connect_to_a_kcm_that_lives_says_what_to_set(world: Any, awa
 
 def test_who_cannot_connect_to_a_kcm_that_may_be_gone_waits(world: Any) -> None:
     attempt = world.attempt("exit 0", processors=1, barrier_timeout=2.0)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        world.publish(taken.getsockname()[1])
-    attempt.start()
-    attempt.wait()
+    with nobody_listens() as port:
+        world.publish(port)
+        attempt.start()
+        attempt.wait()
     assert attempt.record()["error"]["code"] == "barrier_timeout"

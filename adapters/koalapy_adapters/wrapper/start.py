@@ -62,9 +62,9 @@ def decide(attempt: str, own: claims.Claim, files: Files = DISK) -> str:
 
 
 def _run(directory: str, component: Json) -> int:
+    signals.hold()  # until the loop, and the agent, can heed them
     from koalapy_adapters.wrapper.forking import fork_agent  # late: a revoked attempt leaves without it
 
-    signals.hold()  # until the loop, and the agent, can heed them
     private_directory = private.make()
     forked = fork_agent(private_directory)
     from koalapy_adapters.wrapper import furnishing  # late: the agent imports its own part meanwhile
