@@ -3,6 +3,8 @@
 import contextlib
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,12 +54,18 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The socket of a real ssh-agent with nothing in it, which the environment names."""
-    path = tmp_path / "agent.sock"
+def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The socket of a real ssh-agent with nothing in it, which the environment names. Its path is short, as it must."""
+    with tempfile.TemporaryDirectory(prefix="ka", dir="/tmp") as place:
+        path = Path(place) / "agent.sock"
+        yield from _agent_at(path, monkeypatch)
+
+
+def _agent_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
         while not path.exists():
             assert process.poll() is None
+            time.sleep(0.01)  # it tells nobody when it listens
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
         yield path
         process.terminate()

@@ -1,10 +1,13 @@
 """A real sshd of this user's own on 127.0.0.1, with keys made for the test."""
 
+import contextlib
 import getpass
 import os
+import random
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import paramiko
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 HOST = "127.0.0.1"
+PORTS = range(20_000, 32_000)
 PASSPHRASE = "a passphrase"
 
 
@@ -83,7 +87,7 @@ class Sshd:
                 socket.create_connection((HOST, self.port), timeout=10).close()
                 return
             except ConnectionRefusedError:
-                continue
+                time.sleep(0.01)  # it tells nobody when it listens
         raise AssertionError((self.directory / "log").read_text())
 
 
@@ -102,7 +106,12 @@ def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Below those that the kernel gives to whoever asks for any, so that nobody takes it meanwhile.
+
+    Whoever knocks there until somebody listens would even connect to itself, from such a port.
+    """
+    for port in random.SystemRandom().sample(PORTS, 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
+    raise AssertionError(f"no port of {PORTS} is free")

@@ -94,7 +94,7 @@ def test_standard_error_is_heard_line_by_line(connection: Connection, tmp_path: 
         reader.start()
         end_input(channel)
         reader.join()
-        assert heard.wait(30), said
+        assert heard.wait(120), said
     assert said[-2:] == ["echoed 5 bytes", "and left"]
 
 
@@ -114,7 +114,7 @@ def test_closing_wakes_up_whoever_reads(connection: Connection, tmp_path: Path) 
         reader = threading.Thread(target=lambda: got.append(channel.read(1)))
         reader.start()
         channel.close()
-        reader.join(60)
+        reader.join(120)
         assert got == [b""]
         channel.close()
 
@@ -134,9 +134,9 @@ def test_closing_wakes_up_whoever_writes(connection: Connection, tmp_path: Path)
 
         writer = threading.Thread(target=write)
         writer.start()
-        assert blocked.wait(60)
+        assert blocked.wait(120)
         channel.close()
-        writer.join(60)
+        writer.join(120)
         assert ended.is_set()
         with pytest.raises((OSError, EOFError)):
             channel.write(b"more")
@@ -155,7 +155,7 @@ def test_closing_ends_the_other_side(connection: Connection, tmp_path: Path) -> 
 def test_the_exit_status_is_the_commands(connection: Connection) -> None:
     channel = connection.open("exit 41", ignore)
     assert channel.read(1) == b""
-    assert channel.exit_status(30) == 41
+    assert channel.exit_status(120) == 41
     channel.close()
 
 
