@@ -31,7 +31,7 @@ from koalapy.store.sqlite import SqliteFile
 
 SETTINGS = Settings(clusters=(ClusterSettings(name="alpha", batch="slurm"),))
 REQUEST = Request(name="job", components=(ComponentRequest(processors=4, executable="true"),))
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class Nowhere:
@@ -96,17 +96,17 @@ def test_what_comes_in_during_a_commit_shares_the_next(store: SqlStore) -> None:
     assert gate.sizes == [1, 500, 500, 200]
 
 
-def test_a_thousand_clients_at_once_need_few_commits(store: SqlStore) -> None:
+def test_a_thousand_that_come_at_once_need_few_commits(store: SqlStore) -> None:
     gate = Gate(store)
-    gate.open.set()
     loop = loop_over(store, gate)
     loop.start()
-    start = threading.Barrier(20)
+    start, all_in = threading.Barrier(20), threading.Barrier(21)
     accepted: list[str] = []
 
     def client(name: int) -> None:
         start.wait(PATIENCE_S)
         flight = {f"{name}-{number}": submit(loop, f"{name}-{number}") for number in range(50)}
+        all_in.wait(PATIENCE_S)
         for key, done in flight.items():
             done.result(PATIENCE_S)
             accepted.append(key)
@@ -114,12 +114,14 @@ def test_a_thousand_clients_at_once_need_few_commits(store: SqlStore) -> None:
     clients = [threading.Thread(target=client, args=(name,)) for name in range(20)]
     for each in clients:
         each.start()
+    all_in.wait(PATIENCE_S)
+    gate.open.set()
     for each in clients:
         each.join(PATIENCE_S)
     loop.stop()
     assert sorted(job.key for job in store.jobs()) == sorted(accepted)
     assert len(accepted) == sum(gate.sizes) == 1000
-    assert len(gate.sizes) <= 200, gate.sizes
+    assert len(gate.sizes) <= 3, gate.sizes
 
 
 def test_a_file_that_another_program_keeps_locked_costs_nothing(
