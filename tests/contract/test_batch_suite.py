@@ -54,7 +54,7 @@ def test_rows_of_one_head_follow_each_other_and_are_tidied() -> None:
 
 def test_rows_of_two_heads_run_side_by_side() -> None:
     """Each waits for the other."""
-    meeting = threading.Barrier(2, timeout=30)
+    meeting = threading.Barrier(2, timeout=120)
 
     def meet(live: Any) -> None:
         meeting.wait()
@@ -89,7 +89,7 @@ def test_a_stopped_run_begins_no_trial_and_tidies_up() -> None:
 
     def first(live: Any) -> None:
         begun.set()
-        assert go.wait(30)
+        assert go.wait(120)
 
     trials, made, notes = lanes((here, first), (here, lambda live: notes.append("never")))
     waiting = threading.Thread(target=made.outcome, args=(trials[0],))

@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 _OWNERS = ("postgres", "nobody")  # initdb refuses root
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 

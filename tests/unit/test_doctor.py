@@ -262,14 +262,14 @@ def test_an_examination_whose_end_takes_too_long_is_told_of(tmp_path: Path, monk
 
     def told(cluster: str, finding: Finding) -> None:
         entered.set()
-        assert leave.wait(60)
+        assert leave.wait(120)
 
     monkeypatch.setattr("koalapy.doctor.doctor._CLEANING_S", 0.01)
     doctor = Doctor(grid, ["here"], 60.0, lambda *_: None, told)
     runner = threading.Thread(target=doctor.run)
     runner.start()
     try:
-        assert entered.wait(60)
+        assert entered.wait(120)
         doctor.interrupt()
         (report,) = doctor.reports
     finally:
@@ -285,7 +285,7 @@ def test_an_examination_whose_end_takes_too_long_is_told_of(tmp_path: Path, monk
 
 def koala(*arguments: str) -> "subprocess.CompletedProcess[str]":
     done = subprocess.run(
-        [*COMMAND, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        [*COMMAND, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False
     )
     assert "Traceback" not in done.stdout + done.stderr
     return done

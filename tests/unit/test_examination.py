@@ -222,7 +222,7 @@ def test_a_store_that_is_over_leaves_nothing_but_not_before_its_attempts_are_gon
 def probed(directory: Path, nonce: str, addresses: Sequence[str] = (), port: int = 1) -> int:
     order = {"addresses": list(addresses), "port": port}
     argv = probe.command(sys.executable, str(directory), order, nonce)
-    return subprocess.run(argv, env={}, timeout=60, check=False).returncode
+    return subprocess.run(argv, env={}, timeout=240, check=False).returncode
 
 
 def attempt_with(directory: Path, nonce: str) -> Path:

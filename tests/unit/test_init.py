@@ -192,7 +192,7 @@ def refused(*arguments: object) -> str:
 
 def init(*arguments: object) -> "subprocess.CompletedProcess[str]":
     done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        [*COMMAND, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240
     )
     assert "Traceback" not in done.stdout + done.stderr
     return done
@@ -269,6 +269,6 @@ def answered(home: Path, path: Path, lines: list[str]) -> str:
         with contextlib.suppress(OSError):  # the terminal's other end is closed
             while more := os.read(ours, 65_536):
                 shown += more
-        process.wait(60)
+        process.wait(240)
     os.close(ours)
     return shown.decode()

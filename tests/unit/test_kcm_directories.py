@@ -408,7 +408,7 @@ class _Slow(Files):
     def write(self, path: str, data: bytes, mode: int = 0o600, lasting: bool = True) -> None:
         self.writes += 1
         self.begun.set()
-        assert self.go.wait(10)
+        assert self.go.wait(120)
         super().write(path, data, mode, lasting)
 
 
@@ -418,7 +418,7 @@ def test_numbers_heard_at_one_time_are_written_together(tmp_path: Path) -> None:
     (tmp_path / "abcde").mkdir()
     with ThreadPoolExecutor(9) as pool:
         first = pool.submit(directories.heard.remember, 1)
-        assert slow.begun.wait(10)
+        assert slow.begun.wait(120)
         others = [pool.submit(directories.heard.remember, number) for number in range(2, 10)]
         while directories.heard._to_write < 9:
             time.sleep(0)

@@ -61,10 +61,12 @@ for line in sys.stdin:
 JOB = BatchJob("kabcde000000001", "/tmp/a", ["true"], 1, 60)
 LIBRARY = Library("/lib/libdrmaa.so", sge.drmaa.FAMILY, sge.drmaa.OPTIONS, sge.drmaa.OF_COMMANDS)
 Client = Callable[..., Drmaa]
+PATIENCE_S = 120.0
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setattr(drmaa, "TIMEOUT", PATIENCE_S)
     opened: list[Drmaa] = []
 
     def open_one(
@@ -174,7 +176,7 @@ def test_a_submit_goes_past_one_that_the_library_sleeps_over(tmp_path: Path) -> 
             assert sessions.submit("job", []) == "7"
             assert not first.done()
             (tmp_path / "go").touch()
-            assert first.result(30) == "7"
+            assert first.result(PATIENCE_S) == "7"
         assert len(runs(tmp_path)) == 2
     finally:
         sessions.close()
@@ -196,13 +198,14 @@ class Awaited:
         begin = session._begin
 
         def noted(helper: Any) -> None:
+            monkeypatch.setattr(drmaa, "TIMEOUT", PATIENCE_S)  # whatever it was for the one before
             begin(helper)
             self._replaced.put(None)
 
         monkeypatch.setattr(session, "_begin", noted)
 
     def one(self) -> None:
-        self._replaced.get(timeout=30)
+        self._replaced.get(timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM])

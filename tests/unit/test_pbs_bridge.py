@@ -139,7 +139,7 @@ def test_the_first_non_zero_status_ends_all_nodes(cluster: Cluster, processes: P
 def test_when_an_end_is_killed_nothing_survives(
     world: Any, tmp_path: Path, processes: Processes, await_that: Await, victim: str
 ) -> None:
-    relay, attempt = Cluster(world, tmp_path, "pbs_tmrsh").start(AT_WORK, grace=0.2, orphan_timeout=2.0)
+    relay, attempt = Cluster(world, tmp_path, "pbs_tmrsh").start(AT_WORK, grace=0.2, orphan_timeout=20.0)
     relay.release(attempt)
     await_that(lambda: written(attempt) == 5)
     (bridge, *_) = [pid for pid in attempt.children() if b"pbs-bridge" in Path(f"/proc/{pid}/cmdline").read_bytes()]

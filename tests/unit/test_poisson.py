@@ -23,7 +23,7 @@ import pytest
 from koalapy.languages import native
 
 PROGRAM = Path(__file__).parents[2] / "configs" / "examples" / "poisson" / "poisson.py"
-LIMIT_S = 60
+LIMIT_S = 240
 
 # The contract of KOALA_RENDEZVOUS: put, get (which waits) and barrier, over a directory beside the executable.
 RENDEZVOUS = """\
