@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from koalapy_adapters.wrapper import descendants
 Await = Callable[..., Any]
 Processes = Callable[[bytes], list[int]]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 IGNORES = "trap '' TERM; "
 ESCAPES = "(setsid sh -c 'echo $$ >escaped.$KOALA_PARAMETER; exec sleep 600' </dev/null >/dev/null 2>&1 &) ; "
 ESCAPED = "while [ ! -s escaped.$KOALA_PARAMETER ]; do sleep 0.01; done; "
@@ -177,13 +178,20 @@ Start = Callable[..., Launcher]
 
 
 @pytest.fixture
-def start(tmp_path: Path, pushed: Path, processes: Processes, await_that: Await) -> Iterator[Start]:
+def place() -> Iterator[Path]:
+    """A short path: Unix sockets lie in it."""
+    with tempfile.TemporaryDirectory(prefix="kl", dir="/tmp") as root:
+        yield Path(root)
+
+
+@pytest.fixture
+def start(place: Path, pushed: Path, processes: Processes, await_that: Await) -> Iterator[Start]:
     """A Launcher that runs a line of sh for each parameter, connected. At the end nothing of it may be left."""
     started: list[Launcher] = []
 
     def start_(program: str, interpreter: list[str] | None = None, **wishes: Any) -> Launcher:
         command = [*(interpreter or [sys.executable, "-I", "-S"]), str(pushed)]
-        made = Launcher(tmp_path / f"l{len(started)}", command, program, wishes)
+        made = Launcher(place / f"l{len(started)}", command, program, wishes)
         started.append(made)
         assert made.connect().ranges == []
         return made
@@ -191,7 +199,7 @@ def start(tmp_path: Path, pushed: Path, processes: Processes, await_that: Await)
     yield start_
     for each in started:
         each.close()
-    await_that(lambda: not processes(str(tmp_path).encode()))
+    await_that(lambda: not processes(str(place).encode()))
 
 
 # ---- what it runs
