@@ -20,6 +20,7 @@ from koalapy.simulation.agenda import Entry
 from koalapy.simulation.cluster.agents import SimAgent
 from koalapy.simulation.cluster.batchjob import Job
 from koalapy.simulation.cluster.files import Mount
+from koalapy.simulation.cluster.filework import FileWork
 from koalapy.simulation.cluster.guest import Guest
 from koalapy.simulation.cluster.launcher import SimLauncher
 from koalapy.simulation.cluster.nodes import SimNode, cluster_of
@@ -28,7 +29,6 @@ from koalapy.simulation.dice import between
 from koalapy.simulation.processes import Process
 from koalapy.simulation.program import plan_of
 
-_MICROSECONDS = 1_000_000
 _BOOT = Duration(20 * MILLISECOND), SECOND  # from the batch script to the wrapper's first step
 _LOGIN = Duration(50 * MILLISECOND), Duration(2 * SECOND)  # for the login shell's environment
 _LINE = MILLISECOND  # from agent to wrapper
@@ -58,7 +58,7 @@ class SimWrapper(Process):
         self._pending: deque[Any] = deque()
         self._handling = False
         self._timer: Entry | None = None
-        self._tasks: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+        self._files = FileWork(self, lambda: around.file_latency(self._dice))
         self._offset: int | None = None
         self.exit_status: int | None = None
         self.on_death(self._died)
@@ -91,19 +91,7 @@ class SimWrapper(Process):
         return self.agenda.now + self._skew
 
     def _patiently(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """As `start` does: again and again, until its patience is over."""
-        self._try(act, then, Instant(self.agenda.now + round(start.PATIENCE_S * _MICROSECONDS)))
-
-    def _try(self, act: Callable[[], Any], then: Callable[[Any], None], until: Instant) -> None:
-        try:
-            result = act()
-        except (OSError, ValueError) as error:
-            if self.agenda.now >= until or isinstance(error, ValueError):
-                self._exit(1)
-            else:
-                self.after(Duration(round(start.PAUSE_S * _MICROSECONDS)), lambda: self._try(act, then, until))
-            return
-        self.after(self.around.file_latency(self._dice), lambda: then(result))
+        self._files.patiently(act, then, lambda: self._exit(1))
 
     def _read_component(self) -> Any:
         return start.read_component(self.directory, self._mount)
@@ -155,9 +143,7 @@ class SimWrapper(Process):
     def _agent(self, node: SimNode, processes: int) -> SimAgent:
         if not self._attempt.program.get("sweep"):
             return SimAgent(self.around, node, processes, self.name, self.directory, self._hear_agent)
-        self._launcher = SimLauncher(
-            self.around, node, self.name, self._attempt, self._hear_agent, lambda message: self._from_launcher(message)
-        )
+        self._launcher = SimLauncher(self.around, node, self.name, self._attempt, self._hear_agent, self._from_launcher)
         return self._launcher
 
     def _from_launcher(self, message: Any) -> None:
@@ -209,38 +195,22 @@ class SimWrapper(Process):
         if self._machine is not None:
             self.after(_LINE, lambda: self.handle(event))
 
-    # ---- the shared directory, one thing after the other
+    # ---- the shared directory
 
     def seek_relay(self) -> None:
         def found(relay: Any) -> None:
             assert self.guest is not None
             self.guest.found(relay)
 
-        self.perform(lambda: shared.read_relay(self._attempt.relay_file, self._mount), found)
+        self._files.in_turn(lambda: shared.read_relay(self._attempt.relay_file, self._mount), found)
 
     def _beat(self) -> None:
-        self.perform(lambda: shared.touch_heartbeat(self.directory, self._mount), self._beaten)
+        self._files.in_turn(lambda: shared.touch_heartbeat(self.directory, self._mount), self._beaten)
 
     def _beaten(self, event: Any) -> None:
         self.after(Duration(self._attempt.heartbeat), self._beat)
         if event is not None:
             self.handle(event)
-
-    def perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        self._tasks.append((act, then))
-        if len(self._tasks) == 1:
-            self._next_task()
-
-    def _next_task(self) -> None:
-        self.after(self.around.file_latency(self._dice), self._perform_task)
-
-    def _perform_task(self) -> None:
-        act, then = self._tasks[0]
-        result = act()
-        self._tasks.popleft()
-        if self._tasks:
-            self._next_task()
-        then(result)
 
     # ---- what the machine wants
 
@@ -259,7 +229,7 @@ class SimWrapper(Process):
         self.guest.send(messages.Say(messages.to_json(command.report)))
 
     def _prepare_nodes(self, command: events.PrepareNodes) -> None:
-        plan, grace = plan_of(self._attempt.program), Duration(round(self._attempt.program["grace"] * _MICROSECONDS))
+        plan, grace = plan_of(self._attempt.program), Duration(round(self._attempt.program["grace"] * SECOND))
         for agent in self.agents.values():
             agent.prepare(self.tag, plan, grace)
 
@@ -290,7 +260,7 @@ class SimWrapper(Process):
 
     def _write_record(self, command: events.WriteRecord) -> None:
         record = dict(messages.to_json(command.report), clock=self.clock(), offset=self._offset)
-        self.perform(
+        self._files.in_turn(
             lambda: shared.write_record(self.directory, record, command.only_if_none, self._mount), self.handle
         )
 
