@@ -16,6 +16,7 @@ from koalapy.calls import NotReachable
 from koalapy.model.errors import KoalaError
 
 _SHORT = 10  # a cell that nobody wants to see broken
+_PIECE = 4  # of a longer one, on a line
 DONE, FAILED, BAD_INPUT, NOT_REACHABLE = 0, 1, 2, 3
 _ABOUT_THE_STATE = frozenset({"no_such_job", "wrong_state", "known_tag", "no_such_tag", "not_ended"})
 
@@ -65,9 +66,9 @@ def told() -> Iterator[None]:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on a terminal, aligned plain lines when piped."""
+    """A table on a terminal; aligned plain lines when piped, or where the terminal would show only pieces of it."""
     texts = [["-" if cell is None else " ".join(str(cell).split()) for cell in row] for row in rows]
-    if not out.is_terminal:
+    if not out.is_terminal or _least_width(columns, texts) > out.width:
         return _plain(columns, texts)
     out.print(rich_table(columns, texts))
     return None
@@ -87,6 +88,13 @@ def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     for row in cells:
         shown.add_row(*(Text(cell) for cell in row))
     return shown
+
+
+def _least_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """In which no short cell is broken, nor a word of the headings."""
+    cells = [width if width <= _SHORT else _PIECE for width in _widths([""] * len(columns), rows)]
+    words = [max(map(len, column.split()), default=0) for column in columns]
+    return sum(map(max, cells, words)) + len(columns) - 1
 
 
 def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
