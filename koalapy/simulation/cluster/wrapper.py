@@ -197,6 +197,10 @@ class SimWrapper(Process):
 
     # ---- the shared directory
 
+    def perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """For its guest, in turn with what it does itself."""
+        self._files.in_turn(act, then)
+
     def seek_relay(self) -> None:
         def found(relay: Any) -> None:
             assert self.guest is not None
