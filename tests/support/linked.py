@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,9 +31,10 @@ from koalapy.model.units import MINUTE, Duration
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.uplink.link import Around, Link
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 INSTANCE = InstanceId("abcde")
-QUICK = Timing(ping=0.2, silence=2.0, retry_first=0.05, retry_max=0.5, retry_site=0.5)
+QUICK = Timing(ping=0.2, silence=60.0, retry_first=0.05, retry_max=0.5, retry_site=0.5)
+SOON_GIVEN_UP = replace(QUICK, silence=3.0)
 E = TypeVar("E")
 
 
@@ -85,21 +87,41 @@ class Ear:
         return found
 
 
+class Wire:
+    """A channel of which a test has a hand on the wire: before each write `gate` hears how many bytes have gone."""
+
+    def __init__(self, channel: Channel, gate: Callable[[int], Any]) -> None:
+        self._channel, self._gate = channel, gate
+        self._gone = 0
+
+    def write(self, data: bytes) -> None:
+        self._gate(self._gone)
+        self._channel.write(data)
+        self._gone += len(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+
 class Spied:
-    """A connection that remembers what it opened, so that a test can interfere; `refusal` is raised instead."""
+    """A connection that remembers what it opened, so that a test can interfere; `refusal` is raised instead.
+
+    `gate`: that of the wires which are opened from now on.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.where, self.python = connection.where, connection.python
         self.refusal: Exception | None = None
+        self.gate: Callable[[int], Any] = lambda gone: None
         self.opened: list[Channel] = []
         self.tries = 0
         self._connection = connection
 
     def open(self, shell_command: str, stderr: Lines) -> Channel:
-        self.tries += 1
-        if self.refusal is not None:
-            raise self.refusal
-        self.opened.append(self._connection.open(shell_command, stderr))
+        refusal, self.tries = self.refusal, self.tries + 1  # whoever has counted a try may change what the next meets
+        if refusal is not None:
+            raise refusal
+        self.opened.append(Wire(self._connection.open(shell_command, stderr), self.gate))
         return self.opened[-1]
 
 

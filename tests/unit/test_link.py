@@ -1,6 +1,7 @@
 """The link to a real KCM over the embedded queue: commands, confirmations, and every way to lose each other."""
 
 import itertools
+import queue
 import signal
 import threading
 from collections.abc import Iterator
@@ -196,6 +197,7 @@ def test_a_kcm_that_dies_is_replaced_and_its_jobs_are_found(haven: Any) -> None:
 
 def test_a_kcm_that_falls_silent_is_given_up(haven: Any) -> None:
     """As when its head node is paused: nothing is closed, and nothing is said."""
+    haven.make(linked.SOON_GIVEN_UP)
     haven.start()
     mark = len(haven.ear.deliveries)
     haven.kill_kcm(signal.SIGSTOP)
@@ -248,13 +250,21 @@ def test_what_needs_the_cluster_says_that_it_is_out_of_reach(haven: Any) -> None
 
 def test_a_kcm_that_ends_at_once_is_not_started_in_a_tight_loop(haven: Any) -> None:
     """A description that no KCM understands: each one says so and leaves."""
+    waits: queue.Queue[float] = queue.Queue()
+
+    def wait(seconds: float) -> None:
+        waits.put(seconds)
+        haven.link._closing.wait()
+
     haven.link.cluster.config["batch"] = "no-such-batch-system"
+    haven.link._pause = wait
     haven.link.start()
     failed = haven.ear.event(MeasurementFailed)
     assert "no-such-batch-system" in failed.reason.message
     lost = haven.ear.event(ClusterLost)
     assert "no-such-batch-system" in lost.reason.message
-    assert haven.connection.tries <= 3
+    assert waits.get(timeout=linked.PATIENCE_S) > 0
+    assert haven.connection.tries == 1
 
 
 def test_a_newer_koalad_takes_over(tmp_path: Path) -> None:
@@ -277,9 +287,9 @@ def test_closing_leaves_jobs_running(haven: Any) -> None:
     haven.ear.confirmed(haven.release(command.attempt))
     work = haven.attempt_directory(command.attempt) / "work"
     wait_until((work / "started").exists)
-    mark = len(haven.ear.deliveries)
     haven.link.close()
     assert not haven.link._thread.is_alive()
+    mark = len(haven.ear.deliveries)
     (work / "go").touch()
     wait_until((work / "done").exists)
     assert not haven.ear.events(ClusterLost), "who leaves is not lost"
@@ -357,7 +367,7 @@ def test_a_reader_that_stops_early_blocks_nobody(haven: Any) -> None:
     for reader in readers:
         reader.start()
     for reader in readers:
-        reader.join(60)
+        reader.join(linked.PATIENCE_S)
         assert not reader.is_alive()
 
 

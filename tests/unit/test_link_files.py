@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -104,16 +105,20 @@ def test_more_files_than_a_message_has_room_for(haven: Any, tmp_path: Path) -> N
 
 
 def test_what_was_cut_goes_on_over_the_next_connection(haven: Any, tmp_path: Path) -> None:
+    """The wire holds back all that follows the first megabytes, until it is cut."""
+    cut = threading.Event()
+    haven.connection.gate = lambda gone: gone < 20 << 20 or cut.wait(linked.PATIENCE_S)
     haven.start()
-    data = os.urandom(1 << 20) * 150
+    data = os.urandom(1 << 20) * 40
     (tmp_path / "large").write_bytes(data)
     command = haven.submit_of("true", ["large"])
     mark = len(haven.ear.deliveries)
     haven.send(command)
-    wait_until(lambda: any(path.stat().st_size > 20 << 20 for path in haven.shared.glob("*/stage/*.part")))
+    wait_until(lambda: any(path.stat().st_size > 10 << 20 for path in haven.shared.glob("*/stage/*.part")))
     haven.kill_kcm()
     [part] = haven.shared.glob("*/stage/*.part")
     inode = part.stat().st_ino
+    cut.set()
     haven.ear.event(ClusterConnected, after=mark)
     haven.send(command, doubt=True)
     haven.ear.event(ComponentSubmitted, lambda event: event.attempt == command.attempt)
@@ -189,10 +194,13 @@ def test_a_cancel_overtakes_what_is_still_being_staged(haven: Any, tmp_path: Pat
 
 
 def test_control_passes_while_a_large_file_is_staged(haven: Any, tmp_path: Path) -> None:
+    """Over a wire so slow that the file takes minutes."""
+    haven.connection.gate = lambda gone: time.sleep(0.01)
     haven.start()
     with (tmp_path / "large").open("wb") as file:
         file.truncate(1 << 30)
     haven.send(haven.submit_of("true", ["large"]))
+    wait_until(lambda: any(haven.shared.glob("*/stage/*.part")))
     other = haven.submit_of("echo quick")
     haven.run(other)
     assert not [event for event in haven.ear.events(ComponentSubmitted) if event.attempt != other.attempt]
@@ -335,7 +343,7 @@ def test_collecting_waits_for_the_shared_directory(haven: Any, collector: Any, t
     haven.link.list_files = ask
     command = CollectOutput(job=JobId(1), sources=(("here", attempt),), paths=("result",), directory=str(tmp_path))
     collector.collect(99, command)
-    assert asked.wait(60)
+    assert asked.wait(linked.PATIENCE_S)
     come_back(away, haven.shared)
     [event] = haven.ear.confirmed(99).events
     assert event.reason is None
