@@ -22,7 +22,7 @@ from koalapy_adapters.messages import (
     to_json,
 )
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 class Talk:
@@ -58,7 +58,7 @@ class Talk:
         return self.wait(object, lambda message: getattr(message, "id", None) == number)
 
     def submit(self, tag: str, script: str, processors: int = 1, **more: Any) -> Any:
-        batch = {"processors": processors, "walltime_s": 120}
+        batch = {"processors": processors, "walltime_s": 600}
         return self.answer(Submit, tag, batch, program(script, processors), **more)
 
     def store(self, data: bytes) -> Any:

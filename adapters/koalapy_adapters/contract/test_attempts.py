@@ -206,7 +206,7 @@ def silent(live: Live, tag: str) -> None:
         beats.append(live.batch.output("sh", "-c", f"sleep 0.5; cat {path} 2>/dev/null; :"))
         return beats[-1] == beats[-2]
 
-    live.until(same, 10)
+    live.until(same)
 
 
 def is_over(message: object, tag: str) -> bool:

@@ -44,7 +44,8 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(live: Live) -> N
                 with pytest.raises((TransientError, SubmitDoubt)) as raised:
                     call()
                 assert code(raised.value) == "command_timeout"
-        assert live.batch.output("sh", "-c", f"for p in $(cat {directory}/pids); do {_ALIVE}; done; :") == ""
+        alive = f"for p in $(cat {directory}/pids); do {_ALIVE}; done; :"
+        live.until(lambda: live.batch.output("sh", "-c", alive) == "")  # what is killed takes a moment to die
     finally:
         live.batch.begin()
         live.batch.run("rm", "-rf", directory)
