@@ -22,6 +22,7 @@ def kill_koalad_twice_in_release(scene: Scene) -> None:
     koalad = scene.koalad
     koalad.until(lambda: koalad.component(scene.job, scene.cluster)["state"] == "at_barrier", "it is at its barrier")
     koalad.containers.pause(scene.cluster)
+    scene.let_go()
     koalad.until(lambda: koalad.job(scene.job)["state"] == "running", "its release is committed")
     koalad.kill()
     koalad.up()
@@ -94,7 +95,7 @@ def start_node(scene: Scene) -> None:
 
 def pause_head(scene: Scene) -> None:
     scene.koalad.containers.pause(scene.cluster)
-    _unreachable(scene.koalad, scene.cluster)
+    _unreachable(scene)
 
 
 def resume_head(scene: Scene) -> None:
@@ -103,7 +104,7 @@ def resume_head(scene: Scene) -> None:
 
 def unplug_head(scene: Scene) -> None:
     scene.koalad.containers.disconnect(scene.cluster, "access")
-    _unreachable(scene.koalad, scene.cluster)
+    _unreachable(scene)
 
 
 def plug_head(scene: Scene) -> None:
@@ -136,8 +137,9 @@ def revive_node(scene: Scene) -> None:
 
 
 def fill_disk(scene: Scene) -> None:
-    """Until the programs should have ended, so that their ends are to be recorded on the full disk."""
+    """Until programs have ended, so that their ends are to be recorded on the full disk."""
     faults.fill_disk(scene.koalad.containers, scene.cluster)
+    scene.let_go()
     koalad = scene.koalad
     koalad.until(lambda: _ends_or_fails(koalad, scene.job), "the job ends, or fails to start")
 
@@ -188,12 +190,16 @@ def _nodes(cluster: str) -> tuple[str, ...]:
 
 
 def _unanswered(scene: Scene) -> None:
-    """Until koalad has noticed that the batch system does not answer."""
+    """Until koalad has noticed that the batch system does not answer; programs end meanwhile."""
+    scene.let_go()
     koalad = scene.koalad
     koalad.until(lambda: koalad.cluster(scene.cluster)["reason"], "koalad says what the batch system lacks")
 
 
-def _unreachable(koalad: Koalad, cluster: str) -> None:
+def _unreachable(scene: Scene) -> None:
+    """Until koalad has noticed; programs end meanwhile."""
+    scene.let_go()
+    koalad, cluster = scene.koalad, scene.cluster
     koalad.until(lambda: koalad.cluster(cluster)["connection"] != "up", f"{cluster} is out of reach")
 
 

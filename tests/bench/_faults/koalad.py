@@ -20,7 +20,7 @@ Document = dict[str, Any]
 # Short where a fault has to be waited for, and retries enough for a cluster that is away for a minute.
 SETTINGS: Document = {
     "claim": {"timeout": "20s"},
-    "barrier": {"timeout": "30s"},
+    "barrier": {"timeout": "60s"},
     "retries": {"submission": 20, "completion": 10},
     "orphan_timeout": "30s",
 }
@@ -30,11 +30,11 @@ POLL = "2s"
 class Koalad:
     """As a person has it: a grid file, `koala up`, and a client."""
 
-    def __init__(self, testgrid: Running, directory: Path) -> None:
+    def __init__(self, testgrid: Running, directory: Path, **settings: Document) -> None:
         self.testgrid, self.containers = testgrid, testgrid.containers
         self.directory = directory
         self.grid_file = directory / "grid.yaml"
-        self.grid_file.write_text(yaml.safe_dump(_grid(testgrid)))
+        self.grid_file.write_text(yaml.safe_dump(_grid(testgrid) | settings))
         with self._environment():
             self.grid = Grid(self.grid_file)
 
@@ -67,7 +67,7 @@ class Koalad:
     def cluster(self, name: str) -> Document:
         return next(each for each in self.grid.clusters() if each["name"] == name)
 
-    def until(self, found: Callable[[], Any], what: str, patience_s: float = 90) -> Any:
+    def until(self, found: Callable[[], Any], what: str, patience_s: float = 180) -> Any:
         """The first true answer. A koalad that was just killed may not answer yet."""
         deadline = time.monotonic() + patience_s
         while not (answer := found()):

@@ -35,10 +35,10 @@ class Result:
 
 
 @contextmanager
-def koalad_over(testgrid: Running, idle: Sequence[str] = layout.MAIN) -> Iterator[Koalad]:
-    """A koalad of its own, up, that knows these clusters, idle as they must be."""
+def koalad_over(testgrid: Running, idle: Sequence[str] = layout.MAIN, **settings: Document) -> Iterator[Koalad]:
+    """A koalad of its own, up, that knows these clusters, idle as they must be. `settings` are put over SETTINGS."""
     with tempfile.TemporaryDirectory(prefix="koala-faults-") as name:
-        koalad = Koalad(testgrid, Path(name))
+        koalad = Koalad(testgrid, Path(name), **settings)
         koalad.up()
         try:
             koalad.idle(idle)
@@ -57,6 +57,7 @@ def perform(row: Row, testgrid: Running) -> Result:
         struck = time.time()
         row.inject(scene)
         injected = time.time()
+        scene.let_go()
         if row.mend:
             row.mend(scene)
         mended = time.time() if row.mend else struck

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 from _faults.judging import ONE
 from _faults.koalad import Koalad
-from _faults.programs import program
+from _faults.programs import held_up, hold, let_go, program
 
 PROCESSORS = 8  # of a component of the co-allocated job: two whole nodes
 SINGLE = 4
-SETUP_S = 3  # that one component takes longer to its barrier, where the fault is to strike before the release
 
 
 @dataclass(slots=True)
@@ -23,11 +22,14 @@ class Scene:
     node: str = ""  # that is struck, where one is
 
     def submit(self, seconds: float, moment: str) -> None:
-        """Others first, so that they run already; the one that wants the whole cluster waits for all of them."""
+        """Others first, so that they run already; the one that wants the whole cluster waits for all of them.
+
+        Until `let_go` no program ends, and where the fault is to strike before the release, one component is late.
+        """
+        hold(self.koalad.testgrid, {*self.over, self.cluster})
         late = self.over[0] if moment == "barrier" else None
         components = [
-            program(PROCESSORS, seconds, cluster=name, setup=[f"sleep {SETUP_S}"] if name == late else [])
-            for name in self.over
+            program(PROCESSORS, seconds, cluster=name, setup=[held_up()] if name == late else []) for name in self.over
         ]
         single = program(SINGLE, seconds, cluster=self.cluster)
         self.others = (self.koalad.submit(single),)
@@ -40,6 +42,9 @@ class Scene:
         reached = {"claiming": self._claims, "barrier": self._at_barrier, "running": self._runs}[moment]
         self.koalad.until(reached, f"job {self.job} is {moment}")
 
+    def let_go(self) -> None:
+        let_go(self.koalad.testgrid, {*self.over, self.cluster})
+
     def hosts(self) -> list[str]:
         """The nodes of its component on the cluster that is struck, the wrapper's first."""
         return list(self.koalad.component(self.job, self.cluster)["hosts"])
@@ -48,7 +53,8 @@ class Scene:
         return str(self.koalad.component(self.job, self.cluster)["batch_id"])
 
     def _claims(self) -> bool:
-        return self.koalad.job(self.job)["state"] == "claiming"
+        """Or was so a moment ago: it runs until it is let go."""
+        return self.koalad.job(self.job)["state"] != "waiting"
 
     def _at_barrier(self) -> bool:
         return any(each["state"] == "at_barrier" for each in self.koalad.job(self.job)["components"])

@@ -18,7 +18,7 @@ class Row:
     """One fault.
 
     It strikes `cluster` when the co-allocated job, over the clusters `over`, has come to `moment`; `inject` returns
-    when the fault has done its worst, `mend` when all is repaired. `seconds`: how long the programs run.
+    when the fault has done its worst, `mend` when all is repaired. `seconds`: how long the programs run after that.
     """
 
     name: str
@@ -80,7 +80,6 @@ ROWS = (
         "alpha",
         b.kill_slurmd,
         b.start_node,
-        seconds=50,
     ),
     Row(
         "sge_execd",
@@ -89,7 +88,6 @@ ROWS = (
         "gamma",
         b.kill_execd,
         b.start_node,
-        seconds=50,
     ),
     Row("head-paused", "head node paused, then resumed", "running", "gamma", b.pause_head, b.resume_head),
     Row(
@@ -109,7 +107,6 @@ ROWS = (
         "alpha",
         b.unplug_node,
         b.plug_node,
-        seconds=50,
     ),
     Row(
         "network-node-sge",
@@ -118,7 +115,6 @@ ROWS = (
         "gamma",
         b.unplug_node,
         b.plug_node,
-        seconds=50,
     ),
     Row(
         "network-other-node",
@@ -127,7 +123,6 @@ ROWS = (
         "alpha",
         b.unplug_other_node,
         b.plug_node,
-        seconds=65,
     ),
     Row(
         "network-other-node-sge",
@@ -136,7 +131,6 @@ ROWS = (
         "gamma",
         b.unplug_other_node,
         b.plug_node,
-        seconds=65,
     ),
     Row(
         "disk-full",
