@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import live
 import pytest
 
 from koalapy.api import schemas
@@ -262,7 +263,7 @@ def test_logs_are_bytes(koala: Any, shell: Callable[..., Document]) -> None:
 
 def koala_bytes(koala: Any, *arguments: object) -> bytes:
     process = koala.start(*arguments)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=live.CALL_S)
     return bytes(out)
 
 
@@ -273,7 +274,7 @@ def test_logs_follow_until_the_job_is_over(koala: Any, shell: Callable[..., Docu
     process = koala.start("logs", "-f", job)
     assert process.stdout.readline() == b"one\n"
     gate.touch()
-    rest, errors = process.communicate(timeout=60)
+    rest, errors = process.communicate(timeout=live.CALL_S)
     assert (process.returncode, rest, errors) == (0, b"two\n", b"")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import live
 import pytest
 
 from koalapy.api import schemas
@@ -31,7 +32,7 @@ def line(process: Process) -> str:
 
 
 def end(process: Process) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=live.CALL_S)
     return process.returncode, out.decode(), err.decode()
 
 
@@ -135,7 +136,7 @@ def test_a_reader_that_goes_away_does_not_end_the_job(koala: Any) -> None:
     assert process.stderr is not None
     err = process.stderr.read().decode()
     process.stderr.close()
-    assert process.wait(90) == 0, err
+    assert process.wait(live.CALL_S) == 0, err
     assert "Traceback" not in err
     assert koala.job(last(koala))["state"] == "done"
 
@@ -176,7 +177,9 @@ def test_wrong_usage_of_run(koala: Any, arguments: list[str]) -> None:
 
 def test_koalad_that_goes_away_is_said(koala: Any) -> None:
     """The job goes on without us, and is found again."""
-    process = koala.start("run", "-n", 1, "--", "sh", "-c", "echo one; sleep 3; echo two")
+    gate = koala.work / "gate-away"
+    script = f"echo one; while [ ! -e {gate} ]; do sleep 0.1; done; echo two"
+    process = koala.start("run", "-n", 1, "--", "sh", "-c", script)
     assert line(process) == "one\n"
     os.kill(koala("status", "--json").document["pid"], signal.SIGKILL)
     status, _, err = end(process)
@@ -184,6 +187,7 @@ def test_koalad_that_goes_away_is_said(koala: Any) -> None:
     assert status == 3, err
     assert job_says
     assert koala("up").status == 0
+    gate.touch()
     job = last(koala)
     assert koala.end(job)["state"] == "done"
     assert koala("logs", job).out == "one\ntwo\n"

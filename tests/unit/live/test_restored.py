@@ -14,7 +14,7 @@ import pytest
 from koalapy.daemon import wait_for_end
 
 Document = dict[str, Any]
-PATIENCE_S = 60
+PATIENCE_S = live.PATIENCE_S
 JOBS_AHEAD = 100_000
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from koalapy.daemon import wait_for_end
 
 Document = dict[str, Any]
-PATIENCE_S = 60
+PATIENCE_S = live.PATIENCE_S
 GUARD = (
     "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory'"
     " AND database = (SELECT oid FROM pg_database WHERE datname = :name)"
