@@ -9,7 +9,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 from docker.models.networks import Network as EngineNetwork
 
-from koalapy.testgrid import layout
+from koalapy.testgrid import commands, layout
 from koalapy.testgrid.errors import ContainersError
 from koalapy.testgrid.layout import Network
 
@@ -31,12 +31,11 @@ class Containers:
             argv = ["bash", "-lc", 'cd; exec "$0" "$@"', *argv]
         environment = {"HOME": "/root" if user == "root" else f"/home/{user}", "USER": user}
         try:
-            code, output = self._container(host).exec_run(list(argv), user=user, environment=environment)
+            container = str(self._container(host).id)
+            status, output = commands.run(self.client.api, container, argv, user, environment)
         except APIError as error:
             raise _refused(host, error) from error
-        assert code is not None, "it has ended"
-        assert isinstance(output, bytes), "nobody asked for a stream"
-        return Executed(code, output.decode(errors="replace"))
+        return Executed(status, output.decode(errors="replace"))
 
     def check(self, host: str, argv: Sequence[str], user: str = "root", login: bool = False) -> str:
         """The output of a command that must succeed."""
@@ -136,7 +135,7 @@ class Containers:
 def connect() -> docker.DockerClient:
     """The engine that the environment names (`DOCKER_HOST`), else the one of this machine."""
     try:
-        client = docker.from_env(timeout=120)
+        client = docker.from_env(timeout=300)
         client.ping()
     except DockerException as error:
         raise ContainersError(

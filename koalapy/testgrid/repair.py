@@ -10,7 +10,7 @@ from koalapy.testgrid import firewall, layout
 from koalapy.testgrid.containers import Containers
 from koalapy.testgrid.errors import ContainersError
 
-SETTLE_TIMEOUT_S = 90
+SETTLE_TIMEOUT_S = 180
 # More at once does not end sooner: the engine starts the commands one after the other.
 WORKERS = 6
 

@@ -48,7 +48,7 @@ class Running:
         for host in hosts:
             self.containers.unpause(host)
 
-    def eventually(self, condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    def eventually(self, condition: Callable[[], bool], what: str, timeout_s: float = 180) -> None:
         """For what nothing announces: asks until it is so, else raises AssertionError with `what` did not come."""
         deadline = time.monotonic() + timeout_s
         while not condition():
