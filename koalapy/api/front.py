@@ -6,8 +6,9 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from koalapy.api import documents
-from koalapy.api.app import Facts, ShutdownBody
+from koalapy.api.bodies import ShutdownBody
 from koalapy.api.documents import Document
+from koalapy.api.itself import Facts
 from koalapy.api.refusals import add_refusals
 from koalapy.model.errors import Reason, TransientError
 from koalapy.runtime.recovery import Recovered

@@ -1,15 +1,13 @@
 """The API of logins: how each cluster's stands, and the way of an answer to the connection that asked for it."""
 
-from typing import Annotated
-
-from fastapi import FastAPI, Query
+from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from koalapy.api import schemas
+from koalapy.api.answer import answering
+from koalapy.api.bodies import LONGEST_WAIT_S, Timeout
 from koalapy.api.documents import Document, reason
 from koalapy.runtime.logins import Logins, LoginState
-
-_LONGEST_WAIT_S = 60.0
 
 
 class LoginBody(BaseModel):
@@ -28,42 +26,37 @@ class AnswersBody(BaseModel):
 
 
 def add_logins(app: FastAPI, logins: Logins) -> None:
-    documented = {"response_model": None, "responses": {200: {"model": schemas.LoginAnswer}}}
-    all_of_them = {"response_model": None, "responses": {200: {"model": schemas.LoginsAnswer}}}
+    one, every_one = answering(schemas.LoginAnswer), answering(schemas.LoginsAnswer)
 
-    @app.get("/v1/logins", **all_of_them)  # type: ignore[arg-type]  # as _answer in app.py
+    @app.get("/v1/logins", **every_one)
     def every() -> Document:
         """How the login on each cluster stands."""
         return {"schema": "koala.logins/1", "logins": [login(each) for each in logins.views()]}
 
-    @app.post("/v1/logins", **all_of_them)  # type: ignore[arg-type]
+    @app.post("/v1/logins", **every_one)
     def try_all() -> Document:
         """Try those again that koalad has given up, with nobody to ask."""
         logins.begin_all()
         return {"schema": "koala.logins/1", "logins": [login(each) for each in logins.views()]}
 
-    @app.get("/v1/clusters/{cluster}/login", **documented)  # type: ignore[arg-type]
-    def look(
-        cluster: str,
-        version: int = -1,
-        timeout: Annotated[float, Query(ge=0, allow_inf_nan=False, description="seconds; 60 at most")] = 0,
-    ) -> Document:
+    @app.get("/v1/clusters/{cluster}/login", **one)
+    def look(cluster: str, version: int = -1, timeout: Timeout = 0) -> Document:
         """How it stands once that is another than at `version`, or after `timeout` seconds."""
-        return _one(logins.wait(cluster, version, min(timeout, _LONGEST_WAIT_S)))
+        return _one(logins.wait(cluster, version, min(timeout, LONGEST_WAIT_S)))
 
-    @app.post("/v1/clusters/{cluster}/login", **documented)  # type: ignore[arg-type]
+    @app.post("/v1/clusters/{cluster}/login", **one)
     def begin(cluster: str, body: LoginBody | None = None) -> Document:
         """Log in at once, if it is not connected. What the login asks appears here."""
         logins.of(cluster).begin(body is None or body.present)
         return _one(logins.of(cluster).view())
 
-    @app.post("/v1/clusters/{cluster}/login/answers", **documented)  # type: ignore[arg-type]
+    @app.post("/v1/clusters/{cluster}/login/answers", **one)
     def answer(cluster: str, body: AnswersBody) -> Document:
         """Answer the question that waits: each of its prompts, in order."""
         logins.of(cluster).answer(body.number, [each.get_secret_value() for each in body.answers])
         return _one(logins.of(cluster).view())
 
-    @app.delete("/v1/clusters/{cluster}/login", **documented)  # type: ignore[arg-type]
+    @app.delete("/v1/clusters/{cluster}/login", **one)
     def leave(cluster: str) -> Document:
         """The person has gone: what waits for an answer is given up."""
         logins.of(cluster).leave()

@@ -11,7 +11,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from koalapy.api.app import CutOff
+from koalapy.api.output import CutOff
 from koalapy.model.errors import OurError
 from koalapy.peers import is_trusted, user_of
 

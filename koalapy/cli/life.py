@@ -10,9 +10,10 @@ from typing import Any
 
 import structlog
 
-from koalapy.api.app import Reader, create_app
+from koalapy.api.app import create_app
 from koalapy.api.front import Front, standing_by
 from koalapy.api.server import Server, bind
+from koalapy.api.submitting import Reader
 from koalapy.config import GridFile
 from koalapy.locations import Locations
 from koalapy.model.change import Snapshot

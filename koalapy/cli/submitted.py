@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 
-from koalapy.api.app import JobText
+from koalapy.api.bodies import JobText
 from koalapy.config import GridFile
 from koalapy.languages import from_mapping, read_job
 from koalapy.model.errors import RequestError

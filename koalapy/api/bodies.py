@@ -1,0 +1,71 @@
+"""What is sent with a call, as the API's description has it: bodies, and how long the answer may take."""
+
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from koalapy.model.identity import JobId
+
+LONGEST_WAIT_S = 60.0
+_MOST_JOBS = 5000  # in one request
+
+Timeout = Annotated[float, Query(ge=0, allow_inf_nan=False, description="seconds; 60 at most")]
+
+
+class JobText(BaseModel):
+    """A job as its user wrote it: the text of a job file, or the same as a mapping."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str | None = None
+    job: dict[str, Any] | None = None
+    source: str = Field(default="job.yaml", max_length=5000, description="its name, for messages and for its language")
+    directory: str = Field(max_length=5000, description="absolute; the job's paths are relative to it")
+    overrides: dict[str, str] = Field(default_factory=dict, description="values said anew, by their keys")
+    key: str = Field(default="", max_length=200, description="the same key again is the same job")
+
+
+class JobTexts(BaseModel):
+    """Many jobs, each with a key of its own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    jobs: list[JobText] = Field(min_length=1, max_length=_MOST_JOBS)
+
+
+class Ids(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    ids: list[JobId] = Field(min_length=1, max_length=_MOST_JOBS)
+
+
+class CancelBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    force: bool = Field(default=False, description="do not wait for clusters out of reach")
+
+
+class FetchBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    paths: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(
+        default_factory=list, max_length=1000, description="patterns; what the job stages out, if there are none"
+    )
+    directory: str | None = Field(default=None, max_length=5000, description="absolute; the job's own if not said")
+
+
+class CancelIds(CancelBody, Ids):
+    pass
+
+
+class CleanBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    cluster: str | None = Field(default=None, max_length=200, description="where it was seen last, if not said")
+
+
+class ShutdownBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    cancel: bool = Field(default=False, description="end all jobs first")

@@ -1,0 +1,40 @@
+"""The part of the HTTP API that is about koalad itself: how it is, and its end."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+
+from koalapy.api import documents, schemas
+from koalapy.api.answer import answering
+from koalapy.api.bodies import ShutdownBody
+from koalapy.api.documents import Document
+from koalapy.api.logins import login
+from koalapy.model.errors import Reason
+from koalapy.runtime.service import Service
+
+Facts = Callable[[], Mapping[str, Any]]  # pid, grid and state
+
+
+def add_itself(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[[bool], None]) -> None:
+    @app.get("/v1/status", **answering(schemas.StatusAnswer))
+    def status() -> Document:
+        """Whether koalad is well, what troubles it, what it owes to clusters out of reach, and what it recovered."""
+        known = facts()
+        troubles = _troubles(service.trouble()) + service.restored() + documents.cluster_troubles(service.clusters())
+        return documents.status(
+            known["pid"], known["grid"], known["state"], service.debts(), troubles, service.recovered(),
+            service.unknown.last(), [login(each) for each in service.logins.views() if each.state == "asks"],
+            service.sweeps.runners(),
+        )  # fmt: skip
+
+    @app.post("/v1/shutdown", **answering(schemas.DownAnswer))
+    def down(body: ShutdownBody | None = None) -> Document:
+        """End koalad. Jobs run on, unless they are to be cancelled first."""
+        cancel = body is not None and body.cancel
+        shutdown(cancel)
+        return {"schema": "koala.down/1", "grid": facts()["grid"], "cancel": cancel}
+
+
+def _troubles(trouble: Reason | None) -> list[str]:
+    return [f"Nothing new is taken up: {trouble}"] if trouble else []

@@ -1,0 +1,50 @@
+"""The part of the HTTP API that accepts jobs."""
+
+import time
+from collections.abc import Callable
+
+from fastapi import FastAPI
+
+from koalapy.api import documents, schemas
+from koalapy.api.answer import answering
+from koalapy.api.bodies import JobText, JobTexts
+from koalapy.api.documents import Document
+from koalapy.api.itself import Facts
+from koalapy.model.errors import RequestError, TransientError
+from koalapy.model.request import Request
+from koalapy.runtime.service import Service
+
+Reader = Callable[[JobText], Request]
+
+
+def add_submitting(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: str) -> None:
+    @app.post("/v1/jobs", **answering(schemas.SubmitAnswer))
+    def submit(body: JobText) -> Document:
+        """Accept a job. The same key again answers with the same job."""
+        _must_take_jobs(facts)
+        begun = time.perf_counter()
+        job = service.submit(read(body), owner, body.key)
+        return documents.submitted(job, time.perf_counter() - begun)
+
+    @app.post("/v1/jobs/batch", **answering(schemas.SubmitsAnswer))
+    def submit_many(body: JobTexts) -> Document:
+        """Accept many jobs, all or none of them, by one commit. The same keys again answer with the same jobs."""
+        _must_take_jobs(facts)
+        return documents.submitted_many(service.submit_many(_read_all(body.jobs, read), owner))
+
+
+def _read_all(jobs: list[JobText], read: Reader) -> list[tuple[Request, str]]:
+    """Each with its key. Raises RequestError for the first that is none, which is named by its place among them."""
+    requests = []
+    for place, job in enumerate(jobs, 1):
+        try:
+            requests.append((read(job), job.key))
+        except RequestError as error:
+            message = f"Job {place} of {len(jobs)}: {error.reason.message}"
+            raise RequestError(error.reason.code, message, error.reason.advice) from error
+    return requests
+
+
+def _must_take_jobs(facts: Facts) -> None:
+    if facts()["state"] == "stopping":
+        raise TransientError("stopping", "koalad is ending and takes no more jobs.", "Start it anew, then submit.")

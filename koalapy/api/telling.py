@@ -1,0 +1,67 @@
+"""The part of the HTTP API that tells of jobs and clusters, and of jobs when they are over."""
+
+import asyncio
+import contextlib
+from typing import Annotated
+
+from fastapi import FastAPI, Query
+from fastapi.concurrency import run_in_threadpool
+
+from koalapy.api import documents, schemas
+from koalapy.api.answer import answering
+from koalapy.api.bodies import LONGEST_WAIT_S, Timeout
+from koalapy.api.documents import Document
+from koalapy.model.identity import JobId
+from koalapy.model.states import JobState
+from koalapy.runtime.service import Service
+
+
+def add_telling(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/jobs", **answering(schemas.JobsAnswer))
+    def jobs(
+        state: Annotated[list[JobState] | None, Query()] = None, id: Annotated[list[int] | None, Query()] = None
+    ) -> Document:
+        """All jobs by id, finished ones too; of these states and ids only, where they are given."""
+        found = service.jobs(state, None if id is None else [JobId(each) for each in id])
+        return documents.jobs(found, service.transfers([each.id for each in found]))
+
+    @app.get("/v1/wait", **answering(schemas.JobsAnswer))
+    async def wait(id: Annotated[list[int], Query()], timeout: Timeout = LONGEST_WAIT_S) -> Document:
+        """The jobs once all of them are over, or as they are after `timeout` seconds."""
+        ids = [JobId(each) for each in id]
+        await _until_over(service, ids, min(timeout, LONGEST_WAIT_S))
+        return await run_in_threadpool(lambda: documents.jobs(service.over(ids), service.transfers(ids)))
+
+    @app.get("/v1/jobs/{job}", **answering(schemas.JobAnswer))
+    def show(job: JobId) -> Document:
+        """All of one job, and what has happened to it."""
+        transfers = service.transfers([job]).get(job, [])
+        return documents.job_with_events(service.job(job), service.history(job), transfers)
+
+    @app.get("/v1/jobs/{job}/explain", **answering(schemas.ExplainAnswer))
+    def explain(job: JobId) -> Document:
+        """Why a job is where it is, and what each cluster lacks for it."""
+        return documents.explanation(service.explain(job))
+
+    @app.get("/v1/clusters", **answering(schemas.ClustersAnswer))
+    def clusters() -> Document:
+        """What is known of each cluster, in processors."""
+        return documents.clusters(service.clusters())
+
+
+async def _until_over(service: Service, jobs: list[JobId], timeout_s: float) -> None:
+    """Without a thread: any number of clients may wait."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(over.set)
+
+    forget = await run_in_threadpool(service.when_over, jobs, tell)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await over.wait()
+    except TimeoutError:
+        pass
+    finally:
+        forget()
