@@ -8,7 +8,8 @@ from koalapy_adapters.connections.asking import Asker
 
 from koalapy.config import GridFile
 from koalapy.config.convert import cluster_config
-from koalapy.doctor.examination import Began, Examination, Patient, Told
+from koalapy.doctor.examination import Began, Examination, Told
+from koalapy.doctor.examiner import Patient
 from koalapy.doctor.findings import Report
 from koalapy.runtime.uplink.connect import connection_of
 

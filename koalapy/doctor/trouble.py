@@ -1,6 +1,11 @@
-"""How a check ends that does not end well."""
+"""How a check ends, well or not."""
+
+from typing import Any
 
 from koalapy.model.errors import Reason
+
+Figures = dict[str, Any]
+Found = tuple[str, Figures]  # what is said of a check that is well, and its numbers
 
 
 class Trouble(Exception):

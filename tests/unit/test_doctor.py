@@ -54,9 +54,9 @@ def test_whatever_a_check_depends_on_comes_before_it() -> None:
 
 
 def test_every_check_has_a_function() -> None:
-    from koalapy.doctor import examination
+    from koalapy.doctor.examiner import FUNCTIONS
 
-    assert set(examination._FUNCTIONS) == set(BY_ID)
+    assert set(FUNCTIONS) == set(BY_ID)
 
 
 # ---- what a node says
@@ -100,14 +100,14 @@ def test_a_nodes_clock_is_off_by_what_the_time_of_the_job_does_not_explain(
 
 
 def test_a_clock_that_is_off_is_noted_and_far_off_a_failure() -> None:
-    from koalapy.doctor.examination import _judged
+    from koalapy.doctor.skew import judged
     from koalapy.doctor.trouble import Doubtful
 
-    assert _judged("Its clock", -0.3, "ours")[0] == "Its clock agrees with ours."
+    assert judged("Its clock", -0.3, "ours")[0] == "Its clock agrees with ours."
     with pytest.raises(Doubtful, match=r"is 7\.0 s ahead of ours"):
-        _judged("Its clock", 7.0, "ours")
+        judged("Its clock", 7.0, "ours")
     with pytest.raises(Trouble, match=r"is at least 90\.0 s behind ours"):
-        _judged("Its clock", -90.0, "ours", bound=True)
+        judged("Its clock", -90.0, "ours", bound=True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,227 @@
+"""What is done for each check of one cluster: a message for what is well, or an exception for what is not."""
+
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from koalapy_adapters.connections import bootstrap
+from koalapy_adapters.connections.pack import packed
+from koalapy_adapters.connections.protocol import Connection
+from koalapy_adapters.errors import BatchError
+
+from koalapy.doctor import canary, probing
+from koalapy.doctor.environments import of_launchers
+from koalapy.doctor.pythons import suggested
+from koalapy.doctor.skew import judged
+from koalapy.doctor.trouble import Doubtful, Figures, Found, Inapplicable, Trouble
+from koalapy.doctor.visit import Interrupted, Visit, refusal
+from koalapy.link.translate import reason_of_error
+from koalapy.model.errors import Reason
+from koalapy.model.identity import instance_id
+
+_OF_PYTHON = frozenset({"no_python", "python_too_old"})
+_OF_SHARED = frozenset({"directory_full", "directory_not_writable"})
+_LITTLE = 16 << 20  # bytes, fewer of which are soon used up by staged files and output
+_ASKS = "Run `koala doctor` on a terminal, and answer there: it logs in by itself, whether koalad is connected or not."
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """A cluster to examine. `config`: the fields of messages.ClusterConfig; `patience_s`: that a job may be queued."""
+
+    name: str
+    config: Mapping[str, Any]
+    connection: Connection
+    patience_s: float
+
+
+class Examiner:
+    """Performs checks on one cluster in the order of `checks`, and keeps what one brings for those after it.
+
+    `visit`: the agent on the head node, once one could be started. Once `stop` is set, none is.
+    """
+
+    def __init__(self, patient: Patient, stop: threading.Event) -> None:
+        self._patient, self._stop = patient, stop
+        self.visit: Visit | None = None
+        self._refused: Reason | None = None  # why no agent could be started on the head node
+        self._said: deque[str] = deque(maxlen=20)  # by the head node, on its standard error
+        self._python = ""
+        self._ahead_s = 0.0
+        self._shared = patient.config["shared"] or "~/.koala"
+        self._seen: probing.Seen | None = None
+
+    def perform(self, check: str) -> Found:
+        """Raises what `trouble` has, KoalaError, and Interrupted."""
+        return FUNCTIONS[check](self)
+
+    @property
+    def _agent(self) -> Visit:
+        assert self.visit is not None, "checks that need it are not performed without"
+        return self.visit
+
+    def _diagnosed(self, check: str) -> Figures:
+        """What the head node finds. Raises Trouble."""
+        details = self._agent.diagnose(check)
+        reason = refusal(details)
+        if reason is not None:
+            raise Trouble(reason, details.get("value", ""))
+        return details
+
+    # ---- the checks
+
+    def _login(self) -> Found:
+        """All that one login brings: Python, the pushed file, the agent. What fails of it is told where it belongs."""
+        connection, config = self._patient.connection, self._patient.config
+        try:
+            target = bootstrap.Target(config["shared"], config["python"])
+            channel = bootstrap.start(connection, packed(), target, self._said.append)
+        except BatchError as error:
+            self._refused = _at_login(reason_of_error(error))
+            if error.code in _OF_PYTHON | _OF_SHARED:
+                return f"{connection.where} lets us in.", {"host": connection.where}
+            raise Trouble(self._refused) from error
+        self._said.clear()  # what the login said: from now on it is the agent
+        self.visit = Visit(channel, dict(config), instance_id(secrets.token_bytes(5)), self._said)
+        if self._stop.is_set():
+            raise Interrupted
+        welcome = self.visit.begin()
+        self._python = welcome.python
+        return f"{welcome.host} lets us in.", {"host": welcome.host}
+
+    def _check_python(self) -> Found:
+        named = self._patient.config["python"]
+        if self._refused is not None and self._refused.code in _OF_PYTHON:
+            raise Trouble(self._refused, suggested(self._patient.connection))
+        if self.visit is None:
+            return f"{named} starts.", {}
+        path = self._diagnosed("head")["python"]
+        return f"{path} is Python {self._python}.", {"path": path, "version": self._python}
+
+    def _clock(self) -> Found:
+        self._ahead_s = self._agent.skew()
+        return judged("The head node's clock", self._ahead_s, "this machine's")
+
+    def _shared_directory(self) -> Found:
+        if self._refused is not None:
+            raise Trouble(self._refused)
+        found = self._diagnosed("shared")
+        self._shared = found["path"]
+        room = _size(found["free_bytes"])
+        if found["free_bytes"] < _LITTLE:
+            raise Doubtful(f"{self._shared} can be written, but only {room} are left there.")
+        return f"{self._shared} can be written; {room} are left.", found
+
+    def _batch(self) -> Found:
+        found = self._diagnosed("batch")
+        name = self._patient.config["batch"]
+        where = f" ({found['command']})" if found["command"] else ""
+        way = f" Jobs are submitted by {found['submits_by']}." if "submits_by" in found else ""
+        return f"{name} {found['version']} answers{where}.{way}", found
+
+    def _queue(self) -> Found:
+        found = self._diagnosed("queue")
+        if "name" not in found:
+            return f"{found['processors']} processors, {found['idle']} of them idle.", found
+        limit = found["walltime_s"]
+        most = f", for {limit // 60} min at most" if limit else ""
+        return f"The queue {found['name']} takes jobs{most}.", found
+
+    def _access(self) -> Found:
+        found = self._diagnosed("access")
+        if found["words"] is None:
+            raise Inapplicable("The batch system cannot be asked without submitting: the next jobs show it.")
+        launchers = found["launchers"]
+        more = "" if launchers is None else " " + of_launchers(launchers)
+        return f"The batch system would take a job of ours.{more}", found
+
+    def _drmaa(self) -> Found:
+        wanted = self._patient.config["drmaa"]
+        library = self._diagnosed("drmaa")["library"]
+        if library is None and wanted == "off":
+            raise Inapplicable("It is off; the batch system's commands are used.")
+        if library is None:
+            raise Doubtful("No native libdrmaa is found on the head node; the batch system's commands are used.")
+        return f"{library} opens a session.", {"library": library}
+
+    def _node(self) -> Found:
+        relay = self._diagnosed("relay")
+        python = self._patient.config["python"]
+        self._seen = probing.look(self._agent, relay, self._patient.patience_s, python)
+        version = self._seen.answer.get("python")
+        said = f", with Python {version}" if version else ""
+        return f"A job has run on {self._seen.node}{said}.", {"node": self._seen.answer.get("node"), "python": version}
+
+    def _node_shared(self) -> Found:
+        seen = self._looked()
+        if (reason := probing.shared_trouble(seen, self._shared)) is not None:
+            raise Trouble(reason)
+        return f"{seen.node} sees what the head node writes, and can write itself.", {}
+
+    def _node_relay(self) -> Found:
+        if self._patient.config["relay"] != "tcp":
+            raise Inapplicable("It is by files; the canary uses them.")
+        seen = self._looked()
+        if (reason := probing.relay_trouble(seen)) is not None:
+            raise Trouble(reason, "files")
+        reached = seen.answer.get("reached")
+        return f"{seen.node} reaches the head node" + (f" at {reached}." if reached else "."), {"address": reached}
+
+    def _node_clock(self) -> Found:
+        seen = self._looked()
+        skew = seen.skew_s(self._ahead_s)
+        assert skew is not None, "a node that sees the shared directory has answered"
+        return judged(f"The clock of {seen.node}", skew, "the head node's", bound=True)
+
+    def _looked(self) -> probing.Seen:
+        assert self._seen is not None, "it is examined after the node"
+        return self._seen
+
+    def _canary(self) -> Found:
+        figures = canary.fly(self._agent, self._patient.patience_s)
+        message = (
+            "Submitted in {submit_s:.1f} s, at its barrier {barrier_s:.1f} s later, released in {release_s:.1f} s."
+        )
+        return message.format(**figures), {name: round(value, 3) for name, value in figures.items()}
+
+    def _launch(self) -> Found:
+        wishes = self._diagnosed("span")["wishes"]
+        if wishes is None:
+            raise Inapplicable("No job of this cluster can be made to lie on two nodes.")
+        names = canary.spread(self._agent, wishes, self._patient.patience_s)
+        if len(names) < 2:
+            raise Doubtful(f"The job that should have lain on two nodes ran on {' and '.join(names)} only.")
+        return f"Processes were started on {' and '.join(names)}.", {"nodes": names}
+
+
+FUNCTIONS: dict[str, Callable[[Examiner], Found]] = {
+    "login": Examiner._login,
+    "python": Examiner._check_python,
+    "clock": Examiner._clock,
+    "shared": Examiner._shared_directory,
+    "batch": Examiner._batch,
+    "queue": Examiner._queue,
+    "access": Examiner._access,
+    "drmaa": Examiner._drmaa,
+    "node": Examiner._node,
+    "node_shared": Examiner._node_shared,
+    "node_relay": Examiner._node_relay,
+    "node_clock": Examiner._node_clock,
+    "canary": Examiner._canary,
+    "launch": Examiner._launch,
+}
+
+
+def _at_login(reason: Reason) -> Reason:
+    """What koalad's login would do about it, this one cannot."""
+    return replace(reason, advice=_ASKS) if reason.code in ("asks", "answer_refused") else reason
+
+
+def _size(size: int) -> str:
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size // 1024} KiB"
