@@ -6,7 +6,7 @@ import pytest
 
 from koalapy.testgrid import Running, repair
 
-TEST_TIMEOUT_S = 300
+TEST_TIMEOUT_S = 600  # at least: a machine that is busy with other things may be slow
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -15,8 +15,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.grid)
             # The fixture may build images or wait for another run; only the test itself is bounded.
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S, func_only=True))
+            said = item.get_closest_marker("timeout")
+            seconds = max(TEST_TIMEOUT_S, said.args[0] if said else 0)
+            item.add_marker(pytest.mark.timeout(seconds, func_only=True), append=False)
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ class Ways:
     def reach(self, sent: Sequence[str], places: Sequence[str]) -> dict[str, list[str]]:
         """Of each place the values that did not come out as they were written."""
         jobs = [self._submit(sent, place) for place in places]
-        ended = self._koalad.grid.wait(jobs, 200)
+        ended = self._koalad.grid.wait(jobs, 300)
         for job in ended:
             assert job["state"] == "done", (job["components"], job["reason"])
         return {place: self._wrong(sent, job) for place, job in zip(places, jobs, strict=True)}
@@ -104,7 +104,7 @@ def _clusters(testgrid: Any, directory: Path) -> dict[str, Any]:
     return clusters | {"local": LOCAL | {"shared": str(directory / "shared")}}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_arguments_and_environment_reach_the_program_byte_for_byte(ways: Ways) -> None:
     wrong = ways.reach(NASTY, PLACES)
 

@@ -32,7 +32,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 def failed(koalad: Any) -> tuple[str, str]:
     """The code and the sentences of a job that could not be started."""
-    job = koalad.end(koalad.submit(sh(1, "true")), 120)
+    job = koalad.end(koalad.submit(sh(1, "true")))
     assert job["state"] == "failed", job
     return job["reason_code"], str(koalad.grid.explain(job["id"]))
 

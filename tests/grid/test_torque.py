@@ -17,10 +17,12 @@ def koalad(testgrid_session: Any, tmp_path_factory: pytest.TempPathFactory) -> I
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_STATE_HOME", str(directory / "state"))
         environment.setenv("XDG_RUNTIME_DIR", str(directory))
-        settings = {"claim": {"timeout": "30s"}, "barrier": {"timeout": "20s"}}
+        settings = {"claim": {"timeout": "90s"}, "barrier": {"timeout": "60s"}}
         running = Koalad(testgrid_session, directory, {"beta": {"poll": "1s", **TORQUE}}, **settings)
-        yield running
-        running.stop()
+        try:
+            yield running
+        finally:
+            running.stop()
 
 
 @pytest.fixture(autouse=True)

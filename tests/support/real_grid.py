@@ -16,6 +16,7 @@ from koalapy.testgrid import layout
 KOALA = [sys.executable, "-m", "koalapy.cli.main"]
 CLUSTERS = layout.MAIN
 SIZES = {"alpha": 32, "beta": 16, "gamma": 16, "delta": 8}
+PATIENCE_S = 180.0
 SLURM = ("alpha", "beta", "delta")
 Document = dict[str, Any]
 
@@ -45,7 +46,7 @@ class Koalad:
         self.grid = Grid(self.grid_file)
 
     def start(self) -> None:
-        subprocess.run([*KOALA, "up", "--grid", str(self.grid_file)], check=True, timeout=60)
+        subprocess.run([*KOALA, "up", "--grid", str(self.grid_file)], check=True, timeout=PATIENCE_S)
 
     def kill(self) -> None:
         """As if its machine had lost power; its KCMs see the end of their connections."""
@@ -56,10 +57,10 @@ class Koalad:
     def submit(self, *components: Document, **fields: Any) -> int:
         return self.grid.submit({"name": "test", "components": list(components), **fields}, directory=self.directory)
 
-    def end(self, job: int, patience_s: float = 120) -> Document:
+    def end(self, job: int, patience_s: float = 300) -> Document:
         return self.grid.wait([job], patience_s)[0]
 
-    def until(self, found: Callable[[], Any], patience_s: float = 60) -> Any:
+    def until(self, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
         """The first true answer. Fails with what koalad knows after `patience_s`."""
         deadline = time.monotonic() + patience_s
         while not (answer := found()):
@@ -74,6 +75,10 @@ class Koalad:
         """Wait until every cluster is known and all of it is idle."""
         self.until(lambda: all(each["idle"] == each["total"] == SIZES[each["name"]] for each in self.grid.clusters()))
 
+    def connected(self, name: str) -> None:
+        """Wait until the cluster's KCM stands, and koalad talks with it."""
+        self.until(lambda: next(each for each in self.grid.clusters() if each["name"] == name)["connection"] == "up")
+
     def batch_jobs(self) -> list[str]:
         """What the batch systems still list of the user koala."""
         return [line for cluster in self.clusters for line in batch_jobs(self.testgrid, cluster)]
@@ -81,7 +86,7 @@ class Koalad:
     def stop(self) -> None:
         pid = self.grid.status()["pid"]
         self.grid.shutdown(cancel=True)
-        self.until(lambda: not Path(f"/proc/{pid}").exists(), 90)
+        self.until(lambda: not Path(f"/proc/{pid}").exists())
         self.grid.close()
 
 
