@@ -26,8 +26,8 @@ from koalapy.model.units import Instant
 from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.collecting.collector import Collector
 from koalapy.runtime.collecting.sweep import bring as module
+from koalapy.runtime.collecting.sweep import pages as paging
 from koalapy.runtime.collecting.sweep.bring import SweepBringing
-from koalapy.runtime.collecting.sweep.pages import PAGE, pages
 from koalapy.runtime.plainfile import open_plain
 from koalapy.runtime.staging.transfers import Transfer
 from koalapy.store.errors import StoreError
@@ -422,8 +422,11 @@ def test_what_is_too_much_for_one_request_goes_by_halves(
     assert "5 (parameter 5: More than 25 files are to be staged out)" in found.lack
 
 
-def test_files_of_many_parameters_are_asked_for_together(clusters: dict[str, Cluster], home: Path) -> None:
-    count = 2 * PAGE + 10
+def test_files_of_many_parameters_are_asked_for_together(
+    clusters: dict[str, Cluster], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "PAGE", 100)
+    count = 210
     work = clusters["vu"].work(launcher(1))
     for number in range(1, count + 1):
         (work / f"out-{number}").write_text(str(number))
@@ -431,18 +434,28 @@ def test_files_of_many_parameters_are_asked_for_together(clusters: dict[str, Clu
     play = Play(clusters, asks(home, [f"x=1:{count}"], "out-{x}"), batches)
     assert play.bring().files == count
     assert len(list(home.iterdir())) == count
-    assert len(clusters["vu"].asked) == 6
+    assert clusters["vu"].asked == ["list", "many 100", "list", "many 100", "list", "many 10"]
 
 
-def test_pages_hold_every_result_once_and_no_more_than_they_may() -> None:
-    numbers = iter(range(1, 100_001))
-    batches = [ran("vu", launcher(turn % 50), *(next(numbers) for _ in range(10))) for turn in range(9_000)] + [
-        ran("vu", launcher(99), *numbers)
-    ]
-    found = list(pages(iter(batches)))
-    assert sorted(each.number for page in found for each in page.results) == list(range(1, 100_001))
-    assert max(len(page.results) for page in found) <= PAGE
-    assert {page.attempt for page in found} == {launcher(each) for each in (*range(50), 99)}
+def test_pages_hold_every_result_once_and_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paging, "PAGE", 100)
+    monkeypatch.setattr(paging, "_HELD", 1_000)
+    count, told = 5_000, 0
+    numbers = iter(range(1, count + 1))
+    batches = [ran("vu", launcher(turn % 50), *(next(numbers) for _ in range(10))) for turn in range(450)]
+
+    def telling() -> Iterator[ResultBatch]:
+        nonlocal told
+        for batch in (*batches, ran("vu", launcher(99), *numbers)):
+            told += len(batch.results)
+            yield batch
+
+    seen: list[int] = []
+    for page in paging.pages(telling()):
+        assert told - len(seen) <= 1_000 + 500
+        assert len(page.results) <= 100
+        seen += [each.number for each in page.results]
+    assert sorted(seen) == list(range(1, count + 1))
 
 
 def test_patterns_for_which_a_whole_directory_is_looked_through_go_few_at_a_time(
