@@ -1,14 +1,11 @@
 """A job's story in sentences: every kind of history line as a person says it. Pure."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from koalapy.model.identity import AttemptId
 from koalapy.model.job import History
 from koalapy.model.units import Instant, format_instant
 from koalapy.runtime.recovery import found_as
-
-Details = Mapping[str, Any]
 
 
 def sentence(line: History) -> str:
@@ -112,11 +109,6 @@ def _preempted(line: History) -> str:
 def _black_hole(line: History) -> str:
     host, cluster = line.details.get("host"), line.details.get("cluster")
     return _because(f"Everything fails at once on {host} of {cluster}: it is left out", line)
-
-
-def _black_hole_trusted(line: History) -> str:
-    where = line.details.get("host") or line.details.get("cluster")
-    return f"Everything failed at once on {where}, but so it does elsewhere: the program is to blame, not the node."
 
 
 def _launcher_lost(line: History) -> str:

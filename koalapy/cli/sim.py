@@ -72,7 +72,7 @@ def chaos(
     """Faults and users' doings drawn from a seed, every promise watched after every event. Status 1: one was broken."""
     chosen = _chosen(only, seed, events, seeds)
     begun = time.monotonic()
-    tally = _Tally(seeds)
+    tally = _Tally()
     proof = None
     try:
         with interruptible(), tally.shown():
@@ -110,8 +110,7 @@ def _chosen(only: str | None, seed: int, events: int, seeds: int) -> list[int] |
 class _Tally:
     """What was run so far, and how that is told: a line a seed, or one line that changes on a terminal."""
 
-    def __init__(self, seeds: int) -> None:
-        self._seeds = seeds
+    def __init__(self) -> None:
         self.done = self.happened = self.jobs = self.programs = self.parameters = 0
         self.digest = ""  # of the last course
         self.broken = ""  # what the last course broke

@@ -1,6 +1,6 @@
 """What is known of a cluster: its settings as the engine reads them, and measurements of its batch system."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from koalapy.model.evolve import quick
 from koalapy.model.hours import Hours
@@ -93,11 +93,3 @@ class Node:
     name: str
     address: str
     processes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterLimits:
-    """What the batch system says of itself."""
-
-    version: str = ""
-    features: tuple[str, ...] = field(default=())

@@ -153,7 +153,6 @@ class World:
         self.done: Counter[int] = Counter()  # how often koalad heard so
         self.completed: Counter[int] = Counter()  # how often it was run to its end
         self.lost_work: set[int] = set()  # whose results only a journal had that is gone
-        self.begun_backs = 0
         self.wanted = 0
         self.nodes: dict[str, Node] = {}
         self.ended: set[str] = set()  # tags whose end koalad was told
@@ -249,7 +248,6 @@ class World:
             if number in self.out:
                 self.out.discard(number)
                 self.pool[number] = None
-        self.begun_backs += len(begun)
         assert begun <= set(each(message.ranges))
 
     def _ended(self, tag: str) -> None:
