@@ -29,7 +29,7 @@ Document = dict[str, Any]
 
 _CLUSTERS = ("amsterdam", "delft", "leiden")
 _LOOKS = {"poll": "1s", "max_age": "30s"}  # on a busy machine looks are far between
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 _END_S = 20.0  # for koalad to end its jobs and itself, then for whatever is left
 _LONGEST_PLACE = 60  # of the temporary directory, so that a Unix socket's path fits
 _FINAL = frozenset({"done", "failed", "cancelled"})
