@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import groups
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -86,5 +87,4 @@ def test_an_interrupt_ends_all_processes_and_leaves_no_file(tmp_path: Path) -> N
     assert "koala: interrupted." in rest
     assert "Traceback" not in rest
     assert not (tmp_path / "out").exists()
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+    groups.await_end(process.pid)
