@@ -45,11 +45,18 @@ class Guest:
     """At most one connection that is let in."""
 
     def __init__(
-        self, around: Surroundings, wrapper: Any, tag: str, token: str, shut_out_after: int, box: Letterbox
+        self,
+        around: Surroundings,
+        host: Host,
+        process: Process,
+        tag: str,
+        token: str,
+        shut_out_after: int,
+        box: Letterbox,
     ) -> None:
+        """`process`: the host as one; who is dead does nothing."""
         self._around, self._tag, self._token = around, tag, token
-        self._host: Host = wrapper
-        self._process: Process = wrapper
+        self._host, self._process = host, process
         self._dice = around.dice(f"guest/{self._host.name}")
         self._contact = contact.Contact(self._knock, self._dice.random, shut_out_after)
         self._post = Post(box, self._perform, self._listener(), self._host.clock)

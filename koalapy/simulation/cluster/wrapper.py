@@ -114,7 +114,7 @@ class SimWrapper(Process):
         self._machine = Machine(settings, self.clock())
         box = Letterbox(self.directory, self.tag, self._mount)
         patience = shut_out_after(settings.barrier_timeout)
-        self.guest = Guest(self.around, self, self.tag, self._attempt.token, patience, box)
+        self.guest = Guest(self.around, self, self, self.tag, self._attempt.token, patience, box)
         self.guest.found(shared.read_relay(self._attempt.relay_file, self._mount))
         self._beat()
         if verdict == start.SAY_SO:
