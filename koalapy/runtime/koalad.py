@@ -1,6 +1,6 @@
 """koalad without its API: store, engine, driver and links, put together for one grid."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import structlog
 from koalapy.config import GridFile, engine_settings
 from koalapy.driver import Driver
 from koalapy.engine import Engine
-from koalapy.model.change import Change
+from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -58,15 +58,7 @@ class Koalad:
             logins=logins,
             recorded=self._store,
         )
-        driver = Driver(
-            Engine(settings, chosen, snapshot, of_sweeps),
-            self._store,
-            self._links,
-            self._clock,
-            snapshot.outbox,
-            self._store.next_number,
-            self._committed,
-        )
+        driver = self._driver(Engine(settings, chosen, snapshot, of_sweeps), snapshot.outbox)
         self._loop = DriverLoop(driver, self._clock, self._store.check, taken_over)
         recovery = Recovery(self._clock.now(), snapshot)
         jobs = lambda ids: self._store.jobs(ids=ids)  # noqa: E731
@@ -106,6 +98,10 @@ class Koalad:
         """The end, after `disconnect`; what comes in from now on is refused."""
         self._loop.stop()
         self._store.close()
+
+    def _driver(self, engine: Engine, outbox: Sequence[OutboxEntry]) -> Driver:
+        number = self._store.next_number
+        return Driver(engine, self._store, self._links, self._clock, outbox, number, self._committed)
 
     def _committed(self, change: Change) -> None:
         for line in change.history:

@@ -29,8 +29,9 @@ from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.rendezvous import RendezvousHub
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.unnamed import no_such_cluster
+from koalapy.runtime.uplink.around import Around, LinkStatus
 from koalapy.runtime.uplink.connect import connection_of
-from koalapy.runtime.uplink.link import Around, Link, LinkStatus
+from koalapy.runtime.uplink.link import Link
 
 _LOG = structlog.get_logger()
 

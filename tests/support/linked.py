@@ -29,7 +29,8 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, Duration
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.uplink.link import Around, Link
+from koalapy.runtime.uplink.around import Around
+from koalapy.runtime.uplink.link import Link
 
 PATIENCE_S = 120.0
 INSTANCE = InstanceId("abcde")

@@ -5,8 +5,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import structlog
 import tenacity
@@ -21,13 +21,12 @@ from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.translate import reason_of_error
-from koalapy.link.vetting import Verdict, trusting
+from koalapy.link.vetting import Verdict
 from koalapy.model.commands import WatchCluster, Word
 from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.units import Instant
-from koalapy.runtime.staging.intake import Intake
+from koalapy.runtime.uplink.around import Around, LinkStatus
 from koalapy.runtime.uplink.kcm import Kcm, Listener
 from koalapy.runtime.uplink.outage import OutageWatch
 from koalapy.runtime.uplink.patience import FOR_A_PERSON, Lost, Patience
@@ -35,39 +34,6 @@ from koalapy.runtime.uplink.patience import FOR_A_PERSON, Lost, Patience
 _LOG = structlog.get_logger()
 _JOIN_S = 20.0
 _SILENCE_OF_ASKED_S = 55.0  # of a session that costs a person an answer; after 60 s the KCM ends by itself
-
-State = Literal["connected", "connecting", "unreachable"]
-Known = Callable[[], Sequence[tuple[AttemptId, str]]]
-
-
-@dataclass(frozen=True, slots=True)
-class LinkStatus:
-    """For `koala clusters`: how the connection stands, why if it does not, and what is at its other end."""
-
-    cluster: str
-    state: State
-    reason: Reason | None = None
-    host: str = ""
-    version: str = ""
-    cost: float = 0.0  # CPU seconds of batch commands in this session
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """What a link asks of koalad. `next_epoch`, `known` and `doubtful` may block and are called at each connect; the
-    rest returns at once. `put` hears of a key that a component's program has put; `vet` says what a Welcome of the
-    session of this epoch is worth; `told` hears how the try of this number came out (see Link.retry), and of losses."""
-
-    now: Callable[[], Instant]
-    deliver: Callable[[Delivery], None]
-    next_epoch: Callable[[], int]
-    known: Known
-    put: Callable[[AttemptId, str, str], None]
-    connected: Callable[[], None] = lambda: None
-    doubtful: Callable[[], Sequence[JobId]] = tuple
-    vet: Callable[[int, Welcome], Verdict] = trusting
-    intake: Intake = field(default_factory=Intake)
-    told: Callable[[LinkStatus, int], None] = lambda status, number: None
 
 
 class Link:
