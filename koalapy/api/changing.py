@@ -3,9 +3,9 @@
 from fastapi import FastAPI
 
 from koalapy.api import documents, schemas
-from koalapy.api.answer import answering
 from koalapy.api.bodies import LONGEST_WAIT_S, CancelBody, CancelIds, FetchBody, Ids, Timeout
 from koalapy.api.documents import Document
+from koalapy.api.schemas.answer import answering
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.runtime.service import Service

@@ -6,10 +6,9 @@ from typing import Any
 from fastapi import FastAPI
 
 from koalapy.api import documents, schemas
-from koalapy.api.answer import answering
 from koalapy.api.bodies import ShutdownBody
 from koalapy.api.documents import Document
-from koalapy.api.logins import login
+from koalapy.api.schemas.answer import answering
 from koalapy.model.errors import Reason
 from koalapy.runtime.service import Service
 
@@ -24,7 +23,7 @@ def add_itself(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[
         troubles = _troubles(service.trouble()) + service.restored() + documents.cluster_troubles(service.clusters())
         return documents.status(
             known["pid"], known["grid"], known["state"], service.debts(), troubles, service.recovered(),
-            service.unknown.last(), [login(each) for each in service.logins.views() if each.state == "asks"],
+            service.unknown.last(), [documents.login(each) for each in service.logins.views() if each.state == "asks"],
             service.sweeps.runners(),
         )  # fmt: skip
 

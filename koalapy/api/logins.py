@@ -4,9 +4,9 @@ from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from koalapy.api import schemas
-from koalapy.api.answer import answering
 from koalapy.api.bodies import LONGEST_WAIT_S, Timeout
-from koalapy.api.documents import Document, reason
+from koalapy.api.documents import Document, login
+from koalapy.api.schemas.answer import answering
 from koalapy.runtime.logins import Logins, LoginState
 
 
@@ -61,27 +61,6 @@ def add_logins(app: FastAPI, logins: Logins) -> None:
         """The person has gone: what waits for an answer is given up."""
         logins.of(cluster).leave()
         return _one(logins.of(cluster).view())
-
-
-def login(state: LoginState) -> Document:
-    question = state.question
-    return {
-        "cluster": state.cluster,
-        "state": state.state,
-        "trying": state.trying,
-        "version": state.version,
-        "reason": reason(state.reason) if state.reason else None,
-        "notices": list(state.notices),
-        "question": None
-        if question is None
-        else {
-            "number": state.number,
-            "title": question.title,
-            "instructions": question.instructions,
-            "prompts": [{"text": prompt.text, "echo": prompt.echo} for prompt in question.prompts],
-        },
-        "may_ask": state.may_ask,
-    }
 
 
 def _one(state: LoginState) -> Document:

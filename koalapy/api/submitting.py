@@ -6,10 +6,10 @@ from collections.abc import Callable
 from fastapi import FastAPI
 
 from koalapy.api import documents, schemas
-from koalapy.api.answer import answering
 from koalapy.api.bodies import JobText, JobTexts
 from koalapy.api.documents import Document
 from koalapy.api.itself import Facts
+from koalapy.api.schemas.answer import answering
 from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.request import Request
 from koalapy.runtime.service import Service

@@ -6,15 +6,18 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Query
 from fastapi.responses import StreamingResponse
 
-from koalapy.api import sweep_documents, sweep_schemas
-from koalapy.api.sweep_documents import FORMS, Document
+from koalapy.api.documents import Document
+from koalapy.api.documents import sweeps as documents
+from koalapy.api.documents.sweeps import FORMS
+from koalapy.api.schemas.answer import answering
+from koalapy.api.schemas.sweeps import ResultsAnswer, RunnersAnswer
 from koalapy.model.identity import JobId
 from koalapy.model.states import JobState
 from koalapy.runtime.sweeps import Sweeps
 
 _BYTES: dict[int | str, dict[str, Any]] = {
     200: {
-        "model": sweep_schemas.ResultsAnswer,
+        "model": ResultsAnswer,
         "content": {"application/jsonl": {}, "text/csv": {}},
         "description": "one document; or a Result a line; or a line of values for each",
     }
@@ -22,10 +25,10 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 
 
 def add_sweeps(app: FastAPI, sweeps: Sweeps) -> None:
-    @app.get("/v1/runners", response_model=None, responses={200: {"model": sweep_schemas.RunnersAnswer}})
+    @app.get("/v1/runners", **answering(RunnersAnswer))
     def runners(state: Annotated[list[JobState] | None, Query()] = None) -> Document:
         """The runners of sweeps that are not over, or of those in these states; and what admission goes by."""
-        return sweep_documents.runners(sweeps.runners(state), sweeps.forecast())
+        return documents.runners(sweeps.runners(state), sweeps.forecast())
 
     @app.get("/v1/sweeps/{sweep}/results", response_class=StreamingResponse, responses=_BYTES)
     def results(

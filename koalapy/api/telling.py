@@ -8,9 +8,9 @@ from fastapi import FastAPI, Query
 from fastapi.concurrency import run_in_threadpool
 
 from koalapy.api import documents, schemas
-from koalapy.api.answer import answering
 from koalapy.api.bodies import LONGEST_WAIT_S, Timeout
 from koalapy.api.documents import Document
+from koalapy.api.schemas.answer import answering
 from koalapy.model.identity import JobId
 from koalapy.model.states import JobState
 from koalapy.runtime.service import Service

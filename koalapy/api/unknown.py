@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import FastAPI, Query
 
 from koalapy.api import documents, schemas
-from koalapy.api.answer import answering
 from koalapy.api.bodies import LONGEST_WAIT_S, CleanBody, Timeout
 from koalapy.api.documents import Document
+from koalapy.api.schemas.answer import answering
 from koalapy.runtime.unknown import UnknownTags
 
 

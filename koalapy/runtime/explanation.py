@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from koalapy.broker.broker import place
 from koalapy.broker.fit import Lack
 from koalapy.broker.patience import excluded
+from koalapy.coallocation.whereabouts import doubtful
 from koalapy.engine import Engine
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job
@@ -54,6 +55,19 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
         fits=isinstance(place(job.request, views, placement, without), tuple),
         ahead=waiting.index(job.id) if job.id in waiting else 0,
     )
+
+
+def what_all_wait_for(engine: Engine) -> list[str]:
+    """After a start, and after the store was restored from a backup, in sentences."""
+    if missing := engine.first_contact.missing:
+        return [f"Waiting jobs go on once {', '.join(missing)} has answered or is seen to be out of reach."]
+    jobs, unheard = doubtful(engine.records), engine.unheard
+    if not jobs:
+        return []
+    said = [f"The store was restored from a backup: {len(jobs)} jobs of before are looked for before they are run."]
+    if unheard:
+        said.append(f"Those that wait go on once {', '.join(unheard)} can say whether they ran there since.")
+    return [" ".join(said)]
 
 
 def _left_out(now: Instant, job: Job) -> list[Lack]:

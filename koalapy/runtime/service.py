@@ -2,14 +2,11 @@
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from koalapy.coallocation.whereabouts import doubtful
 from koalapy.driver import Delivery
-from koalapy.engine import Engine
-from koalapy.information.kis import Known, View
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
@@ -20,17 +17,18 @@ from koalapy.model.job import Component, Debt, History, Job
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
+from koalapy.runtime.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, no_such
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.clusterreports import ClusterReport, cluster_reports
 from koalapy.runtime.collecting.bring import Home
-from koalapy.runtime.explanation import Explanation, explain
+from koalapy.runtime.explanation import Explanation, explain, what_all_wait_for
 from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.recovery import Line, Recovered, Recovery
 from koalapy.runtime.staging.transfers import Progress
-from koalapy.runtime.sweeps import Sweeps, scavenged
+from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.waiting import Waiters
 from koalapy.store.contract import Store
@@ -39,30 +37,6 @@ _COMMIT_S = 30.0  # what is not committed within this is answered as not recorde
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched at one time
 _LOOK_S = 0.2  # between looks at whether the store has begun to fail
 _LAST_ID = (1 << 63) - 1  # that a store can hold
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterReport:
-    """One cluster for `koala clusters`."""
-
-    known: Known
-    view: View
-    age: int | None  # microseconds since the measurement
-    scavenged: int = 0  # processors that Launchers have
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """Several jobs after what was asked of all of them: as they are now, and those that could not be changed."""
-
-    jobs: list[Job]
-    refused: Mapping[JobId, RequestError]
-
-    def only(self) -> Job:
-        """Of the one job that was asked for. Raises RequestError if it could not be changed."""
-        for refusal in self.refused.values():
-            raise refusal
-        return self.jobs[0]
 
 
 Reader = Callable[[str, AttemptId, str, bool], Iterator[bytes]]
@@ -125,13 +99,13 @@ class Service:
         return [found[key] for key, _ in keyed]
 
     def cancel(self, jobs: Sequence[JobId], force: bool = False) -> Changed:
-        return self._change(jobs, _CANCEL, lambda job: CancelRequested(job, force))
+        return self._change(jobs, CANCEL, lambda job: CancelRequested(job, force))
 
     def hold(self, jobs: Sequence[JobId]) -> Changed:
-        return self._change(jobs, _HOLD, HoldRequested)
+        return self._change(jobs, HOLD, HoldRequested)
 
     def release(self, jobs: Sequence[JobId]) -> Changed:
-        return self._change(jobs, _RELEASE, ReleaseRequested)
+        return self._change(jobs, RELEASE, ReleaseRequested)
 
     def fetch(self, job: JobId, paths: Sequence[str], directory: str, timeout_s: float) -> Home | None:
         """Bring files that the last attempts of a job left: what it stages out, or these paths.
@@ -173,7 +147,7 @@ class Service:
     def job(self, job: JobId) -> Job:
         found = self._store.job(job) if _possible(job) else None
         if found is None:
-            raise _no_such(job)
+            raise no_such(job)
         return found
 
     def history(self, job: JobId) -> list[History]:
@@ -193,11 +167,11 @@ class Service:
 
     def restored(self) -> list[str]:
         """Whom waiting jobs wait for since this koalad started, and whether its store was restored from a backup."""
-        return self._loop.ask(_of_waiting)
+        return self._loop.ask(what_all_wait_for)
 
     def clusters(self) -> list[ClusterReport]:
         now = self._clock.now()
-        return self._loop.ask(lambda engine: _reports(engine, now))
+        return self._loop.ask(lambda engine: cluster_reports(engine, now))
 
     def explain(self, job: JobId) -> Explanation:
         found, now = self.job(job), self._clock.now()
@@ -270,10 +244,10 @@ class Service:
         self.logins.close()
         self._waiters.close()
 
-    def _change(self, jobs: Sequence[JobId], movable: "_Movable", event: Callable[[JobId], Event]) -> Changed:
+    def _change(self, jobs: Sequence[JobId], changeable: Changeable, event: Callable[[JobId], Event]) -> Changed:
         """All that can be changed, by one commit, whatever is wrong with the others."""
         found = {job.id: job for job in self.jobs(ids=jobs)}
-        judged = {job: movable.refusal(job, found.get(job)) for job in jobs}
+        judged = {job: changeable.refusal(job, found.get(job)) for job in jobs}
         changed = [job for job, refusal in judged.items() if refusal is None]
         if changed:
             self._do(*map(event, changed))
@@ -297,64 +271,6 @@ class Service:
         raise TransientError("not_committed", f"It is not recorded yet: {why}", advice)
 
 
-@dataclass(frozen=True, slots=True)
-class _Movable:
-    """The states in which something can be done with a job, or with a sweep, and what is said of the others.
-
-    With a Launcher nothing can be done but through its sweep.
-    """
-
-    states: Collection[JobState]
-    problem: str
-    advice: str
-    of_sweeps: Collection[JobState] = ()  # besides
-
-    def refusal(self, job: JobId, found: Job | None) -> RequestError | None:
-        if found is None or found.glide is not None:
-            return _no_such(job)
-        of_sweeps = self.of_sweeps if found.runner and not found.collecting else ()
-        if found.state not in self.states and found.state not in of_sweeps:
-            return RequestError("wrong_state", f"Job {job} {self.problem}.", self.advice)
-        return None
-
-
-_CANCEL = _Movable([state for state in JobState if not state.final], "is over already", "Nothing is left to cancel.")
-_HOLD = _Movable(
-    (JobState.WAITING, JobState.CLAIMING, JobState.HELD),
-    "cannot be held",
-    "Only a job that has not started can be, and a sweep.",
-    of_sweeps=(JobState.RUNNING,),
-)
-_RELEASE = _Movable((JobState.HELD,), "is not held", "Hold it first with `koala hold`.")
-
-
-def _no_such(job: JobId) -> RequestError:
-    return RequestError("no_such_job", f"There is no job {job}.", "`koala jobs` lists those there are.")
-
-
-def _of_waiting(engine: Engine) -> list[str]:
-    if missing := engine.first_contact.missing:
-        return [f"Waiting jobs go on once {', '.join(missing)} has answered or is seen to be out of reach."]
-    jobs, unheard = doubtful(engine.records), engine.unheard
-    if not jobs:
-        return []
-    said = [f"The store was restored from a backup: {len(jobs)} jobs of before are looked for before they are run."]
-    if unheard:
-        said.append(f"Those that wait go on once {', '.join(unheard)} can say whether they ran there since.")
-    return [" ".join(said)]
-
-
-def _reports(engine: Engine, now: Instant) -> list[ClusterReport]:
-    taken, known = scavenged(engine.records.jobs.values()), engine.known.clusters
-    return [
-        ClusterReport(known[view.name], view, _age(now, view), taken.get(view.name, 0)) for view in engine.views(now)
-    ]
-
-
 def _possible(job: JobId) -> bool:
     """Whether a store can hold it at all."""
     return 0 < job <= _LAST_ID
-
-
-def _age(now: Instant, view: View) -> int | None:
-    return None if view.state is None else max(0, now - view.state.measured_at)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from koalapy.api import schemas
-from koalapy.api.sweep_documents import as_csv, as_json, as_lines, columns, runners
+from koalapy.api.documents.sweeps import as_csv, as_json, as_lines, columns, runners
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Component, Job

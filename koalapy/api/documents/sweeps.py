@@ -5,13 +5,12 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
+from koalapy.api.documents.document import Document
 from koalapy.model.sweep import Runner
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.sweeps import Forecast, Place, Row, RunnerReport
 
-Document = dict[str, Any]
 Rows = Iterable[Row]
 
 _AT_ONCE = 500  # rows in a piece of an answer

@@ -1,10 +1,10 @@
-"""The answers about sweeps, as the API's description has them. `sweep_documents` builds them."""
+"""The answers about sweeps."""
 
 from typing import Literal
 
 from pydantic import Field
 
-from koalapy.api.answer import INSTANT, Answer
+from koalapy.api.schemas.answer import INSTANT, Answer
 
 JobStateName = Literal["waiting", "held", "claiming", "running", "stopping", "done", "failed", "cancelled"]
 Ending = Literal["exited", "killed", "walltime", "output", "failed"]

@@ -1,0 +1,35 @@
+"""The JSON documents: versioned schemas, stable field names, instants as RFC 3339 with microseconds."""
+
+from koalapy.api.documents.clusters import cluster_troubles, clusters
+from koalapy.api.documents.document import Document
+from koalapy.api.documents.explanation import explanation
+from koalapy.api.documents.jobs import (
+    changed,
+    fetched,
+    job_with_events,
+    jobs,
+    submitted,
+    submitted_many,
+)
+from koalapy.api.documents.logins import login
+from koalapy.api.documents.reasons import error
+from koalapy.api.documents.status import status
+from koalapy.api.documents.unknown import cleaned, unknown
+
+__all__ = [
+    "Document",
+    "changed",
+    "cleaned",
+    "cluster_troubles",
+    "clusters",
+    "error",
+    "explanation",
+    "fetched",
+    "job_with_events",
+    "jobs",
+    "login",
+    "status",
+    "submitted",
+    "submitted_many",
+    "unknown",
+]

@@ -1,0 +1,5 @@
+"""What all answers of the API are."""
+
+from typing import Any
+
+Document = dict[str, Any]

@@ -1,0 +1,31 @@
+"""The answer about clusters."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from koalapy.api.schemas.answer import Answer
+
+
+class Cluster(Answer):
+    """Numbers are processors; null until they are known."""
+
+    name: str
+    batch: str
+    version: str | None
+    connection: Literal["up", "down", "connecting", "asks"] = Field(description="asks: a person has to log in")
+    total: int | None
+    ours: int | None
+    scavenged: int | None
+    others: int | None
+    waiting_local: int | None = Field(description="others' jobs that wait for resources")
+    idle: int | None = Field(description="what could be started now, promises taken off")
+    promised: int
+    unit: str | None = Field(description="core or thread")
+    age_s: float | None
+    reason: str | None = Field(description="why nothing is placed there")
+
+
+class ClustersAnswer(Answer):
+    schema_: Literal["koala.clusters/1"] = Field(alias="schema")
+    clusters: list[Cluster]

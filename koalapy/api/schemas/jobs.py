@@ -1,0 +1,127 @@
+"""The answers about jobs, and to what is done with them."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from koalapy.api.schemas.answer import INSTANT, Answer
+from koalapy.api.schemas.reasons import Reason
+from koalapy.api.schemas.sweeps import JobStateName, SweepProgress
+
+ComponentStateName = Literal[
+    "waiting", "submitting", "queued", "at_barrier", "released", "running", "suspended", "unknown", "done", "failed",
+    "cancelled",
+]  # fmt: skip
+
+
+class Component(Answer):
+    """One component of a job; instants are of koalad's clock."""
+
+    index: int
+    cluster: str | None
+    named_cluster: str | None = Field(description="by its user; null: any")
+    processors: int
+    walltime_s: float = Field(description="as it was asked for")
+    state: ComponentStateName
+    attempt: int
+    batch_id: str | None
+    hosts: list[str] = Field(description="node names, each once")
+    exit_status: int | None = Field(description="128 + N for signal N")
+    queued_at: str | None = Field(pattern=INSTANT)
+    at_barrier_at: str | None = Field(pattern=INSTANT)
+    released_at: str | None = Field(pattern=INSTANT, description="when its wrapper had the release")
+    started_at: str | None = Field(pattern=INSTANT, description="just before its first program was started")
+    ended_at: str | None = Field(pattern=INSTANT)
+    reason: str | None
+
+
+class Transfer(Answer):
+    """Files on their way to a cluster, or back."""
+
+    direction: Literal["in", "out"]
+    component: int | None = Field(description="null: of all components")
+    cluster: str
+    phase: Literal["waiting", "reading", "sending", "receiving"]
+    files: int = Field(description="of a sweep those that are known of yet")
+    bytes: int = Field(description="of all of them")
+    bytes_moved: int = Field(description="those too that needed no sending")
+    bytes_per_second: int = Field(description="over the last ten seconds")
+    file: str | None = Field(description="the one on its way")
+    parameters_done: int | None = Field(description="of a sweep: how many's files are here")
+    parameters: int | None = Field(description="of a sweep: all that it has")
+
+
+class Job(Answer):
+    id: int
+    name: str
+    owner: str
+    state: JobStateName
+    priority: int
+    type: Literal["ordered", "unordered", "mixed", "sweep"]
+    submitted_at: str = Field(pattern=INSTANT)
+    started_at: str | None = Field(pattern=INSTANT)
+    finished_at: str | None = Field(pattern=INSTANT)
+    submission_failures: int
+    completion_failures: int
+    held_processor_seconds: float = Field(description="allocated, but waiting at a barrier")
+    reason: str | None
+    reason_code: str | None
+    components: list[Component] = Field(description="none of a sweep")
+    transfers: list[Transfer]
+    sweep: SweepProgress | None = Field(description="null of what is none")
+
+
+class Event(BaseModel):
+    """One line of a job's story; further fields depend on its kind."""
+
+    model_config = ConfigDict(extra="allow")
+
+    at: str = Field(pattern=INSTANT)
+    kind: str
+    text: str = Field(description="a sentence")
+
+
+class JobAnswer(Answer):
+    schema_: Literal["koala.job/1"] = Field(alias="schema")
+    job: Job
+    events: list[Event]
+
+
+class JobsAnswer(Answer):
+    schema_: Literal["koala.jobs/1"] = Field(alias="schema")
+    jobs: list[Job]
+
+
+class SubmitAnswer(Answer):
+    schema_: Literal["koala.submit/1"] = Field(alias="schema")
+    id: int
+    accepted_s: float = Field(description="from the request, read, to its commit, as koalad measured it")
+
+
+class SubmitsAnswer(Answer):
+    schema_: Literal["koala.submits/1"] = Field(alias="schema")
+    ids: list[int] = Field(description="in the order of the jobs")
+
+
+class FetchAnswer(Answer):
+    """Files that were brought once more, or are being brought: ask again to wait."""
+
+    schema_: Literal["koala.fetch/1"] = Field(alias="schema")
+    id: int
+    state: Literal["fetched", "fetching"]
+    files: int | None
+    bytes: int | None
+    missing: list[str] = Field(description="names that no component has left; of a sweep's the first hundred")
+    lack: str | None = Field(description="what is missing, in a sentence; null if nothing is")
+    notes: list[str] = Field(description="sentences on what was left out")
+
+
+class Refusal(Answer):
+    id: int
+    error: Reason
+
+
+class ChangedAnswer(Answer):
+    schema_: Literal["koala.changed/1"] = Field(alias="schema")
+    jobs: list[Job]
+    refused: list[Refusal] = Field(description="jobs that are not there, or with which it cannot be done")

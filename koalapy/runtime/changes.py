@@ -1,0 +1,58 @@
+"""What can be done with a job in which of its states, and what came of it where it was asked of several."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from koalapy.model.errors import RequestError
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Several jobs after what was asked of all of them: as they are now, and those that could not be changed."""
+
+    jobs: list[Job]
+    refused: Mapping[JobId, RequestError]
+
+    def only(self) -> Job:
+        """Of the one job that was asked for. Raises RequestError if it could not be changed."""
+        for refusal in self.refused.values():
+            raise refusal
+        return self.jobs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Changeable:
+    """The states in which something can be done with a job, or with a sweep, and what is said of the others.
+
+    With a Launcher nothing can be done but through its sweep.
+    """
+
+    states: Collection[JobState]
+    problem: str
+    advice: str
+    of_sweeps: Collection[JobState] = ()  # besides
+
+    def refusal(self, job: JobId, found: Job | None) -> RequestError | None:
+        if found is None or found.glide is not None:
+            return no_such(job)
+        of_sweeps = self.of_sweeps if found.runner and not found.collecting else ()
+        if found.state not in self.states and found.state not in of_sweeps:
+            return RequestError("wrong_state", f"Job {job} {self.problem}.", self.advice)
+        return None
+
+
+CANCEL = Changeable([state for state in JobState if not state.final], "is over already", "Nothing is left to cancel.")
+HOLD = Changeable(
+    (JobState.WAITING, JobState.CLAIMING, JobState.HELD),
+    "cannot be held",
+    "Only a job that has not started can be, and a sweep.",
+    of_sweeps=(JobState.RUNNING,),
+)
+RELEASE = Changeable((JobState.HELD,), "is not held", "Hold it first with `koala hold`.")
+
+
+def no_such(job: JobId) -> RequestError:
+    return RequestError("no_such_job", f"There is no job {job}.", "`koala jobs` lists those there are.")

@@ -1,0 +1,29 @@
+"""What is told of each cluster to whoever asks: of the engine's own state, between two batches."""
+
+from dataclasses import dataclass
+
+from koalapy.engine import Engine
+from koalapy.information.kis import Known, View
+from koalapy.model.units import Instant
+from koalapy.runtime.sweeps import scavenged
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """One cluster for `koala clusters`."""
+
+    known: Known
+    view: View
+    age: int | None  # microseconds since the measurement
+    scavenged: int = 0  # processors that Launchers have
+
+
+def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
+    taken, known = scavenged(engine.records.jobs.values()), engine.known.clusters
+    return [
+        ClusterReport(known[view.name], view, _age(now, view), taken.get(view.name, 0)) for view in engine.views(now)
+    ]
+
+
+def _age(now: Instant, view: View) -> int | None:
+    return None if view.state is None else max(0, now - view.state.measured_at)
