@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,20 +12,24 @@ from koalapy_adapters.batch import slurm
 from koalapy_adapters.batch.protocol import BatchJob, Capacity, Description, JobStatus, Site
 from koalapy_adapters.errors import BatchError, Result
 
+from koalapy.model.identity import AttemptId, InstanceId, JobId, instance_id, tag_of
 from koalapy.testgrid import Running
 
 SITE = Site(user="koala", queue="batch")
 
 
-def tag(number: int) -> str:
-    return f"kaaaaa{number:09d}"
-
-
 class Head(NamedTuple):
-    """The dialect on a head: what it asks is asked as koala, in the login environment, and read by it."""
+    """The dialect on a head: what it asks is asked as koala, in the login environment, and read by it.
+
+    Jobs are numbered by the test, and have names that no other test's have, of which Slurm may know still.
+    """
 
     testgrid: Running
     cluster: str
+    instance: str
+
+    def tag(self, number: int) -> str:
+        return tag_of(InstanceId(self.instance), AttemptId(JobId(number), 0, 0))
 
     def ask(self, argv: list[str]) -> Result:
         status, output = self.testgrid.exec(self.cluster, ["env", "LC_ALL=C", *argv])
@@ -39,18 +44,18 @@ class Head(NamedTuple):
 
     def submit(self, number: int, *command: str, **wishes: Any) -> str:
         wishes = {"processors": 1, "walltime_s": 300, "command": list(command or ["sleep", "300"]), **wishes}
-        job = BatchJob(tag=tag(number), directory="/home/koala", **wishes)
+        job = BatchJob(tag=self.tag(number), directory="/home/koala", **wishes)
         path = f"/home/koala/{job.tag}"
         self.testgrid.check(self.cluster, ["bash", "-c", 'printf %s "$0" >"$1"', slurm.script(job), path])
         return slurm.parse_submit(self.ask(slurm.submit_argv(job, path)))
 
     def found(self, number: int) -> JobStatus | None:
-        return slurm.parse_find(self.ask(slurm.find_argv(SITE, tag(number))), tag(number))
+        return slurm.parse_find(self.ask(slurm.find_argv(SITE, self.tag(number))), self.tag(number))
 
     def history(self, number: int) -> JobStatus | None:
-        argv = slurm.history_argv(SITE, tag(number), "")
+        argv = slurm.history_argv(SITE, self.tag(number), "")
         assert argv is not None
-        return slurm.parse_history(self.ask(argv), tag(number))
+        return slurm.parse_history(self.ask(argv), self.tag(number))
 
     def until(self, number: int, condition: Callable[[JobStatus], bool]) -> None:
         def met() -> bool:
@@ -65,7 +70,7 @@ class Head(NamedTuple):
     def clear(self) -> "Head":
         """Without jobs, of anybody, and with all nodes idle."""
         self.testgrid.containers.check(self.cluster, ["/opt/testgrid/cancel"])
-        self.testgrid.containers.check(self.cluster, ["/opt/testgrid/settle", "60"])
+        self.testgrid.containers.check(self.cluster, ["/opt/testgrid/settle", "180"])
         return self
 
     def local_load(self, *options: str) -> None:
@@ -81,12 +86,16 @@ class Head(NamedTuple):
 @pytest.fixture(params=["alpha", "delta"])
 def head(request: pytest.FixtureRequest, standing_testgrid: Running) -> Head:
     """Of either version."""
-    return Head(standing_testgrid, request.param).clear()
+    return on(standing_testgrid, request.param).clear()
 
 
 @pytest.fixture
 def delta(standing_testgrid: Running) -> Head:
-    return Head(standing_testgrid, "delta").clear()
+    return on(standing_testgrid, "delta").clear()
+
+
+def on(testgrid: Running, cluster: str) -> Head:
+    return Head(testgrid, cluster, instance_id(token_bytes(4)))
 
 
 def test_both_versions_say_what_they_are(head: Head) -> None:
@@ -107,8 +116,8 @@ def test_a_job_from_its_submit_to_its_end(head: Head) -> None:
     if head.cluster == "alpha":
         assert head.history(1) is None
     else:
-        head.testgrid.eventually(lambda: head.history(1) is not None, "the accounting knows the job")
-        assert head.history(1) == ended._replace(reason="FAILED")
+        known = ended._replace(reason="FAILED")
+        head.testgrid.eventually(lambda: head.history(1) == known, "the accounting knows of its end")
 
 
 def test_several_are_asked_about_at_once_and_one_that_never_was_is_in_no_table(head: Head) -> None:
@@ -195,7 +204,7 @@ def taken(seen: Capacity) -> tuple[int, int, int]:
 )
 def test_a_refusal_of_24_11_is_understood(standing_testgrid: Running, wishes: Mapping[str, Any], code: str) -> None:
     with pytest.raises(BatchError) as caught:
-        Head(standing_testgrid, "delta").submit(1, **wishes)
+        on(standing_testgrid, "delta").submit(1, **wishes)
     assert caught.value.code == code, caught.value.message
 
 
@@ -207,16 +216,15 @@ def test_an_account_s_processors_are_all_there_is(delta: Head) -> None:
     delta.runs(1)
     assert (delta.capacity(account="small").idle, delta.capacity().idle) == (0, 6)
     waits, never = (delta.submit(processors, account="small", processors=processors) for processors in (2, 4))
-    reasons = [("queued", "AssocGrpCpuLimit")] * 2
+    limit = ("queued", "AssocGrpCpuLimit")
 
-    def seen() -> list[JobStatus]:
+    def seen() -> list[tuple[str, str, str]]:
         statuses = delta.capacity(account="small").statuses
-        return [statuses[waits], statuses[never]]
+        return [(each.state, each.reason, each.stuck) for each in (statuses[waits], statuses[never])]
 
     delta.testgrid.eventually(
-        lambda: [(each.state, each.reason) for each in seen()] == reasons, "both wait for their account"
+        lambda: seen() == [(*limit, ""), (*limit, "assoc_grp_cpu_limit")], "both wait for their account"
     )
-    assert [each.stuck for each in seen()] == ["", "assoc_grp_cpu_limit"]
 
 
 def test_a_limit_on_the_number_of_jobs(delta: Head) -> None:
@@ -254,9 +262,11 @@ def koalad(delta: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     running = real_grid.Koalad(delta.testgrid, tmp_path, {"delta": {}})
-    running.idle()
-    yield running
-    running.stop()
+    try:
+        running.idle()
+        yield running
+    finally:
+        running.stop()
 
 
 def test_a_rank_for_every_processor_on_nodes_with_threads(koalad: real_grid.Koalad) -> None:
