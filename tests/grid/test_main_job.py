@@ -1,5 +1,6 @@
 """The main job on real Slurm and Grid Engine over real SSH: started together, surviving what goes wrong."""
 
+import contextlib
 import os
 import statistics
 import subprocess
@@ -16,18 +17,23 @@ import real_grid
 from koalapy.data import data_path
 
 POISSON = data_path("configs") / "examples" / "poisson" / "poisson.py"
-CLUSTERS, KOALA, SIZES = real_grid.CLUSTERS, real_grid.KOALA, real_grid.SIZES
+CLUSTERS, SIZES = real_grid.CLUSTERS, real_grid.SIZES
 Document, Koalad, batch_jobs, sh = real_grid.Document, real_grid.Koalad, real_grid.batch_jobs, real_grid.sh
 
 
 @pytest.fixture
-def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def koalad(
+    testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Any]:
+    """Its parameter: for how long a claim is tried, where a test waits for one that fails."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    running = Koalad(testgrid, tmp_path, claim={"timeout": "20s"}, barrier={"timeout": "20s"})
-    running.idle()
-    yield running
-    running.stop()
+    running = Koalad(testgrid, tmp_path, claim={"timeout": getattr(request, "param", "3m")})
+    try:
+        running.idle()
+        yield running
+    finally:
+        running.stop()
 
 
 def poisson(processors: int, **fields: Any) -> Document:
@@ -35,10 +41,9 @@ def poisson(processors: int, **fields: Any) -> Document:
     return {"processors": processors, "executable": "./poisson.py", "arguments": arguments, "walltime": "5m", **fields}
 
 
-@pytest.mark.timeout(240)
 def test_the_poisson_job_over_three_clusters_is_the_single_process_solution(koalad: Any, tmp_path: Path) -> None:
     staged = {"stage_in": [str(POISSON)], "stage_out": ["result.npy"]}
-    job = koalad.end(koalad.submit(poisson(4), poisson(4), poisson(4), **staged), 180)
+    job = koalad.end(koalad.submit(poisson(4), poisson(4), poisson(4), **staged))
     assert job["state"] == "done", job["reason"]
     assert {each["cluster"] for each in job["components"]} == set(CLUSTERS)
     single = tmp_path / "single"
@@ -49,7 +54,6 @@ def test_the_poisson_job_over_three_clusters_is_the_single_process_solution(koal
     assert difference <= 1e-10
 
 
-@pytest.mark.timeout(240)
 def test_no_process_starts_before_the_last_wrapper_is_at_its_barrier(koalad: Any) -> None:
     spreads = []
     for _ in range(3):
@@ -92,34 +96,36 @@ def test_what_a_program_forked_does_not_survive_a_cancel(koalad: Any, cluster: s
     assert not koalad.batch_jobs()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.parametrize("koalad", ["20s"], indirect=True)
 def test_a_head_paused_while_it_claims_holds_nobody_up_and_loses_nothing(koalad: Any) -> None:
     koalad.testgrid.pause("gamma")
     try:
         job = koalad.submit(*[sh(4, "true", cluster=cluster) for cluster in CLUSTERS])
-        koalad.until(lambda: koalad.job(job)["submission_failures"] == 1, 90)
-        assert koalad.job(job)["state"] == "waiting"
+        koalad.until(lambda: next(each for each in koalad.grid.clusters() if each["name"] == "gamma")["reason"])
+        koalad.until(lambda: is_back(koalad.job(job)))
         assert not batch_jobs(koalad.testgrid, "alpha")
         assert not batch_jobs(koalad.testgrid, "beta")
         assert koalad.grid.status()["debts"]
-        reasons = {each["name"]: each["reason"] for each in koalad.grid.clusters()}
-        assert reasons["gamma"]
     finally:
         koalad.testgrid.unpause("gamma")
-    assert koalad.end(job, 120)["state"] == "done"
+    assert koalad.end(job)["state"] == "done"
     koalad.until(lambda: not koalad.grid.status()["debts"])
     assert not koalad.batch_jobs()
+
+
+def is_back(job: Document) -> bool:
+    """In the queue, after a try; the next one is made when the cluster is there again."""
+    return bool(job["submission_failures"]) and job["state"] == "waiting"
 
 
 def both_orders(koalad: Any) -> None:
     a = [sh(SIZES["alpha"], "true", cluster="alpha"), sh(SIZES["beta"], "true", cluster="beta")]
     jobs = [koalad.submit(*components) for components in (a, a[::-1])]
-    for job in koalad.grid.wait(jobs, 120):
+    for job in koalad.grid.wait(jobs, real_grid.PATIENCE_S):
         assert job["state"] == "done", job["reason"]
         assert job["submission_failures"] == 0
 
 
-@pytest.mark.timeout(240)
 def test_two_jobs_that_want_the_same_in_opposite_orders_both_end(koalad: Any) -> None:
     for _ in range(4):
         both_orders(koalad)
@@ -134,11 +140,10 @@ def test_two_jobs_that_want_the_same_in_opposite_orders_both_end_twenty_times(ko
 
 def test_koalad_listens_on_no_address_of_the_clusters_network(koalad: Any) -> None:
     pid = koalad.grid.status()["pid"]
-    inodes = {
-        os.readlink(f"/proc/{pid}/fd/{name}")
-        for name in os.listdir(f"/proc/{pid}/fd")
-        if os.path.lexists(f"/proc/{pid}/fd/{name}")
-    }
+    inodes = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{name}"))
     listening = [
         line.split()[1]
         for table in ("tcp", "tcp6", "udp", "udp6")
@@ -149,11 +154,11 @@ def test_koalad_listens_on_no_address_of_the_clusters_network(koalad: Any) -> No
 
 
 def test_an_administrator_who_kills_a_component_costs_a_retry(koalad: Any) -> None:
-    job = koalad.submit(sh(4, "sleep 20", cluster="alpha"), sh(4, "sleep 20", cluster="gamma"))
+    job = koalad.submit(sh(4, "sleep 600", cluster="alpha"), sh(4, "sleep 600", cluster="gamma"))
     koalad.until(lambda: koalad.job(job)["state"] == "running" and koalad.job(job)["started_at"])
     batch_id = koalad.job(job)["components"][0]["batch_id"]
     koalad.testgrid.exec("alpha", ["scancel", batch_id])
-    koalad.until(lambda: koalad.job(job)["completion_failures"] == 1)
+    koalad.until(lambda: koalad.job(job)["completion_failures"])
     koalad.grid.cancel(job)
     assert koalad.end(job)["state"] == "cancelled"
     assert not koalad.batch_jobs()
@@ -172,12 +177,13 @@ def test_a_queue_that_does_not_exist_is_said_in_the_batch_systems_words(koalad: 
 
 
 def test_a_running_job_does_not_notice_a_restart_of_koalad(koalad: Any) -> None:
-    job = koalad.submit(sh(4, "sleep 8; echo over", cluster="alpha"), sh(4, "sleep 8; echo over", cluster="gamma"))
+    script = "until [ -e $HOME/go ]; do sleep 0.1; done; echo over"
+    job = koalad.submit(sh(4, script, cluster="alpha"), sh(4, script, cluster="gamma"))
     koalad.until(lambda: koalad.job(job)["started_at"])
-    pid = koalad.grid.status()["pid"]
-    os.kill(pid, 9)
-    koalad.until(lambda: not Path(f"/proc/{pid}").exists())
-    subprocess.run([*KOALA, "up", "--grid", str(koalad.grid_file)], check=True, timeout=60)
+    koalad.kill()
+    koalad.start()
+    for cluster in ("alpha", "gamma"):
+        koalad.testgrid.shell(cluster, "touch go")
     found = koalad.end(job)
     assert found["state"] == "done", found["reason"]
     assert [each["attempt"] for each in found["components"]] == [1, 1]

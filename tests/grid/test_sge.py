@@ -21,7 +21,7 @@ def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
     def begin(**gamma: Any) -> Koalad:
         """Over gamma alone, and measured once."""
-        settings = {"claim": {"timeout": "30s"}, "barrier": {"timeout": "20s"}}
+        settings = {"claim": {"timeout": "90s"}, "barrier": {"timeout": "60s"}}
         begun.append(Koalad(testgrid, tmp_path, {"gamma": {"poll": "1s", **gamma}}, **settings))
         begun[-1].until(lambda: not cluster(begun[-1])["reason"])
         return begun[-1]
@@ -58,7 +58,8 @@ def environment(testgrid: Any) -> Iterator[Callable[[str, str], None]]:
 
     yield make
     for name in made:
-        testgrid.shell("gamma", f"qconf -dattr queue pe_list {name} all.q; qconf -dp {name}", user="root")
+        again = f"for n in $(seq 100); do qconf -dp {name} && exit; sleep 0.2; done; exit 1"  # its job may be there
+        testgrid.shell("gamma", f"qconf -dattr queue pe_list {name} all.q; {again}", user="root")
 
 
 def test_where_one_host_gives_all_a_job_gets_no_more_than_a_host(koalad: Begin) -> None:
@@ -105,11 +106,11 @@ def test_a_job_that_is_suspended_with_its_queue_is_not_lost(koalad: Begin) -> No
     """As by a subordinate queue: the state of the job is the same."""
     running = koalad(queue="short.q")
     script = "echo started; while [ ! -e $HOME/go ]; do sleep 0.2; done; rm -f $HOME/go"
-    job = running.submit(sh(1, script, walltime="1m"))
+    job = running.submit(sh(1, script, walltime="4m"))
     running.until(lambda: b"".join(running.grid.output(job)).count(b"started") == 1)
     running.testgrid.shell("gamma", "qmod -sq short.q", user="root")
     running.until(lambda: running.job(job)["components"][0]["state"] == "suspended")
-    assert cluster(running)["idle"] == 0
+    running.until(lambda: cluster(running)["idle"] == 0)
     running.testgrid.shell("gamma", "qmod -usq short.q", user="root")
     running.until(lambda: running.job(job)["components"][0]["state"] == "running")
     running.testgrid.check("gamma", ["touch", "go"])
@@ -162,7 +163,7 @@ def test_an_end_that_no_wrapper_tells_is_heard_through_drmaa(koalad: Begin) -> N
             helper(running, "-SEGV")
         (host,) = hosts_of(running, job)
         running.testgrid.check(host, ["pkill", "-KILL", "--uid", "koala", "--full", r"\.pyz wrapper"])
-        ended = running.end(job, 60)
+        ended = running.end(job)
         assert ended["state"] == "failed"
         assert ended["reason_code"] in ("killed", "lost")
 
@@ -189,7 +190,6 @@ def debts(koalad: Koalad) -> list[Document]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600, func_only=True)
 @pytest.mark.parametrize("daemon", ["sge_qmaster", "sge_execd"])
 def test_a_job_that_ends_while_a_daemon_is_dead_is_done_and_owes_what_the_queue_lists_still(
     koalad: Begin, mend: Callable[[], None], testgrid: Any, daemon: str
@@ -204,18 +204,17 @@ def test_a_job_that_ends_while_a_daemon_is_dead_is_done_and_owes_what_the_queue_
     testgrid.eventually(lambda: testgrid.exec("gamma", ["test", "-e", "over"]).exit_status == 0, "it ended")
     if daemon == "sge_qmaster":
         faults.start_services(testgrid.containers, "gamma")
-    ended = running.end(job, 240)
+    ended = running.end(job)
     assert (ended["state"], ended["completion_failures"]) == ("done", 0), ended
     assert testgrid.shell("gamma", f"cat ran-{job}") == "once\n"
     owed = debts(running)
     assert all("The batch system lists batch job" in debt["reason"] for debt in owed), owed
     assert owed or daemon == "sge_qmaster"  # its execds may find the new one
     mend()
-    running.until(lambda: not debts(running) and not running.batch_jobs(), 120)
+    running.until(lambda: not debts(running) and not running.batch_jobs())
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600, func_only=True)
 def test_a_cancel_ends_a_job_whose_execd_is_dead_and_says_what_its_administrator_must_do(
     koalad: Begin, mend: Callable[[], None], testgrid: Any
 ) -> None:
@@ -224,11 +223,11 @@ def test_a_cancel_ends_a_job_whose_execd_is_dead_and_says_what_its_administrator
     running.until(lambda: running.job(job)["started_at"])
     testgrid.containers.kill_process(hosts_of(running, job).pop(), "sge_execd")
     running.grid.cancel(job)
-    assert running.end(job, 240)["state"] == "cancelled"
+    assert running.end(job)["state"] == "cancelled"
     (debt,) = debts(running)
     assert "dr: it is to be deleted" in debt["reason"]
     assert "administrator" in debt["reason"]
     assert debt["reason"] in str(running.grid.show(job)["events"])
     mend()
-    running.until(lambda: not debts(running) and not running.batch_jobs(), 120)
+    running.until(lambda: not debts(running) and not running.batch_jobs())
     assert testgrid.shell("gamma", f"cat ran-{job}") == "once\n"

@@ -75,7 +75,8 @@ def cut(testgrid: Any, head: str, also: str = "") -> None:
     """End all logins of the second sshd, each of which is a monitor and its child; `also` the sshd itself, if named."""
     logins = f"$(pgrep --parent $(cat {PID}))"
     inner = "$(for each in $logins; do pgrep --parent $each; done)"
-    script = f"logins={logins}; kill -9 {also} $logins {inner}"
+    end = f"kill -9 {also} $logins {inner}; true"  # one may have ended with another by then
+    script = f'logins={logins}; [ -n "$logins" ] && {{ {end}; }}'
     testgrid.containers.check(head, ["bash", "-c", script])
 
 
@@ -119,7 +120,7 @@ def test_a_second_factor_of_a_real_sshd(testgrid: Any, entries: Any, koala: Make
         def answer(*words: str) -> Callable[[Document], list[str]]:
             return lambda question: asked.append(question) or list(words[: len(question["prompts"])])  # type: ignore[func-returns-value]
 
-        assert client.logins()[0]["state"] == "asks"
+        grid.until(lambda: client.logins()[0]["state"] == "asks")
         wrong = client.login("alpha", answer("wrong"))
         assert (wrong["state"], wrong["reason"]["code"]) == ("asks", "answer_refused")
         assert client.login("alpha", answer(PASSWORD))["state"] == "connected"
@@ -196,7 +197,6 @@ def test_a_banner_and_a_python_that_a_module_brings(testgrid: Any, entries: Any,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_login_shells_that_are_not_bash(testgrid: Any, entries: Any, koala: Make) -> None:
     """Installed on the head node from Debian's mirror; compute nodes keep what they have."""
     install = "command -v fish tcsh zsh >/dev/null || { apt-get update && apt-get install -y fish tcsh zsh; } >&2"
