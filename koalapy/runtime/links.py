@@ -3,6 +3,7 @@
 import functools
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +32,7 @@ from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.unnamed import no_such_cluster
 from koalapy.runtime.uplink.around import Around, LinkStatus
 from koalapy.runtime.uplink.connect import connection_of
-from koalapy.runtime.uplink.link import Link
+from koalapy.runtime.uplink.link import CLOSE_S, Link
 
 _LOG = structlog.get_logger()
 
@@ -84,11 +85,12 @@ class ClusterLinks:
             link.start()
 
     def close(self) -> None:
-        """End all connections; jobs run on."""
+        """End all connections; jobs run on. However many logins hang, it takes no longer than for one."""
         for link in self._links.values():
             link.end()
+        deadline = time.monotonic() + CLOSE_S
         for link in self._links.values():
-            link.close()
+            link.close(max(0.0, deadline - time.monotonic()))
         if self._links:
             self._collector.close()
             self._hub.close()

@@ -32,7 +32,7 @@ from koalapy.runtime.uplink.outage import OutageWatch
 from koalapy.runtime.uplink.patience import FOR_A_PERSON, Lost, Patience
 
 _LOG = structlog.get_logger()
-_JOIN_S = 20.0
+CLOSE_S = 20.0
 _SILENCE_OF_ASKED_S = 55.0  # of a session that costs a person an answer; after 60 s the KCM ends by itself
 
 
@@ -70,11 +70,11 @@ class Link:
         if talking is not None:
             talking.end()
 
-    def close(self) -> None:
-        """End the connection; jobs run on. Blocks for some seconds at most."""
+    def close(self, within_s: float = CLOSE_S) -> None:
+        """End the connection; jobs run on. Blocks for so many seconds at most: a login that hangs is left to itself."""
         self.end()
         if self._thread.is_alive():
-            self._thread.join(_JOIN_S)
+            self._thread.join(within_s)
 
     def retry(self) -> int:
         """Try to connect at once if it is not connected, even where that was given up; the number of that try."""
