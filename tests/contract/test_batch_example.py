@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +34,14 @@ def installed(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def environment(tmp_path: Path, installed: Path) -> Iterator[dict[str, str]]:
+def place() -> Iterator[Path]:
+    """A short path: a Unix socket lies in it."""
+    with tempfile.TemporaryDirectory(prefix="kts", dir="/tmp") as root:
+        yield Path(root)
+
+
+@pytest.fixture
+def environment(tmp_path: Path, installed: Path, place: Path) -> Iterator[dict[str, str]]:
     """A task spooler of this test's own, of four slots."""
     if not shutil.which("tsp"):
         if os.environ.get("CI") == "true":
@@ -43,7 +51,7 @@ def environment(tmp_path: Path, installed: Path) -> Iterator[dict[str, str]]:
     made = {
         **os.environ,
         "PYTHONPATH": path,
-        "TS_SOCKET": str(tmp_path / "ts"),
+        "TS_SOCKET": str(place / "ts"),
         "TS_SLOTS": "4",
         "TMPDIR": str(tmp_path),
     }

@@ -12,8 +12,8 @@ PATIENCE_S = 600
 
 
 @pytest.fixture
-def koala(tmp_path: Path) -> Iterator[Any]:
-    running = live.Koala(tmp_path, {"here": live.embedded(tmp_path)["leiden"]}, claim={"timeout": "10m"})
+def koala(place: Path) -> Iterator[Any]:
+    running = live.Koala(place, {"here": live.embedded(place)["leiden"]}, claim={"timeout": "10m"})
     assert running("up").status == 0
     yield running
     running.stop()

@@ -22,14 +22,14 @@ SECRET = "123 456"
 
 
 @pytest.fixture
-def asking(tmp_path: Path) -> Iterator[Any]:
-    running = asking_server.AskingServer(tmp_path / "server", [CODE], key_first=True)
+def asking(place: Path) -> Iterator[Any]:
+    running = asking_server.AskingServer(place / "server", [CODE], key_first=True)
     yield running
     running.close()
 
 
 @pytest.fixture
-def grid(tmp_path: Path, asking: Any) -> Iterator[Any]:
+def grid(place: Path, asking: Any) -> Iterator[Any]:
     """A cluster of one machine, whose login asks."""
     cluster = {
         "batch": "local",
@@ -40,10 +40,10 @@ def grid(tmp_path: Path, asking: Any) -> Iterator[Any]:
         "slots": 2,
         "poll": "500ms",
         "max_age": "1m",
-        "shared": str(tmp_path / "shared"),
+        "shared": str(place / "shared"),
         "python": sys.executable,
     }
-    made = live.Koala(tmp_path / "grid", {"here": cluster})
+    made = live.Koala(place / "grid", {"here": cluster})
     yield made
     made.stop()
 
@@ -51,7 +51,7 @@ def grid(tmp_path: Path, asking: Any) -> Iterator[Any]:
 def with_lines(grid: Any, lines: str, *arguments: str) -> live.Answer:
     done = subprocess.run(
         [*live.COMMAND, *arguments], cwd=grid.work, env=grid.environment, input=lines.encode(), capture_output=True,
-        timeout=120,
+        timeout=live.CALL_S,
     )  # fmt: skip
     return live.Answer(done)
 
@@ -125,7 +125,7 @@ class Terminal:
     def end(self) -> int:
         """The exit status."""
         try:
-            return self.koala.wait(60)
+            return self.koala.wait(live.PATIENCE_S)
         finally:
             os.close(self.ours)
             os.close(self.theirs)
@@ -164,7 +164,7 @@ def test_whoever_does_not_want_to_answer_the_doctor_is_let_go_at_once(grid: Any,
     grid.until(lambda: not terminal.shows())
     terminal.koala.send_signal(signal.SIGINT)
     terminal.until(b"interrupted")
-    assert terminal.koala.wait(60) == 130
+    assert terminal.koala.wait(live.PATIENCE_S) == 130
     assert terminal.shows()
     terminal.end()
 
