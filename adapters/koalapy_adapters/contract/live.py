@@ -81,7 +81,7 @@ class Live:
             "directory": f"{site.directory}/{self._plain}/{number}",
             "command": ["/bin/sh", "-c", script],
             "processors": 1,
-            "walltime_s": 600,
+            "walltime_s": 240,
         }
         inherited = ("queue", "account", "qos", "reservation", "constraint", "parallel_environment")
         fields.update((key, getattr(site, key)) for key in (*inherited, "processors_per_node", "exclusive"))
@@ -107,7 +107,7 @@ class Live:
         """An attempt with further wishes of its batch job: Submitted or Refused."""
         tag = self.tag(self.instance)
         self._attempts.append(tag)
-        batch = {"processors": 1, "walltime_s": 600, **wishes}
+        batch = {"processors": 1, "walltime_s": 240, **wishes}
         return self.kcm.answer(Submit, tag, batch, program(script))
 
     def strangers(self) -> InstanceId:

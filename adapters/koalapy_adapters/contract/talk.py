@@ -58,7 +58,7 @@ class Talk:
         return self.wait(object, lambda message: getattr(message, "id", None) == number)
 
     def submit(self, tag: str, script: str, processors: int = 1, **more: Any) -> Any:
-        batch = {"processors": processors, "walltime_s": 600}
+        batch = {"processors": processors, "walltime_s": 240}
         return self.answer(Submit, tag, batch, program(script, processors), **more)
 
     def store(self, data: bytes) -> Any:
