@@ -300,6 +300,7 @@ def test_closing_while_it_connects(tmp_path: Path) -> None:
     haven = Haven(tmp_path)
     haven.link.start()
     haven.link.close()
+    haven.link._thread.join(linked.PATIENCE_S)  # a login that takes long goes to its end by itself
     assert not haven.link._thread.is_alive()
     haven.link.close()
 
