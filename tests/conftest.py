@@ -24,6 +24,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 for _number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
     signal.signal(_number, signal.SIG_DFL)
 os.umask(0o022)
+os.environ["PYENV_REHASH_TIMEOUT"] = (
+    "1"  # a login shell that was killed leaves pyenv a lock, for which all others wait a minute
+)
 for _name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
     os.environ.pop(_name, None)
 
