@@ -5,7 +5,7 @@ from typing import Any
 
 import kcm_talk as talk
 import pytest
-from koalapy_adapters.batch.protocol import ENDED, JobStatus
+from koalapy_adapters.batch.protocol import ENDED, RUNNING, SUSPENDED, JobStatus
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.attempts import failure
 from koalapy_adapters.kcm.machine import Machine
@@ -79,6 +79,14 @@ def with_launchers(*tags: str, slots: int = 4) -> Machine:
     return kcm
 
 
+def seen(state: str, tag: str) -> do.CapacityMeasured:
+    """All that are in the batch system run, but for this one."""
+    states = {each: state if each == tag else RUNNING for each in (FIRST, SECOND_ONE)}
+    statuses = {str(n): JobStatus(str(n), each, state) for n, (each, state) in enumerate(states.items(), start=1)}
+    measured = talk.measured(T0)
+    return measured._replace(capacity=measured.capacity._replace(statuses=statuses))
+
+
 def at_work() -> Machine:
     """FIRST has 1 to 6, of ten that were fed."""
     kcm = with_launchers(FIRST)
@@ -119,6 +127,20 @@ class TestGiving:
         assert given == [(FIRST, Give([[1, 10]])), (SECOND_ONE, Give([[11, 20]]))]
         given = told(kcm.handle(T0, Feed(SWEEP, [[21, 22]])))
         assert [tag for tag, _ in given] == [FIRST, SECOND_ONE]
+
+    def test_one_that_is_suspended_is_given_nothing_until_it_goes_on(self) -> None:
+        kcm = with_launchers(FIRST, SECOND_ONE)
+        kcm.handle(T0, Feed(SWEEP, [[1, 8]], True, [FIRST, SECOND_ONE]))
+        says(kcm, Pull(4))
+        says(kcm, Pull(4), SECOND_ONE)
+        says(kcm, Pull(4, given=4))
+        kcm.handle(T0, seen(SUSPENDED, FIRST))
+        assert kcm.stands_still(FIRST)
+        says(kcm, Pull(4, given=4), SECOND_ONE)
+        assert told(kcm.handle(T0, Feed(SWEEP, [[9, 12]]))) == [(SECOND_ONE, Give([[9, 12]]))]
+        assert told(kcm.handle(T0, Feed(SWEEP, [[13, 16]]))) == []
+        assert told(kcm.handle(T0, seen(RUNNING, FIRST))) == [(FIRST, Give([[13, 16]]))]
+        assert not kcm.stands_still(FIRST)
 
     def test_a_feed_before_the_one_that_begins_anew_is_not_heeded(self) -> None:
         kcm = with_launchers(FIRST)

@@ -101,6 +101,16 @@ def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
     return _settled(core, now, attempt.tag) if unclaimed else []
 
 
+def turned(core: Core, now: int, tag: str, still: bool) -> List[Any]:
+    """The batch system suspends it, or lets it go on."""
+    launcher = core.sweeps.launchers.get(tag)
+    if launcher is None or launcher.still == still:
+        return []
+    launcher.still = still
+    supply = core.sweeps.supply_of(launcher)
+    return giving.move(core, now, supply) if supply is not None else []
+
+
 def look(core: Core, supply: Supply) -> List[Any]:
     """See whether those that are awaited have begun at all."""
     tags = [tag for tag in supply.awaited if tag in core.attempts and not core.attempts[tag].connected]

@@ -37,6 +37,7 @@ class Ground:
         writer: Writer,
         tell: Callable[[Any], None],
         is_over: Callable[[str], bool],
+        stands_still: Callable[[str], bool],
     ) -> None:
         asked = footing.configured(hello)
         self._version, self._pushed = hello.version, os.path.abspath(pushed)
@@ -52,7 +53,7 @@ class Ground:
         deeds = Deeds(self.config, self.batch, self._directories, now)
         self.hands = Hands(deeds)
         self._office = self._make_office() if self.config.relay == FILES else None
-        self.relay: Union[Relay, Post] = self._relay(tell)
+        self.relay: Union[Relay, Post] = self._relay(tell, stands_still)
         self.staging = Staging(self._directories, writer, is_over)
         self._footing = footing.Footing(
             deeds, self._directories, self._push, self._describe, hello.recall, self._open_office
@@ -95,10 +96,10 @@ class Ground:
         )
         return Office(place)
 
-    def _relay(self, tell: Callable[[Any], None]) -> Union[Relay, Post]:
+    def _relay(self, tell: Callable[[Any], None], stands_still: Callable[[str], bool]) -> Union[Relay, Post]:
         if self._office is not None:
             return Post(self._office, tell)
-        return Relay(self._directories.token, tell, self._directories.signpost.show_life)
+        return Relay(self._directories.token, tell, self._directories.signpost.show_life, stands_still)
 
     def _open_office(self) -> str:
         """Its name. Raises SiteError where the shared directory cannot be used."""

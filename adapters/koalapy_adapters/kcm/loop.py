@@ -95,7 +95,7 @@ class Kcm:
 
     async def _begin(self, hello: Hello) -> None:
         try:
-            self._ground = Ground(hello, self._pushed, self._writer, self._happened, self._is_over)
+            self._ground = Ground(hello, self._pushed, self._writer, self._happened, self._is_over, self._stands_still)
             welcome = await self._ground.welcome()
         except BatchError as error:
             self._writer.send(refusal(error, now()))
@@ -130,6 +130,9 @@ class Kcm:
 
     def _is_over(self, tag: str) -> bool:
         return self._machine is None or self._machine.is_over(tag)
+
+    def _stands_still(self, tag: str) -> bool:
+        return self._machine is not None and self._machine.stands_still(tag)
 
     def _perform(self, actions: List[Any]) -> None:
         for action in actions:

@@ -92,8 +92,9 @@ class Machine:
         """Whether nothing more is to be expected of this attempt."""
         return watching.is_over(self._core.attempts.get(tag))
 
-    def handles(self, event: Any) -> bool:
-        return type(event) in _HANDLERS
+    def stands_still(self, tag: str) -> bool:
+        """Whether the batch system has suspended this attempt, as it was seen last."""
+        return watching.stands_still(self._core.attempts.get(tag))
 
     def _set_alarms(self, tags: Iterable[str]) -> None:
         """Of attempts that may wait for another moment than before."""

@@ -18,15 +18,22 @@ MAX_BACKLOG = 8 << 20  # bytes that a wrapper has not read
 
 
 class Relay:
-    """Lets wrappers in by their attempt's token, and tells the machine what they say."""
+    """Lets wrappers in by their attempt's token, and tells the machine what they say.
+
+    `stands_still`: whether the batch system has suspended the attempt of this tag. Such a silent one is not given up:
+    its node keeps the connection, and closes it when the wrapper is ended without having gone on.
+    """
 
     def __init__(
         self,
         token_of: Callable[[str], Optional[bytes]],
         tell: Callable[[Any], None],
         show_life: Callable[[], None],
+        stands_still: Callable[[str], bool],
+        silence: float = SILENCE,
     ) -> None:
         self._token_of, self._tell_machine, self._show_life = token_of, tell, show_life
+        self._stands_still, self._silence = stands_still, silence
         self._guests: Dict[str, asyncio.StreamWriter] = {}
         self._strangers = 0
         self._server: Any = None
@@ -98,7 +105,7 @@ class Relay:
         closed = False
         try:
             while self._guests.get(tag) is writer:  # one that was replaced has nothing more to say
-                said = outcome(tag, await asyncio.wait_for(messages.next(), SILENCE))
+                said = outcome(tag, await self._next(tag, messages))
                 if said is not None:
                     self._tell_machine(said)
         except (EOFError, ConnectionResetError):
@@ -109,6 +116,15 @@ class Relay:
             if self._guests.get(tag) is writer:
                 del self._guests[tag]
                 self._tell_machine(WrapperLeft(tag, closed))
+
+    async def _next(self, tag: str, messages: "_Messages") -> Any:
+        """Raises asyncio.TimeoutError for one that is silent without having been suspended, and as `_Messages.next`."""
+        while True:
+            try:
+                return await asyncio.wait_for(messages.next(), self._silence)
+            except asyncio.TimeoutError:
+                if not self._stands_still(tag):
+                    raise
 
 
 class _Messages:

@@ -22,7 +22,7 @@ def portions(supply: Supply) -> List[Tuple[Launcher, int]]:
     hungry = supply.hungry
     if not hungry or not supply.credit:
         return []
-    takers = [each for each in supply.launchers.values() if each.here and (each.wanted or each.hands)]
+    takers = [each for each in supply.launchers.values() if _takes(each) and (each.wanted or each.hands)]
     there = len(supply.credit) + sum(len(each.hands) for each in takers)
     slots = sum(_slots(each) for each in takers)
     found, left = [], len(supply.credit)
@@ -37,7 +37,7 @@ def portions(supply: Supply) -> List[Tuple[Launcher, int]]:
 
 def in_store(supply: Supply, now: int) -> int:
     """How many numbers the credit is to have beyond what was pulled."""
-    slots = sum(_slots(each) for each in supply.launchers.values() if each.here)
+    slots = sum(_slots(each) for each in supply.launchers.values() if _takes(each))
     if not slots or now < supply.modest_until:
         return 0
     window = IN_STORE + supply.trip.seconds
@@ -47,6 +47,10 @@ def in_store(supply: Supply, now: int) -> int:
     rate = supply.rate.per_second(now)
     least = slots if rate * LONG >= slots else 1
     return min(MOST, max(least, int(rate * window) + 1))
+
+
+def _takes(each: Launcher) -> bool:
+    return each.here and not each.still
 
 
 def _slots(launcher: Launcher) -> int:

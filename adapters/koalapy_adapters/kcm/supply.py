@@ -25,6 +25,7 @@ class Launcher:
         self.slots = 0
         # what it has, and wants
         self.here = False  # it has said over this connection what it holds
+        self.still = False  # suspended: what it pulled others may run meanwhile
         self.placed = False  # all that it holds is in `hands`
         self.hands: "OrderedDict[int, None]" = OrderedDict()
         self.unsaid: Set[int] = set()  # in its hands by what we gave; it does not say so, and repeats what it has done
@@ -151,11 +152,11 @@ class Supply:
     @property
     def hungry(self) -> List[Launcher]:
         """Those that want more, who has waited longest first."""
-        return [each for each in self.launchers.values() if each.wanted > 0]
+        return [each for each in self.launchers.values() if each.wanted > 0 and not each.still]
 
     @property
     def unmet(self) -> int:
-        return sum(launcher.wanted for launcher in self.launchers.values())
+        return sum(launcher.wanted for launcher in self.launchers.values() if not launcher.still)
 
     def _is_out(self, number: int) -> bool:
         return number in self._holder or number in self.credit or number in self.unplaced or number in self.leaving

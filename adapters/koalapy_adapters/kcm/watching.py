@@ -7,7 +7,7 @@ lost is missing too, if it was claimed: its node may be cut off, and its program
 
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, NOT_STARTED, QUEUED, Capacity, JobStatus
+from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, NOT_STARTED, QUEUED, SUSPENDED, Capacity, JobStatus
 from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm import farewell, feeding, unbegun, wrappers
 from koalapy_adapters.kcm.actions import SECOND, CancelJob, CapacityMeasured, Inspect, Look, Looked, Sight
@@ -90,7 +90,8 @@ def see(core: Core, now: int, attempt: Attempt, status: JobStatus) -> List[Any]:
         return []
     attempt.seen = status
     attempt.batch_id = attempt.batch_id or status.batch_id
-    return farewell.tell(core, now, attempt.tag, _batch_seen(now, attempt.tag, status))
+    turned = feeding.turned(core, now, attempt.tag, status.state == SUSPENDED)
+    return farewell.tell(core, now, attempt.tag, _batch_seen(now, attempt.tag, status)) + turned
 
 
 def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
@@ -109,6 +110,13 @@ def is_over(attempt: Optional[Attempt]) -> bool:
     if attempt is None or attempt.over or attempt.gone or attempt.stage is Stage.OUT:
         return True
     return attempt.seen is not None and attempt.seen.state in (ENDED, MISSING)
+
+
+def stands_still(attempt: Optional[Attempt]) -> bool:
+    """Whether it is suspended, and nothing says since that it has ended."""
+    if attempt is None or attempt.seen is None or attempt.unsettled is not None:
+        return False
+    return attempt.seen.state == SUSPENDED
 
 
 def _listed(core: Core, now: int, attempt: Attempt, status: Optional[JobStatus], started_at: int) -> List[Any]:
