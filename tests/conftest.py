@@ -4,7 +4,9 @@ That is a PostgreSQL server, the test grid, a last word. `--hypothesis-profile=e
 """
 
 import os
+import shutil
 import signal
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,11 +26,19 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 for _number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
     signal.signal(_number, signal.SIG_DFL)
 os.umask(0o022)
-os.environ["PYENV_REHASH_TIMEOUT"] = (
-    "1"  # a login shell that was killed leaves pyenv a lock, for which all others wait a minute
-)
 for _name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
     os.environ.pop(_name, None)
+
+# A home of their own: what login shells do in a person's, and leave there as tests kill them, is nobody's concern. An
+# example: pyenv's lock, for which every later login of that person waits a minute.
+_PERSON = Path.home()
+for _name, _place in (
+    ("XDG_STATE_HOME", ".local/state"),  # where the test grid has its keys
+    ("MPLCONFIGDIR", ".cache/matplotlib"),  # which takes long to make
+    ("PYENV_ROOT", ".pyenv"),  # where older Pythons may be found
+):
+    os.environ.setdefault(_name, str(_PERSON / _place))
+_HOME = os.environ["HOME"] = tempfile.mkdtemp(prefix="koala-home-")
 
 _SECONDS: dict[str, float] = defaultdict(float)
 _NOT_TESTED = "The store in PostgreSQL was not tested: "
@@ -36,6 +46,10 @@ _NOT_TESTED = "The store in PostgreSQL was not tested: "
 
 _ON_THE_GRID = ("tests/grid/", "tests/contract/test_batch_live.py")
 _LIVE = (*_ON_THE_GRID, "tests/unit/live/")  # many daemons, whose pace on a busy machine is nobody's promise
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_HOME, ignore_errors=True)
 
 
 @pytest.hookimpl(optionalhook=True)

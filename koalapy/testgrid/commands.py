@@ -33,24 +33,28 @@ def run(
     variables = {**environment, "TESTGRID_ARGV": shlex.join(argv), "TESTGRID_END": end}
     made = api.exec_create(container, ["sh", "-c", _AROUND], stdin=True, user=user, environment=variables)
     with _streams(api, made["Id"]) as plug:
-        said = _until_end(plug, end.encode())
-    output, told, status = said.rpartition(end.encode())
-    if told:
-        return int(status.split(b".")[0]), output
-    ended = api.exec_inspect(made["Id"])["ExitCode"]
-    assert ended is not None, "it has ended"
-    return int(ended), said
+        output, status = _said(plug, end.encode())
+    if status is None:
+        status = api.exec_inspect(made["Id"])["ExitCode"]
+        assert status is not None, "it has ended"
+    return status, output
 
 
-def _until_end(plug: Any, end: bytes) -> bytes:
-    """All that is said; after the mark of the end what is around the command is let go."""
-    said = bytearray()
+def _said(plug: Any, end: bytes) -> tuple[bytes, int | None]:
+    """All that the command says, and its exit status; None where it was ended together with what is around it.
+
+    What its children say that outlast it is nobody's.
+    """
+    said, looked = bytearray(), 0
     plug.sendall(b"\n")
     for _, data in frames_iter(plug, tty=False):  # type: ignore[no-untyped-call]
         said += data
-        if end in said[-len(end) - len("255.\n") :] and said.endswith(b".\n"):
-            plug.sendall(b"\n")
-    return bytes(said)
+        at = said.find(end, looked)
+        if at >= 0 and b"." in said[at + len(end) :]:
+            plug.sendall(b"\n")  # what is around the command may end now
+            return bytes(said[:at]), int(said[at + len(end) :].split(b".")[0])
+        looked = max(0, len(said) - len(end)) if at < 0 else at
+    return bytes(said), None
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def test_a_job_that_is_suspended_with_its_queue_is_not_lost(koalad: Begin) -> No
     """As by a subordinate queue: the state of the job is the same."""
     running = koalad(queue="short.q")
     script = "echo started; while [ ! -e $HOME/go ]; do sleep 0.2; done; rm -f $HOME/go"
-    job = running.submit(sh(1, script, walltime="4m"))
+    job = running.submit(sh(1, script, walltime="2m"))
     running.until(lambda: b"".join(running.grid.output(job)).count(b"started") == 1)
     running.testgrid.shell("gamma", "qmod -sq short.q", user="root")
     running.until(lambda: running.job(job)["components"][0]["state"] == "suspended")

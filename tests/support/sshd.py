@@ -66,6 +66,7 @@ class Sshd:
         return "\n".join(
             [
                 *self._options,
+                f"SetEnv HOME={os.environ['HOME']}",  # see tests/conftest.py
                 f"Port {self.port}",
                 f"ListenAddress {HOST}",
                 *(f"HostKey {key}" for key in self.host_keys),

@@ -65,7 +65,7 @@ def interpreter(request: pytest.FixtureRequest) -> list[str]:
 
 def _oldest() -> str | None:
     """A real one: pyenv's stand-in on the PATH starts whichever Python it likes."""
-    installed = sorted(Path.home().glob(".pyenv/versions/3.6.*/bin/python3"))
+    installed = sorted(Path(os.environ["PYENV_ROOT"]).glob("versions/3.6.*/bin/python3"))
     return str(installed[0]) if installed else shutil.which("python3.6")
 
 

@@ -28,7 +28,7 @@ read_exactly = ends.read_exactly
 started = ends.started
 target = ends.target
 SHELLS = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh"]
-PYENV = Path.home() / ".pyenv" / "versions"
+PYENV = Path(os.environ["PYENV_ROOT"], "versions")
 
 
 # ---- the landing

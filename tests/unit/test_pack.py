@@ -17,7 +17,7 @@ from koalapy_adapters import __main__ as pushed_main
 from koalapy_adapters.connections.pack import Packed, pack, packed
 
 ADAPTERS = Path(koalapy_adapters.__file__).parent
-PYENV = sorted(Path.home().glob(".pyenv/versions/3.6.*/bin/python3"))
+PYENV = sorted(Path(os.environ["PYENV_ROOT"]).glob("versions/3.6.*/bin/python3"))
 OLDEST = Path(os.environ.get("KOALA_TEST_OLDEST", PYENV[-1] if PYENV else "none"))
 ALLOWED = frozenset({"koalapy_adapters", "drmaa"})
 # What Python 2 has and Python 3 has not; drmaa asks before it imports them.

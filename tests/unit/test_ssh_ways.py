@@ -3,6 +3,7 @@
 import contextlib
 import getpass
 import os
+import pwd
 import select
 import shutil
 import socket
@@ -106,6 +107,7 @@ def test_what_the_grid_file_says_goes_first(config: Config) -> None:
 
 def test_defaults_are_openssh_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", "/an/agent")
+    monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)  # OpenSSH asks for no other
     asked = resolve("fs0", file="none")
     monkeypatch.setenv("PATH", "/nowhere")
     read = resolve("fs0", file="none")
