@@ -71,6 +71,19 @@ def test_a_wrapper_that_vanished_without_a_word_is_waited_for_as_long_as_an_orph
     assert do.Remove in deeds(kcm.handle(T0 + 700 * SECOND, NOT_LISTED))
 
 
+def test_what_its_own_store_has_removed_meanwhile_is_revoked_anew() -> None:
+    kcm = machine()
+    kcm.handle(T0, Clean(1, OTHER, "41"))
+    kcm.handle(T0, do.Revoked(OTHER, False))
+    assert do.Remove not in deeds(kcm.handle(T0 + SECOND, NOT_LISTED))
+    kcm.handle(T0 + SECOND, do.Inspected([OTHER], {OTHER: do.Sight("claimed", directory="/there")}))
+    assert do.Revoke not in deeds(kcm.tick(T0 + 2 * SECOND))
+    actions = kcm.handle(T0 + 2 * SECOND, do.Inspected([OTHER], {})) + kcm.tick(T0 + 3 * SECOND)
+    assert deeds(actions).count(do.Revoke) == 1
+    assert deeds(kcm.handle(T0 + 3 * SECOND, do.Revoked(OTHER, True))) == [do.Remove]
+    assert said(kcm.handle(T0 + 3 * SECOND, do.Removed(OTHER))) == [Done(1)]
+
+
 def test_the_accounting_says_that_it_is_over_and_agents_on_other_nodes_have_had_their_time() -> None:
     kcm = machine()
     kcm.handle(T0, Clean(1, OTHER, "41"))

@@ -141,6 +141,14 @@ def wake(core: Core, now: int, attempt: Attempt) -> None:
         core.checks.want(now, attempt.tag)
 
 
+def sighted(now: int, attempt: Attempt, claim: str) -> None:
+    """What is cleaned up was claimed, and its own store has removed its directory meanwhile: so nothing of it runs, and
+    once revoked anew nothing can begin."""
+    end = attempt.ending
+    if end is not None and attempt.cleaned and end.revoked is False and not claim:
+        end.revoked, end.revoke_at = None, now
+
+
 def wrapper_silent(attempt: Attempt, now: int) -> None:
     """The wrapper ended, or its connection did: its batch job may be gone by now."""
     end = attempt.ending

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, NOT_STARTED, QUEUED, SUSPENDED, Capacity, JobStatus
 from koalapy_adapters.batch.text import is_launcher
-from koalapy_adapters.kcm import farewell, feeding, unbegun, wrappers
+from koalapy_adapters.kcm import ending, farewell, feeding, unbegun, wrappers
 from koalapy_adapters.kcm.actions import SECOND, CancelJob, CapacityMeasured, Inspect, Look, Looked, Sight
 from koalapy_adapters.kcm.attempts import MISSING, UNANSWERED, Attempt, Core, Stage
 from koalapy_adapters.messages import BatchSeen, Measured, MeasureFailed, Report
@@ -49,6 +49,7 @@ def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
         return _unsettle(attempt, attempt.unsettled)
     if sight.heartbeat != attempt.heartbeat:
         attempt.heartbeat, attempt.sign_at = sight.heartbeat, now
+    ending.sighted(now, attempt, sight.claim)
     actions: List[Any] = feeding.sighted(core, now, attempt, sight)
     if sight.record is not None and not attempt.connected:
         actions += wrappers.said(core, now, attempt, sight.record)
