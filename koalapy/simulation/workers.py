@@ -18,12 +18,14 @@ def spread(function: Callable[[Task], Found], tasks: Sequence[Task], workers: in
     others = active_children()
     pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=leave_signals_to_parent)
     try:
-        yield from pool.map(function, tasks)
+        # Not `map`, which cancels what is left as it ends: a pool that breaks trips over what is cancelled.
+        for future in [pool.submit(function, task) for task in tasks]:
+            yield future.result()
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         for child in active_children():
             if child not in others:
                 child.terminate()
+        pool.shutdown(wait=False)
         raise
     pool.shutdown()
 
