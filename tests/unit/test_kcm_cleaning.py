@@ -84,6 +84,16 @@ def test_what_its_own_store_has_removed_meanwhile_is_revoked_anew() -> None:
     assert said(kcm.handle(T0 + 3 * SECOND, do.Removed(OTHER))) == [Done(1)]
 
 
+def test_what_is_cancelled_and_not_cleaned_up_is_not_revoked_anew_where_its_directory_is_gone() -> None:
+    """Somebody may have removed it under a program that runs."""
+    kcm = machine()
+    kcm.handle(T0, Cancel(1, OTHER, "41"))
+    kcm.handle(T0, do.Revoked(OTHER, False))
+    kcm.handle(T0 + SECOND, NOT_LISTED)
+    actions = kcm.handle(T0 + 2 * SECOND, do.Inspected([OTHER], {})) + kcm.tick(T0 + 3 * SECOND)
+    assert do.Revoke not in deeds(actions)
+
+
 def test_the_accounting_says_that_it_is_over_and_agents_on_other_nodes_have_had_their_time() -> None:
     kcm = machine()
     kcm.handle(T0, Clean(1, OTHER, "41"))
