@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from koalapy import __version__
+from koalapy.cli.signals import ending
 
 # As `koala --help` lists them, each with the module of koalapy.cli that has it.
 COMMANDS = {
@@ -89,6 +90,7 @@ def main() -> None:
     try:
         app()
     except SystemExit:
+        ending()
         _flush()
         raise
     except OSError as error:

@@ -30,6 +30,15 @@ def deferred() -> Iterator[Callable[[], None]]:
         _let_in()
 
 
+def ending() -> None:
+    """From here on Ctrl-C ends the process at once, in silence: whatever had to be tidied up has been.
+
+    Python's own handler would raise where nobody catches it, as while the interpreter waits for its threads.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _let_in() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _POLITE)
 
