@@ -3,14 +3,14 @@
 SHARED/                         `shared` of the grid file, else ~/.koala
   bin/HASH.pyz                  what was pushed
   INSTANCE/                     one store's
-    relay.CLUSTER.json          where the cluster's newest KCM listens
+    relay.CLUSTER.json          where the cluster's newest KCM listens, and its secret (mode 0600)
     post.CLUSTER.EPOCH.UNIQUE/  a KCM's office, for `relay: files`; see letters
     heard.CLUSTER.json          the highest number of a Submit that the cluster has heard
     ended/TAG.json              the record of an attempt whose directory has gone, for some days
     stage/DIGEST                staged files by content
     TAG/                        one attempt
       component.json            what to run (mode 0600)
-      token                     the relay's secret (mode 0600)
+      token                     what its wrapper proves to know at the relay (mode 0600)
       script, batch.out         the batch script, and what the wrapper itself says
       claim                     who won the attempt: its wrapper, or a revocation
       heartbeat                 touched while the wrapper lives

@@ -27,7 +27,8 @@ def _of_sweep(found: Explanation, runner: Runner) -> str:
         return ""
     if found.job.collecting:
         return "All its parameters are done, and what they left is on its way; `koala show` tells how far it is."
-    return f"It has {left} of its {runner.count} parameters left; `koala runners` tells where they run."
+    told = f"It has {left} of its {runner.count} parameters left; `koala runners` tells where they run."
+    return " ".join((told, *found.faults))
 
 
 def _waiting(found: Explanation) -> str:

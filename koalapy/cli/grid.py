@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from koalapy import __version__
 from koalapy.calls import Document
 from koalapy.cli import options
 from koalapy.cli.login import log_in_where_asked
@@ -35,6 +36,8 @@ def up(grid: options.Grid = None, json: options.Json = False) -> None:
         if document["state"] == "standing_by":
             what = "stands by for another"
         out.print(f"koalad of grid {document['grid']} {what} (pid {document['pid']})")
+        if document["version"] != __version__:
+            out.print(_other_release(document["version"]))
         if document["state"] == "ready":
             log_in_where_asked(koalad, _FIRST_LOGINS_S)
     return None
@@ -84,6 +87,12 @@ def status(
     tell_unknown(document["unknown_tags"])
     _tell_recovery(document["recovery"], None if recovery else _RECOVERY_LINES)
     return None
+
+
+def _other_release(version: str) -> str:
+    """`koala up` replaces no koalad that runs."""
+    advice = "`koala down`, then `koala up` replaces it; its jobs run on."
+    return f"It is koalapy {version}, and this is koalapy {__version__}. {advice}"
 
 
 def _tell_runners(found: Document) -> None:

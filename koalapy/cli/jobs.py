@@ -153,6 +153,9 @@ def logs(
     grid: options.Grid = None,
 ) -> None:
     """The standard output of all processes of the last attempt, or of one parameter of a sweep."""
+    if component is not None and parameter is not None:
+        say("koala: There are both --component and --parameter. Say --parameter of a sweep, --component of other jobs.")
+        raise typer.Exit(BAD_INPUT)
     with told(), Grid(grid) as koalad:
         stream = "errors" if errors else "output"
         pieces = koalad.output(job, stream=stream, component=component, follow=follow, parameter=parameter)

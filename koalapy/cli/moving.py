@@ -9,12 +9,12 @@ from rich.text import Text
 
 from koalapy.cli.output import errors, say
 from koalapy.cli.signals import interruptible
+from koalapy.cli.sizes import in_bytes
 from koalapy.cli.sweep_progress import wait_for_all
 from koalapy.client import Grid
 
 LOOK_S = 1.0
 _PIPED_S = 10.0  # between two plain lines
-_UNITS = ("B", "KB", "MB", "GB", "TB")
 Document = dict[str, Any]
 
 
@@ -58,11 +58,11 @@ def told_of(transfer: Document) -> str:
     doing = "reading, " if transfer["phase"] == "reading" else ""
     share = _share(*_part(transfer))
     count = f"{transfer['files']} {'file' if transfer['files'] == 1 else 'files'}"
-    rate = f"{_bytes(transfer['bytes_per_second'])}/s"
+    rate = f"{in_bytes(transfer['bytes_per_second'])}/s"
     if transfer["parameters"] is not None:
         done = f"those of {transfer['parameters_done']} of {transfer['parameters']} parameters"
-        return f"{way} {transfer['cluster']}: {done}, {_bytes(transfer['bytes_moved'])} in {count}, {rate}"
-    line = f"{way} {transfer['cluster']}: {doing}{share} of {_bytes(transfer['bytes'])} in {count}, {rate}"
+        return f"{way} {transfer['cluster']}: {done}, {in_bytes(transfer['bytes_moved'])} in {count}, {rate}"
+    line = f"{way} {transfer['cluster']}: {doing}{share} of {in_bytes(transfer['bytes'])} in {count}, {rate}"
     return f"{line}, {transfer['file']}" if transfer["file"] else line
 
 
@@ -111,10 +111,3 @@ def _part(transfer: Document) -> tuple[int, int]:
 
 def _share(moved: int, size: int) -> str:
     return f"{100 * min(moved, size) // size if size else 100} %"
-
-
-def _bytes(size: float) -> str:
-    power = 0
-    while size >= 1000 and power < len(_UNITS) - 1:
-        size, power = size / 1000, power + 1
-    return f"{size:.0f} {_UNITS[power]}" if not power or size >= 100 else f"{size:.3g} {_UNITS[power]}"

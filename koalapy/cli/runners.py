@@ -13,6 +13,7 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import out, print_json, table, told
+from koalapy.cli.signals import interruptible
 from koalapy.cli.sweep_progress import until
 from koalapy.client import Grid
 from koalapy.model.errors import OurError
@@ -70,7 +71,7 @@ def results(
     json: options.Json = False,
 ) -> None:
     """What became of each parameter that is done: its number and values, exit status, where and when it ran."""
-    with told(), Grid(grid) as koalad:
+    with told(), Grid(grid) as koalad, interruptible():
         pieces = koalad.results_as("json" if json else str(form), sweep, failed=failed)
         if output is None:
             for piece in pieces:
@@ -148,15 +149,26 @@ def _tell_admission(found: Document) -> None:
 
 
 def _write(path: Path, pieces: Iterable[bytes]) -> None:
-    """Whole or not at all: it appears under its name when all of it is there."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    """What is there already and is no plain file, a pipe or /dev/null, is written to and never replaced."""
+    write = _fill if path.exists() and not path.is_file() else _replace
     try:
-        with draft.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
-        draft.replace(path)
+        write(Path(os.path.realpath(path)), pieces)
     except OSError as error:
         raise OurError("not_written", f"{path} cannot be written: {error.strerror}.", "Name another file.") from error
+
+
+def _replace(path: Path, pieces: Iterable[bytes]) -> None:
+    """Whole or not at all: it appears under its name when all of it is there."""
+    draft = path.with_name(f".koala.{os.getpid()}.results")
+    try:
+        _fill(draft, pieces)
+        draft.replace(path)
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def _fill(path: Path, pieces: Iterable[bytes]) -> None:
+    with path.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)

@@ -35,10 +35,12 @@ def reader(grid: GridFile) -> Callable[[JobText], Request]:
 
 
 def _check_order(name: str, known: Sequence[str]) -> None:
-    """Raises RequestError for an order of a sweep's parameters that is not registered."""
+    """Raises RequestError for an order of a sweep's parameters that is not registered, or cannot be loaded."""
     if name and name not in known:
         message = f"The order {shown(name)} of a sweep's parameters is not registered."
         raise RequestError("unknown_order", message, use_known(name, known))
+    if name:
+        load("koalapy.sweep_order", name)
 
 
 def _check(job: JobText) -> None:

@@ -78,7 +78,7 @@ def sweep(
             combine="zip" if zipped else "cross" if cross else None,
             processors=threads,
             component={key: value for key, value in (("cluster", on), ("walltime", walltime)) if value is not None},
-            name=name or Path(executable).name,
+            name=name or Path(executable).name or "sweep",
             stage_in=[*staged, *(stage_in or ())] or None,
             stage_out=stage_out or None,
             order=order,

@@ -1,7 +1,7 @@
 """How far sweeps are, for a person who waits: a bar on a terminal, plain lines when piped."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
@@ -9,6 +9,7 @@ from typing import Any, Self
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from koalapy.cli.output import errors, say
+from koalapy.cli.sizes import in_bytes
 from koalapy.client import Grid
 
 _LOOK_S = 1.0
@@ -28,13 +29,20 @@ def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = No
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     with SweepBars() as bars:
         while True:
-            bars.tell([runner for runner in koalad.runners() if runner["id"] in sweeps])
+            found = [runner for runner in koalad.runners() if runner["id"] in sweeps]
+            bars.tell(found, _transfers(koalad, found))
             left = _LOOK_S if deadline is None else max(0.0, min(_LOOK_S, deadline - time.monotonic()))
             try:
                 return koalad.wait(jobs, left)
             except TimeoutError:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise
+
+
+def _transfers(koalad: Grid, runners: Sequence[Document]) -> dict[int, list[Document]]:
+    """What is on its way of those sweeps whose parameters are all done."""
+    bringing = [runner["id"] for runner in runners if _brings(runner)]
+    return {job["id"]: job["transfers"] for job in koalad.jobs(ids=bringing)} if bringing else {}
 
 
 class SweepBars:
@@ -54,14 +62,16 @@ class SweepBars:
         if self._progress is not None:
             self._progress.stop()
 
-    def tell(self, runners: Sequence[Document]) -> None:
+    def tell(self, runners: Sequence[Document], transfers: Mapping[int, Sequence[Document]] | None = None) -> None:
+        """`transfers`: of some of these sweeps, what of their files is on its way."""
         for runner in runners:
+            told = told_of(runner, datetime.now(UTC), (transfers or {}).get(runner["id"], ()))
             if errors.is_terminal:
-                self._show(runner)
+                self._show(runner, told)
             else:
-                self._say(runner)
+                self._say(runner, told)
 
-    def _show(self, runner: Document) -> None:
+    def _show(self, runner: Document, told: str) -> None:
         if self._progress is None:
             columns = TextColumn("sweep {task.fields[id]}", markup=False), BarColumn(), TextColumn("{task.description}")
             self._progress = Progress(*columns, console=errors, transient=True)
@@ -69,32 +79,46 @@ class SweepBars:
         identity = runner["id"]
         if identity not in self._tasks:
             self._tasks[identity] = self._progress.add_task("", total=runner["parameters"], id=identity)
-        self._progress.update(
-            self._tasks[identity], completed=runner["done"], description=told_of(runner, datetime.now(UTC))
-        )
+        self._progress.update(self._tasks[identity], completed=runner["done"], description=told)
 
-    def _say(self, runner: Document) -> None:
+    def _say(self, runner: Document, told: str) -> None:
         """The same is not said again."""
         at, before = self._said.get(runner["id"], (0.0, ""))
-        line = f"sweep {runner['id']}: {told_of(runner, datetime.now(UTC))}"
+        line = f"sweep {runner['id']}: {told}"
         if line != before and time.monotonic() - at >= _PIPED_S:
             self._said[runner["id"]] = time.monotonic(), line
             say(line)
 
 
-def told_of(runner: Document, now: datetime) -> str:
-    """How far one sweep is, in a line."""
+def told_of(runner: Document, now: datetime, transfers: Sequence[Document] = ()) -> str:
+    """How far one sweep is, in a line. `transfers`: what of its files is on its way."""
     nodes, suspended = (sum(each[what] for each in runner["clusters"]) for what in ("nodes", "suspended"))
-    brings = runner["state"] == "running" and runner["done"] == runner["parameters"]
-    has = "bringing what they left" if brings else f"{nodes} {'node' if nodes == 1 else 'nodes'}"
+    brings = _brings(runner)
+    has = _brought(transfers) if brings else f"{nodes} {'node' if nodes == 1 else 'nodes'}"
     parts = [
         counted(runner),
         has if runner["state"] == "running" else runner["state"],
         f"{suspended} of them suspended" if suspended else "",
-        f"{runner['parameters_per_minute']:.0f} a minute" if runner["parameters_per_minute"] else "",
+        f"{runner['parameters_per_minute']:.0f} a minute" if runner["parameters_per_minute"] and not brings else "",
         f"ends in {until(runner['ends_at'], now)}" if runner["ends_at"] else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _brings(runner: Document) -> bool:
+    return bool(runner["state"] == "running" and runner["done"] == runner["parameters"])
+
+
+def _brought(transfers: Sequence[Document]) -> str:
+    """Of how many parameters it is here what they left, as far as it is known."""
+    known = [each for each in transfers if each["parameters"] is not None]
+    if not known:
+        return "bringing what they left"
+    done, of, moved, rate = (
+        sum(each[what] for each in known)
+        for what in ("parameters_done", "parameters", "bytes_moved", "bytes_per_second")
+    )
+    return f"bringing what they left: that of {done} of {of} is here, {in_bytes(moved)}, {in_bytes(rate)}/s"
 
 
 def counted(sweep: Document) -> str:

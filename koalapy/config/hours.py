@@ -40,7 +40,8 @@ def parse_hours(text: str) -> Hours:
     parts = text.split()
     if len(parts) != len(_FIELDS):
         advice = "Write minute, hour, day of the month, month and day of the week: `* 20-23,0-7 * * *` is every night."
-        raise HoursError(f"has {len(parts)} fields, not cron's five", advice)
+        count = "1 field" if len(parts) == 1 else f"{len(parts)} fields"
+        raise HoursError(f"has {count}, not cron's five", advice)
     minutes, hours, days, months, weekdays = (_values(part, field) for part, field in zip(parts, _FIELDS, strict=True))
     return Hours(
         text=" ".join(parts),

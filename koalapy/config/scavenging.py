@@ -8,7 +8,6 @@ from koalapy.config.hours import HoursError, parse_hours
 from koalapy.config.values import registered_word
 from koalapy.model import settings
 from koalapy.model.cluster import SCAVENGING_FLOOR
-from koalapy.model.textfile.document import Plain
 from koalapy.model.textfile.fields import Count, Flag, Line, Positive, Section, Span, Word, lasting, wrong
 from koalapy.model.textfile.words import shown
 from koalapy.model.units import MILLISECOND, MINUTE, Duration
@@ -22,7 +21,7 @@ _NAME = WithJsonSchema({"type": "string"})
 
 def _share(value: object) -> float:
     """A part of a whole: `0.25` or `25%`."""
-    text = str(value).strip() if isinstance(value, Plain | int | float) and not isinstance(value, bool) else ""
+    text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
     try:
         share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:

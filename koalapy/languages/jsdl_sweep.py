@@ -14,6 +14,7 @@ from lxml import etree
 from koalapy.languages.counting import MOST_NAMES
 from koalapy.languages.drafts import Blank, Draft, Mark
 from koalapy.languages.xmltext import Element, elements, line_of, name_of, named, namespace_of, text_of, word_of
+from koalapy.languages.xpaths import is_costly
 from koalapy.model.textfile.words import shown
 
 SWEEP = "http://schemas.ogf.org/jsdl/2009/03/sweep"
@@ -23,8 +24,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
 _DOUBLE = re.compile(r"[-+]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][-+]?[0-9]{1,3})?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}", re.ASCII)
 _LONGEST_XPATH = 1_000
-_MOST_ELEMENTS, _MOST_DESCENTS = 10_000, 3
-_XPATH_PIECE = re.compile(r"""'[^']*'|"[^"]*"|\[|\]|//|::|\.\.""")
+_MOST_ELEMENTS, _MOST_VISITS = 10_000, 200_000  # of a job with sweeps; and by all its XPaths, one visit each
 _MAY_VARY = "Executable, Argument, Environment, Input, Output, Error, and the FileName and URI of DataStaging may vary."
 
 
@@ -54,6 +54,9 @@ def _check_effort(draft: Draft, root: Element, sweeps: list[Element]) -> None:
     if sweeps and (size := sum(1 for _ in root.iter())) > _MOST_ELEMENTS:
         advice = "Put its arguments into a file."
         raise draft.refusal(root, f"has {size:,} elements, more than a sweep may", advice, "too_large")
+    if sweeps and size * len(nodes) > _MOST_VISITS:
+        what = f"is one of {len(nodes):,}, in a job of {size:,} elements"
+        raise draft.refusal(nodes[-1], what, "Name a file of columns in a YAML job.", "too_large")
 
 
 def _levels(draft: Draft, sweeps: list[Element]) -> Iterator[list[Element]]:
@@ -133,11 +136,13 @@ def _parts(expression: str) -> tuple[str, int | None, int | None]:
 def _selected(draft: Draft, root: Element, match: Element, path: str, namespaces: dict[str, str]) -> Iterator[Blank]:
     if len(path) > _LONGEST_XPATH:
         raise draft.refusal(match, f"has more than {_LONGEST_XPATH} characters", "Write a shorter XPath.")
-    if _is_costly(path):
+    if is_costly(path):
         what = f"is {shown(path)}, which searches all of the job again for each of its elements"
-        raise draft.refusal(match, what, "Write //, :: and .. outside of [ ], and // seldom.", "costly_xpath")
+        raise draft.refusal(
+            match, what, "Write //, ::, .. and / from the root outside of [ ], and seldom.", "costly_xpath"
+        )
     try:
-        found = root.getroottree().xpath(path, namespaces=namespaces)
+        found = etree.XPath(path, namespaces=namespaces, regexp=False)(root.getroottree())
     except etree.XPathError as error:
         advice = "Write XPath 1.0, and a NamespaceBinding for each prefix."
         raise draft.refusal(match, f"is {shown(path)}, no XPath: {error}", advice, "bad_xpath") from None
@@ -153,17 +158,6 @@ def _selected(draft: Draft, root: Element, match: Element, path: str, namespaces
             what = f"selects {named(element) if element is not None else 'an attribute'}, which cannot vary"
             raise draft.refusal(match, what, _MAY_VARY, "cannot_vary")
         yield by_element[element]
-
-
-def _is_costly(path: str) -> bool:
-    """Whether the effort grows with more than a small power of the job's length."""
-    depth = descents = 0
-    for piece in _XPATH_PIECE.findall(path):
-        depth += (piece == "[") - (piece == "]")
-        descents += piece == "//"
-        if depth > 0 and piece in ("//", "::", ".."):
-            return True
-    return descents > _MOST_DESCENTS
 
 
 def _element(found: Any) -> Element | None:

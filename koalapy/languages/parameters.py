@@ -99,6 +99,8 @@ def _in_short(text: str) -> dict[str, Any]:
     if looks_like_range(text):
         as_loop(text)  # here, so that what is wrong with it is said of the parameter's name alone
         return {"range": text}
+    if text.startswith(":") and looks_like_range(text[1:] + ":"):
+        as_loop(text)  # which says what is missing
     if meant := _other_range(text):
         advice = f"Write {meant} for a range; for that very text write a list in a job file, [{text}]."
         raise wrong(f"is {shown(text)}, which would be one value", advice)

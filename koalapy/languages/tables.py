@@ -67,7 +67,7 @@ def _blocks(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
 
 def _raw_blocks(file: IO[bytes]) -> Iterator[list[bytes]]:
     """No more of the file is held at a time than a block and a line; of one that is too long, its beginning."""
-    blocks = iter(lambda: file.read(_BLOCK), b"")
+    blocks = iter(lambda: file.read(_BLOCK) or b"", b"")  # None of one that would have to be waited for
     rest = next(blocks, b"").removeprefix(_BYTE_ORDER_MARK)
     for block in chain([b""], blocks):
         data = rest + block

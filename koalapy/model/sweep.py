@@ -73,6 +73,11 @@ class ParameterResult(NamedTuple):
     errors_at: int
     errors_size: int
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether it ended by itself, with 0."""
+        return self.ending == "exited" and self.exit_status == 0
+
 
 @dataclass(frozen=True, slots=True)
 class ResultBatch:

@@ -8,6 +8,8 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
 
+_LAST_ID = (1 << 63) - 1  # that a store can hold
+
 
 @dataclass(frozen=True, slots=True)
 class Changed:
@@ -48,10 +50,15 @@ CANCEL = Changeable([state for state in JobState if not state.final], "is over a
 HOLD = Changeable(
     (JobState.WAITING, JobState.CLAIMING, JobState.HELD),
     "cannot be held",
-    "Only a job that has not started can be, and a sweep.",
+    "Only a job that has not started can be, and a sweep whose parameters are not all done.",
     of_sweeps=(JobState.RUNNING,),
 )
 RELEASE = Changeable((JobState.HELD,), "is not held", "Hold it first with `koala hold`.")
+
+
+def is_possible(job: JobId) -> bool:
+    """Whether a store can hold it at all."""
+    return 0 < job <= _LAST_ID
 
 
 def no_such(job: JobId) -> RequestError:

@@ -22,7 +22,7 @@ class Explanation:
 
     Of a job that waits: `lacks`, what each cluster lacks for each component; `fits`, whether it would be placed now,
     were it alone in the queue; `ahead`, how many jobs come before it. Of a sweep: `no_more`, why clusters give it no
-    more nodes now; `told`, why it was not admitted yet.
+    more nodes now; `told`, why it was not admitted yet; `faults`, which policies failed for it.
     """
 
     job: Job
@@ -33,6 +33,7 @@ class Explanation:
     ahead: int = 0
     no_more: Mapping[str, str] = field(default_factory=dict)
     told: str = ""
+    faults: tuple[str, ...] = ()
 
 
 def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) -> Explanation:
@@ -40,8 +41,10 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
     clusters = tuple(view.name for view in views)
     troubles = {view.name: view.trouble for view in views if view.trouble}
     if job.runner is not None:
-        no_more = engine.scavenger.why_no_more(now, job) if job.state is JobState.RUNNING else {}
-        return Explanation(job, clusters, troubles, no_more=no_more, told=engine.scavenger.told(job.id))
+        scavenger = engine.scavenger
+        no_more = scavenger.why_no_more(now, job) if job.state is JobState.RUNNING else {}
+        told, faults = scavenger.told(job.id), scavenger.faults(job.id)
+        return Explanation(job, clusters, troubles, no_more=no_more, told=told, faults=faults)
     if job.state is not JobState.WAITING:
         return Explanation(job, clusters, troubles)
     without = excluded(now, job)

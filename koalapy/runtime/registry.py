@@ -13,9 +13,15 @@ def registered(group: str) -> Mapping[str, EntryPoint]:
 
 
 def load(group: str, name: str) -> Any:
-    """Raises RequestError where nothing of this name is registered."""
+    """Raises RequestError where nothing of this name is registered, or what is cannot be imported."""
     found = registered(group)
     if name not in found:
         known = ", ".join(sorted(found))
         raise RequestError("not_registered", f"Nothing called {name} is registered under {group}.", f"Known: {known}.")
-    return found[name].load()
+    try:
+        return found[name].load()
+    except Exception as error:
+        what = f"{name} is registered under {group}, but cannot be loaded ({type(error).__name__}: {error})."
+        raise RequestError(
+            "not_loadable", what, "Mend or reinstall the package that has it, or name another."
+        ) from error

@@ -18,7 +18,7 @@ from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
 from koalapy.policies.placement import PlacementPolicy
-from koalapy.runtime.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, no_such
+from koalapy.runtime.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.clusterreports import ClusterReport, cluster_reports
 from koalapy.runtime.collecting.bring import Home
@@ -36,7 +36,6 @@ from koalapy.store.contract import Store
 _COMMIT_S = 30.0  # what is not committed within this is answered as not recorded yet
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched at one time
 _LOOK_S = 0.2  # between looks at whether the store has begun to fail
-_LAST_ID = (1 << 63) - 1  # that a store can hold
 
 
 Reader = Callable[[str, AttemptId, str, bool], Iterator[bytes]]
@@ -141,11 +140,11 @@ class Service:
         return self._files.transfers.of(jobs)
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
-        possible = None if ids is None else [job for job in ids if _possible(job)]
+        possible = None if ids is None else [job for job in ids if is_possible(job)]
         return self._store.jobs(states, possible)
 
     def job(self, job: JobId) -> Job:
-        found = self._store.job(job) if _possible(job) else None
+        found = self._store.job(job) if is_possible(job) else None
         if found is None:
             raise no_such(job)
         return found
@@ -269,8 +268,3 @@ class Service:
         why = trouble.message if trouble else "koalad is busy."
         advice = "It will be in time: look with `koala jobs` before you ask again."
         raise TransientError("not_committed", f"It is not recorded yet: {why}", advice)
-
-
-def _possible(job: JobId) -> bool:
-    """Whether a store can hold it at all."""
-    return 0 < job <= _LAST_ID

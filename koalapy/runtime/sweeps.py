@@ -15,6 +15,7 @@ from koalapy.model.job import Component, Job
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import ParameterResult, Runner
 from koalapy.model.units import MINUTE, Instant
+from koalapy.runtime.changes import is_possible, no_such
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.pace import Pace
@@ -164,9 +165,9 @@ class Sweeps:
         )
 
     def _sweep(self, sweep: JobId) -> Job:
-        job = self._store.job(sweep)
+        job = self._store.job(sweep) if is_possible(sweep) else None
         if job is None:
-            raise RequestError("no_such_job", f"There is no job {sweep}.", "`koala jobs` lists those there are.")
+            raise no_such(sweep)
         if job.runner is None:
             raise RequestError("no_sweep", f"Job {sweep} is no sweep.", "`koala runners --all` lists the sweeps.")
         return job
@@ -175,7 +176,7 @@ class Sweeps:
         values = _values_of(job)
         for _, batch in self._store.results(job.id):
             for result in batch.results:
-                if not failed or has_failed(result):
+                if not failed or not result.succeeded:
                     yield Row(values(result.number), batch.cluster, batch.attempt, result)
 
     def _result(self, job: Job, number: int) -> Row:
@@ -192,10 +193,6 @@ class Sweeps:
         raise RequestError(
             "not_ended", message, "Its output can be read once it has; `koala runners` shows the progress."
         )
-
-
-def has_failed(result: ParameterResult) -> bool:
-    return result.exit_status != 0 or result.ending != "exited"
 
 
 def _forecast(prediction: Prediction, now: Instant) -> Forecast:

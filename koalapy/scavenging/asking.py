@@ -11,6 +11,6 @@ def answer(ask: Callable[[], T], wrong: Callable[[T], str], otherwise: T) -> tup
     try:
         found = ask()
         problem = wrong(found)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # which would end koalad's thread, and nothing else of it
         return otherwise, f"it raised {type(error).__name__}: {error}"
     return (otherwise, problem) if problem else (found, "")

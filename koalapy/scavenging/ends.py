@@ -97,16 +97,28 @@ def _failed(records: Records, heard: Heard, now: Instant, sweep: Job, launcher: 
     heard.failures[sweep.id, cluster] = failures
     if failures >= MOST_FAILURES:
         heard.failures.pop((sweep.id, cluster))
-        if reason.whose == "request":
-            heard.refused[sweep.id, cluster] = reason
+        if reason.whose == "request" and reason.code != "walltime_exceeded":  # which says nothing of the next
+            heard.refused[sweep.id, cluster] = _of_sweep(launcher, reason)
         leave_out(records, now, sweep.id, cluster, reason.code, message)
 
 
 def _of_launcher(launcher: Job, reason: Reason) -> str:
     """The same in words about a Launcher: nobody knows it as a job with a component, nor has its output."""
     words = reason.message.removeprefix(f"{place(launcher).cluster}: ").replace("component 0", "it", 1)
-    advice = f"`koala show {launcher.id}` tells its story." if reason.whose == "transient" else reason.advice
+    advice = (
+        f"`koala show {launcher.id}` tells its story." if reason.whose == "transient" else _advice(launcher, reason)
+    )
     return f"{words[:1].upper()}{words[1:]} {advice}".strip()
+
+
+def _of_sweep(launcher: Job, reason: Reason) -> Reason:
+    """Why the sweep cannot go there, which has neither this component nor its output."""
+    message = reason.message.replace("component 0", f"Launcher {launcher.id}", 1)
+    return replace(reason, message=message, advice=_advice(launcher, reason))
+
+
+def _advice(launcher: Job, reason: Reason) -> str:
+    return reason.advice.replace("`koala logs`", f"`koala logs --errors {launcher.id}`")
 
 
 def leave_out(records: Records, now: Instant, sweep: JobId, cluster: str, code: str, why: str) -> None:

@@ -1,6 +1,6 @@
 """From the pool to the clusters: what a KCM asks for, in the order of the sweep's policy, no more than it can use."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from koalapy.model.commands import FeedSweep
 from koalapy.model.identity import AttemptId, JobId
@@ -8,7 +8,9 @@ from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job
 from koalapy.model.records import Records
 from koalapy.model.states import JobState
-from koalapy.policies.sweep_order import Pool, SweepOrder, wrong_feed
+from koalapy.model.units import Instant
+from koalapy.policies.sweep_order import Pool, SweepOrder, wrong_avoidance, wrong_feed
+from koalapy.scavenging import faults
 from koalapy.scavenging.asking import answer
 from koalapy.scavenging.heard import Heard
 from koalapy.scavenging.launch import slots_of
@@ -37,6 +39,7 @@ def feed(
     heard: Heard,
     order: SweepOrder,
     reachable: frozenset[str],
+    now: Instant,
     sweep: Job,
 ) -> None:
     """Whatever of the pool its clusters could use now."""
@@ -48,10 +51,20 @@ def feed(
         most = min(heard.wanted[sweep.id, cluster], _room(sweep, cluster, slots))
         if most <= 0 or not pool:
             continue
-        numbers = _chosen(sweep, pool, slots, order, cluster, most)
+        numbers, wrong = _chosen(sweep, pool, slots, order, cluster, most)
+        faults.heed(records, heard, now, sweep.id, "its order of parameters", wrong)
         sweep, pool = _hand_out(records, sweep, cluster, numbers), pool - numbers
         heard.wanted[sweep.id, cluster] -= len(numbers)
         _say(records, heard, sweep, cluster, numbers, attempts_on(launchers, sweep, cluster))
+
+
+def avoided(
+    order: SweepOrder, sweep: Job, held: Mapping[str, int], clusters: Sequence[str]
+) -> tuple[Sequence[str], str]:
+    """Where the sweep takes no further nodes, and what is wrong with its order's answer, or ''."""
+    pool = Pool(waiting=runner_of(sweep).pool, returned=dict(runner_of(sweep).returned), holds=held)
+    nowhere: Sequence[str] = ()
+    return answer(lambda: order.avoid(pool, clusters), lambda found: wrong_avoidance(found, clusters), nowhere)
 
 
 def slots_by_cluster(launchers: Launchers, sweep: Job) -> dict[str, int]:
@@ -85,12 +98,12 @@ def _room(sweep: Job, cluster: str, slots: dict[str, int]) -> int:
 
 def _chosen(
     sweep: Job, pool: Intervals, slots: dict[str, int], order: SweepOrder, cluster: str, most: int
-) -> Intervals:
+) -> tuple[Intervals, str]:
+    """And what is wrong with the order's answer, or ''."""
     seen = Pool(waiting=pool, returned=dict(runner_of(sweep).returned), holds=slots)
-    numbers, _ = answer(
+    return answer(
         lambda: order.feed(seen, cluster, most), lambda found: wrong_feed(found, seen, most), pool.lowest(most)
     )
-    return numbers
 
 
 def _hand_out(records: Records, sweep: Job, cluster: str, numbers: Intervals) -> Job:

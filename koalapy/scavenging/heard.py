@@ -17,7 +17,9 @@ class Heard:
     `failures`: Launchers of a sweep that failed in a row on a cluster. `latest`: whether something of a Launcher's
     newest results had ended well. `suspects`: Launchers that may be on black holes, and their hosts. `recalled`: what
     was out on a cluster when some of it was asked back. `refused`: why a cluster will not have what a sweep asks for.
-    `told`: why a sweep waits, as it was last told. `fresh`: clusters whose KCM has not been told what is out there.
+    `told`: why a sweep waits, as it was last told. `faults`: what is wrong with a policy's last answer for a sweep, by
+    what was asked; `blamed`: what its story tells of that. `fresh`: clusters whose KCM has not been told what is
+    out there.
     """
 
     wanted: dict[On, int] = field(default_factory=dict)
@@ -29,6 +31,8 @@ class Heard:
     recalled: dict[On, int] = field(default_factory=dict)
     refused: dict[On, Reason] = field(default_factory=dict)
     told: dict[JobId, str] = field(default_factory=dict)
+    faults: dict[tuple[JobId, str], str] = field(default_factory=dict)
+    blamed: dict[tuple[JobId, str], None] = field(default_factory=dict)
     fresh: dict[str, None] = field(default_factory=dict)
 
     def new_session(self, cluster: str) -> None:
@@ -44,7 +48,8 @@ class Heard:
         self.suspects.pop(attempt, None)
 
     def forget_sweep(self, sweep: JobId) -> None:
-        for of_sweep in (self.wanted, self.begun, self.recalled, self.failures, self.refused):
+        of_sweeps = self.wanted, self.begun, self.recalled, self.failures, self.refused, self.faults, self.blamed
+        for of_sweep in of_sweeps:
             for key in [key for key in of_sweep if key[0] == sweep]:
                 del of_sweep[key]
         self.told.pop(sweep, None)

@@ -82,8 +82,16 @@ def send_away(records: Records, now: Instant, launcher: Job, going: str, force: 
     stopping.stop(records, now, launcher, Outcome.CANCELLED, WHY[going])
 
 
-def starts_until(launcher: Job) -> Instant | None:
-    """When it is withdrawn; None once its batch job has started."""
+def starts_until(launcher: Job, settings: Settings) -> Instant | None:
+    """When it is withdrawn; None once its batch job has started.
+
+    Its time counts from when it began to wait in the batch queue, where it competes. Before that its files come, and
+    their copies are made, for as long as a claim may take.
+    """
     component = launcher.components[0]
-    waits = launcher.state is JobState.CLAIMING and component.allocated_at is None and launcher.claimed_at is not None
-    return Instant(launcher.claimed_at + START_TIMEOUT) if waits and launcher.claimed_at is not None else None
+    if launcher.state is not JobState.CLAIMING or component.allocated_at is not None or launcher.claimed_at is None:
+        return None
+    if component.queued_at is not None:
+        return Instant(component.queued_at + START_TIMEOUT)
+    patience = max(START_TIMEOUT, settings.claim_timeout) if launcher.request.stage_in else START_TIMEOUT
+    return Instant(launcher.claimed_at + patience)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.records import Records
+from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 from koalapy.policies.preemption import Candidate, PreemptionPolicy, wrong_order
 from koalapy.scavenging.asking import answer
@@ -20,12 +21,12 @@ _OTHERS = "Other sweeps have a right to them."
 
 def first_to_go(
     launchers: Launchers, heard: Heard, policy: PreemptionPolicy, sweep: JobId, cluster: str
-) -> Sequence[Job]:
-    """Its Launchers there, in the order of the preemption policy."""
+) -> tuple[Sequence[Job], str]:
+    """Its Launchers there, in the order of the preemption policy; and what is wrong with its answer, or ''."""
     there = {each.id: each for each in staying(launchers.of(sweep)) if place(each).cluster == cluster}
     candidates: Sequence[Candidate] = [_candidate(heard, each) for each in there.values()]
-    order, _ = answer(lambda: policy(candidates), lambda found: wrong_order(found, candidates), candidates)
-    return [there[JobId(each.launcher)] for each in order]
+    order, wrong = answer(lambda: policy(candidates), lambda found: wrong_order(found, candidates), candidates)
+    return [there[JobId(each.launcher)] for each in order], wrong
 
 
 def _candidate(heard: Heard, launcher: Job) -> Candidate:
@@ -56,11 +57,11 @@ def stop_idlers(records: Records, now: Instant, sweep: Job, idle: Sequence[Job])
         records.note(now, sweep.id, "sweep_shrunk", cluster=cluster, nodes=nodes, message=_NOTHING_LEFT)
 
 
-def withdraw(records: Records, launchers: Launchers, pauses: Pauses, now: Instant) -> None:
+def withdraw(records: Records, settings: Settings, launchers: Launchers, pauses: Pauses, now: Instant) -> None:
     """Those that have not started in time; where others have started since there is no pause any more."""
     late: Counter[tuple[JobId, str]] = Counter()
     for launcher in list(launchers):
-        cluster, until = place(launcher).cluster or "", starts_until(launcher)
+        cluster, until = place(launcher).cluster or "", starts_until(launcher, settings)
         if until is not None and now >= until and launcher.glide is not None:
             send_away(records, now, launcher, "withdrawn")
             late[launcher.glide.sweep, cluster] += 1

@@ -23,7 +23,7 @@ def ended(records: Records, event: ParametersEnded) -> tuple[ParameterResult, ..
     if not fresh:
         return ()
     numbers = Intervals.numbers(each.number for each in fresh)
-    failed = Intervals.numbers(each.number for each in fresh if not well(each))
+    failed = Intervals.numbers(each.number for each in fresh if not each.succeeded)
     put_runner(
         records,
         sweep,
@@ -42,10 +42,6 @@ def _fresh(runner: Runner, results: Iterable[ParameterResult]) -> tuple[Paramete
         if 1 <= each.number <= runner.count and each.number not in runner.done:
             new.setdefault(each.number, each)
     return tuple(new.values())
-
-
-def well(result: ParameterResult) -> bool:
-    return result.ending == "exited" and result.exit_status == 0
 
 
 def returned(records: Records, event: ParametersReturned) -> None:

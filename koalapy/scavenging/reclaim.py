@@ -24,15 +24,16 @@ def lacking(known: Known, promises: Promises, launchers: Sequence[Job]) -> int:
     return max(0, wanted - idle - going) if wanted else 0
 
 
-def most_held(claimants: Sequence[Claimant], cluster: str, nodes: int, policy: FairShare) -> dict[int, int]:
-    """How many each runner gives up; where the policy fails, the youngest runners first."""
+def most_held(claimants: Sequence[Claimant], cluster: str, nodes: int, policy: FairShare) -> tuple[dict[int, int], str]:
+    """How many each runner gives up; where the policy fails, the youngest runners first. And what is wrong with its
+    answer, or ''."""
     otherwise: Mapping[int, int] = _youngest_first(claimants, cluster, nodes)
-    found, _ = answer(
+    found, wrong = answer(
         lambda: policy.reclaim(claimants, cluster, nodes),
         lambda taken: wrong_reclaim(taken, claimants, cluster, nodes),
         otherwise,
     )
-    return {sweep: count for sweep, count in found.items() if count}
+    return {sweep: count for sweep, count in found.items() if count}, wrong
 
 
 def _youngest_first(claimants: Sequence[Claimant], cluster: str, nodes: int) -> dict[int, int]:

@@ -1,6 +1,5 @@
 """Sweeps as one machine beside the scheduler: it hears what concerns them, and after every step does what follows."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from koalapy.coallocation import stopping
@@ -14,16 +13,17 @@ from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.shares import Claimant, Site
-from koalapy.policies.sweep_order import Pool, SweepOrder, wrong_avoidance
+from koalapy.policies.sweep_order import SweepOrder
 from koalapy.scavenging import (
     admission,
     ends,
+    faults,
     feeding,
     hearing,
     hopeless,
     leaving,
     output,
-    parameters,
+    owed,
     reclaim,
     shares,
     suspended,
@@ -31,7 +31,6 @@ from koalapy.scavenging import (
     tail,
     whynot,
 )
-from koalapy.scavenging.asking import answer
 from koalapy.scavenging.ground import Ground
 from koalapy.scavenging.heard import Heard
 from koalapy.scavenging.launch import launch, send_away, starts_until
@@ -91,13 +90,16 @@ class Scavenger:
     def why_no_more(self, now: Instant, sweep: Job) -> dict[str, str]:
         """Of clusters that give a running sweep no more nodes, as of the last step: why, as the end of a sentence."""
         ground = self._ground
-        return whynot.why_no_more(
-            now, sweep, self._settings, ground.sizes, ground.nodes, self._pauses, self._avoided(sweep)
-        )
+        avoided, _ = self._avoided(sweep)
+        return whynot.why_no_more(now, sweep, self._settings, ground.sizes, ground.nodes, self._pauses, avoided)
 
     def told(self, sweep: JobId) -> str:
         """Why it waits, as it was last told in its story; '' if it was not."""
         return self._heard.told.get(sweep, "")
+
+    def faults(self, sweep: JobId) -> tuple[str, ...]:
+        """What is wrong with the last answers of policies that concern it, in sentences."""
+        return faults.of(self._heard, sweep)
 
     def wakeup(self) -> Instant | None:
         """When time alone changes something for sweeps; None: never."""
@@ -113,16 +115,15 @@ class Scavenger:
         self._tell_turns(now)
         for sweep in self._sweeps():
             self._follow_up(now, sweep)
-        leaving.withdraw(self._records, self._launchers, self._pauses, now)
+        leaving.withdraw(self._records, self._settings, self._launchers, self._pauses, now)
         suspicion.judge(self._records, self._launchers, self._heard, now)
         self._survey(now)
         self._reclaim(now)
         self._admit(now)
         self._share(now)
         for sweep in self._active():
-            feeding.feed(
-                self._records, self._launchers, self._heard, self._order_of(sweep), self._information.reachable, sweep
-            )
+            order, reachable = self._order_of(sweep), self._information.reachable
+            feeding.feed(self._records, self._launchers, self._heard, order, reachable, now, sweep)
         for sweep in self._active():
             tail.recall(self._records, self._launchers, self._heard, self._information.reachable, sweep)
             needed = shares.nodes_wanted(sweep, self._ground.sizes)
@@ -180,15 +181,15 @@ class Scavenger:
                 self._take(now, name, len(stay) - each.allowed, "preempted")
 
     def _take(self, now: Instant, cluster: str, count: int, going: str) -> None:
-        for sweep, nodes in reclaim.most_held(self._claimants(now), cluster, count, self._policies.fairshare).items():
+        found, wrong = reclaim.most_held(self._claimants(now), cluster, count, self._policies.fairshare)
+        for sweep, nodes in found.items():
+            self._heed(now, JobId(sweep), "what the fair-share policy takes", wrong)
             self._shrink(now, JobId(sweep), cluster, nodes, going)
-            job = self._records.jobs[JobId(sweep)]
-            owed = Counter(dict(runner_of(job).owed))
-            owed[cluster] += nodes
-            parameters.put_runner(self._records, job, owed=(*owed.items(),))
+            owed.owe(self._records, JobId(sweep), cluster, nodes)
 
     def _shrink(self, now: Instant, sweep: JobId, cluster: str, nodes: int, going: str) -> None:
-        order = leaving.first_to_go(self._launchers, self._heard, self._policies.preemption, sweep, cluster)
+        order, wrong = leaving.first_to_go(self._launchers, self._heard, self._policies.preemption, sweep, cluster)
+        self._heed(now, sweep, "the preemption policy", wrong)
         leaving.shrink(self._records, self._heard, now, sweep, cluster, order[:nodes], going)
 
     # ---- runners
@@ -208,25 +209,23 @@ class Scavenger:
 
     def _claimant(self, now: Instant, sweep: Job) -> Claimant:
         barred = hopeless.barred(now, sweep, self._settings, self._ground.sizes, self._ground.idle)
-        barred += self._avoided(sweep)
+        avoided, wrong = self._avoided(sweep)
+        self._heed(now, sweep.id, "what its order stays away from", wrong)
+        barred += avoided
         personal = self._settings.scavenging.personal
         return shares.claimant(sweep, self._launchers, self._ground.sizes, tuple(dict.fromkeys(barred)), personal)
 
-    def _avoided(self, sweep: Job) -> Sequence[str]:
-        order, clusters = self._order_of(sweep), list(self._information.clusters)
-        runner, held = runner_of(sweep), shares.holds(self._launchers.of(sweep.id))
-        pool = Pool(waiting=runner.pool, returned=dict(runner.returned), holds=held)
-        nowhere: Sequence[str] = ()
-        found, _ = answer(lambda: order.avoid(pool, clusters), lambda each: wrong_avoidance(each, clusters), nowhere)
-        return found
+    def _avoided(self, sweep: Job) -> tuple[Sequence[str], str]:
+        held = shares.holds(self._launchers.of(sweep.id))
+        return feeding.avoided(self._order_of(sweep), sweep, held, list(self._information.clusters))
 
     def _share(self, now: Instant) -> None:
         active, sites = self._active(), [self._site(now, name, each) for name, each in self._ground.nodes.items()]
         anew = self._is_anew(sites)
         claimants = self._claimants(now)
         found, wrong = self._shares.turns(claimants, sites, anew)
-        for sweep in active if wrong else ():
-            admission.tell(self._records, self._heard, now, sweep, f"the fair-share policy failed: {wrong}.")
+        for sweep in active:
+            self._heed(now, sweep.id, "the fair-share policy", wrong)
         idle = {name: list(each.idle) for name, each in self._ground.nodes.items()}
         for turn in found:
             if turn.nodes > 0:
@@ -236,8 +235,7 @@ class Scavenger:
             else:
                 self._shrink(now, turn.sweep, turn.cluster, -turn.nodes, "shrunk")
         for sweep in self._active() if anew else ():
-            if runner_of(sweep).owed:
-                parameters.put_runner(self._records, sweep, owed=())
+            owed.cancel(self._records, sweep.id)
 
     def _is_anew(self, sites: Sequence[Site]) -> bool:
         """Whether all is to be shared out anew: the runners are others, or a cluster could not be when they were."""
@@ -268,13 +266,12 @@ class Scavenger:
         for size in sizes:
             launch(self._records, self._settings, now, sweep, settings, size)
         self._records.note(now, sweep.id, "sweep_grown", cluster=turn.cluster, nodes=len(sizes))
-        owed = dict(runner_of(sweep).owed)
-        if turn.cluster in owed:
-            owed[turn.cluster] -= len(sizes)
-            left = tuple((name, count) for name, count in owed.items() if count > 0)
-            parameters.put_runner(self._records, sweep, owed=left)
+        owed.repay(self._records, sweep.id, turn.cluster, len(sizes))
 
     # ---- words
+
+    def _heed(self, now: Instant, sweep: JobId, asked: str, wrong: str) -> None:
+        faults.heed(self._records, self._heard, now, sweep, asked, wrong)
 
     def _order_of(self, sweep: Job) -> SweepOrder:
         return self._policies.order_of(sweep.request.order)
@@ -292,7 +289,7 @@ class Scavenger:
 
     def _moments(self, now: Instant) -> Iterable[Instant]:
         for launcher in self._launchers:
-            if (until := starts_until(launcher)) is not None:
+            if (until := starts_until(launcher, self._settings)) is not None:
                 yield until
         active = self._active()
         untils = [until for sweep in active for _, until in sweep.excluded]

@@ -10,7 +10,7 @@ from koalapy.model.units import Instant
 from koalapy.scavenging.heard import Heard
 from koalapy.scavenging.launch import send_away
 from koalapy.scavenging.launchers import Launchers, place, runner_of, staying
-from koalapy.scavenging.parameters import put_runner, well
+from koalapy.scavenging.parameters import put_runner
 
 
 def suspected(records: Records, heard: Heard, event: LauncherSuspected) -> None:
@@ -21,7 +21,7 @@ def suspected(records: Records, heard: Heard, event: LauncherSuspected) -> None:
 def ran(records: Records, heard: Heard, event: ParametersEnded, fresh: tuple[ParameterResult, ...]) -> None:
     """What it has run lately tells of the program what it tells of no suspect."""
     if fresh and records.component(event.attempt) is not None:
-        heard.latest[event.attempt] = any(well(each) for each in fresh)
+        heard.latest[event.attempt] = any(each.succeeded for each in fresh)
         heard.suspects.pop(event.attempt, None)  # a suspect says nothing of what it runs
 
 

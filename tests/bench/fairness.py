@@ -3,7 +3,8 @@
 In the simulated world, at full size: one hour under each policy and each workload. The figure is the least that a user
 gets done under Equipartition-PerSite, as a part of the most: 1 is perfectly fair. The bound is that of the paper's own
 table: 2.4 against 2.7 jobs a minute. With `--live` the same on twelve nodes of the test grid, twenty times as fast:
-there a node is a large part of what anybody has, and the bound is what Equipartition-All comes to in the same run.
+there a node is a large part of what anybody has, and the bound is what Equipartition-All comes to in the same run under
+WBlock, that table's workload. The bursts of WBurst are over before so few nodes tell the policies apart.
 
     tests/bench/run fairness [--live [--faster N]] [--sets N] [--seed S] [--out DIR]
 """
@@ -41,8 +42,9 @@ def main() -> None:
     files.write(name, fairness.rows_of(found), figure(chosen, found, about), arguments.out)
     rows = means(fairness.rows_of(found))
     tell(rows)
-    least = min(fair(rows, workload, "equipartition-persite") for workload in WORKLOADS)
-    bound = max(fair(rows, workload, "equipartition-all") for workload in WORKLOADS) if arguments.live else BOUND
+    judged = WORKLOADS[:1] if arguments.live else WORKLOADS
+    least = min(fair(rows, workload, "equipartition-persite") for workload in judged)
+    bound = max(fair(rows, workload, "equipartition-all") for workload in judged) if arguments.live else BOUND
     detail = {f"{each.workload} {each.policy}": fair(rows, each.workload, each.policy) for each in chosen}
     detail |= {"load": round(os.getloadavg()[0], 1), "rows": rows}
     last_line("fairness", least, "least user's parameters / most user's", bound, least >= bound, detail)

@@ -84,3 +84,48 @@ def dialogue(port: int, message: Any) -> Any:
                 assert isinstance(frame, Control)
                 return from_json(frame.data)
     return None
+
+
+class Stranger:
+    """Another user's process, at a port that was a relay's; `heard`: all that came."""
+
+    def __init__(self, port: int = 0) -> None:
+        self._listener = socket.create_server(("", port))
+        self._listener.settimeout(PATIENCE)
+        self.port = self._listener.getsockname()[1]
+        self.heard = b""
+
+    def answer(self, *said: Any) -> Any:
+        """The next knock, whose wrapper is told this; returns when that one has hung up."""
+        while True:  # of those that a wrapper connects to at once it keeps one
+            with self._listener.accept()[0] as guest:
+                guest.settimeout(PATIENCE)
+                knock = self._knock(guest)
+                if knock is None:
+                    continue
+                guest.sendall(b"".join(encode(Control(to_json(each))) for each in said))
+                while self._receive(guest):
+                    pass
+                return knock
+
+    def _knock(self, guest: socket.socket) -> Any:
+        decoder = Decoder()
+        while data := self._receive(guest):
+            for frame in decoder.feed(data):
+                assert isinstance(frame, Control)
+                return from_json(frame.data)
+        return None
+
+    def __enter__(self) -> "Stranger":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._listener.close()
+
+    def _receive(self, guest: socket.socket) -> bytes:
+        try:
+            data = guest.recv(1 << 16)
+        except ConnectionResetError:  # it hung up without having read all
+            data = b""
+        self.heard += data
+        return data

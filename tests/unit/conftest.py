@@ -22,9 +22,11 @@ import koalapy_adapters
 import pytest
 from engine_play import Play, check
 from koalapy_adapters import frames, layout, messages
-from koalapy_adapters.messages import Enter, Knock, Program, PutKey, Release, Say, Stop
+from koalapy_adapters.kcm.door import Door
+from koalapy_adapters.messages import Enter, Knock, Program, ProvenKnock, PutKey, Release, Say, Stop
 
 PATIENCE_S = 120.0
+TOKEN = "TOKENtoken"  # every attempt's
 AHEAD_US = 3_600_000_000  # the clock of a relay, of ours
 TAG = "k0000000000000%s"
 SOURCES = Path(koalapy_adapters.__file__).parent
@@ -120,18 +122,21 @@ class World:
         self._closing: list[Callable[[], None]] = []
         (shared / "inst").mkdir(parents=True)
         self.home.mkdir()
+        self._secrets: dict[int, str] = {}  # of relays, by their ports
 
-    def relay(self) -> "Relay":
-        """A new relay, which wrappers find from now on."""
-        relay = Relay()
+    def relay(self, older: bool = False) -> "Relay":
+        """A new relay, which wrappers find from now on; `older`: as a release had it that knew tokens only."""
+        relay = Relay("" if older else os.urandom(32).hex())
         self._closing.append(relay.close)
+        self._secrets[relay.port] = relay.secret
         self.publish(relay.port)
         return relay
 
     def publish(self, port: int, addresses: tuple[str, ...] = ("127.0.0.1",)) -> None:
-        layout.write_json(
-            layout.relay_file(str(self.shared), "inst", "here"), {"addresses": addresses, "port": port, "epoch": 1}
-        )
+        data = {"addresses": addresses, "port": port, "epoch": 1}
+        if self._secrets.get(port):
+            data["secret"] = self._secrets[port]
+        layout.write_json(layout.relay_file(str(self.shared), "inst", "here"), data)
 
     def attempt(self, program: str | None = None, number: str = "1", batch: str = "local", **wishes: Any) -> "Attempt":
         """An attempt on disk, ready to be started; `program` is a script for sh, staged as ./program."""
@@ -152,6 +157,7 @@ class Attempt:
     def __init__(self, world: World, tag: str, batch: str, wishes: dict[str, Any]) -> None:
         self.world = world
         self.tag = tag
+        self.token = TOKEN
         self.path = Path(layout.attempt_directory(str(world.shared), "inst", tag))
         self.wrapper: subprocess.Popen[bytes] | None = None
         self._environment = {"SLURM_TEST_HOSTS": wishes.pop("hosts", "")}
@@ -161,7 +167,7 @@ class Attempt:
         orphan_timeout = wishes.pop("orphan_timeout", 600.0)
         for name in ("work", "output"):
             (self.path / name).mkdir(parents=True)
-        self.write("token", "secret")
+        self.write("token", TOKEN)
         component = {
             "tag": tag,
             "instance": "inst",
@@ -233,10 +239,12 @@ class Attempt:
 class Relay:
     """The KCM's end of the relay: lets wrappers in, and collects what they say."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: str = "") -> None:
+        self.secret = secret
+        self._door = Door(lambda tag: TOKEN.encode(), secret)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        self.knocks: queue.Queue[Knock] = queue.Queue()
+        self.knocks: queue.Queue[Knock | ProvenKnock] = queue.Queue()
         self.said: dict[str, list[Any]] = {}
         self._changed = threading.Condition()
         self._guests: dict[str, socket.socket] = {}
@@ -323,8 +331,10 @@ class Relay:
                     tag = self._hear(connection, tag, messages.from_json(frame.data))
 
     def _hear(self, connection: socket.socket, tag: str, message: Any) -> str:
-        if isinstance(message, Knock):
-            enter = Enter(messages.PROTOCOL, int(time.time() * 1e6) + AHEAD_US)
+        if isinstance(message, (Knock, ProvenKnock)):
+            admitted = self._door.admit(message)
+            assert admitted is not None
+            enter = admitted.told(Enter(messages.PROTOCOL, int(time.time() * 1e6) + AHEAD_US))
             connection.sendall(frames.encode(frames.Control(messages.to_json(enter))))
             with self._changed:
                 self._guests[message.tag] = connection

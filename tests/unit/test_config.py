@@ -131,7 +131,10 @@ scavenging:
     )
 
 
-@pytest.mark.parametrize(("written", "share"), [("0.25", 0.25), ("25%", 0.25), ("0", 0.0), ("1", 1.0), ("100%", 1.0)])
+SHARES = [("0.25", 0.25), ("25%", 0.25), ('"25%"', 0.25), ('"0.25"', 0.25), ("0", 0.0), ("1", 1.0), ("100%", 1.0)]
+
+
+@pytest.mark.parametrize(("written", "share"), SHARES)
 def test_a_share_is_a_number_or_a_percentage(written: str, share: float) -> None:
     (cluster,) = engine_settings(read(in_cluster(f"scavenge: {{idle_share: {written}}}"))).clusters
     assert cluster.scavenge.idle_share == share

@@ -182,6 +182,13 @@ def test_a_shared_directory_that_cannot_be_made_is_a_failure_in_words() -> None:
     assert "/proc/koala" in failure["message"]
 
 
+def test_where_the_relay_listens_is_told_without_its_secret(tmp_path: Path) -> None:
+    head_node = examined(tmp_path)
+    head_node.directories.create()
+    head_node.directories.signpost.publish(["10.0.0.1"], 4711)
+    assert head.diagnose(head_node, "relay") == {"kind": "tcp", "addresses": ["10.0.0.1"], "port": 4711}
+
+
 def test_commands_that_are_missing_are_a_failure_of_the_batch_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -55,7 +55,7 @@ def test_instants_before_the_epoch_are_instants_too(instant: int) -> None:
         pytest.param("-1 * * * *", "has '-1' for its minute", "a range 8-17", id="negative"),
         pytest.param("¹ * * * *", "for its minute", "a range 8-17", id="superscript"),
         pytest.param(f"{'9' * 5000} * * * *", "for its minute", "from 0 to 59", id="endless"),
-        pytest.param("@daily", "has 1 fields", "every night", id="nickname"),
+        pytest.param("@daily", "has 1 field", "every night", id="nickname"),
     ],
 )
 def test_what_is_no_cron_field_is_refused(text: str, wrong: str, advice: str) -> None:

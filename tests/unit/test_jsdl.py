@@ -529,6 +529,47 @@ def test_what_is_no_sweep(sweep: str, words: str) -> None:
     assert words in str(refused(jsdl(sweep=sweep)))
 
 
+COSTLY = [
+    "//*/following::*/preceding::*",
+    "//*/following-sibling::*",
+    "//*[/*/*[/*/*]]",
+    "//*[1 and/*/*]",
+    "//*[2*/*/*]",
+    "//*[count(/*)>0]",
+    "//*[id(.)]",
+    "id(//*)",
+    "//*[concat(., ., .)]",
+    "//*[child::*]",
+    "//*|//*|//*",
+    "//p:Argument[re:test(., '^(a+)+$')]",
+]
+
+
+@pytest.mark.parametrize("path", COSTLY)
+def test_what_would_never_end_is_not_begun(path: str) -> None:
+    """libxml2 lets nobody stop it, and koalad would answer nobody meanwhile."""
+    assert "which searches all of the job again" in str(refused(jsdl(sweep=swept(assign(path, some("1"))))))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/*/*//p:Argument[1]",
+        "//p:POSIXApplication[p:Executable and not(p:Limit/p:Other)]/p:Argument[position() = 1]",
+        "/descendant::p:Argument[string-length(.) * 2 > 1 and . != '//[/::'][1]",
+        "//p:Executable/../p:Argument[last() - 1]",
+    ],
+)
+def test_what_looks_at_itself_and_what_is_in_it_is_evaluated(path: str) -> None:
+    assert commands(jsdl(sweep=swept(assign(path, some("1", "2")))))[1][1] == "2"
+
+
+def test_many_xpaths_of_a_long_job_are_refused() -> None:
+    program = PROGRAM + "<posix:Argument>x</posix:Argument>" * 3_000
+    text = jsdl(program, sweep=swept(*[assign("//p:Executable", some("1"))] * 100))
+    assert "s:DocumentNode is one of 100, in a job of 3,0" in str(refused(text))
+
+
 def test_a_long_job_is_no_sweep() -> None:
     program = PROGRAM + "<posix:Argument>x</posix:Argument>" * 10_000
     assert len(component(jsdl(program)).arguments) == 10_002

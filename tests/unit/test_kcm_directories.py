@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -204,6 +205,17 @@ def test_a_newer_kcm_keeps_the_relay_and_the_attempts(directories: Directories) 
             use()
         assert stale.value.code == "stale"
     assert Directories(directories.shared, "abcde", "there", 1).signpost.newest_epoch() == 0
+
+
+def test_each_kcm_has_a_secret_that_only_its_user_can_read(directories: Directories) -> None:
+    secrets = []
+    for epoch in (3, 3, 4):
+        Directories(directories.shared, "abcde", "here", epoch).signpost.publish(["10.0.0.1"], 4000)
+        relay = Path(directories.own, "relay.here.json")
+        assert stat.S_IMODE(relay.stat().st_mode) == 0o600
+        secrets.append(json.loads(relay.read_text())["secret"])
+    assert [len(bytes.fromhex(secret)) for secret in secrets] == [32, 32, 32]
+    assert len(set(secrets)) == 3
 
 
 def test_staged_files_that_nobody_used_for_long_are_dropped(directories: Directories) -> None:

@@ -17,12 +17,13 @@ from koalapy_adapters.batch.protocol import BatchJob, Site
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.kcm import drmaa
 from koalapy_adapters.kcm.actions import Woken
-from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt
+from koalapy_adapters.kcm.commands import BatchSystem
 from koalapy_adapters.kcm.drmaa import MAX_CRASHES, Drmaa
 from koalapy_adapters.kcm.drmaa_library import Library, find_library
 from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.drmaa_sessions import Sessions
 from koalapy_adapters.kcm.running import Handle, Ran
+from koalapy_adapters.kcm.ways import SubmitDoubt
 
 # Speaks as koalapy_adapters.drmaa_helper does, for a library that does as the script's name says.
 HELPER = """

@@ -28,15 +28,19 @@ from koalapy_adapters.messages import (
     Measured,
     Ping,
     Pong,
+    ProvenEnter,
+    ProvenKnock,
     PutKey,
     Refused,
     Release,
     Stat,
+    Stop,
     Store,
     Submitted,
     Tags,
     Welcome,
 )
+from koalapy_adapters.wrapper.handshake import Handshake
 
 INSTANCE = far.INSTANCE
 TAGS = far.TAGS
@@ -264,11 +268,47 @@ def test_the_relay_lets_nobody_in_without_the_token(connect: Callable[[], Any]) 
     koalad.hello()
     koalad.submit(TAGS[0], "sleep 600", processors=2)
     koalad.report(TAGS[0], "at_barrier")
-    relay = json.loads((koalad.shared / INSTANCE / "relay.here.json").read_text())
+    relay = relay_of(koalad)
     token = (koalad.shared / INSTANCE / TAGS[0] / "token").read_text()
-    for knock in (Knock(PROTOCOL, TAGS[0], "0" * 64, 0), Knock(PROTOCOL, "../" + TAGS[0], token, 0), Beat()):
+    knocks = [Knock(PROTOCOL, TAGS[0], "0" * 64, 0), Knock(PROTOCOL, "../" + TAGS[0], token, 0), Beat()]
+    knocks += [
+        Handshake(TAGS[0], said).greeting(0, secret).knock for said, secret in ((token, "0"), ("0", relay["secret"]))
+    ]
+    for knock in knocks:
         assert dialogue(relay["port"], knock) is None
-    assert isinstance(dialogue(relay["port"], Knock(PROTOCOL, TAGS[0], token, 0)), Enter)
+    true = Handshake(TAGS[0], token).greeting(0, relay["secret"])
+    assert true.believes(dialogue(relay["port"], true.knock))
+    assert isinstance(dialogue(relay["port"], Knock(PROTOCOL, TAGS[0], token, 0)), Enter)  # an older wrapper's
+
+
+def test_who_takes_the_port_of_a_kcm_that_died_hears_nothing_that_lets_him_in(connect: Callable[[], Any]) -> None:
+    first = connect()
+    first.hello()
+    first.submit(TAGS[0], "exit 0")
+    batch_id = first.report(TAGS[0], "at_barrier").batch_id
+    first.process.kill()
+    first.ended()
+    with far.Stranger() as stranger:
+        of_first = relay_of(first)
+        file = first.shared / INSTANCE / "relay.here.json"
+        file.write_text(json.dumps({**of_first, "port": stranger.port}))  # the true one is in TIME_WAIT for a minute
+        knock = stranger.answer(Stop(force=True), Enter(PROTOCOL, 0), Stop(force=True))
+        assert isinstance(stranger.answer(ProvenEnter(PROTOCOL, 0, "")), ProvenKnock)
+    token = (first.shared / INSTANCE / TAGS[0] / "token").read_text()
+    assert len(token) == 64
+    assert token.encode() not in stranger.heard
+    assert of_first["secret"].encode() not in stranger.heard
+    second = connect()
+    second.hello(epoch=2, known=[[TAGS[0], batch_id]])
+    second.report(TAGS[0], "at_barrier")
+    assert dialogue(relay_of(second)["port"], knock) is None
+    release(second, TAGS[0])
+    assert second.report(TAGS[0], "ended").exit_status == 0
+
+
+def relay_of(koalad: Any) -> Any:
+    """What wrappers find in the relay's file."""
+    return json.loads((koalad.shared / INSTANCE / "relay.here.json").read_text())
 
 
 @pytest.mark.parametrize("kind", ["a file in its way", "no directory may be made there"])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from koalapy_adapters.frames import Control, encode
 from koalapy_adapters.kcm.actions import WrapperEntered, WrapperLeft
+from koalapy_adapters.kcm.door import Door
 from koalapy_adapters.kcm.relay import Relay
 from koalapy_adapters.messages import PROTOCOL, Knock, to_json
 
@@ -19,7 +20,8 @@ def visit(still: bool, then: Callable[[asyncio.StreamWriter, "asyncio.Queue[Any]
 
     async def run() -> None:
         told: asyncio.Queue[Any] = asyncio.Queue()
-        relay = Relay(lambda tag: TOKEN.encode(), told.put_nowait, lambda: None, lambda tag: still, SILENCE)
+        door = Door(lambda tag: TOKEN.encode(), "")
+        relay = Relay(door, told.put_nowait, lambda: None, lambda tag: still, SILENCE)
         await relay.start()
         _, writer = await asyncio.open_connection("127.0.0.1", relay.port)
         writer.write(encode(Control(to_json(Knock(PROTOCOL, TAG, TOKEN, 1)))))

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 from koalapy_adapters.batch.protocol import BatchJob, Site
 from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError, UnreadableError
-from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt, failure_of, guarded, load
+from koalapy_adapters.kcm.commands import BatchSystem, failure_of, guarded, load
 from koalapy_adapters.kcm.running import Handle, run
+from koalapy_adapters.kcm.ways import SubmitDoubt
 
 JOB = BatchJob("kabcde000000001", "/tmp/a", ["true"], 1, 60)
 

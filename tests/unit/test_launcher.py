@@ -268,6 +268,12 @@ def test_one_that_dies_by_a_signal(start: Start) -> None:
     assert launcher.results(1)[1][1:3] == [137, "killed"]
 
 
+def test_one_whose_child_was_killed_has_a_status_of_its_own(start: Start) -> None:
+    launcher = start("exit 143")
+    launcher.give(1)
+    assert launcher.results(1)[1][1:3] == [143, "exited"]
+
+
 def test_one_that_kills_its_process_group(start: Start) -> None:
     launcher = start("[ $KOALA_PARAMETER = 1 ] && kill -9 0; exit 0")
     assert launcher.run(1, 2, 3)[1][1:3] == [137, "killed"]
@@ -279,6 +285,15 @@ def test_one_that_forks_leaves_nothing_to_the_next(start: Start, processes: Proc
     assert [launcher.output(rows[number]) for number in (1, 2, 3)] == [b"1\n", b"2\n", b"3\n"]
     for number in (1, 2, 3):
         assert not Path("/proc", (launcher.work / f"escaped.{number}").read_text().strip()).exists()
+
+
+def test_one_that_leaves_thousands_of_dead_children_harms_nobody(start: Start) -> None:
+    """Whoever inherits them has them all at once."""
+    forks = "import os; all(os.fork() or os._exit(0) for _ in range(1500)); os.waitid(os.P_ALL, 0, os.WEXITED); "
+    ends = "last = os.fork() or os._exit(0); os.waitid(os.P_PID, last, os.WEXITED | os.WNOWAIT)"
+    launcher = start(f"[ $0 -ne 101 ] || {sys.executable} -I -S -c '{forks}{ends}'", slots=1)
+    assert {number: row[1:3] for number, row in launcher.run(1, 2).items()} == {1: [0, "exited"], 2: [0, "exited"]}
+    assert launcher.errors() == ""
 
 
 def test_one_that_ignores_sigterm_is_killed_at_its_walltime(start: Start) -> None:
@@ -315,6 +330,14 @@ def test_one_that_clears_its_directory_leaves_the_outputs_of_others(start: Start
     assert [launcher.output(rows[number]) for number in (1, 2, 3)] == [b"1\n", b"2\n", b"3\n"]
 
 
+def test_one_that_empties_its_output_leaves_that_of_the_next(start: Start) -> None:
+    empties = "[ $0 -ne 102 ] || : >/proc/self/fd/1"
+    launcher = start(f"[ $0 -ne 101 ] || printf %100s; {empties}; echo $0", slots=1)
+    rows = launcher.run(1, 2, 3)
+    assert [launcher.output(rows[number]) for number in (2, 3)] == [b"", b"103\n"]
+    assert rows[2][7:9] == [len("102\n"), 0]
+
+
 def test_one_that_kills_its_slot_is_killed_itself_the_second_time(start: Start) -> None:
     launcher = start("[ $KOALA_PARAMETER = 1 ] && kill -9 $PPID && sleep 600; exit 0", slots=2)
     rows = launcher.run(*range(1, 21))
@@ -326,6 +349,14 @@ def test_one_that_kills_its_slot_is_killed_itself_the_second_time(start: Start) 
 # ---- its end
 
 
+OF_ITS_CHILD = "sleep 600 & echo $! >pid.new; mv pid.new pid; wait $!; exit $?"  # ends with the status of its child
+
+
+def test_one_that_stops_its_slot_holds_up_nobody(start: Start) -> None:
+    launcher = start("[ $0 -ne 101 ] || kill -STOP $PPID", slots=1)
+    assert {number: row[1:3] for number, row in launcher.run(1, 2).items()} == {1: [0, "exited"], 2: [0, "exited"]}
+
+
 def test_told_to_stop_it_tells_the_programs_and_gives_them_back(start: Start, await_that: Await) -> None:
     launcher = start("trap 'echo saved >saved.$0; exit 0' TERM; touch on.$0; while :; do sleep 0.01; done")
     launcher.give(4, 5)
@@ -335,9 +366,10 @@ def test_told_to_stop_it_tells_the_programs_and_gives_them_back(start: Start, aw
     assert launcher.journal() == []
 
 
-def test_a_program_that_hears_of_the_cancel_first_is_not_done(start: Start, await_that: Await) -> None:
-    """A batch system's cancel reaches the program and the Launcher as one, in whichever order."""
-    launcher = start("echo $$ >pid.new; mv pid.new pid; exec sleep 600", slots=1)
+@pytest.mark.parametrize("script", ["echo $$ >pid.new; mv pid.new pid; exec sleep 600", OF_ITS_CHILD])
+def test_a_program_that_hears_of_the_cancel_first_is_not_done(start: Start, await_that: Await, script: str) -> None:
+    """A batch system's cancel reaches the program, what it started and the Launcher as one, in whichever order."""
+    launcher = start(script, slots=1)
     launcher.give(4)
     await_that((launcher.work / "pid").exists)
     os.kill(int((launcher.work / "pid").read_text()), signal.SIGTERM)
@@ -515,12 +547,20 @@ def test_what_runs_stands_still_with_the_batch_job(world: Any, await_that: Await
     batch_job = [wrapper, *(pid for pid, group in below if group == os.getpgid(wrapper))]
     launcher = next(pid for pid, group in below if group == pid)
     descendants.send(batch_job, signal.SIGSTOP)
-    await_that(lambda: all(map(descendants.is_stopped, descendants.descendants(launcher))))
+    await_that(lambda: all(map(stands_still, descendants.descendants(launcher))))
     before = ticks.stat().st_size
     descendants.send(batch_job, signal.SIGCONT)
     await_that(lambda: ticks.stat().st_size > before + 10)
     relay.stop(attempt)
     attempt.wait()
+
+
+def stands_still(pid: int) -> bool:
+    """One that had ended before it was stopped stays a zombie: its parent, which would reap it, stands still."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "Z")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def from_launcher(relay: Any, attempt: Any, kind: str) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from koalapy_adapters.clock import SECOND
 from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher import ranges
 from koalapy_adapters.launcher.machine import Machine, Settings
 from koalapy_adapters.messages import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, Trusted
-from koalapy_adapters.wrapper.clock import SECOND
 
 MS = SECOND // 1000
 SETTINGS = Settings("node1", 2, 600 * SECOND, 4 * SECOND, 3600 * SECOND, 5 * SECOND)
@@ -298,6 +298,16 @@ def test_told_to_stop_it_gives_back_what_is_not_done(game: Game) -> None:
     assert game.stopped == SETTINGS.grace
     assert game.tell(e.SlotsStopped([2, 3])) == [Back([[2, 4]], [[2, 3]])]
     assert game.left
+
+
+def test_what_a_slot_ran_that_was_killed_before_it_counts_as_begun(game: Game) -> None:
+    """Whoever cancels the batch job signals all its processes: a slot may be gone before the Launcher hears it."""
+    game.hear(Give([[1, 3]]))
+    game.tell(e.SlotLost(0, 1, game.now))
+    game.tell(e.SlotLost(1, 2, game.now))
+    game.run(2)
+    game.tell(e.Signalled())
+    assert game.tell(e.SlotsStopped([])) == [Back([[1, 1], [3, 3]], [[1, 1]])]
 
 
 class Anything(RuleBasedStateMachine):

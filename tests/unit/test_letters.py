@@ -15,13 +15,16 @@ from koalapy_adapters import letters
 from koalapy_adapters.files import Files
 from koalapy_adapters.kcm import office as offices
 from koalapy_adapters.kcm.actions import SECOND, WrapperEntered, WrapperLeft, WrapperPut, WrapperSaid
+from koalapy_adapters.kcm.door import Door
 from koalapy_adapters.kcm.office import Closed, Office, Place
 from koalapy_adapters.messages import PROTOCOL, Beat, Enter, Knock, PutKey, Release, Say, Stop, from_json
+from koalapy_adapters.wrapper.handshake import Handshake
 from koalapy_adapters.wrapper.letterbox import Exchanged, Letterbox
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where hundreds of examples wait for no disk
 TAG, OTHER = "kabcde000000001", "kabcde000000002"
 TOKENS = {TAG: b"secret", OTHER: b"another"}
+SECRET = "of this KCM"
 
 
 class Broken(Files):
@@ -75,15 +78,16 @@ class Scene:
 
     def open(self, epoch: int) -> Office:
         path = self.own / offices.name("here", epoch, "0")
-        made = Office(Place(str(path), lambda tag: str(self.own / tag), TOKENS.get), self.files)
+        made = Office(Place(str(path), lambda tag: str(self.own / tag), Door(TOKENS.get, SECRET)), self.files)
         made.open()
         return made
 
     def enter(self, tag: str = TAG) -> None:
-        assert self.boxes[tag].knock(self.office.path, Knock(PROTOCOL, tag, TOKENS[tag].decode(), 5))
+        knock, believes = Handshake(tag, TOKENS[tag].decode(), self.files).greeting(5, SECRET)
+        assert self.boxes[tag].knock(self.office.path, knock)
         assert self.round() == [WrapperEntered(tag, 5)]
         self.round((tag, Enter(PROTOCOL, 7)))
-        assert self.heard(tag) == [Enter(PROTOCOL, 7)]
+        assert [believes(said) for said in self.heard(tag)] == [True]
 
     def round(self, *told: tuple[str, Any], after: int = 0) -> list[Any]:
         self.now += after
@@ -131,10 +135,11 @@ def test_a_visit_from_knock_to_leave(scene: Scene) -> None:
         Knock(PROTOCOL, TAG, "guessed", 5),
         Knock(PROTOCOL + 1, TAG, "secret", 5),
         Knock(PROTOCOL, OTHER, "another", 5),
+        Handshake(TAG, "secret").greeting(5, "of another KCM").knock,
         Beat(),
         {"type": "knock"},
     ],
-    ids=["another token", "another protocol", "another's", "no knock", "no message"],
+    ids=["another token", "another protocol", "another's", "to another KCM", "no knock", "no message"],
 )
 def test_who_is_not_let_in_learns_only_that(scene: Scene, knock: Any) -> None:
     visit = letters.Visit(TAG, "0" * 16)

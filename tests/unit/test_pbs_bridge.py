@@ -1,16 +1,18 @@
 """Several nodes of a PBS job, whose launchers carry neither input nor output: the whole batch script, run for real."""
 
+import contextlib
 import os
 import signal
 import socket
 import stat
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from koalapy_adapters import proofs
 from koalapy_adapters.batch import pbs, pbs_bridge, pbs_meeting
 from koalapy_adapters.batch.pbs_starting import Launchers
 from koalapy_adapters.batch.protocol import BatchJob
@@ -18,6 +20,7 @@ from koalapy_adapters.wrapper import lines
 
 Processes = Callable[[bytes], list[int]]
 Await = Callable[..., Any]
+Meeting = tuple[socket.socket, pbs_meeting.Meeting]  # and who listens there
 
 NODEFILE = "one\none\ntwo\ntwo\nthree\n"
 WHERE = "echo $KOALA_RANK $KOALA_LOCAL_RANK $SLURMD_NODENAME"
@@ -181,32 +184,96 @@ def test_a_site_without_any_launcher_is_told(world: Any, tmp_path: Path) -> None
     assert list(attempt.path.glob(".bridge*")) == []
 
 
-def test_only_who_shows_the_token_is_let_in(tmp_path: Path) -> None:
-    path = tmp_path / "meeting"
+def until_it_hangs_up(connection: socket.socket) -> bytes:
+    heard = b""
+    with contextlib.suppress(ConnectionResetError):  # as one does that has not read all
+        while data := connection.recv(1 << 16):
+            heard += data
+    return heard
+
+
+def admit_one(listener: socket.socket, token: str, admitted: list[int | None]) -> None:
+    with listener.accept()[0] as guest:
+        admitted.append(pbs_meeting.admit(guest, token))
+
+
+@pytest.fixture
+def meeting() -> Iterator[Meeting]:
     with pbs_meeting.listen() as listener:
-        meeting = pbs_meeting.arrange(listener)
-        pbs_meeting.write(str(path), meeting)
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert pbs_meeting.read(str(path)) == meeting
-        token = meeting.token.encode()
-        for shown in (b"b" * 32 + b"000001", token + b"00001", token + b"     1", token, b""):
-            with socket.create_connection(("127.0.0.1", meeting.port)) as guest:
-                guest.sendall(shown)
-                guest.shutdown(socket.SHUT_WR)
-                assert pbs_meeting.admit(listener.accept()[0], meeting.token) is None
-                assert guest.recv(1) == b""
+        yield listener, pbs_meeting.arrange(listener)._replace(addresses=["127.0.0.1"])
+
+
+def test_the_token_is_in_a_file_for_this_user_alone(tmp_path: Path, meeting: Meeting) -> None:
+    path = tmp_path / "meeting"
+    pbs_meeting.write(str(path), meeting[1])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert pbs_meeting.read(str(path)) == meeting[1]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"000001" + b"b" * 32, "²00001".encode("latin-1") + b"b" * 32, b"00001" + b"b" * 32, b"b" * 38, b"1" * 5, b""],
+    ids=["another token", "no digits", "short", "no number", "shorter", "nothing"],
+)
+@pytest.mark.parametrize("shown", [b"f" * 64, b"\xff" * 64, b"f" * 63, b""], ids=["wrong", "no text", "short", "none"])
+def test_only_who_proves_to_know_the_token_is_let_in(meeting: Meeting, said: bytes, shown: bytes) -> None:
+    listener, arranged = meeting
+    with socket.create_connection(("127.0.0.1", arranged.port)) as guest:
+        guest.sendall(said + shown)
+        guest.shutdown(socket.SHUT_WR)
+        assert pbs_meeting.admit(listener.accept()[0], arranged.token) is None
+        heard = until_it_hangs_up(guest)
+    assert arranged.token.encode() not in heard
+    assert not heard.endswith(b"+")
+
+
+@pytest.mark.parametrize("answer", ["guessed", "its own words", "nothing"])
+def test_who_listens_instead_learns_no_token_and_is_not_believed(meeting: Meeting, answer: str) -> None:
+    """Other users of the first node may listen there, when the wrapper has left."""
+    listener, arranged = meeting
+    heard = []
+
+    def listen() -> None:
+        with listener.accept()[0] as guest:
+            first = guest.recv(1 << 16)
+            answers = {"guessed": b"0" * 96, "its own words": first[6:] + b"0" * 64, "nothing": b""}
+            guest.sendall(answers[answer] + b"+")
+            guest.shutdown(socket.SHUT_WR)
+            heard.append(first + until_it_hangs_up(guest))
+
+    stranger = threading.Thread(target=listen)
+    stranger.start()
+    with pytest.raises(pbs_meeting.Unmet):
+        pbs_meeting.connect(arranged, 7)
+    stranger.join()
+    assert (heard[0][:6], len(heard[0])) == (b"000007", 38)
+    assert arranged.token.encode() not in heard[0]
+
+
+def test_what_went_over_the_wire_before_lets_nobody_in(meeting: Meeting) -> None:
+    listener, arranged = meeting
+    first, theirs = b"000007", "a" * 32
+    admitted: list[int | None] = []
+    near = threading.Thread(target=admit_one, args=(listener, arranged.token, admitted))
+    near.start()
+    with socket.create_connection(("127.0.0.1", arranged.port)) as guest:
+        guest.sendall(first + theirs.encode())
+        ours = guest.recv(96, socket.MSG_WAITALL)[:32].decode()
+        shown = proofs.proof(arranged.token.encode(), "far", first.decode(), theirs, ours).encode()
+        guest.sendall(shown)
+        assert guest.recv(1) == b"+"
+        near.join()
+    assert admitted == [7]
+    with socket.create_connection(("127.0.0.1", arranged.port)) as again:
+        again.sendall(first + theirs.encode() + shown)
+        assert pbs_meeting.admit(listener.accept()[0], arranged.token) is None
 
 
 def test_the_far_end_goes_on_to_the_next_address() -> None:
     with pbs_meeting.listen() as listener:
         meeting = pbs_meeting.arrange(listener)._replace(addresses=["nowhere.invalid", "127.0.0.1"])
         admitted: list[int | None] = []
-
-        def admit_one() -> None:
-            with listener.accept()[0] as guest:
-                admitted.append(pbs_meeting.admit(guest, meeting.token))
-
-        near = threading.Thread(target=admit_one)
+        near = threading.Thread(target=admit_one, args=(listener, meeting.token, admitted))
         near.start()
         pbs_meeting.connect(meeting, 7).close()
         near.join()

@@ -1,5 +1,7 @@
 """What is registered for sweeps is what the grid file can name."""
 
+from pathlib import Path
+
 import pytest
 
 from koalapy.config import SWEEP_POLICIES
@@ -28,6 +30,17 @@ def test_each_is_found_by_its_name() -> None:
 def test_one_that_is_not_registered_is_refused() -> None:
     with pytest.raises(RequestError, match="Nothing called worst-first is registered"):
         scavenging_policies(Settings(clusters=(), scavenging=Scavenging(preemption="worst-first")))
+
+
+def test_one_whose_package_is_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "mine-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[koalapy.sweep_order]\nbroken = no_such_module_of_mine:ORDER\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    told = r"broken is registered under koalapy.sweep_order, but cannot be loaded \(ModuleNotFoundError: No module"
+    with pytest.raises(RequestError, match=told):
+        scavenging_policies(Settings(clusters=(), scavenging=Scavenging(order="broken")))
 
 
 @pytest.mark.parametrize("group", SWEEP_POLICIES)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from engine_play import BUSY_QUEUE, INSTANCE, check, component
@@ -18,6 +19,7 @@ from koalapy.model.events import (
     CancelRequested,
     ClusterConnected,
     ComponentSeen,
+    ComponentSubmitted,
     HoldRequested,
     LaunchersSeen,
     LauncherSuspected,
@@ -27,7 +29,7 @@ from koalapy.model.events import (
     StoreRestored,
     SubmissionFailed,
 )
-from koalapy.model.identity import FIRST_LAUNCHER, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
 from koalapy.model.learned import Hour, Past
@@ -35,6 +37,7 @@ from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.policies.fairshare import EQUIPARTITION_ALL
 from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.policies.shares import FairShare
 from koalapy.policies.sweep_order import IN_ORDER, SweepOrder
 from koalapy.scavenging.ends import LEFT_OUT
 from koalapy.scavenging.launch import START_TIMEOUT
@@ -43,7 +46,7 @@ from koalapy.scavenging.prediction import SETTLED
 ONE = {"alpha": 16}
 
 
-def attempt(launcher: Job) -> object:
+def attempt(launcher: Job) -> AttemptId:
     return launcher.attempt_of(launcher.components[0])
 
 
@@ -58,6 +61,26 @@ def test_a_sweep_may_name_an_order_of_its_own() -> None:
         sweep = play.sweep(100, order=name)
         play.start_all(sweep)
         assert play.want(sweep, "alpha", 2) == Intervals.numbers(fed)
+
+
+def test_policies_that_fail_are_done_without_and_told_once() -> None:
+    def broken(*asked: object) -> Any:
+        raise KeyError("vu")
+
+    fairshare, order = FairShare(EQUIPARTITION_ALL.share, broken), SweepOrder(broken, broken)
+    policies = ScavengingPolicies(fairshare=fairshare, preemption=broken, order=order)
+    play = SweepPlay(ONE, policies=policies)
+    sweep = play.sweep(100)
+    play.start_all(sweep)
+    assert play.want(sweep, "alpha", 2) == Intervals.numbers((1, 2))
+    play.want(sweep, "alpha", 2)
+    play.wanted["alpha"] = NODE
+    play.measure()
+    assert play.holds(sweep) == {"alpha": 3}
+    blamed = [line.details["message"] for line in play.history if line.kind == "policy_failed"]
+    asked = ("What its order stays away from", "Its order of parameters", "What the fair-share policy takes")
+    assert blamed == [f"{each} failed: it raised KeyError: 'vu'." for each in (*asked, "The preemption policy")]
+    assert play.engine.scavenger.faults(sweep) == tuple(blamed)
 
 
 # ---- growing
@@ -469,6 +492,30 @@ def test_a_launcher_that_does_not_start_is_withdrawn_and_tried_again_later() -> 
     assert [each.details["nodes"] for each in play.history if each.kind == "launcher_withdrawn"] == [4, 4, 4]
 
 
+def test_while_its_files_come_a_launcher_competes_with_nobody() -> None:
+    """A large copy takes its time; in the queue it has no more than any other."""
+    play = SweepPlay(ONE)
+    sweep = play.sweep(stage_in=("large",))
+    play.tell(after=START_TIMEOUT)
+    waiting = play.staying(sweep)
+    assert len(waiting) == 4
+    play.tell(*(ComponentSubmitted(attempt=attempt(each), batch_id=str(each.id)) for each in waiting))
+    play.tell(after=Duration(START_TIMEOUT - SECOND))
+    assert len(play.staying(sweep)) == 4
+    play.tell(after=SECOND)
+    assert play.holds(sweep) == {}
+    assert all(each.glide and each.glide.going == "withdrawn" for each in play.launchers(sweep))
+
+
+def test_one_whose_files_never_come_is_withdrawn_when_a_claim_is_over() -> None:
+    play = SweepPlay(ONE)
+    sweep = play.sweep(stage_in=("large",))
+    play.tell(after=Duration(play.settings.claim_timeout - SECOND))
+    assert play.holds(sweep) == {"alpha": 4}
+    play.tell(after=SECOND)
+    assert play.holds(sweep) == {}
+
+
 def test_a_lost_launcher_is_replaced_at_once_and_a_broken_cluster_left_out() -> None:
     play = SweepPlay({"alpha": 4, "beta": 4})
     sweep = play.sweep()
@@ -530,6 +577,35 @@ def test_a_sweep_that_no_cluster_will_have_fails() -> None:
     job = play.job(sweep)
     assert (job.state, job.reason and job.reason.code) == (JobState.FAILED, "no_such_account")
     check(play)
+
+
+def test_launchers_that_meet_their_walltime_are_no_refusal() -> None:
+    """They may have been suspended unseen; whatever it was, nobody refused what the sweep asks for."""
+    play = SweepPlay({"alpha": 4})
+    sweep = play.sweep()
+    for _ in range(3):
+        (launcher,) = play.staying(sweep)
+        play.run(launcher.id)
+        seen = {"batch_id": "1", "state": "ended", "ending": "walltime", "at": play.now}
+        play.tell(ComponentSeen(attempt=attempt(launcher), **seen))
+        play.go()
+        play.measure()
+    assert [line.details["code"] for line in play.history if line.kind == "launcher_lost"] == ["walltime_exceeded"] * 3
+    assert (play.job(sweep).state, play.job(sweep).excluded[0][0]) == (JobState.RUNNING, "alpha")
+
+
+def test_launchers_that_fail_everywhere_fail_the_sweep_in_words_about_them() -> None:
+    play = SweepPlay({"alpha": 4})
+    sweep = play.sweep()
+    for _ in range(3):
+        (launcher,) = play.staying(sweep)
+        play.run(launcher.id)
+        play.end(attempt(launcher), 70)
+        play.go()
+        play.measure()
+    reason, last = play.job(sweep).reason, launcher.id
+    told = f"alpha: Launcher {last} ended with exit status 70. Look at its output with `koala logs --errors {last}`."
+    assert str(reason) == told
 
 
 def test_a_parameter_that_is_larger_than_every_node_fails_its_sweep() -> None:

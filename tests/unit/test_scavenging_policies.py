@@ -1,5 +1,7 @@
 """Idleness, admission, preemption and order: each shipped policy, and what no third party's answer may be."""
 
+import sys
+
 import pytest
 
 from koalapy.config.hours import parse_hours
@@ -200,6 +202,7 @@ def test_a_policy_that_raises_changes_nothing() -> None:
         raise KeyError("vu")
 
     assert answer(broken, lambda nodes: "", 0) == (0, "it raised KeyError: 'vu'")
+    assert answer(lambda: sys.exit(3), lambda nodes: "", 0) == (0, "it raised SystemExit: 3")
 
 
 def test_a_policy_that_answers_nonsense_changes_nothing() -> None:

@@ -12,10 +12,11 @@ from koalapy_adapters.batch import slurm, slurm_api, torque
 from koalapy_adapters.batch.protocol import BatchJob, Site
 from koalapy_adapters.errors import RequestError, Result, SiteError
 from koalapy_adapters.kcm import submitter
-from koalapy_adapters.kcm.commands import BatchSystem, SubmitDoubt
+from koalapy_adapters.kcm.commands import BatchSystem
 from koalapy_adapters.kcm.running import Handle, Ran
 from koalapy_adapters.kcm.slurm_filters import hindrance
 from koalapy_adapters.kcm.submitter import AUTO, REQUIRED, Submitter, find_submitter
+from koalapy_adapters.kcm.ways import SubmitDoubt
 
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
@@ -489,7 +490,8 @@ class Queue:
         self.ran: list[str] = []
         self._cluster = cluster
         self.batch = BatchSystem(slurm, SITE, runner=self._run, keeps=True, submitter=submitter)
-        self.batch._listing = "a job\n" * listed
+        assert self.batch._asking is not None
+        self.batch._asking.listing = "a job\n" * listed
 
     def _run(self, argv: list[str], timeout: float, handle: Handle | None) -> Ran:
         self.ran.append(argv[0])

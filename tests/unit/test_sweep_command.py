@@ -66,6 +66,7 @@ def test_a_program_of_this_directory_is_staged_in(here: Path) -> None:
         (["--", "solve"], "no parameters"),
         (["-p", "x=1:3", "--cross", "--zip", "--", "solve", "{x}"], "both --cross and --zip"),
         (["-p", "x=1:3", "--", "solve", "{x"], "brace"),
+        (["-p", "x=1:3", "--", "/", "{x}"], "'/', a directory"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence_and_what_to_do(arguments: list[str], words: str) -> None:

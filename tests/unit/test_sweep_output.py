@@ -15,7 +15,7 @@ from koalapy.driver import Delivery
 from koalapy.languages import from_mapping, sweep_request
 from koalapy.languages.stageout import check_templates
 from koalapy.model.commands import CollectOutput, Of
-from koalapy.model.errors import KoalaError, RequestError, TransientError
+from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import OutputCollected
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Job
@@ -29,6 +29,7 @@ from koalapy.runtime.collecting.sweep import bring as module
 from koalapy.runtime.collecting.sweep import pages as paging
 from koalapy.runtime.collecting.sweep.bring import SweepBringing
 from koalapy.runtime.plainfile import open_plain
+from koalapy.runtime.session.exchange import RefusedError
 from koalapy.runtime.staging.transfers import Transfer
 from koalapy.store.errors import StoreError
 
@@ -77,7 +78,7 @@ class Cluster:
         try:
             stream.open()
         except errors.RequestError as error:
-            raise RequestError(error.code, str(error), "") from error
+            raise RefusedError(Reason(error.code, "request", str(error))) from error
         while data := stream.read(1 << 16, False):
             yield data
         if isinstance(stream, OneFile):

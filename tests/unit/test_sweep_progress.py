@@ -39,6 +39,15 @@ def test_a_sweep_in_a_line(fields: Document, text: str | None) -> None:
     assert told_of(runner(**fields), NOW) == expected
 
 
+def test_of_what_is_brought_the_share_is_told() -> None:
+    known = {"parameters": 600, "parameters_done": 200, "bytes_moved": 2_000_000, "bytes_per_second": 1_500.0}
+    unknown = dict.fromkeys(known)
+    over = runner(done=1000, parameters_per_minute=240)
+    assert told_of(over, NOW, [unknown]) == "1000 of 1000 done, bringing what they left"
+    told = "1000 of 1000 done, bringing what they left: that of 400 of 1200 is here, 4 MB, 3 KB/s"
+    assert told_of(over, NOW, [known, known, unknown]) == told
+
+
 def test_what_failed_is_counted_only_where_something_did() -> None:
     assert counted({"done": 2, "parameters": 2, "failed": 0}) == "2 of 2 done"
     assert counted({"done": 2, "parameters": 2, "failed": 1}) == "2 of 2 done, 1 failed"

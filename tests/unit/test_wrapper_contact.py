@@ -2,19 +2,25 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koalapy_adapters.messages import Beat, Enter, Release
+from koalapy_adapters.clock import SECOND
+from koalapy_adapters.messages import Beat, Enter, ProvenEnter, Release, Stop
 from koalapy_adapters.wrapper import contact as c
-from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.wrapper.handshake import Greeting
 
 KNOCK = "knock"
 HELLO = Enter(1, 500)
 RELEASE = Release(1, "k00000000000001", 0, [])
 
 
+def greet(now: int, secret: str) -> Greeting:
+    return Greeting(KNOCK + secret, lambda message: message == HELLO)
+
+
 def made() -> c.Contact:
-    return c.Contact(lambda now: KNOCK, lambda: 0.5)
+    return c.Contact(greet, lambda: 0.5)
 
 
 def entered() -> c.Contact:
@@ -48,6 +54,19 @@ def test_one_that_does_not_let_us_in_is_tried_last() -> None:
     contact.connected(6 * SECOND, "b")
     contact.broken(6 * SECOND)
     assert contact.found(7 * SECOND, c.Place(["a", "b"], 1)) == [c.Try(["a", "b"], 1)]
+
+
+@pytest.mark.parametrize("leave", [Enter(1, 7), ProvenEnter(1, 500, "")], ids=["another", "of another kind"])
+def test_one_whose_leave_is_not_believed_is_tried_last_and_not_heard(leave: Any) -> None:
+    contact = made()
+    contact.found(0, c.Place(["a", "b"], 1, secret="s"))
+    assert contact.connected(0, "a") == [c.Write(KNOCK + "s")]
+    assert contact.heard(0, Stop()) == []
+    assert contact.heard(0, leave) == [c.Drop()]
+    assert contact.heard(0, RELEASE) == contact.heard(0, HELLO) == []
+    assert not contact.is_in
+    assert contact.tick(c.FIRST_RETRY) == [c.Seek()]
+    assert contact.found(SECOND, c.Place(["a", "b"], 1, secret="s")) == [c.Try(["b"], 1)]
 
 
 def test_waits_grow_to_a_limit_and_begin_anew_once_we_were_in() -> None:
@@ -131,7 +150,7 @@ def tried_in_vain(contact: c.Contact, seconds: int, touched: bool) -> list[Any]:
 
 def test_a_kcm_that_lives_and_cannot_be_reached_is_told_of_once_and_only_after_a_while() -> None:
     def sought() -> c.Contact:
-        return c.Contact(lambda now: KNOCK, lambda: 0.5, 30 * SECOND)
+        return c.Contact(greet, lambda: 0.5, 30 * SECOND)
 
     assert tried_in_vain(sought(), 29, touched=True) == []
     assert tried_in_vain(sought(), 300, touched=True) == [c.ShutOut(["a"], 1)]
@@ -139,7 +158,7 @@ def test_a_kcm_that_lives_and_cannot_be_reached_is_told_of_once_and_only_after_a
 
 
 def test_who_was_in_once_is_never_shut_out() -> None:
-    contact = c.Contact(lambda now: KNOCK, lambda: 0.5, 30 * SECOND)
+    contact = c.Contact(greet, lambda: 0.5, 30 * SECOND)
     contact.found(0, c.Place(["a"], 1))
     contact.connected(0, "a")
     contact.heard(0, HELLO)

@@ -1,8 +1,8 @@
 """The wrapper's farewell: the record first, then the word, then it leaves; and for how long it waits for each."""
 
+from koalapy_adapters.clock import SECOND
 from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
-from koalapy_adapters.wrapper.clock import SECOND
 from koalapy_adapters.wrapper.farewell import Farewell
 
 ENDED = Report("k00000000000001", "17", "ended", [], ending="exited", exit_status=3)

@@ -118,12 +118,11 @@ def test_no_secret_is_in_a_command_line_or_in_the_programs_environment(
 ) -> None:
     secret = "QWERTYsecret"
     relay, attempt = world.relay(), world.attempt("sleep 600", setup=[f"MINE={secret}"], environment=[["PASS", secret]])
-    attempt.write("token", "TOKENtoken")
     attempt.start()
     relay.release(attempt)
     relay.report(attempt, "running")
-    assert relay.knocks.get_nowait().token == "TOKENtoken"
-    assert processes(b"TOKENtoken") == []
+    assert (attempt.path / "token").read_text() == attempt.token
+    assert processes(attempt.token.encode()) == processes(relay.secret.encode()) == []
     mine = processes(str(attempt.path).encode())
     assert mine
     assert not any(secret in Path(f"/proc/{pid}/cmdline").read_text() for pid in mine)

@@ -5,9 +5,9 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koalapy_adapters.clock import SECOND
 from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
-from koalapy_adapters.wrapper.clock import SECOND
 from koalapy_adapters.wrapper.machine import Machine
 from koalapy_adapters.wrapper.settings import Settings
 from koalapy_adapters.wrapper.silence import until_ended

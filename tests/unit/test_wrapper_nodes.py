@@ -135,14 +135,14 @@ def test_an_agent_that_is_cut_off_ends_its_program_by_itself(
 
 
 def test_a_job_that_was_suspended_for_longer_than_any_silence_goes_on(world: Any, await_that: Await) -> None:
-    relay, attempt = start(world, at_work("until [ -e go ]; do sleep 0.1; done"), orphan_timeout=2.0)
+    relay, attempt = start(world, at_work("until [ -e go ]; do sleep 0.1; done"), orphan_timeout=3.0)
     relay.release(attempt)
     await_that(lambda: written(attempt) == 5)
     relay.close()  # its KCM is gone, too, and does not come back
     beat, before = attempt.path / "heartbeat", time.time()
     await_that(lambda: beat.stat().st_mtime > before)  # by then it has seen that
     os.killpg(attempt.wrapper.pid, signal.SIGSTOP)
-    time.sleep(4)  # nothing tells that it is long enough
+    time.sleep(5)  # nothing tells that it is long enough
     os.killpg(attempt.wrapper.pid, signal.SIGCONT)
     attempt.stage("go", "")
     attempt.wait()

@@ -1,16 +1,27 @@
-"""How the two ends of a bridge find and trust each other: a file in the attempt's directory, and a token over TCP."""
+"""How the two ends of a bridge find and trust each other: by the token of a file in the attempt's directory.
+
+It never goes over the wire. Each end proves to the other that it knows it, over nonces of both:
+
+    far to near    the number of its node, its nonce
+    near to far    its nonce, its proof
+    far to near    its proof
+    near to far    +
+"""
 
 import os
 import socket
 import time
 from typing import List, NamedTuple, Optional, Tuple
 
+from koalapy_adapters import proofs
+
 SHOWS_S = 60.0  # what one node wrote shows late on another's network file system
 _ANSWERS_S = 5.0
 _AGAIN_S = 0.25
 _TOKEN_BYTES = 16
-_SHOWN = 2 * _TOKEN_BYTES + 6  # the token in hexadecimal, then the node's number
-_TAKEN = b"+"
+_NUMBER, _NONCE, _PROOF = 6, 32, 64  # characters
+_NEAR, _FAR = "near", "far"
+_TAKEN = "+"
 
 
 class Meeting(NamedTuple):
@@ -53,22 +64,28 @@ def write(path: str, meeting: Meeting) -> None:
 
 
 def admit(guest: socket.socket, token: str) -> Optional[int]:
-    """The number of the node that shows the token. None, and the connection closed, for anybody else."""
-    import hmac  # late: nothing else here needs it
-
+    """The number of the node that knows the token. None, and the connection closed, for anybody else."""
     try:
-        guest.settimeout(_ANSWERS_S)
-        shown = _received(guest, _SHOWN)
-        number = shown[len(token) :]
-        known = hmac.compare_digest(shown[: len(token)], token.encode())
-        if known and len(shown) == _SHOWN and number.isdigit():
-            guest.sendall(_TAKEN)
+        number = _known(guest, token, time.monotonic() + _ANSWERS_S)
+        if number is not None:
+            guest.sendall(_TAKEN.encode())
             _prepare(guest)
-            return int(number)
+            return number
     except OSError:
         pass
     guest.close()
     return None
+
+
+def _known(guest: socket.socket, token: str, deadline: float) -> Optional[int]:
+    """Its number. Who does not know the token learns a proof that is of no use elsewhere. Raises OSError."""
+    said = _received(guest, _NUMBER + _NONCE, deadline)
+    number, theirs, ours = said[:_NUMBER], said[_NUMBER:], _nonce()
+    if len(theirs) < _NONCE or not number.isdecimal():
+        return None
+    guest.sendall((ours + _proof(token, _NEAR, number, theirs, ours)).encode())
+    shown = _received(guest, _PROOF, deadline)
+    return int(number) if proofs.same(shown, _proof(token, _FAR, number, theirs, ours).encode()) else None
 
 
 def _own_addresses() -> List[str]:
@@ -100,14 +117,13 @@ def read(path: str) -> Meeting:
 
 
 def connect(meeting: Meeting, number: int) -> socket.socket:
-    """As the node of this number, to the first address where somebody takes the token."""
+    """As the node of this number, to the first address where somebody knows the token, and sees that we do."""
     for address in meeting.addresses:
         near = _reached((address, meeting.port))
         if near is None:
             continue
         try:
-            near.sendall(b"%s%06d" % (meeting.token.encode(), number))
-            if _received(near, 1) == _TAKEN:
+            if _is_taken(near, meeting.token, "%0*d" % (_NUMBER, number)):
                 _prepare(near)
                 return near
         except OSError:
@@ -115,6 +131,18 @@ def connect(meeting: Meeting, number: int) -> socket.socket:
         near.close()
     where = "%s, port %d" % (", ".join(meeting.addresses), meeting.port)
     raise Unmet("node %s cannot connect to %s." % (os.uname().nodename, where))
+
+
+def _is_taken(near: socket.socket, token: str, number: str) -> bool:
+    """Raises OSError."""
+    deadline, ours = time.monotonic() + 2 * _ANSWERS_S, _nonce()
+    near.sendall((number + ours).encode())
+    said = _received(near, _NONCE + _PROOF, deadline)
+    theirs, shown = said[:_NONCE], said[_NONCE:]
+    if not proofs.same(shown, _proof(token, _NEAR, number, ours, theirs).encode()):
+        return False
+    near.sendall(_proof(token, _FAR, number, ours, theirs).encode())
+    return _received(near, len(_TAKEN), deadline) == _TAKEN
 
 
 def _reached(address: Tuple[str, int]) -> Optional[socket.socket]:
@@ -127,14 +155,24 @@ def _reached(address: Tuple[str, int]) -> Optional[socket.socket]:
 # ---- both ------------------------------------------------------------------------------------------------------------
 
 
-def _received(connection: socket.socket, amount: int) -> bytes:
+def _nonce() -> str:
+    return os.urandom(_NONCE // 2).hex()
+
+
+def _proof(token: str, whose: str, number: str, of_far: str, of_near: str) -> str:
+    return proofs.proof(token.encode(), whose, number, of_far, of_near)
+
+
+def _received(connection: socket.socket, amount: int, deadline: float) -> str:
+    """So many characters; fewer where no more come. Raises OSError, also when they come too slowly."""
     data = b""
     while len(data) < amount:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
         more = connection.recv(amount - len(data))
         if not more:
             break
         data += more
-    return data
+    return data.decode("latin-1")
 
 
 def _prepare(connection: socket.socket) -> None:

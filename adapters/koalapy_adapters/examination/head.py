@@ -165,7 +165,8 @@ def _relay(head: Head) -> Json:
         data = layout.read_json(layout.relay_file(directories.shared, directories.instance, directories.cluster))
     except (OSError, ValueError) as error:
         raise unusable(directories.own, error) from error
-    return {"kind": head.config.relay, **(data or {"addresses": [], "port": 0})}
+    found = data or {"addresses": [], "port": 0}
+    return {"kind": head.config.relay, "addresses": found["addresses"], "port": found["port"]}  # but not its secret
 
 
 def _head(head: Head) -> Json:

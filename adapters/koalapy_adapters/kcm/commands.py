@@ -3,33 +3,23 @@
 import importlib
 import os
 import threading
-import time
 from types import ModuleType
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
 
 from koalapy_adapters.batch.protocol import BatchJob, Capacity, Chosen, Description, JobStatus, Site
 from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.kcm.asking import Asking
 from koalapy_adapters.kcm.drmaa import Drmaa
-from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.drmaa_sessions import Sessions
 from koalapy_adapters.kcm.running import Handle, Ran, run
 from koalapy_adapters.kcm.submitter import Submitter
-from koalapy_adapters.kcm.submitter_process import SubmitterLost
+from koalapy_adapters.kcm.ways import SubmitDoubt, Ways
 from koalapy_adapters.messages import Failure
 
 TIMEOUT = 30.0  # seconds for one command
-STEADY = 5.0  # seconds for which other answers are good while the list of jobs says the same
 MANY = 1000  # jobs in the queue, beyond which a batch system's API is no cheaper than its command
 MEASURE, CHECK = "measure", "check"  # what commands are run for, where their cost decides on the pace of the next
-
-
-class SubmitDoubt(Exception):
-    """The submit did not clearly fail: a batch job may exist. `error` says what is known."""
-
-    def __init__(self, error: BatchError) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 class Found(NamedTuple):
@@ -58,14 +48,12 @@ class BatchSystem:
         self.site = site
         self._dialect, self._drmaa, self._timeout = dialect, drmaa, timeout
         self._submitter = submitter
+        self._ways = Ways(drmaa, submitter, lambda argv, handle: self._run(argv, handle, judged=False))
         self._run_command = runner
         self._lock = threading.Lock()
         self._spent = 0
         self.spent_on = {MEASURE: 0, CHECK: 0}  # of it, microseconds of CPU time; one of each at a time
-        self._keeps = keeps
-        self._kept: Dict[Tuple[str, ...], Tuple[float, Result]] = {}  # answers, and until when they are good
-        self._listing = ""  # all jobs, as they were listed last
-        self._steady: Dict[Tuple[str, ...], Tuple[float, Result]] = {}  # answers that are good while they are the same
+        self._asking = Asking(dialect, self._measure) if keeps else None
         self._reasons: Dict[str, str] = {}  # of stuck jobs, by batch id
 
     @property
@@ -94,8 +82,7 @@ class BatchSystem:
     def submit(self, job: BatchJob, path: str, handle: Handle) -> str:
         """The batch id. Raises SubmitDoubt where a batch job may exist, BatchError where surely none does."""
         argv = self._dialect.submit_argv(job, path)
-        result = self._submit_by_drmaa(argv, path, handle) or self._submit_by_api(job, path, handle)
-        result = result or self._run(argv, handle, judged=False)
+        result = self._ways.submit(argv, job, path, handle)
         if not handle.started:
             raise TransientError("submit_ended", "The submit was ended before it began.", "Submit it again.")
         if result.exit_status is None:
@@ -104,29 +91,6 @@ class BatchSystem:
             return self._dialect.parse_submit(_whole(result))  # type: ignore[no-any-return]
         except (TransientError, UnreadableError) as error:
             raise SubmitDoubt(error) from error
-
-    def _submit_by_drmaa(self, argv: List[str], path: str, handle: Handle) -> Optional[Result]:
-        """As if the submit command had said it, since libdrmaa has the command's words. None: there is no DRMAA."""
-        if self._drmaa is None or not self._drmaa.start():
-            return None
-        if not handle.begin():
-            return Result(argv, None, "", "")
-        try:
-            return Result(argv, 0, self._drmaa.submit(path, argv[1:]) + "\n", "")
-        except DrmaaRefused as error:
-            return Result(argv, 1, "", str(error))
-        except DrmaaLost as error:
-            advice = "Submit it again; if this goes on, set `drmaa: off` for this cluster in the grid file."
-            raise SubmitDoubt(TransientError("drmaa_lost", str(error), advice)) from error
-
-    def _submit_by_api(self, job: BatchJob, path: str, handle: Handle) -> Optional[Result]:
-        """None: the command has to do it, which may be since it has better words for a refusal."""
-        try:
-            batch_id = self._submitter and self._submitter.submit(job, path, handle.begin)
-        except SubmitterLost as error:
-            advice = "Submit it again; if this goes on, set `slurm_api: off` for this cluster in the grid file."
-            raise SubmitDoubt(TransientError("slurm_api_lost", str(error), advice)) from error
-        return Result(["submit_batch_job", path], 0, batch_id + "\n", "") if batch_id else None
 
     def submits_by(self) -> str:
         """In words, how jobs are submitted, where there is another way than the command; else "". See Submitter.way."""
@@ -190,7 +154,8 @@ class BatchSystem:
 
     def _glance_by_api(self) -> Optional[List[str]]:
         """None: the command has to do it, which reads many jobs with less work."""
-        if self._submitter is None or self._listing.count("\n") > MANY:
+        listed = self._asking.listing.count("\n") if self._asking is not None else 0
+        if self._submitter is None or listed > MANY:
             return None
         waiting = self._submitter.waiting()
         if waiting is None:
@@ -200,41 +165,14 @@ class BatchSystem:
         return self._dialect.seen_by_api(self.site, waiting.jobs, os.getuid())  # type: ignore[no-any-return]
 
     def capacity(self) -> Capacity:
-        results = self._measure_all(self._dialect.capacity_argvs(self.site))
+        argvs = self._dialect.capacity_argvs(self.site)
+        results = self._asking.ask(argvs) if self._asking is not None else list(map(self._measure, argvs))
         capacity: Capacity = self._dialect.parse_capacity(self.site, results)
         stuck = [status.batch_id for status in capacity.statuses.values() if status.stuck]
         return capacity._replace(statuses=self._explained(capacity.statuses, stuck)) if stuck else capacity
 
-    def _measure_all(self, argvs: List[List[str]]) -> List[Result]:
-        """Where the dialect says which command lists all jobs, the others wait until that list changes: a poll that
-        sees nothing new costs one command.
-        """
-        lead = getattr(self._dialect, "LISTING", None)
-        if lead is None or not self._keeps:
-            return [self._measure(argv) for argv in argvs]
-        listing = self._measure(argvs[lead])
-        if listing.exit_status != 0 or listing.stdout != self._listing:
-            self._steady.clear()
-        self._listing = listing.stdout
-        return [listing if place == lead else self._measure_beside(argv) for place, argv in enumerate(argvs)]
-
-    def _measure_beside(self, argv: List[str]) -> Result:
-        known = self._steady.get(tuple(argv))
-        if known is not None and time.monotonic() < known[0]:
-            return known[1]
-        result = self._measure(argv)
-        self._steady[tuple(argv)] = time.monotonic() + STEADY, result
-        return result
-
     def _measure(self, argv: List[str]) -> Result:
-        """Asked anew, but for what changes so seldom that the dialect says for how long an answer is good."""
-        kept = self._kept.get(tuple(argv))
-        if kept is not None and time.monotonic() < kept[0]:
-            return kept[1]
-        result = self._run(argv, purpose=MEASURE)
-        if self._keeps and hasattr(self._dialect, "keeps"):
-            self._kept[tuple(argv)] = time.monotonic() + self._dialect.keeps(result), result
-        return result
+        return self._run(argv, purpose=MEASURE)
 
     def _explained(self, statuses: Dict[str, JobStatus], stuck: List[str]) -> Dict[str, JobStatus]:
         """With the reasons of those that are stuck, where they take another command, which is asked once for each."""
@@ -305,14 +243,6 @@ def guarded(call: Callable[[], Any]) -> Any:
             "The batch system's answer could not be understood: %s: %s." % (type(error).__name__, error),
             "Report this to koalapy's authors with the command's output.",
         ) from error
-
-
-def now() -> int:
-    """The KCM's clock: microseconds since 1970 that never run backwards."""
-    return _ANCHOR + int(time.monotonic() * 1e6)
-
-
-_ANCHOR = int(time.time() * 1e6) - int(time.monotonic() * 1e6)
 
 
 def _timed_out(result: Result, timeout: float) -> BatchError:

@@ -8,11 +8,12 @@ from koalapy_adapters.errors import BatchError, SiteError, TransientError
 from koalapy_adapters.examination import head, probe
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import recipes
-from koalapy_adapters.kcm.commands import CHECK, MEASURE, BatchSystem, SubmitDoubt, failure_of, guarded
+from koalapy_adapters.kcm.commands import CHECK, MEASURE, BatchSystem, failure_of, guarded
 from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.environments import Environments
 from koalapy_adapters.kcm.numbers import each
 from koalapy_adapters.kcm.running import Handle
+from koalapy_adapters.kcm.ways import SubmitDoubt
 from koalapy_adapters.messages import ClusterConfig
 
 PAGE = 5000  # tags in one answer, so that it fits into a frame

@@ -5,11 +5,13 @@ import os
 from typing import Any, Callable, List, Optional, Union
 
 from koalapy_adapters.batch.protocol import Description
+from koalapy_adapters.clock import now
 from koalapy_adapters.errors import BatchError, SiteError
-from koalapy_adapters.kcm import footing, launcher, network, office, recipes
-from koalapy_adapters.kcm.commands import BatchSystem, load, now
+from koalapy_adapters.kcm import footing, network, office, recipes, shim
+from koalapy_adapters.kcm.commands import BatchSystem, load
 from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.door import Door
 from koalapy_adapters.kcm.drmaa_library import find_library
 from koalapy_adapters.kcm.drmaa_sessions import Sessions
 from koalapy_adapters.kcm.hands import Hands
@@ -42,9 +44,10 @@ class Ground:
         asked = footing.configured(hello)
         self._version, self._pushed = hello.version, os.path.abspath(pushed)
         shared = os.path.expanduser(asked.shared or "~/.koala")
-        self._launcher = launcher.wanted(asked, shared)
-        self.config = asked if self._launcher is None else asked._replace(python=self._launcher.path)
+        self._shim = shim.wanted(asked, shared)
+        self.config = asked if self._shim is None else asked._replace(python=self._shim.path)
         self._directories = Directories(shared, hello.instance, self.config.name, hello.epoch)
+        self._door = Door(self._directories.token, self._directories.signpost.secret)
         dialect = load(self.config.batch)
         site = recipes.site(self.config, shared, self._pushed, hello.instance)
         self._drmaa = _drmaa(self.config, dialect, site.command, tell)
@@ -91,15 +94,12 @@ class Ground:
 
     def _make_office(self) -> Office:
         name = office.name(self.config.name, self._directories.epoch, os.urandom(8).hex())
-        place = office.Place(
-            os.path.join(self._directories.own, name), self._directories.attempt, self._directories.token
-        )
-        return Office(place)
+        return Office(office.Place(os.path.join(self._directories.own, name), self._directories.attempt, self._door))
 
     def _relay(self, tell: Callable[[Any], None], stands_still: Callable[[str], bool]) -> Union[Relay, Post]:
         if self._office is not None:
             return Post(self._office, tell)
-        return Relay(self._directories.token, tell, self._directories.signpost.show_life, stands_still)
+        return Relay(self._door, tell, self._directories.signpost.show_life, stands_still)
 
     def _open_office(self) -> str:
         """Its name. Raises SiteError where the shared directory cannot be used."""
@@ -126,8 +126,8 @@ class Ground:
         return await in_thread(lambda: self._footing.seek(addresses, self.relay.port))  # type: ignore[no-any-return]
 
     def _push(self) -> str:
-        if self._launcher is not None:
-            launcher.write(self._launcher)
+        if self._shim is not None:
+            shim.write(self._shim)
         return self._directories.push(self._pushed)
 
     def _describe(self) -> Description:

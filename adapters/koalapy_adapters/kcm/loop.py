@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any, List, Optional, Set
 
+from koalapy_adapters.clock import now
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import Chunk, Control, Credit, Frame, FrameError
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.attempts import failure
-from koalapy_adapters.kcm.commands import now
 from koalapy_adapters.kcm.footing import refusal
 from koalapy_adapters.kcm.ground import Ground
 from koalapy_adapters.kcm.machine import Machine

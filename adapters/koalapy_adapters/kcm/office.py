@@ -5,12 +5,12 @@ One round looks at one list, however many wrappers visit, and reads only what is
 
 import errno
 import os
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from koalapy_adapters import layout, letters
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.kcm.actions import SECOND, WrapperEntered, WrapperLeft
-from koalapy_adapters.kcm.door import admits, is_knock, outcome
+from koalapy_adapters.kcm.door import Admitted, Door, outcome
 from koalapy_adapters.letters import LetterError, Mail, Visit
 from koalapy_adapters.messages import MessageError, from_json
 
@@ -32,11 +32,11 @@ class Round(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The office's path, and what is known of attempts by tag: their directories, and their tokens."""
+    """The office's path, the attempts' directories by tag, and whom the KCM lets in."""
 
     path: str
     directory_of: Callable[[str], str]
-    token_of: Callable[[str], Optional[bytes]]
+    door: Door
 
 
 class Office:
@@ -66,7 +66,7 @@ class Office:
             return Round()
         for tag, message in told:
             if tag in self._guests:
-                self._guests[tag].out.put(message)
+                self._guests[tag].tell(message)
         try:
             mail = letters.sort(self._files.names(self._place.path))
             self._beat(now)
@@ -122,15 +122,15 @@ class Office:
             return []
         except OSError:
             return []  # it is being renamed, or shows late
-        known = len(said) == 1 and is_knock(said[0]) and said[0].tag == visit.tag
-        if not known or not admits(self._place.token_of(visit.tag), said[0]):
+        admitted = self._place.door.admit(said[0]) if len(said) == 1 else None
+        if admitted is None or admitted.tag != visit.tag:
             self._throw_away(visit, sent)
             return []
         before = self._guests.get(visit.tag)
         if before is not None:
             self._left[before.visit] = None
-        guest = self._guests[visit.tag] = _Guest(visit, self._place, self._files, now)
-        return [WrapperEntered(visit.tag, said[0].clock), *self._listen(now, guest, sent)]
+        guest = self._guests[visit.tag] = _Guest(visit, admitted, self._place, self._files, now)
+        return [WrapperEntered(visit.tag, admitted.clock), *self._listen(now, guest, sent)]
 
     def _listen(self, now: int, guest: "_Guest", sent: Mail) -> List[Any]:
         if sent.knock and sent.knock != guest.knock:
@@ -200,14 +200,17 @@ _SURELY = 2  # lists without the knock; one may have been read while the knock w
 class _Guest:
     """A wrapper that was let in."""
 
-    def __init__(self, visit: Visit, place: Place, files: Files, now: int) -> None:
+    def __init__(self, visit: Visit, admitted: Admitted, place: Place, files: Files, now: int) -> None:
         box = layout.inside(place.directory_of(visit.tag), "post")
-        self.visit = visit
+        self.visit, self._admitted = visit, admitted
         self.out = letters.Outgoing(lambda number: os.path.join(box, letters.answer(visit, number)), files)
         self.letters = letters.Incoming(lambda number: os.path.join(place.path, letters.letter(visit, number)), files)
         self.knock = ""
         self.heard_at = now
         self.missed = 0  # lists in which its knock was not
+
+    def tell(self, message: Any) -> None:
+        self.out.put(self._admitted.told(message))
 
 
 def name(cluster: str, epoch: int, unique: str) -> str:

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, Callable, List, Tuple
 
 from koalapy_adapters import letters
+from koalapy_adapters.clock import now
 from koalapy_adapters.kcm.actions import SECOND
-from koalapy_adapters.kcm.commands import now
 from koalapy_adapters.kcm.office import Closed, Office
 from koalapy_adapters.kcm.threads import in_a_moment, in_thread
 

@@ -1,15 +1,15 @@
 """The relay: compute nodes reach their head node only, so their wrappers speak with koalad through this TCP server."""
 
 import asyncio
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.frames import Control, Decoder, FrameError, encode
 from koalapy_adapters.kcm import network
 from koalapy_adapters.kcm.actions import WrapperEntered, WrapperLeft
-from koalapy_adapters.kcm.door import admits, is_knock, outcome
+from koalapy_adapters.kcm.door import Admitted, Door, outcome
 from koalapy_adapters.kcm.pipes import log
 from koalapy_adapters.kcm.threads import in_thread
-from koalapy_adapters.messages import Beat, Knock, MessageError, from_json, to_json
+from koalapy_adapters.messages import Beat, MessageError, from_json, to_json
 
 BEAT, SILENCE, KNOCK = 10.0, 30.0, 10.0  # seconds
 SHOW_LIFE = 5.0
@@ -17,8 +17,18 @@ MAX_STRANGERS = 256  # connections that have not knocked yet
 MAX_BACKLOG = 8 << 20  # bytes that a wrapper has not read
 
 
+class _Guest(NamedTuple):
+    """A wrapper that was let in, by one connection."""
+
+    admitted: Admitted
+    writer: asyncio.StreamWriter
+
+    def tell(self, message: Any) -> None:
+        self.writer.write(encode(Control(to_json(self.admitted.told(message)))))
+
+
 class Relay:
-    """Lets wrappers in by their attempt's token, and tells the machine what they say.
+    """Lets in wrappers whom the door admits, and tells the machine what they say.
 
     `stands_still`: whether the batch system has suspended the attempt of this tag. Such a silent one is not given up:
     its node keeps the connection, and closes it when the wrapper is ended without having gone on.
@@ -26,15 +36,15 @@ class Relay:
 
     def __init__(
         self,
-        token_of: Callable[[str], Optional[bytes]],
+        door: Door,
         tell: Callable[[Any], None],
         show_life: Callable[[], None],
         stands_still: Callable[[str], bool],
         silence: float = SILENCE,
     ) -> None:
-        self._token_of, self._tell_machine, self._show_life = token_of, tell, show_life
+        self._door, self._tell_machine, self._show_life = door, tell, show_life
         self._stands_still, self._silence = stands_still, silence
-        self._guests: Dict[str, asyncio.StreamWriter] = {}
+        self._guests: Dict[str, _Guest] = {}
         self._strangers = 0
         self._server: Any = None
         self.port = 0
@@ -47,13 +57,13 @@ class Relay:
 
     def tell(self, tag: str, message: Any) -> None:
         """Send to the wrapper of this tag, if it is connected and reads."""
-        writer = self._guests.get(tag)
-        if writer is None:
+        guest = self._guests.get(tag)
+        if guest is None:
             return
-        if writer.transport.get_write_buffer_size() > MAX_BACKLOG:
-            writer.transport.abort()
+        if guest.writer.transport.get_write_buffer_size() > MAX_BACKLOG:
+            guest.writer.transport.abort()
             return
-        writer.write(encode(Control(to_json(message))))
+        guest.tell(message)
 
     async def work(self) -> str:
         """Show that this KCM lives, for as long as it does: a wrapper that cannot connect is to know why."""
@@ -64,15 +74,15 @@ class Relay:
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        for writer in self._guests.values():
-            writer.close()
+        for guest in self._guests.values():
+            guest.writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         messages = _Messages(reader)
         try:
-            knock = await self._door(messages)
-            if knock is not None:
-                await self._host(knock, messages, writer)
+            admitted = await self._at_door(messages)
+            if admitted is not None:
+                await self._host(_Guest(admitted, writer), messages)
         except (OSError, EOFError):
             pass  # it comes again, or its record says how it ended
         except (FrameError, MessageError, asyncio.TimeoutError) as error:
@@ -80,31 +90,28 @@ class Relay:
         finally:
             writer.close()
 
-    async def _door(self, messages: "_Messages") -> Optional[Knock]:
-        """The knock of one who may come in, else None: who is not let in learns nothing."""
+    async def _at_door(self, messages: "_Messages") -> Optional[Admitted]:
+        """None for who is not let in, and learns nothing."""
         if self._strangers >= MAX_STRANGERS:
             return None
         self._strangers += 1
         try:
             knock = await asyncio.wait_for(messages.next(), KNOCK)
-            if not is_knock(knock):
-                return None
-            expected = await in_thread(lambda: self._token_of(str(knock.tag)))
-            return knock if admits(expected, knock) else None
+            return await in_thread(lambda: self._door.admit(knock))  # type: ignore[no-any-return]
         finally:
             self._strangers -= 1
 
-    async def _host(self, knock: Knock, messages: "_Messages", writer: asyncio.StreamWriter) -> None:
-        tag = knock.tag
+    async def _host(self, guest: _Guest, messages: "_Messages") -> None:
+        tag = guest.admitted.tag
         before = self._guests.get(tag)
-        self._guests[tag] = writer
+        self._guests[tag] = guest
         if before is not None:
-            before.transport.abort()
-        self._tell_machine(WrapperEntered(tag, knock.clock))
-        beat = asyncio.ensure_future(_beat(writer))
+            before.writer.transport.abort()
+        self._tell_machine(WrapperEntered(tag, guest.admitted.clock))
+        beat = asyncio.ensure_future(_beat(guest))
         closed = False
         try:
-            while self._guests.get(tag) is writer:  # one that was replaced has nothing more to say
+            while self._guests.get(tag) is guest:  # one that was replaced has nothing more to say
                 said = outcome(tag, await self._next(tag, messages))
                 if said is not None:
                     self._tell_machine(said)
@@ -113,7 +120,7 @@ class Relay:
             raise
         finally:
             beat.cancel()
-            if self._guests.get(tag) is writer:
+            if self._guests.get(tag) is guest:
                 del self._guests[tag]
                 self._tell_machine(WrapperLeft(tag, closed))
 
@@ -147,7 +154,7 @@ class _Messages:
         return self._waiting.pop(0)
 
 
-async def _beat(writer: asyncio.StreamWriter) -> None:
+async def _beat(guest: _Guest) -> None:
     while True:
         await asyncio.sleep(BEAT)
-        writer.write(encode(Control(to_json(Beat()))))
+        guest.tell(Beat())

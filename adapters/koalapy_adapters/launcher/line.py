@@ -6,7 +6,7 @@ import socket
 from typing import Any, Callable
 
 from koalapy_adapters import messages
-from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.clock import SECOND
 from koalapy_adapters.wrapper.lines import LineReader
 
 FIRST_RETRY, LAST_RETRY = SECOND // 50, SECOND // 2

@@ -4,6 +4,7 @@ import json
 import selectors
 from typing import Any, Callable, Dict, List, Type
 
+from koalapy_adapters import clock
 from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher.journal import Journal
 from koalapy_adapters.launcher.line import Line
@@ -11,7 +12,7 @@ from koalapy_adapters.launcher.machine import Machine, Settings
 from koalapy_adapters.launcher.pages import At
 from koalapy_adapters.launcher.slots import Setting, Slots
 from koalapy_adapters.launcher.suspension import Suspension
-from koalapy_adapters.wrapper import clock, signals
+from koalapy_adapters.wrapper import signals
 from koalapy_adapters.wrapper.drive import Drive
 from koalapy_adapters.wrapper.turns import turn
 
@@ -82,11 +83,12 @@ class Loop:
             self._on_signals(numbers)
 
     def _on_signals(self, numbers: bytes) -> None:
-        self._slots.reap()
+        """Told to stop it takes no slot for lost that has ended: the signal was meant for all."""
         if signals.told_to_go_on(numbers):
             self._drive.tell(e.Resumed())
         if signals.told_to_stop(numbers):
             self._drive.tell(e.Signalled())
+        self._slots.reap()
 
     def _on_results(self, rows: List[e.Row], loose: List[e.Row]) -> None:
         self._drive.tell(e.Finished(rows, loose))

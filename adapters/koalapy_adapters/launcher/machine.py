@@ -9,6 +9,7 @@ nobody's business until one does better, or koalad says that the program is to b
 
 from typing import Any, Callable, Dict, List, NamedTuple, Set, Type
 
+from koalapy_adapters.clock import SECOND
 from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher import ranges
 from koalapy_adapters.launcher.journal import KILLED
@@ -18,7 +19,6 @@ from koalapy_adapters.launcher.pulls import Pulls
 from koalapy_adapters.launcher.results import Results
 from koalapy_adapters.launcher.standstill import Standstill
 from koalapy_adapters.messages import Back, Doing, Give, Holding, Kept, Suspect, Trusted
-from koalapy_adapters.wrapper.clock import SECOND
 
 AT_ONCE = SECOND  # what fails within it says something of the node
 LOOK_EVERY = SECOND
@@ -232,7 +232,8 @@ class Machine:
         return self._stop()
 
     def _on_slots_stopped(self, now: int, event: e.SlotsStopped) -> List[Any]:
-        self._begun = [number for number in event.begun if number in self._held]
+        """A slot may have ended first, and its parameter be queued again: the signal to stop was meant for all."""
+        self._begun = sorted(self._held.intersection([*event.begun, *self._lost]))
         return self._leave(now)
 
     def _drain(self) -> List[Any]:

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Deque, Optional
 
-from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.clock import SECOND
 
 AHEAD = SECOND // 10  # of work for every slot, in a queue of the node
 LONGEST_AHEAD = SECOND  # the same, where the KCM answers slowly (relay: files)

@@ -3,9 +3,9 @@
 from collections import OrderedDict
 from typing import Any, List
 
+from koalapy_adapters.clock import SECOND
 from koalapy_adapters.launcher.events import Row
 from koalapy_adapters.messages import Ended
-from koalapy_adapters.wrapper.clock import SECOND
 
 APART = SECOND // 20  # between two batches, so that short parameters travel together
 MOST = 2000  # rows of a batch; a message has at most 1 MiB

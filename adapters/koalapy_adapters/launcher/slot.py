@@ -10,13 +10,15 @@ import signal
 import time
 from typing import Any, List, NamedTuple, Optional, Tuple
 
+from koalapy_adapters import clock
 from koalapy_adapters.launcher import starting
 from koalapy_adapters.launcher.journal import EXITED, FAILED, KILLED, OUTPUT, WALLTIME, Journal
 from koalapy_adapters.launcher.machine import AT_ONCE
 from koalapy_adapters.launcher.pages import Pages
 from koalapy_adapters.launcher.program import Program
 from koalapy_adapters.launcher.queue import Puller
-from koalapy_adapters.wrapper import clock, descendants
+from koalapy_adapters.launcher.streams import Streams, say
+from koalapy_adapters.wrapper import descendants
 
 LOOSE = b"-"  # before the line of a result that is in no journal
 FLUSH = clock.SECOND // 50  # results wait for others so long at most, while the slot works
@@ -24,9 +26,8 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.1, 1.0  # at what a program has written, and how l
 _GROWS = 1 << 20  # bytes between two looks, that ask for another soon
 _LEFT_S = 5.0  # for what cannot be killed, until the slot goes on without
 _NOT_FOUND, _NOT_STARTED = 127, 126
-_CANCELS, _ALL_HEAR_S = (signal.SIGTERM, signal.SIGKILL), 0.5
+_CANCELLED, _ALL_HEAR_S = (128 + signal.SIGTERM, 128 + signal.SIGKILL), 0.5
 _KINDS = (FileNotFoundError, NotADirectoryError)
-_OUT, _ERRORS = 1, 2
 
 
 class Limits(NamedTuple):
@@ -58,7 +59,7 @@ class Slot:
         self._looked_at = 0.0
         self._pause_s = FIRST_LOOK_S
         self._size = 0
-        self._at = [_size(_OUT), _size(_ERRORS)]  # where the next parameter's output begins
+        self._streams = Streams()
         program.of_slot(index)
 
     def run(self, puller: Puller) -> None:
@@ -126,27 +127,27 @@ class Slot:
         self._clear()
         if stopped:
             return 0, ""
-        if os.WIFSIGNALED(status):
-            return self._signalled(os.WTERMSIG(status))
-        return os.WEXITSTATUS(status), self._ended_by or EXITED
-
-    def _signalled(self, number: int) -> Tuple[int, str]:
-        """Whoever cancels the batch job signals all its processes, and the program may be the first that hears it."""
-        if number in _CANCELS and not self._ended_by:
-            until = time.monotonic() + _ALL_HEAR_S
-            while time.monotonic() < until and not self._stopping:
-                time.sleep(_ALL_HEAR_S / 20)
-        if self._stopping:
+        signalled = os.WIFSIGNALED(status)
+        exit_status = 128 + os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status)
+        if exit_status in _CANCELLED and not self._ended_by and self._hears_too():
             return 0, ""
-        return 128 + number, self._ended_by or KILLED
+        return exit_status, self._ended_by or (KILLED if signalled else EXITED)
+
+    def _hears_too(self) -> bool:
+        """Whether it is told to stop as well: who cancels a batch job signals all its processes, in any order, and a
+        shell whose own child heard it first ends with that child's status.
+        """
+        until = time.monotonic() + _ALL_HEAR_S
+        while time.monotonic() < until and not self._stopping:
+            time.sleep(_ALL_HEAR_S / 20)
+        return self._stopping
 
     def _clear(self) -> None:
         """Kill what the program has left behind."""
         try:
-            if os.waitpid(-1, os.WNOHANG) == (0, 0):
-                _sweep()
-            else:
-                self._clear()
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass  # one that had ended already
+            _sweep()
         except ChildProcessError:
             pass
 
@@ -154,16 +155,15 @@ class Slot:
 
     def _note(self, number: int, status: int, ending: str, started_at: int) -> None:
         ended_at = clock.now()
-        written = self._written()
-        if written[1] + written[3] > self._limits.output:
+        part = self._streams.part()
+        if part.out_size + part.errors_size > self._limits.output:
             ending = OUTPUT
-            self._cut_off()
+            self._streams.cut_off(self._limits.output)
         if ending in (WALLTIME, OUTPUT):
-            _say(number, self._why(ending))
-            written = self._written()
-        out_at, out_size, errors_at, errors_size = written
-        self._at = [out_at + out_size, errors_at + errors_size]
-        values = (number, status, ending, started_at, ended_at, out_at, out_size, errors_at, errors_size)
+            say(number, self._why(ending))
+            part = self._streams.part()
+        self._streams.turn_over(part)
+        values = (number, status, ending, started_at, ended_at, *part)
         line = (self._row % values).encode()
         at_once = status != 0 and ended_at - started_at < AT_ONCE
         if at_once and self._pages.probation:
@@ -173,18 +173,6 @@ class Slot:
         self._lines.append(line)
         if ended_at >= self._flushed_at + FLUSH:
             self._flush()
-
-    def _written(self) -> Tuple[int, int, int, int]:
-        """Where its output begins and how long it is, and the same of its errors."""
-        out_end, errors_end = _size(_OUT), _size(_ERRORS)
-        out_at, errors_at = min(self._at[0], out_end), min(self._at[1], errors_end)  # a program may empty the file
-        return out_at, out_end - out_at, errors_at, errors_end - errors_at
-
-    def _cut_off(self) -> None:
-        """What is more than it may write: disks are shared."""
-        for at, stream in zip(self._at, (_OUT, _ERRORS)):
-            if _size(stream) - at > self._limits.output:
-                _cut(stream, at + self._limits.output)
 
     def _why(self, ending: str) -> str:
         if ending == WALLTIME:
@@ -223,7 +211,7 @@ class Slot:
         if limit is not None and self._ran_s >= limit:
             self._ended_by = WALLTIME
             self._end()
-        elif _size(_OUT) + _size(_ERRORS) - sum(self._at) > self._limits.output:
+        elif self._streams.growth() > self._limits.output:
             self._ended_by = OUTPUT
             descendants.send(descendants.descendants(os.getpid()), signal.SIGKILL)
             self._kill_at = now  # and again, until it has gone
@@ -236,7 +224,7 @@ class Slot:
 
     def _next_look(self, now: float) -> float:
         """Soon while the output grows quickly, else ever less often; and when the next limit is due."""
-        size = _size(_OUT) + _size(_ERRORS)
+        size = self._streams.size()
         grows, self._size = size - self._size > _GROWS, size
         self._pause_s = FIRST_LOOK_S if grows else min(LAST_LOOK_S, self._pause_s * 1.5)
         due = [self._pause_s]
@@ -258,16 +246,8 @@ def serve(slot: Slot, puller: Puller) -> None:
 
 def _not_started(number: int, error: Exception) -> Tuple[int, str]:
     """As a shell would have it, and in its words."""
-    _say(number, str(error.strerror if isinstance(error, OSError) else error))
+    say(number, str(error.strerror if isinstance(error, OSError) else error))
     return (_NOT_FOUND if isinstance(error, _KINDS) else _NOT_STARTED), FAILED
-
-
-def _say(number: int, why: str) -> None:
-    """Among the parameter's errors."""
-    try:
-        os.write(_ERRORS, ("koala: parameter %d: %s\n" % (number, why)).encode("utf-8", "replace"))
-    except OSError:
-        pass  # no room: the result has to do
 
 
 def _sweep() -> None:
@@ -283,17 +263,6 @@ def _lives(pid: int) -> bool:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:
         return False
-
-
-def _size(stream: int) -> int:
-    return os.fstat(stream).st_size
-
-
-def _cut(stream: int, size: int) -> None:
-    try:
-        os.ftruncate(stream, size)
-    except OSError:
-        pass  # then all of it is its output
 
 
 def _write_all(descriptor: int, data: Any) -> None:

@@ -10,7 +10,8 @@ import signal
 import time
 from typing import Callable, Collection
 
-from koalapy_adapters.wrapper import clock, descendants
+from koalapy_adapters import clock
+from koalapy_adapters.wrapper import descendants
 
 LOOK_EVERY = clock.SECOND
 _STANDING_S = 0.2  # between two looks while it stands still
@@ -22,6 +23,7 @@ class Suspension:
     def __init__(self, slots: Callable[[], Collection[int]]) -> None:
         self._parent, self._slots = os.getppid(), slots
         self._look_at = 0
+        self._stopped: Collection[int] = ()
 
     def next_wakeup(self) -> int:
         return self._look_at
@@ -33,6 +35,8 @@ class Suspension:
         stopped = descendants.is_stopped(self._parent)
         if stopped:
             self._stand_still()
+        else:
+            self._let_go_on()
         self._look_at = clock.now() + LOOK_EVERY
         return stopped
 
@@ -41,6 +45,12 @@ class Suspension:
             self._send(signal.SIGSTOP)  # again: one of them may have forked before it stood still
             time.sleep(_STANDING_S)
         self._send(signal.SIGCONT)
+
+    def _let_go_on(self) -> None:
+        """Slots that a program has stopped, and no batch system, which would have stopped all by the second look."""
+        stopped = [slot for slot in self._slots() if descendants.is_stopped(slot)]
+        descendants.send([slot for slot in stopped if slot in self._stopped], signal.SIGCONT)
+        self._stopped = stopped
 
     def _send(self, number: int) -> None:
         """Slots first: they would begin something else."""

@@ -53,7 +53,17 @@ from koalapy_adapters.messages.koalad import (
     Watch,
 )
 from koalapy_adapters.messages.launcher import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, Trusted
-from koalapy_adapters.messages.relay import Beat, Enter, FromLauncher, Knock, Say, Stop, ToLauncher
+from koalapy_adapters.messages.relay import (
+    Beat,
+    Enter,
+    FromLauncher,
+    Knock,
+    ProvenEnter,
+    ProvenKnock,
+    Say,
+    Stop,
+    ToLauncher,
+)
 
 __all__ = [
     "PROTOCOL",
@@ -99,6 +109,8 @@ __all__ = [
     "Ping",
     "Pong",
     "Program",
+    "ProvenEnter",
+    "ProvenKnock",
     "Pull",
     "PutKey",
     "Recall",

@@ -6,7 +6,7 @@ Json = Dict[str, Any]
 
 
 class Knock(NamedTuple):
-    """The wrapper's first message to the relay."""
+    """The first message to the relay of a wrapper of an older release, and to the relay of such a KCM."""
 
     protocol: int
     tag: str
@@ -14,11 +14,32 @@ class Knock(NamedTuple):
     clock: int
 
 
+class ProvenKnock(NamedTuple):
+    """The wrapper's first message else. `proof`: that it knows its token and the KCM's secret; see proofs.of_knock.
+
+    `nonce`: hexadecimal digits, unpredictable.
+    """
+
+    protocol: int
+    tag: str
+    clock: int
+    nonce: str
+    proof: str
+
+
 class Enter(NamedTuple):
-    """The relay lets the wrapper in."""
+    """The relay lets in the wrapper that said Knock."""
 
     protocol: int
     clock: int
+
+
+class ProvenEnter(NamedTuple):
+    """The relay lets in the wrapper that said ProvenKnock. `proof`: that it knows both too; see proofs.of_enter."""
+
+    protocol: int
+    clock: int
+    proof: str
 
 
 class Say(NamedTuple):
@@ -51,7 +72,9 @@ class Beat(NamedTuple):
 
 MESSAGES: Tuple[Type[Any], ...] = (
     Knock,
+    ProvenKnock,
     Enter,
+    ProvenEnter,
     Say,
     Stop,
     FromLauncher,

@@ -11,7 +11,8 @@ import signal
 import sys
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.wrapper import clock, descendants, guard, lines, private, signals
+from koalapy_adapters import clock
+from koalapy_adapters.wrapper import descendants, guard, lines, private, signals
 from koalapy_adapters.wrapper.keyserver import KeyServer
 from koalapy_adapters.wrapper.processes import Plan, Prepared
 from koalapy_adapters.wrapper.turns import turn

@@ -7,7 +7,8 @@ from each. What happens is told in calls, and each answers with what is to be do
 from typing import Any, Callable, List, NamedTuple, Optional
 
 from koalapy_adapters import messages
-from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.clock import SECOND
+from koalapy_adapters.wrapper.handshake import Greeting
 
 BEAT = 10 * SECOND
 SILENCE = 35 * SECOND  # after which a connection is given up
@@ -21,13 +22,15 @@ APART, TRYING, KNOCKED, IN = "apart", "trying", "knocked", "in"
 class Place(NamedTuple):
     """Where the relay is, by its file: at a port of one of these addresses, or at an office (see letters).
 
-    Neither where there is no such file. `touched`: its time of change, which a KCM that lives changes.
+    Neither where there is no such file. `touched`: its time of change, which a KCM that lives changes. `secret`: by
+    which that KCM and we know each other, none of one of an older release.
     """
 
     addresses: List[str] = []
     port: int = 0
     office: str = ""
     touched: float = 0.0
+    secret: str = ""
 
 
 class Seek(NamedTuple):
@@ -86,14 +89,19 @@ def shut_out_after(barrier_timeout: int) -> int:
 class Contact:
     """At most one connection; `tick` at `next_wakeup` or later.
 
+    `greet(now, secret)`: how to begin, and whom to believe that we are in; nothing is heard before from anybody.
     `jitter`: any number from 0 to 1, another each time. `shut_out_after`: microseconds in which nobody could be
     reached; None where that is not to be said.
     """
 
     def __init__(
-        self, knock: Callable[[int], Any], jitter: Callable[[], float], shut_out_after: Optional[int] = None
+        self,
+        greet: Callable[[int, str], Greeting],
+        jitter: Callable[[], float],
+        shut_out_after: Optional[int] = None,
     ) -> None:
-        self._knock, self._jitter = knock, jitter
+        self._greet, self._jitter = greet, jitter
+        self._believes: Callable[[Any], bool] = lambda message: False
         self._shut_out_after = shut_out_after
         self._place = Place()
         self._lives = False  # the KCM has shown so between the last two looks at its file
@@ -101,7 +109,7 @@ class Contact:
         self._vain = 0
         self._state = APART
         self._address = ""
-        self._failed: List[str] = []  # addresses that took a connection, but not the knock
+        self._failed: List[str] = []  # addresses that took a connection, but did not let us in
         self._knocked_at = 0
         self._heard_at = 0
         self._beat_at = 0
@@ -142,7 +150,8 @@ class Contact:
         self._state, self._address = KNOCKED, address
         self._knocked_at, self._deadline = now, now + patience
         self._vain, self._vain_since = 0, None
-        return [Write(self._knock(now))]
+        knock, self._believes = self._greet(now, self._place.secret)
+        return [Write(knock)]
 
     def arrived(self, now: int) -> None:
         """Anything at all came over the connection."""
@@ -150,7 +159,9 @@ class Contact:
 
     def heard(self, now: int, message: Any) -> List[Any]:
         self._heard_at = now
-        if self._state == KNOCKED and isinstance(message, messages.Enter):
+        if self._state == KNOCKED and isinstance(message, (messages.Enter, messages.ProvenEnter)):
+            if not self._believes(message):
+                return self.broken(now)
             self._state, self._deadline = IN, None
             self._retry, self._failed = FIRST_RETRY, []
             self._shut_out_after = None

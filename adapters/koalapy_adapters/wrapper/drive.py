@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any, Callable, Deque
 
-from koalapy_adapters.wrapper import clock
+from koalapy_adapters import clock
 
 
 class Drive:

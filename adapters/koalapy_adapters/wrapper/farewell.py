@@ -5,9 +5,9 @@ A record that cannot be written (a full disk, a hung one) delays what is said by
 
 from typing import Any, List, Optional
 
+from koalapy_adapters.clock import SECOND
 from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
-from koalapy_adapters.wrapper.clock import SECOND
 
 _RECORD_AGAIN, _RECORD_PATIENCE = SECOND, 60 * SECOND
 _RECORD_HANGS = 5 * SECOND  # after which the end is said without it

@@ -5,8 +5,8 @@ import selectors
 import sys
 from typing import Any, Callable, Dict, List, Optional, Type
 
-from koalapy_adapters import messages
-from koalapy_adapters.wrapper import clock, descendants, events, nodename, reasons, signals
+from koalapy_adapters import clock, messages
+from koalapy_adapters.wrapper import descendants, events, nodename, reasons, signals
 from koalapy_adapters.wrapper.allocation import Allocation
 from koalapy_adapters.wrapper.capturing import Capturing
 from koalapy_adapters.wrapper.carrier import Carrier
@@ -14,6 +14,7 @@ from koalapy_adapters.wrapper.contact import Contact, Place, shut_out_after
 from koalapy_adapters.wrapper.drive import Drive
 from koalapy_adapters.wrapper.environment import SetupError
 from koalapy_adapters.wrapper.executable import NoExecutable, locate
+from koalapy_adapters.wrapper.handshake import Handshake
 from koalapy_adapters.wrapper.keys import Keys
 from koalapy_adapters.wrapper.letterbox import Letterbox
 from koalapy_adapters.wrapper.machine import RUNNING, STARTED, Machine
@@ -189,7 +190,8 @@ class Loop:
         )
         patience = shut_out_after(self._attempt.settings(batch_id).barrier_timeout)
         ways = Ways(self._selector, Letterbox(self._attempt.directory, self._attempt.tag), self._shared.perform)
-        return Relay(ways, Contact(self._knock, jitter, patience), callbacks, clock.now)
+        handshake = Handshake(self._attempt.tag, self._attempt.token)
+        return Relay(ways, Contact(handshake.greeting, jitter, patience), callbacks, clock.now)
 
     def _on_shut_out(self, addresses: List[str], port: int) -> None:
         self.handle(events.PreparationFailed(reasons.shut_out(os.uname().nodename, addresses, port)))
@@ -217,9 +219,6 @@ class Loop:
             self._own_keys.append(put)
             self.nodes.broadcast({"do": "key", "key": key, "value": value})
             self.relay.send(put)
-
-    def _knock(self, now: int) -> messages.Knock:
-        return messages.Knock(messages.PROTOCOL, self._attempt.tag, self._attempt.token, now)
 
     # ---- what is to be done ------------------------------------------------------------------------------------------
 

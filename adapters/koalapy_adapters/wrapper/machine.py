@@ -8,10 +8,10 @@ Instants and durations are integer microseconds of the node's clock.
 
 from typing import Any, Callable, Dict, List, Optional, Type
 
+from koalapy_adapters.clock import SECOND
 from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper import reasons
-from koalapy_adapters.wrapper.clock import SECOND
 from koalapy_adapters.wrapper.farewell import Farewell
 from koalapy_adapters.wrapper.settings import Settings
 from koalapy_adapters.wrapper.silence import until_ended

@@ -7,8 +7,8 @@ with what that returned, where everything else happens too.
 from typing import Any, Callable, List, Optional
 
 from koalapy_adapters import letters
-from koalapy_adapters.messages import Knock
-from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.clock import SECOND
+from koalapy_adapters.messages import Knock, ProvenKnock
 from koalapy_adapters.wrapper.letterbox import Exchanged, Letterbox
 from koalapy_adapters.wrapper.line import Listener
 
@@ -40,7 +40,7 @@ class Post:
 
     def write(self, message: Any) -> None:
         """With what else waits for the look that is under way, or at once. -> broken if there is no such office"""
-        if isinstance(message, Knock):
+        if isinstance(message, (Knock, ProvenKnock)):
             self._knock(message)
         elif self._open:
             self._waiting.append(message)
@@ -74,7 +74,7 @@ class Post:
 
         self._perform(leave, lambda done: None)
 
-    def _knock(self, message: Knock) -> None:
+    def _knock(self, message: Any) -> None:
         visit, office = self._visit, self._office
 
         def knocked(done: bool) -> None:

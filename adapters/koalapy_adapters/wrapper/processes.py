@@ -4,8 +4,7 @@ import os
 import signal
 from typing import Any, Dict, List, NamedTuple
 
-from koalapy_adapters import layout
-from koalapy_adapters.wrapper import clock
+from koalapy_adapters import clock, layout
 
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 

@@ -73,7 +73,8 @@ def read_relay(path: str, files: Files = DISK) -> Place:
         post = str(data.get("post") or "")
         office = os.path.join(os.path.dirname(path), os.path.basename(post)) if post else ""
         addresses = [str(address) for address in data["addresses"]]
-        return Place(addresses, int(data["port"]), office, files.modified(path))
+        secret = str(data.get("secret") or "")
+        return Place(addresses, int(data["port"]), office, files.modified(path), secret)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Place()  # a KCM may be about to write it; it is read again
 

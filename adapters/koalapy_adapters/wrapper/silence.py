@@ -4,7 +4,7 @@ A node that is cut off hears no end of file: nobody could tell its agent to stop
 again; the agent ends its program after so much silence, and nobody takes it for ended before.
 """
 
-from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.clock import SECOND
 
 _LONGEST = 60 * SECOND
 _MARGIN = 5 * SECOND  # for the agent's own end

@@ -6,7 +6,7 @@ import socket
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters import frames, messages
-from koalapy_adapters.wrapper.clock import SECOND
+from koalapy_adapters.clock import SECOND
 from koalapy_adapters.wrapper.line import Listener
 
 PATIENCE = 5 * SECOND  # with an answer

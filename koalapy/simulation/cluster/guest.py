@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from koalapy_adapters import messages
 from koalapy_adapters.wrapper import contact, events, reasons
+from koalapy_adapters.wrapper.handshake import Handshake
 from koalapy_adapters.wrapper.letterbox import Letterbox
 from koalapy_adapters.wrapper.line import Listener
 from koalapy_adapters.wrapper.post import Post
@@ -49,16 +50,14 @@ class Guest:
         around: Surroundings,
         host: Host,
         process: Process,
-        tag: str,
-        token: str,
+        handshake: Handshake,
         shut_out_after: int,
         box: Letterbox,
     ) -> None:
         """`process`: the host as one; who is dead does nothing."""
-        self._around, self._tag, self._token = around, tag, token
-        self._host, self._process = host, process
+        self._around, self._host, self._process = around, host, process
         self._dice = around.dice(f"guest/{self._host.name}")
-        self._contact = contact.Contact(self._knock, self._dice.random, shut_out_after)
+        self._contact = contact.Contact(handshake.greeting, self._dice.random, shut_out_after)
         self._post = Post(box, self._perform, self._listener(), self._host.clock)
         self._by_files = False
         self._end: End | None = None
@@ -206,9 +205,6 @@ class Guest:
             self._set_timer()
         elif self._end is not None:
             self._end.send(messages.to_json(message))
-
-    def _knock(self, now: int) -> messages.Knock:
-        return messages.Knock(messages.PROTOCOL, self._tag, self._token, now)
 
     def _latency(self) -> Duration:
         return between(self._dice, *_LATENCY)

@@ -10,6 +10,7 @@ from koalapy_adapters.kcm import footing
 from koalapy_adapters.kcm.commands import BatchSystem
 from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.door import Door
 from koalapy_adapters.kcm.loop import SILENCE
 from koalapy_adapters.kcm.machine import Machine
 from koalapy_adapters.kcm.troubles import unusable
@@ -214,10 +215,11 @@ class _Ground:
         )
 
     def _relay(self, kcm: SimKcm, around: Surroundings, directories: Directories) -> SimRelay | SimPost:
+        door = Door(directories.token, directories.signpost.secret)
         if self.config.relay != "files":
-            return SimRelay(kcm, around, directories.token, kcm.happened)
+            return SimRelay(kcm, around, door, kcm.happened)
         dice = around.dice(f"post/{kcm.number}")
-        return SimPost(kcm, around, dice, office_of(directories, kcm.number), kcm.happened, kcm.quit)
+        return SimPost(kcm, around, dice, office_of(directories, door, kcm.number), kcm.happened, kcm.quit)
 
     def _open_office(self) -> str:
         try:

@@ -15,7 +15,7 @@ from koalapy_adapters.wrapper.program import Attempt
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Entry
-from koalapy.simulation.cluster.agents import SimAgent
+from koalapy.simulation.cluster.agent import SimAgent
 from koalapy.simulation.cluster.files import Mount
 from koalapy.simulation.cluster.nodes import SimNode
 from koalapy.simulation.cluster.surroundings import Surroundings

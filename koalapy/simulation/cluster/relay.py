@@ -1,11 +1,11 @@
-"""The relay of a simulated KCM: wrappers knock, are let in by their token, and are heard and told."""
+"""The relay of a simulated KCM: wrappers knock, are let in by the real door, and are heard and told."""
 
 from collections.abc import Callable
 from typing import Any
 
 from koalapy_adapters import messages
 from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.door import admits, is_knock, outcome
+from koalapy_adapters.kcm.door import Admitted, Door, outcome
 from koalapy_adapters.kcm.relay import BEAT, KNOCK, SILENCE
 
 from koalapy.model.units import SECOND, Duration
@@ -24,11 +24,11 @@ class SimRelay:
         self,
         kcm: Process,
         around: Surroundings,
-        token_of: Callable[[str], bytes | None],
+        door: Door,
         tell_machine: Callable[[Any], None],
     ) -> None:
-        self._kcm, self._around, self._token_of, self._tell_machine = kcm, around, token_of, tell_machine
-        self._guests: dict[str, End] = {}
+        self._kcm, self._around, self._door, self._tell_machine = kcm, around, door, tell_machine
+        self._guests: dict[str, tuple[End, Admitted]] = {}
         self._ends: dict[End, None] = {}
         self.port = max(around.ports, default=_FIRST_PORT) + 1
         around.ports[self.port] = self
@@ -42,27 +42,28 @@ class SimRelay:
 
     def tell(self, tag: str, message: Any) -> None:
         """Send to the wrapper of this tag, if it is connected."""
-        end = self._guests.get(tag)
-        if end is not None:
-            end.send(messages.to_json(message))
+        if tag in self._guests:
+            end, admitted = self._guests[tag]
+            end.send(messages.to_json(admitted.told(message)))
 
     def close(self) -> None:
         self._around.ports.pop(self.port, None)
         for end in list(self._ends):
             end.close()
 
-    def knocked(self, visit: "_Visit", knock: messages.Knock) -> bool:
-        """Whether it may come in: who is not let in learns nothing. Another of the same tag is thrown out."""
-        if not admits(self._token_of(knock.tag), knock):
-            return False
-        before = self._guests.get(knock.tag)
-        self._guests[knock.tag] = visit.end
+    def knocked(self, visit: "_Visit", message: Any) -> str:
+        """The tag of one that may come in, else none: that one learns nothing. Another of this tag is thrown out."""
+        admitted = self._door.admit(message)
+        if admitted is None:
+            return ""
+        before, _ = self._guests.get(admitted.tag, (None, None))
+        self._guests[admitted.tag] = visit.end, admitted
         if before is not None:
             before.close()
             self._ends.pop(before, None)
-        self._tell_machine(do.WrapperEntered(knock.tag, knock.clock))
+        self._tell_machine(do.WrapperEntered(admitted.tag, admitted.clock))
         self._kcm.after(_BEAT, lambda: self._beat(visit))
-        return True
+        return admitted.tag
 
     def heard(self, tag: str, message: Any) -> None:
         if isinstance(message, (messages.Say, messages.FromLauncher)):
@@ -72,7 +73,7 @@ class SimRelay:
         """`closed`: by the wrapper's side."""
         visit.end.close()
         self._ends.pop(visit.end, None)
-        if self._guests.get(visit.tag) is visit.end:
+        if visit.tag in self._guests and self._guests[visit.tag][0] is visit.end:
             del self._guests[visit.tag]
             self._tell_machine(do.WrapperLeft(visit.tag, closed))
 
@@ -106,9 +107,8 @@ class _Visit:
         if self.tag:
             self._relay.heard(self.tag, message)
             return
-        if is_knock(message) and self._relay.knocked(self, message):
-            self.tag = message.tag
-        else:
+        self.tag = self._relay.knocked(self, message)
+        if not self.tag:
             self._relay.part(self)
 
     def grow_impatient(self) -> None:

@@ -11,13 +11,15 @@ from koalapy_adapters.wrapper import events, reasons, shared, start
 from koalapy_adapters.wrapper.allocation import as_failure
 from koalapy_adapters.wrapper.contact import shut_out_after
 from koalapy_adapters.wrapper.division import divide
+from koalapy_adapters.wrapper.handshake import Handshake
 from koalapy_adapters.wrapper.letterbox import Letterbox
 from koalapy_adapters.wrapper.machine import AT_BARRIER, RUNNING, Machine
 from koalapy_adapters.wrapper.program import Attempt, read_attempt
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Entry
-from koalapy.simulation.cluster.agents import SimAgent
+from koalapy.simulation.cluster.agent import SimAgent
+from koalapy.simulation.cluster.agents import LINE, SimAgents
 from koalapy.simulation.cluster.batchjob import Job
 from koalapy.simulation.cluster.files import Mount
 from koalapy.simulation.cluster.filework import FileWork
@@ -31,12 +33,11 @@ from koalapy.simulation.program import plan_of
 
 _BOOT = Duration(20 * MILLISECOND), SECOND  # from the batch script to the wrapper's first step
 _LOGIN = Duration(50 * MILLISECOND), Duration(2 * SECOND)  # for the login shell's environment
-_LINE = MILLISECOND  # from agent to wrapper
 _CLEAN_UP = Duration(50 * MILLISECOND), Duration(500 * MILLISECOND)
 
 
 class SimWrapper(Process):
-    """One start of one batch job of ours: it is the job's body. `agents` run the program."""
+    """One start of one batch job of ours: it is the job's body. Its agents run the program."""
 
     def __init__(self, around: Surroundings, job: Job, directory: str) -> None:
         super().__init__(around.agenda, [around.wrapper_fuse])
@@ -50,7 +51,7 @@ class SimWrapper(Process):
         self._mount = Mount(around.shared, process, self.step, lambda: self.node.reachable, self.pause)
         self._skew = self.node.skew  # its clock is anchored when it starts, and never jumps
         self._own = start.own_claim(self.node.name, job.restarts, f"{around.cluster}-{self.name}")
-        self.agents: dict[str, SimAgent] = {}
+        self._agents = SimAgents(self, self.node)
         self._attempt: Attempt
         self._machine: Machine | None = None
         self.guest: Guest | None = None
@@ -76,14 +77,12 @@ class SimWrapper(Process):
     def kill_on(self, node: SimNode) -> None:
         if node is self.node:
             self.kill()
-        agent = self.agents.get(node.name)
-        if agent is not None:
-            agent.kill()
+        self._agents.kill_on(node)
 
     @property
     def quiet(self) -> bool:
         """Whether nothing of it is left anywhere."""
-        return not self.alive and not any(agent.running for agent in self.agents.values())
+        return not self.alive and not self._agents.running
 
     # ---- the claim
 
@@ -114,7 +113,8 @@ class SimWrapper(Process):
         self._machine = Machine(settings, self.clock())
         box = Letterbox(self.directory, self.tag, self._mount)
         patience = shut_out_after(settings.barrier_timeout)
-        self.guest = Guest(self.around, self, self, self.tag, self._attempt.token, patience, box)
+        handshake = Handshake(self.tag, self._attempt.token, self._mount)
+        self.guest = Guest(self.around, self, self, handshake, patience, box)
         self.guest.found(shared.read_relay(self._attempt.relay_file, self._mount))
         self._beat()
         if verdict == start.SAY_SO:
@@ -134,7 +134,7 @@ class SimWrapper(Process):
             self.handle(events.PreparationFailed(as_failure(error)))
         for (node, _), each in zip(self.job.nodes, nodes, strict=False):
             if each.processes:
-                self.agents[node.name] = self._agent(node, each.processes)
+                self._agents.add(self._agent(node, each.processes))
         self.handle(events.Claimed(nodes))
         failed = reasons.no_executable(program["executable"], "does not exist", "Stage it in.")
         captured = events.EnvironmentCaptured() if plan.found else events.PreparationFailed(failed)
@@ -193,7 +193,7 @@ class SimWrapper(Process):
 
     def _hear_agent(self, event: Any) -> None:
         if self._machine is not None:
-            self.after(_LINE, lambda: self.handle(event))
+            self.after(LINE, lambda: self.handle(event))
 
     # ---- the shared directory
 
@@ -234,8 +234,7 @@ class SimWrapper(Process):
 
     def _prepare_nodes(self, command: events.PrepareNodes) -> None:
         plan, grace = plan_of(self._attempt.program), Duration(round(self._attempt.program["grace"] * SECOND))
-        for agent in self.agents.values():
-            agent.prepare(self.tag, plan, grace)
+        self._agents.prepare(self.tag, plan, grace)
 
     def _release_nodes(self, command: events.ReleaseNodes) -> None:
         self.around.witness.went(self.tag, self.name)
@@ -244,23 +243,14 @@ class SimWrapper(Process):
         except OSError as error:
             self.handle(events.PreparationFailed(reasons.no_room("the hosts file", error)))
             return
-        clusters = len({cluster_of(address) for _, address, _ in command.hosts})
-        for agent in self.agents.values():
-            self._to_agent(agent, lambda agent=agent: agent.release(clusters))  # type: ignore[misc]
+        self._agents.release(len({cluster_of(address) for _, address, _ in command.hosts}))
 
     def _stop_nodes(self, command: events.StopNodes) -> None:
         self.around.witness.went(self.tag, self.name)
-        for agent in self.agents.values():
-            self._to_agent(agent, lambda agent=agent: agent.stop(Duration(command.grace)))  # type: ignore[misc]
+        self._agents.stop(Duration(command.grace))
 
     def _abandon_nodes(self, command: events.AbandonNodes) -> None:
-        for agent in self.agents.values():
-            self._to_agent(agent, agent.kill)
-            self.handle(events.NodeLost(agent.node.name))
-
-    def _to_agent(self, agent: SimAgent, call: Callable[[], None]) -> None:
-        if agent.node is self.node or (agent.node.reachable and self.node.reachable):
-            self.after(_LINE, call)
+        self._agents.abandon(lambda node: self.handle(events.NodeLost(node)))
 
     def _write_record(self, command: events.WriteRecord) -> None:
         record = dict(messages.to_json(command.report), clock=self.clock(), offset=self._offset)
@@ -286,9 +276,7 @@ class SimWrapper(Process):
         if self.guest is not None:
             self.guest.close()
         self.exit_status = 137 if self.exit_status is None else self.exit_status
-        for agent in self.agents.values():
-            if agent.node is self.node or (agent.node.reachable and self.node.reachable):
-                self.agenda.after(_LINE, agent.lose_wrapper)
+        self._agents.lose_wrapper()
         if self.node.reachable:
             self.around.batch.exited(self.job, self, self.exit_status)
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import live
 import pytest
+from typer.testing import CliRunner
 
 from koalapy.api import schemas
+from koalapy.cli import grid
+from koalapy.cli.main import app
 
 Document = dict[str, Any]
 JOB = (
@@ -49,6 +52,17 @@ def test_up_when_it_is_up_changes_nothing(koala: Any) -> None:
     assert answer.status == 0
     assert answer.out == f"koalad of grid live was up already (pid {before['pid']})\n"
     assert koala("up", "--json").document == before
+
+
+def test_up_says_which_release_runs_where_it_is_another(koala: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in koala.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(grid, "__version__", "9.9")
+    answer = CliRunner().invoke(app, ["up"])
+    before = koala("status", "--json").document
+    assert answer.stdout.splitlines()[0] == f"koalad of grid live was up already (pid {before['pid']})"
+    told = f"It is koalapy {before['version']}, and this is koalapy 9.9. `koala down`, then `koala up` replaces it;"
+    assert answer.stdout.splitlines()[1] == f"{told} its jobs run on."
 
 
 def test_status_says_that_it_is_ready(koala: Any) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,6 +119,23 @@ def test_results_go_into_a_file(koala: Any) -> None:
     assert [each for each in koala.work.iterdir() if "results.csv" in each.name] == [file]
 
 
+def test_results_go_where_a_pipe_or_nothing_is_and_replace_neither(koala: Any) -> None:
+    sweep = begin(koala, "-p", "x=1:3", "--", "true", "{x}")
+    assert koala("wait", sweep).status == 0
+    pipe, link = koala.work / "pipe", koala.work / "link"
+    os.mkfifo(pipe)
+    link.symlink_to("linked.csv")
+    writing = koala.start("results", sweep, "-o", pipe)
+    assert len(pipe.read_text().splitlines()) == 4
+    assert writing.communicate() == (b"", b"")
+    assert pipe.is_fifo()
+    assert koala("results", sweep, "-o", link).status == 0
+    assert link.is_symlink()
+    assert len((koala.work / "linked.csv").read_text().splitlines()) == 4
+    for nowhere in (".", "/", "missing/file", "/proc/1"):
+        koala("results", sweep, "-o", nowhere).refused(1, f"{nowhere} cannot be written: ", "Name another file.")
+
+
 def test_a_sweep_in_the_list_of_jobs_and_its_launchers_are_not(koala: Any) -> None:
     gate = koala.work / "gate-jobs"
     sweep = begin(koala, "-p", "x=1:4", "--", *waits_for(gate), "{x}")
@@ -167,7 +185,8 @@ def test_a_held_sweep_gives_back_its_nodes_and_goes_on_when_released(koala: Any)
 def test_what_is_no_sweep_and_no_parameter_is_said(koala: Any) -> None:
     job = koala.submit({"processors": 1, "executable": "true"})
     koala("results", job).refused(2, f"Job {job} is no sweep")
-    koala("results", 10_000).refused(1, "no job 10000")
+    for nobody in (10_000, 2**70):
+        koala("results", nobody).refused(1, f"no job {nobody}")
     lost = koala("sweep", "-p", "x=1:3", "--order", "back-hom", "--", "true", "{x}")
     lost.refused(2, "'back-hom'", "is not registered", "back-home?")
     gate = koala.work / "gate-words"
@@ -175,6 +194,7 @@ def test_what_is_no_sweep_and_no_parameter_is_said(koala: Any) -> None:
     koala("logs", sweep).refused(2, "is a sweep", "--parameter")
     koala("logs", sweep, "--parameter", 5).refused(2, "no parameter 5", "1 to 4")
     koala("logs", sweep, "--parameter", 1).refused(1, "has not ended yet")
+    koala("logs", sweep, "--parameter", 1, "--component", 0).refused(2, "both --component and --parameter")
     gate.touch()
     assert koala("wait", sweep).status == 0
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from koalapy.model.commands import CollectOutput, Of
-from koalapy.model.errors import KoalaError, RequestError
+from koalapy.model.errors import KoalaError
 from koalapy.model.identity import InstanceId
 from koalapy.model.request import Request
 from koalapy.model.sweep import ParameterResult, ResultBatch
@@ -85,7 +85,7 @@ class SweepBringing:
             self._settled.mark(result.number)
 
     def _wanted_of(self, cluster: str, result: ParameterResult, tally: Tally) -> Sequence[Wanted]:
-        well = has_ended_well(result)
+        well = result.succeeded
         if not well and self._command.of is not Of.DONE:
             tally.failed.add(str(result.number))
             return ()
@@ -99,7 +99,7 @@ class SweepBringing:
         """What is too much at one time is brought by halves; what cannot be had of one parameter is missing."""
         try:
             self._bring_listed(page, wanted, tally)
-        except RequestError as error:
+        except KoalaError as error:
             if error.reason.code not in _OF_SOME:
                 raise
             if error.reason.code == "no_such_attempt" or len(wanted) == 1:
@@ -142,10 +142,6 @@ def _miss(tally: Tally, wanted: Wanted, why: str = "") -> None:
     else:
         about = f": {why.rstrip('.')}" if why else ""
         tally.missing.add(f"{wanted.path} (parameter {wanted.number}{about})")
-
-
-def has_ended_well(result: ParameterResult) -> bool:
-    return result.ending == "exited" and result.exit_status == 0
 
 
 def _requests(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:

@@ -1,4 +1,6 @@
-"""This node's clock: microseconds since 1970 that never run backwards, whatever is done to the system's time."""
+"""The clock of a head node or compute node: microseconds since 1970 that never run backwards, whatever is done to its
+system's time.
+"""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What starts Python on compute nodes where only lines of `setup` bring it, such as `module load python`."""
+"""A shim for Python: what starts it on nodes where only lines of `setup` bring it, such as `module load python`."""
 
 import hashlib
 import os
@@ -26,28 +26,28 @@ exec {python} "$@"
 """
 
 
-class Launcher(NamedTuple):
+class Shim(NamedTuple):
     """An executable in the shared directory, named by its content."""
 
     path: str
     text: str
 
 
-def wanted(config: ClusterConfig, shared: str) -> Optional[Launcher]:
+def wanted(config: ClusterConfig, shared: str) -> Optional[Shim]:
     """None where Python is found without."""
     if BY_SETUP not in os.environ or "/" in config.python:
         return None
     text = _SCRIPT.format(python=shlex.quote(config.python), setup="\n".join(config.setup))
     name = "python-" + hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return Launcher(os.path.join(shared, "bin", name), text)
+    return Shim(os.path.join(shared, "bin", name), text)
 
 
-def write(launcher: Launcher) -> None:
+def write(shim: Shim) -> None:
     """Whole or not at all. Raises SiteError where the shared directory cannot be used."""
-    if os.path.exists(launcher.path):
+    if os.path.exists(shim.path):
         return
     try:
-        layout.write_whole(launcher.path, launcher.text.encode("utf-8", "surrogateescape"), 0o700)
+        layout.write_whole(shim.path, shim.text.encode("utf-8", "surrogateescape"), 0o700)
     except OSError as error:
-        message = "%s cannot be written: %s." % (launcher.path, error.strerror)
+        message = "%s cannot be written: %s." % (shim.path, error.strerror)
         raise SiteError("directory_not_writable", message, "Make room there, or name another directory.") from error

@@ -1,0 +1,65 @@
+"""A slot's standard streams: two files that its parameters write one after another, each from where the last ended."""
+
+import os
+from typing import NamedTuple
+
+OUT, ERRORS = 1, 2
+
+
+class Part(NamedTuple):
+    """Of the two files, what one parameter has written: where it begins, and how many bytes it is."""
+
+    out_at: int
+    out_size: int
+    errors_at: int
+    errors_size: int
+
+
+class Streams:
+    """They are this process's own, and those of the programs that it starts."""
+
+    def __init__(self) -> None:
+        self._out_at, self._errors_at = _size(OUT), _size(ERRORS)  # where what runs began to write
+
+    def size(self) -> int:
+        """Bytes of both, whoever wrote them."""
+        return _size(OUT) + _size(ERRORS)
+
+    def growth(self) -> int:
+        """Bytes that what runs has added to both."""
+        return self.size() - self._out_at - self._errors_at
+
+    def part(self) -> Part:
+        """Of what runs, so far. It begins no later than the files end: a program may empty them."""
+        out_end, errors_end = _size(OUT), _size(ERRORS)
+        out_at, errors_at = min(self._out_at, out_end), min(self._errors_at, errors_end)
+        return Part(out_at, out_end - out_at, errors_at, errors_end - errors_at)
+
+    def cut_off(self, limit: int) -> None:
+        """What is more, in either file, than what runs may write: disks are shared."""
+        for at, stream in ((self._out_at, OUT), (self._errors_at, ERRORS)):
+            if _size(stream) - at > limit:
+                _cut(stream, at + limit)
+
+    def turn_over(self, part: Part) -> None:
+        """What runs next writes behind this part."""
+        self._out_at, self._errors_at = part.out_at + part.out_size, part.errors_at + part.errors_size
+
+
+def say(number: int, why: str) -> None:
+    """Among the parameter's errors."""
+    try:
+        os.write(ERRORS, ("koala: parameter %d: %s\n" % (number, why)).encode("utf-8", "replace"))
+    except OSError:
+        pass  # no room: the result has to do
+
+
+def _size(stream: int) -> int:
+    return os.fstat(stream).st_size
+
+
+def _cut(stream: int, size: int) -> None:
+    try:
+        os.ftruncate(stream, size)
+    except OSError:
+        pass  # then all of it is its output

@@ -1,0 +1,75 @@
+"""What a measurement asks anew, and what it knows already."""
+
+from types import SimpleNamespace
+
+import pytest
+from koalapy_adapters.errors import Result
+from koalapy_adapters.kcm.asking import STEADY, Asking
+
+KEPT = 60.0
+ARGVS = [["jobs"], ["queues"], ["limits"], ["used"]]
+
+
+class Site:
+    """Answers each command with its text; `asked` are those that were run since the last look."""
+
+    def __init__(self) -> None:
+        self.texts = {argv[0]: "" for argv in ARGVS}
+        self.failing: set[str] = set()
+        self.asked: list[str] = []
+        self.time = 0.0
+        dialect = SimpleNamespace(LISTING=0, keeps=self._keeps)
+        self._asking = Asking(dialect, self._run, lambda: self.time)
+
+    def measure(self) -> list[str]:
+        """The commands that this took."""
+        del self.asked[:]
+        answers = self._asking.ask(ARGVS)
+        assert [answer.argv for answer in answers] == ARGVS
+        return list(self.asked)
+
+    def _run(self, argv: list[str]) -> Result:
+        self.asked.append(argv[0])
+        return Result(argv, int(argv[0] in self.failing), self.texts[argv[0]], "")
+
+    def _keeps(self, result: Result) -> float:
+        return KEPT if result.argv[0] in ("queues", "limits") and result.exit_status == 0 else 0.0
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_what_changes_with_the_jobs_is_asked_when_they_have_changed(site: Site) -> None:
+    assert site.measure() == ["jobs", "queues", "limits", "used"]
+    assert site.measure() == ["jobs"]
+    site.texts["jobs"] = "one more"
+    assert site.measure() == ["jobs", "used"]
+    site.time += STEADY
+    assert site.measure() == ["jobs", "used"]
+
+
+def test_what_is_kept_is_renewed_one_by_one(site: Site) -> None:
+    """All of it is as old, and a measurement that renewed it all would cost several times as much as others."""
+    site.measure()
+    site.time += KEPT
+    assert site.measure() == ["jobs", "queues", "used"]
+    site.time += STEADY
+    assert site.measure() == ["jobs", "limits", "used"]
+    site.time += STEADY
+    assert site.measure() == ["jobs", "used"]
+
+
+def test_what_failed_is_not_kept(site: Site) -> None:
+    site.measure()
+    site.time += KEPT
+    site.failing.add("queues")
+    assert site.measure() == ["jobs", "queues", "used"]
+    site.time += STEADY
+    assert site.measure() == ["jobs", "queues", "limits", "used"]
+    site.failing.clear()
+    site.time += STEADY
+    assert site.measure() == ["jobs", "queues", "used"]
+    site.time += STEADY
+    assert site.measure() == ["jobs", "used"]
