@@ -3,11 +3,13 @@
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import active_children
 from typing import TypeVar
 
 Task = TypeVar("Task")
 Found = TypeVar("Found")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def spread(function: Callable[[Task], Found], tasks: Sequence[Task], workers: int) -> Iterator[Found]:
@@ -19,7 +21,9 @@ def spread(function: Callable[[Task], Found], tasks: Sequence[Task], workers: in
     pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=leave_signals_to_parent)
     try:
         # Not `map`, which cancels what is left as it ends: a pool that breaks trips over what is cancelled.
-        for future in [pool.submit(function, task) for task in tasks]:
+        with signals_held():
+            futures = [pool.submit(function, task) for task in tasks]
+        for future in futures:
             yield future.result()
     except BaseException:
         for child in active_children():
@@ -30,6 +34,16 @@ def spread(function: Callable[[Task], Found], tasks: Sequence[Task], workers: in
     pool.shutdown()
 
 
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """While processes are forked that begin by leaving signals to their parent: none comes before they have."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def leave_signals_to_parent() -> None:
     """For a process that its parent ends. A Ctrl-C reaches every process of the terminal, and what the parent does
     about signals is inherited.
@@ -37,3 +51,4 @@ def leave_signals_to_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

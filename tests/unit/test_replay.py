@@ -4,6 +4,7 @@ import gzip
 import itertools
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from koalapy.simulation.replay.ran import Ran
 from koalapy.simulation.replay.record import Record
 from koalapy.simulation.replay.schedule import Origin, schedule
 from koalapy.simulation.replay.sizes import measured, sites, sizes
+from koalapy.simulation.workers import leave_signals_to_parent
 from koalapy.simulation.workloads.swf import read_swf
 from koalapy.simulation.workloads.trace import Ended
 
@@ -452,3 +454,15 @@ def test_a_process_that_is_killed_is_missed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(course, "run", killed)
     with pytest.raises(OurError, match="fpfs, worst-fit has ended without a word"):
         list(course.side_by_side([a_course(tmp_path / "log.swf", tmp_path / "out")], workers=2))
+
+
+def test_an_interrupt_that_reaches_a_process_as_it_begins_is_left_to_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        leave_signals_to_parent()
+
+    monkeypatch.setattr(course, "leave_signals_to_parent", interrupted)
+    replayed = a_course(log(tmp_path, line()), tmp_path / "out")
+    assert list(course.side_by_side([replayed], workers=1))[-1].outcome is not None

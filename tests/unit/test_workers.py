@@ -1,5 +1,7 @@
 """Work spread over processes: in order, and ended at once."""
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -8,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from koalapy.simulation.workers import spread
+from koalapy.simulation import workers
+from koalapy.simulation.workers import leave_signals_to_parent, spread
 
 MANY = range(200)
 
@@ -26,9 +29,9 @@ def refuse(number: int) -> int:
     raise ValueError(f"{number} is refused")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_comes_of_it_comes_in_the_order_of_the_tasks(workers: int) -> None:
-    assert list(spread(double, MANY, workers)) == [double(number) for number in MANY]
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_comes_of_it_comes_in_the_order_of_the_tasks(count: int) -> None:
+    assert list(spread(double, MANY, count)) == [double(number) for number in MANY]
 
 
 def test_what_a_task_raises_is_raised_here() -> None:
@@ -45,6 +48,18 @@ def test_whoever_goes_early_leaves_nothing_running_and_nothing_said(tmp_path: Pa
         next(results)
         results.close()
         ended()
+
+
+def test_an_interrupt_that_reaches_a_process_as_it_begins_is_left_to_its_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        leave_signals_to_parent()
+
+    monkeypatch.setattr(workers, "leave_signals_to_parent", interrupted)
+    assert list(spread(double, MANY, 2)) == [double(number) for number in MANY]
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
 
 
 def ended() -> None:

@@ -18,7 +18,7 @@ from koalapy.simulation.replay.jobs import Jobs, Survey, Terms
 from koalapy.simulation.replay.record import Record
 from koalapy.simulation.replay.schedule import Origin, schedule
 from koalapy.simulation.replay.world import Replay
-from koalapy.simulation.workers import leave_signals_to_parent
+from koalapy.simulation.workers import leave_signals_to_parent, signals_held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +103,13 @@ def side_by_side(courses: Sequence[Course], workers: int) -> Iterator[Progress]:
     Whatever ends the iteration early ends the processes. Raises the first error of a course.
     """
     ours, theirs = zip(*(get_context("fork").Pipe() for _ in courses), strict=True)
-    children = [_child(course, end, ours, theirs) for course, end in zip(courses, theirs, strict=True)]
-    for end in theirs:
-        end.close()
+    children: list[BaseProcess] = []
     try:
+        with signals_held():
+            for course, end in zip(courses, theirs, strict=True):
+                children.append(_child(course, end, ours, theirs))
+        for end in theirs:
+            end.close()
         yield from _heard(courses, ours, workers)
     finally:
         for child in children:
