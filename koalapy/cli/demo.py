@@ -18,7 +18,7 @@ from rich.table import Table
 
 from koalapy.calls import NotReachable
 from koalapy.cli.output import DONE, FAILED, out, print_json, rich_table, say, table, told
-from koalapy.cli.signals import interruptible, uninterrupted
+from koalapy.cli.signals import interruptible_once, uninterrupted
 from koalapy.client import Grid
 from koalapy.daemon import wait_for_end
 from koalapy.data import data_path
@@ -42,7 +42,8 @@ def demo(
 ) -> None:
     """Run co-allocated jobs on three embedded clusters of this machine."""
     begun = time.monotonic()
-    with told(), interruptible(), _directory(keep) as directory, _koalad(directory) as koalad:
+    with told(), uninterrupted(), _directory(keep) as directory, _koalad(directory) as koalad, interruptible_once():
+        koalad.up()
         _until_known(koalad)
         jobs = {koalad.submit(job, directory=directory): wanted for job, wanted in _jobs(directory)}
         found = _watch(koalad, list(jobs), quiet=json)
@@ -77,16 +78,15 @@ def _directory(keep: bool) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        with uninterrupted():
-            if keep:
-                say(f"kept: {directory}")
-            else:
-                shutil.rmtree(directory, ignore_errors=True)
+        if keep:
+            say(f"kept: {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
 def _koalad(directory: Path) -> Iterator[Grid]:
-    """A koalad of its own, with all its files in the directory; it ends, and whatever it started, with the block."""
+    """A grid of its own, with all its files in the directory; its koalad ends, and all it started, with the block."""
     os.environ |= {"XDG_STATE_HOME": str(directory / "state"), "XDG_RUNTIME_DIR": str(directory)}
     grid_file = directory / "grid.yaml"
     clusters = {
@@ -96,11 +96,9 @@ def _koalad(directory: Path) -> Iterator[Grid]:
     grid_file.write_text(yaml.safe_dump({"grid": "demo", "clusters": clusters}, sort_keys=False))
     with Grid(grid_file) as koalad:
         try:
-            koalad.up()
             yield koalad
         finally:
-            with uninterrupted():
-                _end(koalad, directory)
+            _end(koalad, directory)
 
 
 def _end(koalad: Grid, directory: Path) -> None:

@@ -1,6 +1,7 @@
 """`koala`: the command line of koalapy. A command's module is imported when the command is asked for."""
 
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -87,6 +88,14 @@ def koala(
 
 
 def main() -> None:
+    try:
+        _command()
+    except KeyboardInterrupt:  # before the command has begun, or when it has ended
+        ending()
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def _command() -> None:
     try:
         app()
     except SystemExit:

@@ -15,6 +15,12 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
+def interruptible_once() -> Iterator[None]:
+    """As `interruptible`; what comes after the first counts for nothing within, so that it disturbs no tidying up."""
+    yield from _handled(_interrupt_once)
+
+
+@contextmanager
 def uninterrupted() -> Iterator[None]:
     """What must be finished once it has begun: such signals count for nothing within."""
     yield from _handled(signal.SIG_IGN)
@@ -53,4 +59,10 @@ def _handled(handler: Callable[[int, object], NoReturn] | signal.Handlers) -> It
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _interrupt_once(number: int, frame: object) -> NoReturn:
+    for each in _POLITE:
+        signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
