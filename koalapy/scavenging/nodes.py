@@ -41,13 +41,14 @@ def look(
     site, state = known.settings.scavenge, known.state
     if site.off:
         return _shut("the grid file keeps sweeps off it")
-    if view.trouble is not None or state is None:
+    if state is None or (view.trouble is not None and not held):
         return _shut(str(view.trouble or "it has not been measured").rstrip("."), held)
-    if state.others_hidden and not site.native:
+    seen = view.trouble is None
+    if seen and state.others_hidden and not site.native:
         return _shut("others' jobs cannot be seen there, so that sweeps could be in their way")
     if not size:
         return _shut("no node of it was ever seen idle")
-    idle = _idle(known, promises)
+    idle = _idle(known, promises) if seen else []
     sight = Sight(
         total=max(1, state.total // size),
         idle=len(idle),
@@ -57,6 +58,8 @@ def look(
         utc_offset=offset_at(now, rules.offsets),
         rules=site,
     )
+    if not seen:  # hours end, though nobody knows what is idle
+        return _shut(str(view.trouble).rstrip("."), min(held, _ask(policy, sight)[0]))
     return _allowed(sight, idle, policy)
 
 

@@ -1,11 +1,13 @@
 """koalad put together: what has to be there before what."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from koalapy.config import read_grid
+from koalapy.model.units import HOUR
 from koalapy.runtime.koalad import Koalad
 
 GRID = b"grid: here\nclusters: {near: {connect: 'local:', batch: local, shared: %s}}\n"
@@ -20,3 +22,13 @@ def test_the_driver_begins_when_there_is_somebody_to_send_to(tmp_path: Path, mon
     koalad.start()
     koalad.stop()
     assert running == [False]
+
+
+def test_hours_of_sweeps_are_those_of_this_hosts_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    koalad = Koalad(read_grid(GRID % str(tmp_path).encode(), "grid.yaml", ["local"]), tmp_path / "state")
+    monkeypatch.undo()
+    time.tzset()
+    [(_, offset)] = koalad._loop._driver.engine.scavenger._settings.scavenging.offsets
+    assert offset == 9 * HOUR
