@@ -82,10 +82,12 @@ class SweepPlay(Play):
 
     # ---- sweeps
 
-    def sweep(self, count: int = 1000, processors: int = 1, cluster: str | None = None, **request: Any) -> JobId:
+    def sweep(
+        self, count: int = 1000, processors: int = 1, cluster: str | None = None, owner: str = "me", **request: Any
+    ) -> JobId:
         size = {"processors": processors, "threads_per_process": processors}
         template = ComponentRequest(executable="./program", arguments=("{x}",), cluster=cluster, **size)
-        self.tell(JobSubmitted(request=make(template, parameters=space(count), **request), owner="me"))
+        self.tell(JobSubmitted(request=make(template, parameters=space(count), **request), owner=owner))
         return max(job for job in self.jobs if job < FIRST_LAUNCHER)
 
     def runner(self, sweep: JobId) -> Runner:

@@ -11,7 +11,7 @@ from koalapy.policies.fairshare import EQUIPARTITION_ALL
 from koalapy.policies.idleness import any_idle
 from koalapy.policies.preemption import oldest_first
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.policies.sweep_order import BACK_HOME
+from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER
 from koalapy.runtime.chosen import scavenging_policies
 from koalapy.runtime.registry import registered
 
@@ -25,6 +25,16 @@ def test_each_is_found_by_its_name() -> None:
     chosen = scavenging_policies(Settings(clusters=(), scavenging=named))
     assert (chosen.fairshare, chosen.idleness) == (EQUIPARTITION_ALL, any_idle)
     assert (chosen.preemption, chosen.order) == (oldest_first, BACK_HOME)
+
+
+def test_an_order_of_another_package_may_be_named_by_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "mine-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[koalapy.sweep_order]\nmine = my_orders:ORDER\n")
+    (tmp_path / "my_orders.py").write_text("from koalapy.policies.sweep_order import IN_ORDER as ORDER\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert scavenging_policies(Settings(clusters=())).orders["mine"] is IN_ORDER
 
 
 def test_one_that_is_not_registered_is_refused() -> None:

@@ -370,6 +370,16 @@ def test_a_new_runner_makes_the_others_shrink_and_one_that_ends_gives_to_the_res
     check(play)
 
 
+@pytest.mark.parametrize(("personal", "nodes"), [(False, [2, 2, 4]), (True, [3, 3, 2])])
+def test_a_users_sweeps_share_that_users_nodes_and_in_a_personal_koalad_each_is_a_user(
+    personal: bool, nodes: list[int]
+) -> None:
+    play = SweepPlay({"alpha": 32}, personal=personal)
+    sweeps = [play.sweep(owner=owner) for owner in ("ann", "ann", "bob")]
+    play.go()
+    assert [play.holds(sweep)["alpha"] for sweep in sweeps] == nodes
+
+
 def test_no_more_runners_are_active_than_may_be() -> None:
     play = SweepPlay(ONE, max_runners=1)
     first, second = play.sweep(), play.sweep()

@@ -39,6 +39,12 @@ def test_zipped_values_go_together() -> None:
     assert [each["command"] for each in document["commands"]] == [["solve", "1a"], ["solve", "2b"], ["solve", "3c"]]
 
 
+@pytest.mark.parametrize("option", [["--cross"], []])
+def test_values_are_crossed_where_it_is_said_and_where_nothing_is(option: list[str]) -> None:
+    answer = dry_run("-p", "x=1:2", "-p", "y=a,b", *option, "--", "solve", "{x}{y}")
+    assert [line.split()[-1] for line in answer.stdout.splitlines()[1:]] == ["1a", "1b", "2a", "2b"]
+
+
 def test_the_columns_of_a_file_are_parameters(here: Path) -> None:
     (here / "points.csv").write_text("x,label\n0.5,first point\n0.7,second\n")
     answer = dry_run("--csv", "points.csv", "--", "solve", "{x}", "{label}")
