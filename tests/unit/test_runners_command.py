@@ -1,0 +1,102 @@
+"""`koala runners` for a person: each sweep in a line, what stands still or is left out, and what was predicted."""
+
+from collections.abc import Collection
+from typing import Any, Self
+
+import pytest
+from typer.testing import CliRunner
+
+from koalapy.api import schemas
+from koalapy.api.documents import sweeps as documents
+from koalapy.cli import runners
+from koalapy.cli.main import app
+from koalapy.model.errors import Reason
+from koalapy.model.identity import JobId
+from koalapy.model.intervals import Intervals
+from koalapy.model.job import Job
+from koalapy.model.learned import Check, Learned
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import JobState
+from koalapy.model.sweep import Runner
+from koalapy.model.units import MINUTE, SECOND, Instant
+from koalapy.runtime import sweeps
+from koalapy.runtime.sweeps import Place, RunnerReport
+from koalapy.scavenging.prediction import Prediction
+
+NOW = Instant(1_700_000_000 * SECOND)
+
+
+class Koalad:
+    """What answers so."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._document = document
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def admission(self, states: Collection[str]) -> dict[str, Any]:
+        return self._document
+
+
+def report() -> RunnerReport:
+    runner = Runner(count=100, done=Intervals(((1, 40),)), failed=Intervals(((3, 4),)), preempted=5)
+    request = Request(name="scan", components=(ComponentRequest(processors=1, executable="x"),))
+    job = Job(
+        id=JobId(7), owner="me", request=request, state=JobState.RUNNING, place=1, submitted_at=NOW, components=(),
+        runner=runner, reason=Reason("waits", "transient", "Nothing moves.", ""),
+    )  # fmt: skip
+    places = (
+        Place(cluster="alpha", nodes=3, suspended=1, running=6, out=8, left_out=("n1", "n2")),
+        Place(cluster="beta", starting=2, running=0),
+        Place(cluster="gamma", owed=1, running=0),
+    )
+    return RunnerReport(job=job, runner=runner, places=places, charged=450 * MINUTE, per_minute=12.4)
+
+
+def told(monkeypatch: pytest.MonkeyPatch, prediction: Prediction) -> list[str]:
+    document = documents.runners([report()], sweeps._forecast(prediction, NOW))
+    schemas.check(document)
+    monkeypatch.setattr(runners, "Grid", lambda grid: Koalad(document))
+    answer = CliRunner().invoke(app, ["runners"])
+    assert answer.exit_code == 0, answer.output
+    return answer.stdout.splitlines()
+
+
+def test_a_sweep_is_a_line_and_what_is_out_of_order_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    headings, line, *more = told(monkeypatch, Prediction())
+    assert headings.split("  ")[-1] == "NODES"
+    assert line.split() == [
+        "7",
+        "scan",
+        "running",
+        "40",
+        "100",
+        "6",
+        "2",
+        "5",
+        "12",
+        "-",
+        "7.50",
+        "alpha:3,",
+        "beta:0+2",
+    ]
+    assert more == [
+        "7: Nothing moves.",
+        "7: left out on alpha: n1, n2",
+        "7: suspended by alpha: 1 of its 3 nodes",
+        "sweeps can expect 0.0 nodes in the next hour",
+    ]
+
+
+def test_what_was_predicted_of_the_last_hour_is_told_beside_what_came_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = Check(NOW, 9.0, 3.0), Check(NOW, 5.0, 4.0)
+    prediction = Prediction(learned=Learned(checks=checks))
+    prediction.observe(NOW, "alpha", 7)
+    assert told(monkeypatch, prediction)[-1] == (
+        "sweeps can expect 7.0 nodes in the next hour; "
+        "of the last hour 5.0 were predicted, 4.0 came true (mean error 3.5)"
+    )
