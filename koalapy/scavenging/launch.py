@@ -8,12 +8,13 @@ from koalapy.model.errors import Reason
 from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.records import Records
 from koalapy.model.request import LOWEST_PRIORITY, ComponentRequest, Launch, Request
-from koalapy.model.settings import Settings
+from koalapy.model.settings import Scavenging, Settings
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Glide
-from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 
 START_TIMEOUT = Duration(30 * SECOND)  # while it waits it competes with others' jobs
+_BESIDE = Duration(MINUTE)  # of a Launcher's walltime: until its first parameter begins, and after the last has ended
 
 WHY = {
     "preempted": Reason("preempted", "transient", "Other jobs want its node.", ""),
@@ -50,7 +51,7 @@ def request_of(sweep: Job, cluster: ClusterSettings, size: int, settings: Settin
         processors_per_node=size,
         cluster=cluster.name,
         launch=Launch.ONCE,
-        walltime=max(settings.scavenging.walltime, template.walltime),
+        walltime=_walltime(template, settings.scavenging),
         queue=cluster.scavenge.queue or template.queue,
         qos=cluster.scavenge.qos or template.qos,
         optional=False,
@@ -65,6 +66,11 @@ def request_of(sweep: Job, cluster: ClusterSettings, size: int, settings: Settin
         directory=request.directory,
         files=request.files,
     )
+
+
+def _walltime(template: ComponentRequest, rules: Scavenging) -> Duration:
+    """One parameter can use up its own, and its grace. Else one that never ends would be begun anew for ever."""
+    return Duration(max(rules.walltime, template.walltime + 2 * rules.grace + _BESIDE))
 
 
 def slots_of(template: ComponentRequest, size: int) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from engine_play import BUSY_QUEUE, INSTANCE, check, component
 from koalapy_adapters.launcher import space
+from koalapy_adapters.launcher.machine import LEAVE_BEFORE
 from koalapy_adapters.messages import from_json, to_json
 from sweep_play import NODE, SweepPlay, result
 
@@ -34,7 +35,7 @@ from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
 from koalapy.model.learned import Hour, Past
 from koalapy.model.states import JobState
-from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.fairshare import EQUIPARTITION_ALL
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.shares import FairShare
@@ -109,6 +110,27 @@ def test_a_slot_may_take_several_processors() -> None:
     play.sweep(1000, processors=2)
     submits = [each for each in play.pending if isinstance(each, SubmitComponent)]
     assert [each.launcher.slots for each in submits if each.launcher] == [2] * 4
+
+
+@pytest.mark.parametrize("walltime", [MINUTE, HOUR, 2 * HOUR])
+def test_in_a_launcher_a_parameter_can_meet_its_own_walltime(walltime: int) -> None:
+    """Else one that never ends would come back whenever its Launcher has to go, and be begun anew for ever."""
+    play = SweepPlay(ONE, walltime=Duration(walltime))
+    play.sweep()
+    (submit, *_) = [each for each in play.pending if isinstance(each, SubmitComponent)]
+    assert submit.launcher is not None
+    assert submit.request.walltime >= walltime
+    ends_by = submit.launcher.limit + submit.launcher.grace
+    assert submit.request.walltime - submit.launcher.grace - LEAVE_BEFORE >= ends_by + 30 * SECOND
+
+
+def test_a_launcher_goes_where_the_batch_system_takes_nodes_back_by_itself() -> None:
+    rules = Scavenge(queue="backfill", qos="low")
+    cluster = ClusterSettings(name="alpha", batch="slurm", processors_per_node=NODE, scavenge=rules)
+    play = SweepPlay(ONE, clusters={"alpha": cluster})
+    play.sweep()
+    submits = [each for each in play.pending if isinstance(each, SubmitComponent)]
+    assert {(each.request.queue, each.request.qos) for each in submits} == {("backfill", "low")}
 
 
 def test_what_jobs_have_been_promised_is_not_scavenged() -> None:
@@ -488,7 +510,10 @@ def test_a_launcher_that_does_not_start_is_withdrawn_and_tried_again_later() -> 
     sweep = play.sweep()
     pauses = []
     for _ in range(3):
-        play.tell(after=START_TIMEOUT)
+        waiting = play.holds(sweep)
+        play.tell(after=Duration(29 * SECOND))
+        assert play.holds(sweep) == waiting
+        play.tell(after=SECOND)
         assert play.holds(sweep) == {}
         assert all(each.glide and each.glide.going == "withdrawn" for each in play.launchers(sweep))
         play.go()
