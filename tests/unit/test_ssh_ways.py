@@ -49,7 +49,7 @@ def config(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def gate(sshd: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A second server, with keys of its own."""
     running = server.Sshd(tmp_path_factory.mktemp("gate"))
     yield running
@@ -329,7 +329,7 @@ def test_a_key_that_is_not_the_first(sshd: Any, tmp_path: Path, config: Config) 
 
 
 @pytest.fixture
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def authority(sshd: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A server that trusts certificates of an authority, and no other key: (server, authority)."""
     directory = tmp_path_factory.mktemp("authority")
     key = server.make_key(directory / "authority")
