@@ -260,7 +260,13 @@ def test_a_fetch_that_nobody_reads_any_more_ends(connect: Callable[[], Any]) -> 
     koalad.report(TAGS[0], "ended")
     assert koalad.fetch(TAGS[0], "output")[0] == b"first\nlast\n"  # asked later, and answered: the other one is silent
     koalad.request(Ping, 0)
-    assert isinstance(koalad.wait(object, lambda message: not isinstance(message, Measured)), Pong)
+    assert isinstance(
+        koalad.wait(
+            object,
+            lambda said: isinstance(said, Pong) or number in (getattr(said, "id", 0), getattr(said, "stream", 0)),
+        ),
+        Pong,
+    )
 
 
 def test_the_relay_lets_nobody_in_without_the_token(connect: Callable[[], Any]) -> None:
