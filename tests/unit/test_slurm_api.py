@@ -248,11 +248,14 @@ for line in sys.stdin:
     if what == "last": os._exit(0)
 """
 Begin = Callable[..., Submitter]
+PATIENCE_S = 120.0
 
 
 @pytest.fixture
 def begin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     monkeypatch.setenv("PATH", cluster.environ["PATH"])
+    monkeypatch.setattr(submitter, "BEGIN", PATIENCE_S)
+    monkeypatch.setattr(submitter, "TIMEOUT", PATIENCE_S)
     opened: list[Submitter] = []
 
     def begin_one(wish: str = AUTO, greeting: str = "ready 38", command: list[str] | None = None) -> Submitter:
@@ -348,7 +351,7 @@ def test_one_that_died_unasked_takes_no_job_along(begin: Begin, cluster: Cluster
     shell = Shell(mine)
     assert shell.submit("last") == "7"
     assert mine._process is not None
-    mine._process._process.wait(30)
+    mine._process._process.wait(PATIENCE_S)
     assert shell.submit("job") == "7"
     assert runs(cluster) == 2
 
@@ -367,10 +370,10 @@ def test_one_that_is_old_or_grew_is_replaced(
 def test_one_that_nobody_uses_is_ended(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submitter, "IDLE", 0.05)
     mine = begin()
-    assert mine.start()
-    process = mine._process
+    with mine._lock:  # as in `start`; without it, it might have ended already
+        process = mine._running()
     assert process is not None
-    process._process.wait(30)
+    process._process.wait(PATIENCE_S)
     assert Shell(mine).submit("job") == "7"
 
 

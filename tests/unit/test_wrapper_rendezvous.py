@@ -70,6 +70,7 @@ def test_the_first_value_stays(world: Any) -> None:
     relay.release(attempt)
     assert attempt.wait() == 0
     assert attempt.output(0) == "1\n"
+    relay.report(attempt, "ended")
     assert relay.keys(attempt) == [("k", "1")]
 
 
