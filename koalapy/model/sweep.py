@@ -1,6 +1,6 @@
 """A parameter sweep: its parameters, how far its CS-Runner is, and what became of each parameter (CCGrid 2009, 5.1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from koalapy.model.evolve import evolver
@@ -87,6 +87,11 @@ class ResultBatch:
     cluster: str
     attempt: AttemptId
     results: tuple[ParameterResult, ...]
+
+    def only(self, number: int) -> "ResultBatch | None":
+        """With this parameter's result alone; None if it is not among them."""
+        found = next((each for each in self.results if each.number == number), None)
+        return found and replace(self, results=(found,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

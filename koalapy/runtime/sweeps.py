@@ -184,11 +184,8 @@ class Sweeps:
         if not 1 <= number <= job.runner.count:
             message = f"Sweep {job.id} has no parameter {number}."
             raise RequestError("no_such_parameter", message, f"They are counted from 1 to {job.runner.count}.")
-        if number in job.runner.done:
-            for _, batch in self._store.results(job.id):
-                for result in batch.results:
-                    if result.number == number:
-                        return Row(None, batch.cluster, batch.attempt, result)
+        if number in job.runner.done and (found := self._store.result(job.id, number)) is not None:
+            return Row(None, found.cluster, found.attempt, found.results[0])
         message = f"Parameter {number} of sweep {job.id} has not ended yet."
         raise RequestError(
             "not_ended", message, "Its output can be read once it has; `koala runners` shows the progress."

@@ -69,6 +69,9 @@ class Store(Protocol):
         """In the order of commits, each with its number, those of numbers above `after` only: read as they are asked
         for, so that whoever stops in between has not read the rest."""
 
+    def result(self, sweep: JobId, number: int) -> ResultBatch | None:
+        """Of one parameter, a batch of it alone; None before it is recorded. It takes no longer in a large sweep."""
+
     def debts(self) -> list[Debt]:
         """By attempt."""
 

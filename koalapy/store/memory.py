@@ -136,6 +136,9 @@ class MemoryStore:
             ]
         yield from kept
 
+    def result(self, sweep: JobId, number: int) -> ResultBatch | None:
+        return next(filter(None, (batch.only(number) for _, batch in self.results(sweep))), None)
+
     def debts(self) -> list[Debt]:
         with self._open() as contents:
             return list(_sorted_debts(contents))

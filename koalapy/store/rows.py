@@ -49,6 +49,8 @@ def result_rows(batches: Iterable[ResultBatch]) -> list[Row]:
             "cluster": plain(batch.cluster),
             **attempt_row(batch.attempt),
             "results": dump_results(batch),
+            "lowest": min(each.number for each in batch.results),
+            "highest": max(each.number for each in batch.results),
         }
         for batch in batches
     ]

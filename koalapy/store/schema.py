@@ -12,7 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0004"  # the last migration's; versions are ordered as texts
+SCHEMA_VERSION = "0005"  # the last migration's; versions are ordered as texts
 FORMAT = "koalapy.store"
 
 metadata = MetaData()
@@ -88,7 +88,10 @@ results = Table(
     Column("component", Integer, nullable=False),
     Column("number", Integer, nullable=False),
     Column("results", Text, nullable=False),  # of as many parameters as the attempt told together
+    Column("lowest", BigInteger, nullable=False, server_default="0"),  # of those parameters' numbers, or below it
+    Column("highest", BigInteger, nullable=False, server_default=str((1 << 63) - 1)),
     Index("results_of_sweep", "sweep", "sequence"),
+    Index("results_of_parameter", "sweep", "highest", "lowest"),
 )
 
 counters = Table(

@@ -392,6 +392,18 @@ def test_results_are_read_while_others_are_committed(store: Store) -> None:
     assert [batch for _, batch in store.results(JobId(1), after=read[1499][0])] == [a_batch(1, 9999)]
 
 
+def test_the_result_of_one_parameter(store: Store) -> None:
+    """Also where a batch was told out of order, and where another has numbers about it."""
+    mixed = replace(a_batch(1, 1), results=(*a_batch(1, 90, 2).results, *a_batch(1, 3, 2).results))
+    store.commit(Change(jobs=(a_sweep(1), a_sweep(2)), results=(a_batch(1, 1, 2), mixed, a_batch(1, 5), a_batch(2, 8))))
+    assert [store.result(JobId(1), number) for number in (2, 3, 91, 6)] == [
+        a_batch(1, 2, 1), replace(mixed, results=mixed.results[2:3]), a_batch(1, 91, 1), a_batch(1, 6, 1),
+    ]  # fmt: skip
+    assert [store.result(JobId(sweep), number) for sweep, number in ((1, 8), (1, 92), (2, 7), (3, 1))] == [None] * 4
+    store.commit(Change(results=(a_batch(1, 20, 1, host="[21,"), replace(mixed, results=a_batch(1, 19).results[::2]))))
+    assert store.result(JobId(1), 21) == a_batch(1, 21, 1)
+
+
 def test_results_outlive_a_restart_whatever_a_host_is_called(opener: Opener) -> None:
     first = opener()
     first.commit(Change(jobs=(a_sweep(1),), results=(a_batch(1, 1, host="naïve \udce9 \0"),)))

@@ -8,7 +8,8 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Counters, History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
+from koalapy.model.sweep import ParameterResult, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull, StoreLocked, StoreUnreadable
@@ -377,4 +379,19 @@ def test_a_full_disk_makes_no_store(small_disk: Path) -> None:
     (small_disk / "ballast").unlink()
     store = open_store("sqlite", small_disk / "state")
     assert_whole_up_to(store, 0)
+    store.close()
+
+
+def test_one_result_is_found_without_reading_the_others(directory: Path) -> None:
+    """Those about it, and those of an order that mixed them all up: none of them can be read."""
+    rows = [ParameterResult(number, 0, "exited", "node1", 0, 5, 6, 0, 0, 0, 0) for number in range(12)]
+    batches = [ResultBatch(JobId(1), "vu", AttemptId(JobId(9), 0, 1), tuple(rows[number::4])) for number in range(4)]
+    store = open_store("sqlite", directory)
+    store.commit(replace(a_change(1), results=tuple(batches)))
+    with closing(sqlite3.connect(directory / FILE_NAME)) as database:
+        database.execute("UPDATE results SET results = '[' || substr(results, 20) WHERE lowest != 2")
+        database.commit()
+    assert store.result(JobId(1), 6) == replace(batches[2], results=(rows[6],))
+    with pytest.raises(StoreUnreadable):
+        list(store.results(JobId(1)))
     store.close()
