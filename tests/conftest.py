@@ -45,7 +45,6 @@ _NOT_TESTED = "The store in PostgreSQL was not tested: "
 
 
 _ON_THE_GRID = ("tests/grid/", "tests/contract/test_batch_live.py")
-_LIVE = (*_ON_THE_GRID, "tests/unit/live/")  # many daemons, whose pace on a busy machine is nobody's promise
 
 
 def pytest_unconfigure() -> None:
@@ -62,13 +61,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "grid" if nodeid.startswith(_ON_THE_GRID) else nodeid.partition("::")[0]
 
     return ByFile(config, log)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A live test that fails is tried once more, and told of at the end; what is pure has one try."""
-    for item in items:
-        if item.nodeid.startswith(_LIVE):
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.fixture(scope="session")
