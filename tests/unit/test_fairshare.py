@@ -57,6 +57,8 @@ def test_all_gives_everybody_the_same_grid_wide() -> None:
 def test_all_keeps_a_runner_on_few_clusters() -> None:
     nodes = EQUIPARTITION_ALL.share([runner(1), runner(2)], sites(A=5, B=5), False)
     assert nodes == {1: {"A": 5}, 2: {"B": 5}}
+    assert EQUIPARTITION_ALL.share([runner(1), runner(2)], sites(A=4, B=3), False) == {1: {"A": 4}, 2: {"B": 3}}
+    assert EQUIPARTITION_ALL.share([runner(1, wants=2, B=1)], sites(A=3, B=1), False) == {1: {"B": 2}}
 
 
 @pytest.mark.parametrize("policy", BOTH)
@@ -111,6 +113,11 @@ def test_all_gives_back_to_the_same_runners_without_sharing_anew() -> None:
     assert EQUIPARTITION_ALL.share(claimants, sites(A=3, B=0), False) == {1: {"A": 8}, 2: {"A": 1, "B": 7}}
 
 
+def test_all_gives_back_to_whoever_is_owed_most() -> None:
+    claimants = [runner(1, A=1, owed={"A": 1}), runner(2, A=1, owed={"A": 3})]
+    assert EQUIPARTITION_ALL.share(claimants, sites(A=2), False) == {1: {"A": 1}, 2: {"A": 3}}
+
+
 def test_all_counts_what_is_owed_as_its_owners() -> None:
     """A node that nobody is owed, while sweep 1 waits for two: both have 4 by right, and the older comes first."""
     claimants = [runner(1, A=2, owed={"A": 2}), runner(2, B=4)]
@@ -118,7 +125,7 @@ def test_all_counts_what_is_owed_as_its_owners() -> None:
 
 
 def test_all_forgets_what_is_owed_when_the_runners_change() -> None:
-    claimants = [runner(1, A=1, owed={"A": 3}), runner(2, A=4), runner(3)]
+    claimants = [runner(1, A=1, owed={"A": 9}), runner(2, A=4), runner(3)]
     assert totals(EQUIPARTITION_ALL.share(claimants, sites(A=4), True)) == [3, 3, 3]
 
 
@@ -146,6 +153,13 @@ def test_all_takes_from_whoever_has_most_grid_wide() -> None:
 @pytest.mark.parametrize("policy", BOTH)
 def test_among_equals_the_youngest_gives_first(policy: FairShare) -> None:
     assert policy.reclaim([runner(1, A=2), runner(2, A=2)], "A", 1) == {2: 1}
+
+
+@pytest.mark.parametrize("policy", BOTH)
+def test_of_a_users_sweeps_the_one_with_most_gives_first(policy: FairShare) -> None:
+    bob = runner(3, "bob", A=4)
+    assert policy.reclaim([runner(1, "ann", A=1), runner(2, "ann", A=4), bob], "A", 1) == {2: 1}
+    assert policy.reclaim([runner(1, "ann", A=4), runner(2, "ann", A=1), bob], "A", 1) == {1: 1}
 
 
 @pytest.mark.parametrize("policy", BOTH)

@@ -502,6 +502,36 @@ def test_equipartition_all_gives_back_to_the_same_runner() -> None:
     assert not play.runner(second).owed
 
 
+def test_equipartition_all_owes_nothing_once_the_runners_are_others() -> None:
+    play = SweepPlay(ONE, policies=ScavengingPolicies(fairshare=EQUIPARTITION_ALL))
+    sweep = play.sweep()
+    play.start_all(sweep)
+    play.wanted["alpha"] = 8
+    play.measure()
+    assert dict(play.runner(sweep).owed) == {"alpha": 2}
+    other = play.sweep()
+    assert not play.runner(sweep).owed
+    play.go()
+    play.wanted["alpha"] = 0
+    play.measure()
+    assert (play.holds(sweep), play.holds(other)) == ({"alpha": 2}, {"alpha": 2})
+
+
+def test_a_cluster_that_was_out_of_reach_when_a_runner_came_is_shared_with_it_later() -> None:
+    play = SweepPlay({"alpha": 16, "beta": 16})
+    first = play.sweep()
+    play.start_all(first)
+    play.lose("beta")
+    second = play.sweep()
+    play.go()
+    assert (play.holds(first), play.holds(second)) == ({"alpha": 2, "beta": 4}, {"alpha": 2})
+    play.reach("beta")
+    play.measure()
+    play.go()
+    play.measure()
+    assert (play.holds(first), play.holds(second)) == ({"alpha": 2, "beta": 2}, {"alpha": 2, "beta": 2})
+
+
 # ---- Launchers that fail
 
 
@@ -572,6 +602,20 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_broken_cluster_left_out() -> 
     play.tell(after=LEFT_OUT)
     play.measure()
     assert play.holds(sweep) == {"alpha": 1, "beta": 1}
+
+
+def test_results_between_failures_say_that_the_cluster_is_not_broken() -> None:
+    play = SweepPlay({"alpha": 4})
+    sweep = play.sweep()
+    for number in range(1, 5):
+        (launcher,) = play.staying(sweep)
+        play.run(launcher.id)
+        play.ran(launcher, [number])
+        play.end(attempt(launcher), 137, "killed")
+        play.go()
+        play.measure()
+    assert play.kinds.count("launcher_lost") == 4
+    assert (play.holds(sweep), play.job(sweep).excluded) == ({"alpha": 1}, ())
 
 
 def test_a_launcher_that_cannot_be_submitted_is_one_that_failed() -> None:
