@@ -1,11 +1,13 @@
 """The parts of a link that need no cluster: the clocks' offset, keys passed on, translation, waits between tries."""
 
+import json
 import queue
 from collections.abc import Iterator
 
 import pytest
 import tenacity
 from koalapy_adapters import messages as wire
+from koalapy_adapters.batch.protocol import Capacity
 from koalapy_adapters.connections.command import CommandConnection
 from koalapy_adapters.connections.docker import DockerConnection
 from koalapy_adapters.connections.local import LocalConnection
@@ -13,10 +15,12 @@ from koalapy_adapters.connections.ssh import SshConnection
 from koalapy_adapters.connections.ssh_route import Given
 from koalapy_adapters.errors import Result
 from koalapy_adapters.errors import SiteError as SiteFault
+from koalapy_adapters.kcm import watching
 
 from koalapy.config.schema import Cluster as ClusterEntry
 from koalapy.link import translate
 from koalapy.link.offset import ClockOffset
+from koalapy.model.cluster import ClusterState
 from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
@@ -238,6 +242,17 @@ def test_a_submit_carries_every_wish() -> None:
     assert message.program["environment"] == [["A", "b\udcff"]]
     assert (message.program["launch"], message.program["threads"], message.program["optional"]) == ("once", 2, True)
     assert message.staged == [["a", "0" * 64, 0o755]]
+
+
+def test_all_that_a_dialect_measured_arrives() -> None:
+    ours, others = tag_of(OURS, A), tag_of(InstanceId("other"), A)
+    capacity = Capacity(32, 8, 6, 4, 3, [ours, others], [others], [[4, 2]], {}, "thread", 30, 7, 12, True, [[4, 1]])
+    message = wire.from_json(json.loads(json.dumps(wire.to_json(watching._measured(5, capacity)))))
+    assert translate.measured(OURS, "vu", message, lambda at: Instant(at + 1)).state == ClusterState(
+        measured_at=Instant(6), total=32, idle=8, ours=6, others=4, waiting_local=3, allocated=(ours,), pending=(),
+        free_nodes=((4, 2),), unit="thread", largest=30, largest_idle=7, wanted_local=12, others_hidden=True,
+        whole_nodes=((4, 1),),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("tag", [tag_of(InstanceId("zzzzz"), A), "no-tag", ""])

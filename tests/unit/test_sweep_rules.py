@@ -131,18 +131,27 @@ def test_all_processors_of_a_launchers_node_are_charged_from_its_start_to_its_en
 # ---- admission
 
 
-def test_dynamic_admission_lets_in_whom_the_prediction_has_nodes_for_by_priority() -> None:
+def test_dynamic_admission_lets_in_whom_the_prediction_has_nodes_for_by_priority_and_age() -> None:
     """Of 8 nodes, half of them on a cluster that is lost and comes back; 3 for each runner."""
     rules = {"admission": "dynamic", "nodes_per_runner": 3}
     play = SweepPlay({"alpha": 16, "beta": 16}, policies=ScavengingPolicies(admission=dynamic), **rules)
     play.lose("beta")
     play.measure()
-    sweeps = [play.sweep(), play.sweep(priority=9), play.sweep(priority=1)]
+    sweeps = [play.sweep(), play.sweep(priority=9), play.sweep(priority=1), play.sweep(priority=1)]
     waits = "1 sweep is active, and there is room for no more."
-    assert [play.engine.scavenger.told(sweep) for sweep in sweeps] == ["", waits, waits]
+    assert [play.engine.scavenger.told(sweep) for sweep in sweeps] == ["", waits, waits, waits]
     play.reach("beta")
     play.measure()
-    assert [play.job(sweep).state is JobState.RUNNING for sweep in sweeps] == [True, False, True]
+    assert [play.job(sweep).state is JobState.RUNNING for sweep in sweeps] == [True, False, True, False]
+
+
+def test_of_a_cluster_that_is_out_of_reach_no_nodes_are_expected_though_sweeps_have_them() -> None:
+    play = SweepPlay({"alpha": 16, "beta": 16})
+    play.start_all(play.sweep())
+    assert play.engine.scavenger.prediction.forecast(play.now) == pytest.approx(8)
+    play.lose("beta")
+    play.measure()
+    assert play.engine.scavenger.prediction.forecast(play.now) < 5
 
 
 def test_the_grid_file_names_the_admission_policy() -> None:
