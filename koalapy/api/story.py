@@ -209,7 +209,7 @@ TELLERS: dict[str, Callable[[History], str]] = {
     "job_cancelled": _plain("It is cancelled"),
     "output_collected": _collected,
     "sweep_waits": _plain("It waits to be admitted"),
-    "policy_failed": _plain("It does without a policy's answer"),
+    "policy_failed": _plain("A policy's answer is of no use"),
     "sweep_admitted": _admitted,
     "sweep_grown": _nodes("It grows by {nodes}"),
     "sweep_shrunk": _nodes("It shrinks by {nodes}"),

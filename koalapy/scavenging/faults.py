@@ -1,4 +1,4 @@
-"""What is wrong with the answers of policies: koalapy does without them, and says so of each sweep."""
+"""What is wrong with the answers of policies, most of which koalapy does without: it is said of each sweep."""
 
 from koalapy.model.identity import JobId
 from koalapy.model.records import Records

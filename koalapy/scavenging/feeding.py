@@ -47,15 +47,18 @@ def feed(
     if not hungry or sweep.state is not JobState.RUNNING or not (pool := runner_of(sweep).pool):
         return
     slots = slots_by_cluster(launchers, sweep)
+    wrongs = []
     for cluster in hungry:
         most = min(heard.wanted[sweep.id, cluster], _room(sweep, cluster, slots))
         if most <= 0 or not pool:
             continue
         numbers, wrong = _chosen(sweep, pool, slots, order, cluster, most)
-        faults.heed(records, heard, now, sweep.id, "its order of parameters", wrong)
+        wrongs.append(wrong or _starved(sweep, cluster, numbers))
         sweep, pool = _hand_out(records, sweep, cluster, numbers), pool - numbers
         heard.wanted[sweep.id, cluster] -= len(numbers)
         _say(records, heard, sweep, cluster, numbers, attempts_on(launchers, sweep, cluster))
+    if wrongs:
+        faults.heed(records, heard, now, sweep.id, "its order of parameters", next(filter(None, wrongs), ""))
 
 
 def avoided(
@@ -104,6 +107,14 @@ def _chosen(
     return answer(
         lambda: order.feed(seen, cluster, most), lambda found: wrong_feed(found, seen, most), pool.lowest(most)
     )
+
+
+def _starved(sweep: Job, cluster: str, numbers: Intervals) -> str:
+    """What is wrong where nodes have nothing to run and are given nothing: it is done as the order wishes, and told."""
+    if numbers or runner_of(sweep).out_on(cluster):
+        return ""
+    waiting = len(runner_of(sweep).pool)
+    return f"it feeds nothing to {cluster}, where nodes are held for it, of {waiting} that wait"
 
 
 def _hand_out(records: Records, sweep: Job, cluster: str, numbers: Intervals) -> Job:

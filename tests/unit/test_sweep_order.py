@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from engine_play import UNREACHABLE
 from sweep_play import SweepPlay
 
+from koalapy.model.events import ClusterLost
 from koalapy.model.intervals import Intervals
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sweep_order import IN_ORDER, Pool, SweepOrder
@@ -32,3 +34,22 @@ def test_an_order_sees_where_its_sweep_is_and_says_where_it_goes() -> None:
     sweep = play.sweep()
     play.start_all(sweep)
     assert (play.holds(sweep), seen[0], seen[-1]) == ({"beta": 2}, {}, {"beta": 2})
+
+
+def test_an_order_that_feeds_nothing_to_nodes_that_are_held_for_it_is_told() -> None:
+    """It is done as the order wishes: what it keeps may be for another cluster."""
+    only_beta = SweepOrder(lambda pool, cluster, most: pool.waiting.lowest(most if cluster == "beta" else 0))
+    play = SweepPlay(TWO, policies=ScavengingPolicies(order=only_beta))
+    sweep = play.sweep(100)
+    play.start_all(sweep)
+    assert not play.want(sweep, "alpha", 8)
+    fault = "Its order of parameters failed: it feeds nothing to alpha, where nodes are held for it, of 100 that wait."
+    assert play.engine.scavenger.faults(sweep) == (fault,)
+    assert play.want(sweep, "beta", 8) == Intervals(((1, 8),))
+    [still] = play.engine.scavenger.faults(sweep)
+    assert "nothing to alpha, where nodes are held for it, of 100 that wait" in still
+    assert [line.details["message"] for line in play.history if line.kind == "policy_failed"] == [fault]
+    play.tell(ClusterLost(cluster="alpha", reason=UNREACHABLE))
+    play.back(sweep, "beta", Intervals(((8, 8),)))
+    play.want(sweep, "beta", 1)
+    assert play.engine.scavenger.faults(sweep) == ()
