@@ -1,9 +1,9 @@
 """`koala explain` in a sentence or two: why a job waits, claims or stops, or how it ended."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from koalapy.broker.fit import Lack
-from koalapy.model.job import Component
+from koalapy.model.job import Component, Outcome
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Runner
 from koalapy.runtime.explanation import Explanation
@@ -23,12 +23,31 @@ def _of_sweep(found: Explanation, runner: Runner) -> str:
     left = runner.count - len(runner.done)
     if found.job.state is JobState.WAITING:
         return f"It waits to be admitted: {found.told}" if found.told else "It waits to be admitted."
+    if found.job.state is JobState.STOPPING:
+        return _of_stopping_sweep(found)
     if found.job.state is not JobState.RUNNING:
         return ""
     if found.job.collecting:
         return "All its parameters are done, and what they left is on its way; `koala show` tells how far it is."
     told = f"It has {left} of its {runner.count} parameters left; `koala runners` tells where they run."
     return " ".join((told, *found.faults))
+
+
+def _of_stopping_sweep(found: Explanation) -> str:
+    told = _GIVES_BACK.get(found.job.outcome or Outcome.DONE, "It is stopping")
+    if not found.launchers:
+        return f"{told}."
+    silent: dict[str | None, str] = {}
+    for each in found.launchers:
+        silent[each.cluster] = silent.get(each.cluster) or _why_silent(each, found)
+    where = ", ".join(f"{cluster}{why}" for cluster, why in silent.items())
+    return _or_by_force(f"{told}, and waits for the end of its Launchers on {where}.", found, found.launchers)
+
+
+_GIVES_BACK = {
+    Outcome.HOLD: "It gives its nodes back, to be held",
+    Outcome.GIVE_BACK: "It gives its nodes back before it goes on",
+}
 
 
 def _waiting(found: Explanation) -> str:
@@ -74,6 +93,11 @@ def _stopping(found: Explanation) -> str:
     if not left:
         return "It is stopping: what it wrote is being collected."
     told = "It is stopping, and waits for the end of " + _those_out_of_reach(left, found) + "."
+    return _or_by_force(told, found, left)
+
+
+def _or_by_force(told: str, found: Explanation, left: Sequence[Component]) -> str:
+    """And what to do about a batch system that does not end some of what is left."""
     stuck = next((each.lingers for each in left if each.lingers), None)
     if stuck is None:
         return told
@@ -125,9 +149,9 @@ def _late(component: Component, found: Explanation) -> str:
 
 def _those_out_of_reach(components: list[Component], found: Explanation) -> str:
     """Each with the reason why its cluster is silent, if it is, or does not end it."""
-    told = []
-    for each in components:
-        trouble = found.troubles.get(each.cluster or "") or each.lingers
-        why = f" ({trouble.message.rstrip('.')})" if trouble else ""
-        told.append(f"component {each.index} on {each.cluster}{why}")
-    return ", ".join(told)
+    return ", ".join(f"component {each.index} on {each.cluster}{_why_silent(each, found)}" for each in components)
+
+
+def _why_silent(component: Component, found: Explanation) -> str:
+    trouble = found.troubles.get(component.cluster or "") or component.lingers
+    return f" ({trouble.message.rstrip('.')})" if trouble else ""

@@ -246,18 +246,18 @@ def cancel(
 def hold(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
     """Keep waiting jobs from being started, and sweeps from going on."""
     with told(), Grid(grid) as koalad:
-        _tell_changed(koalad.hold_many(jobs), json)
+        _tell_changed(koalad.hold_many(jobs), json, stopping=", to be held")
 
 
 @app.command()
 def release(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
     """Let held jobs go."""
     with told(), Grid(grid) as koalad:
-        _tell_changed(koalad.release_many(jobs), json)
+        _tell_changed(koalad.release_many(jobs), json, stopping=", and goes on then")
 
 
-def _tell_changed(changed: Document, json: bool) -> NoReturn:
-    """What is wrong with some is told too, and the exit status says so."""
+def _tell_changed(changed: Document, json: bool, stopping: str = "") -> NoReturn:
+    """What is wrong with some is told too, and the exit status says so. `stopping`: what becomes of jobs that stop."""
     status = DONE
     for refused in changed["refused"]:
         error = error_of(refused["error"])
@@ -267,7 +267,7 @@ def _tell_changed(changed: Document, json: bool) -> NoReturn:
         print_json({"schema": "koala.jobs/1", "jobs": changed["jobs"]})
     else:
         for job in changed["jobs"]:
-            out.print(f"job {job['id']} is {job['state']}")
+            out.print(f"job {job['id']} is {job['state']}{stopping if job['state'] == 'stopping' else ''}")
     raise typer.Exit(status)
 
 

@@ -64,6 +64,9 @@ def _hold(records: Records, now: Instant, event: HoldRequested) -> bool:
         records.note(now, job.id, "job_held")
     elif job is not None and _may_stop(job):
         stop(records, now, job, Outcome.HOLD)
+    elif job is not None and job.outcome is Outcome.GIVE_BACK:
+        records.put(job.but(outcome=Outcome.HOLD))
+        records.note(now, job.id, "job_held")
     return job is not None
 
 
@@ -76,10 +79,12 @@ def _may_stop(job: Job) -> bool:
 
 
 def _release(records: Records, now: Instant, event: ReleaseRequested) -> bool:
+    """One that is still giving back, to be held, waits again once it has."""
     job = records.jobs.get(event.job)
-    if job is None or job.state is not JobState.HELD:
+    if job is None or not (job.state is JobState.HELD or job.outcome is Outcome.HOLD):
         return False
-    records.put(job.to(JobState.WAITING, waiting_since=now))
+    held = job.state is JobState.HELD
+    records.put(job.to(JobState.WAITING, waiting_since=now) if held else job.but(outcome=Outcome.GIVE_BACK))
     records.note(now, job.id, "job_unheld")
     return True
 

@@ -10,7 +10,7 @@ from koalapy.model.evolve import evolver, quick
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JOB_TRANSITIONS, ComponentState, JobState
-from koalapy.model.sweep import Glide, Runner
+from koalapy.model.sweep import Glide, Runner, evolve_runner
 from koalapy.model.units import Instant
 
 
@@ -113,9 +113,14 @@ class Job:
     glide: Glide | None = None
 
     def to(self, state: JobState, **changes: Any) -> "Job":
-        """The job in another state. Raises ValueError for a transition that the table does not have."""
+        """The job in another state; once it is over no parameter of it is out any more.
+
+        Raises ValueError for a transition that the table does not have.
+        """
         if state not in JOB_TRANSITIONS[self.state]:
             raise ValueError(f"job {self.id} cannot go from {self.state} to {state}")
+        if state.final and self.runner is not None:
+            changes = {"runner": evolve_runner(self.runner, {"out": ()}), **changes}
         return _evolve_job(self, {"state": state, **changes})
 
     def but(self, **changes: Any) -> "Job":

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
+from koalapy.model.job import Job, Outcome
 from koalapy.model.states import JobState
 
 _LAST_ID = (1 << 63) - 1  # that a store can hold
@@ -29,6 +29,8 @@ class Changed:
 class Changeable:
     """The states in which something can be done with a job, or with a sweep, and what is said of the others.
 
+    `stopping`: it can be while the job stops, if this is to become of it.
+
     With a Launcher nothing can be done but through its sweep.
     """
 
@@ -36,12 +38,14 @@ class Changeable:
     problem: str
     advice: str
     of_sweeps: Collection[JobState] = ()  # besides
+    stopping: Collection[Outcome] = ()
 
     def refusal(self, job: JobId, found: Job | None) -> RequestError | None:
         if found is None or found.glide is not None:
             return no_such(job)
         of_sweeps = self.of_sweeps if found.runner and not found.collecting else ()
-        if found.state not in self.states and found.state not in of_sweeps:
+        stopping = found.state is JobState.STOPPING and found.outcome in self.stopping
+        if found.state not in self.states and found.state not in of_sweeps and not stopping:
             return RequestError("wrong_state", f"Job {job} {self.problem}.", self.advice)
         return None
 
@@ -52,8 +56,9 @@ HOLD = Changeable(
     "cannot be held",
     "Only a job that has not started can be, and a sweep whose parameters are not all done.",
     of_sweeps=(JobState.RUNNING,),
+    stopping=(Outcome.HOLD, Outcome.GIVE_BACK),
 )
-RELEASE = Changeable((JobState.HELD,), "is not held", "Hold it first with `koala hold`.")
+RELEASE = Changeable((JobState.HELD,), "is not held", "Hold it first with `koala hold`.", stopping=(Outcome.HOLD,))
 
 
 def is_possible(job: JobId) -> bool:

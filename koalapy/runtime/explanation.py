@@ -1,6 +1,6 @@
 """What koalad knows of why a job is where it is: asked of the engine between two batches, and changing nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from koalapy.broker.broker import place
@@ -9,7 +9,7 @@ from koalapy.broker.patience import excluded
 from koalapy.coallocation.whereabouts import doubtful
 from koalapy.engine import Engine
 from koalapy.model.errors import Reason
-from koalapy.model.job import Job
+from koalapy.model.job import Component, Job
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
 from koalapy.policies.placement import PlacementPolicy
@@ -22,7 +22,8 @@ class Explanation:
 
     Of a job that waits: `lacks`, what each cluster lacks for each component; `fits`, whether it would be placed now,
     were it alone in the queue; `ahead`, how many jobs come before it. Of a sweep: `no_more`, why clusters give it no
-    more nodes now; `told`, why it was not admitted yet; `faults`, which policies failed for it.
+    more nodes now; `told`, why it was not admitted yet; `faults`, which policies failed for it; `launchers`, those of
+    which something is left.
     """
 
     job: Job
@@ -34,6 +35,7 @@ class Explanation:
     no_more: Mapping[str, str] = field(default_factory=dict)
     told: str = ""
     faults: tuple[str, ...] = ()
+    launchers: tuple[Component, ...] = ()
 
 
 def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) -> Explanation:
@@ -44,7 +46,8 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
         scavenger = engine.scavenger
         no_more = scavenger.why_no_more(now, job) if job.state is JobState.RUNNING else {}
         told, faults = scavenger.told(job.id), scavenger.faults(job.id)
-        return Explanation(job, clusters, troubles, no_more=no_more, told=told, faults=faults)
+        launchers = tuple(_launchers_of(engine, job))
+        return Explanation(job, clusters, troubles, no_more=no_more, told=told, faults=faults, launchers=launchers)
     if job.state is not JobState.WAITING:
         return Explanation(job, clusters, troubles)
     without = excluded(now, job)
@@ -71,6 +74,12 @@ def what_all_wait_for(engine: Engine) -> list[str]:
     if unheard:
         said.append(f"Those that wait go on once {', '.join(unheard)} can say whether they ran there since.")
     return [" ".join(said)]
+
+
+def _launchers_of(engine: Engine, sweep: Job) -> Iterator[Component]:
+    for job in engine.records.jobs.values():
+        if job.glide is not None and job.glide.sweep == sweep.id:
+            yield from job.live
 
 
 def _left_out(now: Instant, job: Job) -> list[Lack]:

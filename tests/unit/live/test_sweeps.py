@@ -172,7 +172,10 @@ def test_a_held_sweep_gives_back_its_nodes_and_goes_on_when_released(koala: Any)
     gate = koala.work / "gate-hold"
     sweep = begin(koala, "-p", "x=1:12", "--", *waits_for(gate), "{x}")
     koala.until(lambda: sum(each["nodes"] for each in runner(koala, sweep)["clusters"]))
-    assert koala("hold", sweep).status == 0
+    for word, becomes in (("hold", "to be held"), ("release", "and goes on then"), ("hold", "to be held")):
+        answer = koala(word, sweep)
+        assert answer.status == 0, answer
+        assert "stopping" not in answer.out or answer.out == f"job {sweep} is stopping, {becomes}\n"
     koala.until(lambda: runner(koala, sweep)["state"] == "held")
     koala.known()
     assert runner(koala, sweep)["ends_at"] is None
