@@ -14,6 +14,7 @@ from koalapy.api.app import create_app
 from koalapy.api.front import Front, standing_by
 from koalapy.api.server import Server, bind
 from koalapy.api.submitting import Reader
+from koalapy.cli.signals import elsewhere
 from koalapy.config import GridFile
 from koalapy.locations import Locations
 from koalapy.model.change import Snapshot
@@ -54,7 +55,7 @@ class Life:
     def start(self) -> None:
         """Ready when this returns."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._end.set())
+            signal.signal(number, elsewhere(self._end.set))
         if self._koalad is None:
             _LOG.info("koalad_stands_by", grid=self._grid.grid, pid=os.getpid(), reason=str(self._waiting))
         else:

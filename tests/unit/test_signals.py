@@ -1,13 +1,14 @@
-"""What Ctrl-C does to a command that tidies up, or has said its last word while the interpreter is still ending."""
+"""Signals at bad moments: while a command tidies up, when it has said its last word, and as koalad begins to wait."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from koalapy.cli.signals import interruptible_once, uninterrupted
+from koalapy.cli.signals import elsewhere, interruptible_once, uninterrupted
 
 LINGERING = """
 import sys, threading, time
@@ -15,7 +16,7 @@ from koalapy.cli.main import main
 def linger():
     threading.main_thread().join()
     print("ending", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 threading.Thread(target=linger).start()
 sys.argv = ["koala", "--version"]
 main()
@@ -48,7 +49,7 @@ def test_an_interrupt_after_the_last_word_is_no_traceback() -> None:
     assert koala.stdout is not None
     assert [koala.stdout.readline().split()[0], koala.stdout.readline()] == ["koala", "ending\n"]
     koala.send_signal(signal.SIGINT)
-    _, errors = koala.communicate(timeout=30)
+    _, errors = koala.communicate(timeout=120)
     assert (koala.returncode, errors) == (-signal.SIGINT, "")
 
 
@@ -75,3 +76,14 @@ def work(tidied: list[str]) -> None:
 
 def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_event_is_set_by_a_signal_also_while_whoever_waits_for_it_has_its_lock() -> None:
+    event = threading.Event()
+    before = signal.signal(signal.SIGTERM, elsewhere(event.set))
+    try:
+        with event._cond:  # type: ignore[attr-defined]  # as `wait` does for a moment
+            signal.raise_signal(signal.SIGTERM)
+        assert event.wait(120)
+    finally:
+        signal.signal(signal.SIGTERM, before)
