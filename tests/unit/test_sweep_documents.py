@@ -18,7 +18,7 @@ from koalapy.model.job import Component, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Axis, Glide, ParameterResult, Runner, Source, Space
-from koalapy.model.units import SECOND, Instant
+from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.sweeps import Forecast, Row, RunnerReport, places, scavenged
 
 AT = 1_700_000_000_000_000
@@ -46,6 +46,15 @@ def test_a_line_is_a_result_with_its_values_by_name() -> None:
     assert found["values"] == {"x": "0.5", "y": 'a "b",\n'}
     assert (found["parameter"], found["exit_status"], found["cluster"], found["host"]) == (3, 0, "alpha", "node-1")
     assert found["started_at"] < found["ended_at"]
+
+
+@pytest.mark.parametrize("form", [as_lines, as_csv])
+def test_how_and_when_it_ended_is_told_in_every_form(form: Any) -> None:
+    text = whole(form(7, ["x"], [row(3, "1", exit_status=137, ending="killed")]))
+    found = json.loads(text) if form is as_lines else next(csv.DictReader(io.StringIO(text)))
+    told = [str(found[name]) for name in ("exit_status", "ending", "cluster", "host", "started_at", "ended_at")]
+    instants = [format_instant(Instant(AT)), format_instant(Instant(AT + SECOND))]
+    assert told == ["137", "killed", "alpha", "node-1", *instants]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 500, 501, 1203])
