@@ -34,6 +34,7 @@ def outcomes(chosen: list[fairness.Course]) -> list[Outcome]:
 
 
 def test_the_system_is_that_of_the_papers_table_1() -> None:
+    assert DAS3 == {"vu": 85, "uva": 41, "delft": 68, "multimedian": 46, "leiden": 32}
     assert sum(DAS3.values()) == 272
     assert sum(DAS3[name] * share for name, share in SHARES.items()) / 272 == pytest.approx(0.4, abs=0.01)
 

@@ -48,6 +48,12 @@ def test_a_line_is_a_result_with_its_values_by_name() -> None:
     assert found["started_at"] < found["ended_at"]
 
 
+@pytest.mark.parametrize("ending", ["killed", "walltime", "output", "failed"])
+def test_only_what_ended_by_itself_with_0_went_well(ending: str) -> None:
+    ends = row(1), row(1, exit_status=1), row(1, ending=ending)
+    assert [each.result.succeeded for each in ends] == [True, False, False]
+
+
 @pytest.mark.parametrize("form", [as_lines, as_csv])
 def test_how_and_when_it_ended_is_told_in_every_form(form: Any) -> None:
     text = whole(form(7, ["x"], [row(3, "1", exit_status=137, ending="killed")]))
