@@ -258,7 +258,7 @@ def test_an_orphan_ends_its_program_and_leaves(world: Any, await_that: Await, pr
 
 
 def test_one_that_only_lacks_its_relay_is_no_orphan(world: Any) -> None:
-    relay, attempt = world.relay(), world.attempt("sleep 2; echo done", orphan_timeout=1.0, processors=1)
+    relay, attempt = world.relay(), world.attempt("sleep 6; echo done", orphan_timeout=4.0, processors=1)
     attempt.start()
     relay.release(attempt)
     relay.report(attempt, "running")
