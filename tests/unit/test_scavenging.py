@@ -725,6 +725,8 @@ def test_a_node_on_which_everything_fails_is_left_out_if_others_work() -> None:
     play.measure()
     submits = [each for each in play.pending if isinstance(each, SubmitComponent) and each.lowest]
     assert [each.avoid for each in submits] == [("n7",)]
+    message = translate.submit(INSTANCE, 1, submits[0], [], False, Duration(SECOND))
+    assert message.batch["avoid"] == ["n7"]
 
 
 def test_a_suspect_whose_slow_one_does_better_is_none() -> None:

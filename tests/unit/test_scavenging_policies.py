@@ -167,6 +167,8 @@ POOL = Pool(
 def test_in_order_what_came_back_goes_first() -> None:
     assert IN_ORDER.feed(POOL, "A", 2) == numbers((5, 6))
     assert IN_ORDER.feed(POOL, "C", 5) == numbers((5, 6), (9, 9), (20, 21))
+    late = Pool(waiting=numbers((5, 29)), returned={"B": numbers((9, 9), (25, 25))})
+    assert IN_ORDER.feed(late, "A", 3) == numbers((5, 5), (9, 9), (25, 25))
 
 
 def test_what_was_preempted_goes_back_to_where_its_files_are() -> None:
