@@ -5,6 +5,7 @@ import pytest
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
 from koalapy.policies.shares import FairShare
+from koalapy.simulation.sweeps import fairness
 from koalapy.simulation.sweeps.stage import Plan, Stage
 from koalapy.simulation.sweeps.workload import GridJob, wblock, wburst
 
@@ -71,3 +72,19 @@ def test_a_block_is_steady() -> None:
     for minute, wanted in ((8, 40), (12, 40), (17, 0), (28, 40), (37, 0)):
         at = minute * MINUTE
         assert sum(job.nodes for job in jobs if job.at <= at < job.at + job.lasts) == wanted
+
+
+def test_a_course_tells_of_each_user_what_was_done_held_and_preempted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fairness experiment, on few nodes and until its first block has begun."""
+    monkeypatch.setattr(fairness, "DAS3", {"vu": 15, "delft": 10})
+    monkeypatch.setattr(fairness, "SHARES", {"vu": 0.4, "delft": 0.0})
+    monkeypatch.setattr(fairness, "LASTS", (Duration(20 * SECOND), Duration(40 * SECOND)))
+    courses = fairness.courses(1, 1, Duration(7 * MINUTE))
+    blocks = [each.outcome() for each in courses if each.workload == "WBlock"]
+    assert [row["policy"] for row in fairness.rows_of(blocks)] == [name for name in fairness.POLICIES for _ in range(3)]
+    for outcome in blocks:
+        assert [row["user"] for row in outcome.rows] == [1, 2, 3]
+        assert all(row["done"] > 0 and row["nodes"] > 1 for row in outcome.rows)
+        assert sum(row["preemptions"] for row in outcome.rows) > 0
+        assert all(len(held) == 21 and max(held) == 5 for held in outcome.held.values())
+    assert blocks[0].held != blocks[1].held
