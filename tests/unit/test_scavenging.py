@@ -100,6 +100,13 @@ def test_a_sweep_grows_on_every_idle_node() -> None:
     assert grown.details == {"cluster": "alpha", "nodes": 8}
 
 
+def test_a_sweep_has_its_number_from_the_counter_of_jobs_and_its_launchers_have_not() -> None:
+    play = SweepPlay(ONE)
+    jobs = [play.submit(component(1)), play.sweep(), play.submit(component(1)), play.sweep()]
+    assert jobs == [1, 2, 3, 4]
+    assert play.launchers(jobs[1])
+
+
 def test_nobody_gets_nodes_that_it_cannot_use() -> None:
     play = SweepPlay()
     assert sum(play.holds(play.sweep(9)).values()) == 3
