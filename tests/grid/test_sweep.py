@@ -1,7 +1,6 @@
 """Sweeps on real Slurm and Grid Engine: each parameter once, whatever comes between, and in nobody's way."""
 
 import re
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,29 +114,6 @@ def test_a_local_job_gets_the_nodes_that_a_sweep_has(koalad: Any, cluster: str) 
     koalad.until(lambda: fills(koalad, sweep, cluster))
     koalad.grid.cancel(sweep)
     assert koalad.end(sweep)["state"] == "cancelled"
-
-
-@pytest.fixture
-def epilog(testgrid: Any) -> Iterator[str]:
-    """Of the site's Grid Engine after every job. It takes a while, and then adds a line to this file."""
-    file = f"/home/{layout.USER}/epilog-{uuid.uuid4().hex}"
-    script = f"printf 'sleep 2\\necho {layout.USER} >>{file}\\n' >{file}.sh; touch {file}"
-    testgrid.shell("gamma", script)
-    set_epilog = "qconf -mattr queue epilog '{}' all.q short.q"
-    testgrid.shell("gamma", set_epilog.format(f"/bin/sh {file}.sh"), user="root")
-    yield file
-    testgrid.shell("gamma", set_epilog.format("NONE"), user="root")
-    testgrid.shell("gamma", f"rm {file} {file}.sh")
-
-
-def test_what_a_site_runs_after_each_job_has_its_time(koalad: Any, epilog: str) -> None:
-    jobs = SIZES["gamma"] // PER_NODE
-    sweep = begin(koalad, "sleep 1", {"x": f"1:{4 * SIZES['gamma']}"}, cluster="gamma")
-    koalad.until(lambda: fills(koalad, sweep, "gamma"))
-    assert koalad.end(sweep)["state"] == "done"
-    koalad.until(lambda: not koalad.batch_jobs())
-    assert koalad.testgrid.shell("gamma", f"cat {epilog}").split() == [layout.USER] * jobs
-    assert re.findall(r" [a-zA-Z]*E[a-zA-Z]*$", koalad.testgrid.shell("gamma", "qstat -f"), re.MULTILINE) == []
 
 
 def environments(testgrid: Any) -> list[str]:

@@ -440,35 +440,3 @@ def test_events_are_numbered_like_all_others() -> None:
     assert all(isinstance(event, Event) for event in events)
     numbers = [event.number for event in events]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-
-
-class TestLeaving:
-    """That the node of a Launcher is noticed to be free at once: others may wait for it."""
-
-    @staticmethod
-    def of(kcm: Machine, tag: str = FIRST, closed: bool = True) -> list[do.Hasten]:
-        return [each for each in kcm.handle(T0, do.WrapperLeft(tag, closed)) if isinstance(each, do.Hasten)]
-
-    def test_of_one_that_has_ended_is_hastened(self) -> None:
-        kcm = with_launchers(FIRST)
-        kcm.handle(T0, ended())
-        assert self.of(kcm) == [do.Hasten("1")]
-
-    def test_of_one_that_has_said_nothing_is_not(self) -> None:
-        assert self.of(with_launchers(FIRST)) == []
-
-    def test_of_one_whose_node_is_out_of_reach_is_not(self) -> None:
-        kcm = with_launchers(FIRST)
-        kcm.handle(T0, ended())
-        assert self.of(kcm, closed=False) == []
-
-    def test_of_a_second_start_is_not(self) -> None:
-        kcm = with_launchers(FIRST)
-        again = ended()
-        kcm.handle(T0, again._replace(report=dict(again.report, ending="restarted")))
-        assert self.of(kcm) == []
-
-    def test_of_a_component_is_not(self) -> None:
-        kcm = talk.running_machine()
-        kcm.handle(T0, do.WrapperSaid(talk.TAG, talk.report("ended", ending="exited")))
-        assert self.of(kcm, talk.TAG) == []

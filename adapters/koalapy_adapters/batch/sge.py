@@ -5,7 +5,6 @@ from typing import Dict, Generator, List, Optional, Sequence
 
 from koalapy_adapters.batch import (
     sge_accounting,
-    sge_afterwards,
     sge_capacity,
     sge_drmaa,
     sge_glance,
@@ -30,8 +29,6 @@ batch_id = sge_launch.batch_id
 restarts = sge_launch.restarts
 hosts = sge_launch.hosts
 launch = sge_launch.launch
-unattended_argv = sge_afterwards.unattended_argv
-parse_unattended = sge_afterwards.parse_unattended
 drmaa = sge_drmaa
 
 _MIB = 1024 * 1024

@@ -1,7 +1,7 @@
 """What the KCM's machine wants done, and what the world tells it: plain values, no I/O.
 
-Actions are in the imperative, outcomes in the past tense; each action but Send, Tell, EndSubmit, Hasten and Quit
-has exactly one outcome. Instants are integer microseconds of the KCM's clock, an error is a `messages.Failure` as JSON.
+Actions are in the imperative, outcomes in the past tense; each action but Send, Tell, EndSubmit and Quit has exactly
+one outcome. Instants are integer microseconds of the KCM's clock, an error is a `messages.Failure` as JSON.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -75,12 +75,6 @@ class CancelJob(NamedTuple):
     tag: str
     batch_id: str
     forced: bool = False
-
-
-class Hasten(NamedTuple):
-    """Have the batch system notice that this job has ended, whose processes have gone."""
-
-    batch_id: str
 
 
 class CheckJobs(NamedTuple):

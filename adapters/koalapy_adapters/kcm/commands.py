@@ -120,13 +120,6 @@ class BatchSystem:
         """All of them by one command."""
         self._dialect.parse_cancel(self._run(self._dialect.cancel_argv(batch_ids)))
 
-    def hasten(self, batch_ids: List[str]) -> None:
-        """Have hosts look whether these jobs have ended, as they have, where that does no harm."""
-        if not hasattr(self._dialect, "unattended_argv"):
-            return
-        if self._dialect.parse_unattended(self._run(self._dialect.unattended_argv(self.site, batch_ids))):
-            self.cancel_many(batch_ids)
-
     def hold(self, batch_id: str) -> bool:
         """Keep a waiting job from starting. False: this batch system cannot hold any."""
         return self._by_drmaa(batch_id, "hold") or self._held(self._dialect.hold_argv([batch_id]))

@@ -57,10 +57,6 @@ class Deeds:
         error: Optional[Dict[str, Any]] = _call(call)[1]
         return error
 
-    def hasten(self, batch_ids: List[str]) -> None:
-        """Nothing is lost where it fails: they end a little later."""
-        _call(lambda: self._batch.hasten(batch_ids))
-
     def prepared(self, tag: str) -> BatchJob:
         """The batch job of an attempt that is prepared and not yet submitted."""
         return self._jobs[tag][0]

@@ -10,7 +10,6 @@ from koalapy_adapters.kcm.threads import in_thread, thread_cpu
 
 SUBMITS, COMMANDS, FILES = 4, 4, 8  # of each kind that run at a time; a measurement waits for none of them
 CANCELS = 500  # jobs of one cancel command, of which one runs at a time
-_MOMENT = 0.05  # seconds in which a wrapper that has left is gone
 _COMMANDS = (do.Look, do.CancelJob, do.CheckJobs, do.ListTags)
 
 
@@ -25,7 +24,6 @@ class Hands:
         self._files = asyncio.Semaphore(FILES)
         self._cancelling = asyncio.Lock()
         self._to_cancel: List[Tuple[str, str, "asyncio.Future[do.JobCancelled]"]] = []
-        self._ended: List[str] = []  # to be hastened
 
     async def perform(self, action: Any) -> Any:
         """The action's outcome."""
@@ -39,15 +37,6 @@ class Hands:
             self._deeds.expect(action)
         async with self._commands if isinstance(action, _COMMANDS) else self._files:
             return await in_thread(lambda: self._deeds.perform(action))
-
-    async def hasten(self, batch_id: str) -> None:
-        """With all whose processes go in this moment, for they go together."""
-        self._ended.append(batch_id)
-        if len(self._ended) == 1:
-            await asyncio.sleep(_MOMENT)
-            batch_ids, self._ended = self._ended, []
-            async with self._commands:
-                await in_thread(lambda: self._deeds.hasten(batch_ids))
 
     def end_submit(self, tag: str) -> None:
         handle = self._handles.get(tag)

@@ -148,8 +148,6 @@ class Kcm:
             ground.relay.tell(action.tag, action.message)
         elif isinstance(action, do.EndSubmit):
             ground.hands.end_submit(action.tag)
-        elif isinstance(action, do.Hasten):
-            self._spawn(ground.hands.hasten(action.batch_id))
         elif isinstance(action, do.Quit):
             self._quit(action.why)
         else:

@@ -2,9 +2,8 @@
 
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm import ending, farewell, launchers
-from koalapy_adapters.kcm.actions import Hasten, Inspect, Send, Tell, WrapperEntered
+from koalapy_adapters.kcm.actions import Inspect, Send, Tell, WrapperEntered
 from koalapy_adapters.kcm.attempts import Attempt, Core, failure, is_restart
 from koalapy_adapters.messages import PROTOCOL, Done, Enter, PutKey, Refused, Release, Report
 
@@ -69,18 +68,12 @@ def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
     _heed_closing(attempt, closed)
     launchers.parted(core, attempt)
     if attempt.over:
-        return _hasten(attempt)
+        return []
     core.pace.soon(now)
     ending.wrapper_silent(attempt, now)
     if attempt.look_at is not None:
         attempt.look_at = now
     return [Inspect([attempt.tag])]
-
-
-def _hasten(attempt: Attempt) -> List[Any]:
-    """Others may wait for the node that a Launcher has left."""
-    left_it = attempt.closed and attempt.surely_over and not attempt.doubtful and not attempt.gone
-    return [Hasten(attempt.batch_id)] if left_it and is_launcher(attempt.tag) and attempt.batch_id else []
 
 
 def _heed_closing(attempt: Attempt, closed: bool) -> None:

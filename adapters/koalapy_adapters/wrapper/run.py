@@ -94,13 +94,13 @@ def _launch(loop: Loop, allocation: Allocation, attempt: Attempt) -> Optional[Js
 
 
 def _clean_up(loop: Loop, patience_s: float) -> None:
-    """The agents leave when nobody speaks to them any more; what does not is killed. The relay sees us go last."""
+    """The agents leave when nobody speaks to them any more; what does not is killed."""
     loop.nodes.close()
+    loop.relay.close(LINGER_S)
     loop.capturing.end()
     _wait(loop, patience_s, lambda: not loop.nodes.pids())
     _wait(loop, SHELL_LEAVES_S, lambda: not loop.capturing.pids)
     _wait(loop, AGENTS_LEAVE_S, descendants.sweep)
-    loop.relay.close(LINGER_S)
 
 
 def _wait(loop: Loop, patience_s: float, over: Callable[[], bool]) -> None:

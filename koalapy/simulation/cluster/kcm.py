@@ -158,8 +158,6 @@ class SimKcm(Process):
             ground.relay.tell(action.tag, action.message)
         elif isinstance(action, do.EndSubmit):
             ground.hands.end_submit(action.tag)
-        elif isinstance(action, do.Hasten):
-            pass  # batch systems here notice by themselves
         elif isinstance(action, do.Quit):
             self.quit(action.why)
         else:
