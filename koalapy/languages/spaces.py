@@ -14,11 +14,14 @@ from koalapy.languages.stageout import check_apart
 from koalapy.languages.sweepfiles import OpenFile, SweepFiles
 from koalapy.languages.tables import Table
 from koalapy.languages.templates import literal
-from koalapy.model.request import Request
+from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.sweep import Axis, Source, Space
 from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.validation import refusal
 from koalapy.model.textfile.words import shown, use_known
+from koalapy.model.units import MINUTE, Duration
+
+PARAMETER_WALLTIME = Duration(50 * MINUTE)  # if nothing is said: a Launcher of an hour has room for it
 
 
 class _Values(NamedTuple):
@@ -41,7 +44,14 @@ def with_parameters(request: Request, job: JobFile, document: Document, open_fil
     check_used(uses, job.parameters or {}, document)
     space = _space(values, _groups(job, values, document), document)
     check_apart(request, space, document)
-    return replace(request, parameters=space, stage_in=_staged(request.stage_in, values.values(), document))
+    staged = _staged(request.stage_in, values.values(), document)
+    return replace(request, parameters=space, stage_in=staged, components=(_one_parameter(request, job),))
+
+
+def _one_parameter(request: Request, job: JobFile) -> ComponentRequest:
+    (component,), (written,) = request.components, job.components
+    said = "walltime" in written.model_fields_set
+    return component if said else replace(component, walltime=PARAMETER_WALLTIME)
 
 
 def _all_values(job: JobFile, uses: Uses, document: Document, files: SweepFiles) -> dict[str, _Values]:

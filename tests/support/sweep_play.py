@@ -26,6 +26,7 @@ from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Scavenging, Settings
 from koalapy.model.sweep import Axis, ParameterResult, Runner, Source, Space
+from koalapy.model.units import HOUR, Duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.policies.scavenging import ScavengingPolicies
@@ -83,10 +84,17 @@ class SweepPlay(Play):
     # ---- sweeps
 
     def sweep(
-        self, count: int = 1000, processors: int = 1, cluster: str | None = None, owner: str = "me", **request: Any
+        self,
+        count: int = 1000,
+        processors: int = 1,
+        cluster: str | None = None,
+        owner: str = "me",
+        walltime: Duration = HOUR,
+        **request: Any,
     ) -> JobId:
         size = {"processors": processors, "threads_per_process": processors}
-        template = ComponentRequest(executable="./program", arguments=("{x}",), cluster=cluster, **size)
+        program = {"executable": "./program", "arguments": ("{x}",)}
+        template = ComponentRequest(**program, cluster=cluster, walltime=walltime, **size)
         self.tell(JobSubmitted(request=make(template, parameters=space(count), **request), owner=owner))
         return max(job for job in self.jobs if job < FIRST_LAUNCHER)
 

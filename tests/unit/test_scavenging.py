@@ -12,6 +12,7 @@ from koalapy_adapters.messages import from_json, to_json
 from sweep_play import NODE, SweepPlay, result
 
 from koalapy.coallocation.whereabouts import JOBS_AHEAD
+from koalapy.languages.spaces import PARAMETER_WALLTIME
 from koalapy.link import translate
 from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.commands import CollectOutput, Of, RecallParameters, SubmitComponent, TrustLauncher
@@ -34,6 +35,7 @@ from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
 from koalapy.model.learned import Hour, Past
+from koalapy.model.settings import LAUNCHER_WALLTIME
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.fairshare import EQUIPARTITION_ALL
@@ -129,6 +131,12 @@ def test_in_a_launcher_a_parameter_can_meet_its_own_walltime(walltime: int) -> N
     assert submit.request.walltime >= walltime
     ends_by = submit.launcher.limit + submit.launcher.grace
     assert submit.request.walltime - submit.launcher.grace - LEAVE_BEFORE >= ends_by + 30 * SECOND
+
+
+def test_a_parameter_whose_walltime_is_not_said_makes_no_launcher_longer() -> None:
+    play = SweepPlay(ONE)
+    play.sweep(walltime=PARAMETER_WALLTIME)
+    assert {each.request.walltime for each in play.pending if isinstance(each, SubmitComponent)} == {LAUNCHER_WALLTIME}
 
 
 def test_a_launcher_goes_where_the_batch_system_takes_nodes_back_by_itself() -> None:

@@ -25,6 +25,7 @@ from koalapy.languages.templates import TemplateError, literal, names_in
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import Request
 from koalapy.model.sweep import Axis, Source, Space
+from koalapy.model.units import MINUTE
 from koalapy.runtime.parameters import line_reader, with_staged
 from koalapy.runtime.plainfile import open_plain
 
@@ -152,6 +153,14 @@ def test_a_sweep_of_larger_processes() -> None:
     request = sweep(["{x}"], "x=1:2", processors=4, component={"walltime": "5m"}, name="mine", priority=3)
     assert (request.components[0].processors, request.components[0].threads_per_process) == (4, 4)
     assert (request.name, request.priority) == ("mine", 3)
+
+
+@pytest.mark.parametrize(("said", "walltime"), [({}, 50 * MINUTE), ({"walltime": "1h"}, 60 * MINUTE)])
+def test_a_parameter_whose_walltime_is_not_said_fits_into_a_launcher_of_an_hour(
+    said: dict[str, str], walltime: int
+) -> None:
+    request = sweep(["{x}"], "x=1:2", component=said)
+    assert request.components[0].walltime == walltime
 
 
 def test_parameters_in_a_job_file() -> None:
