@@ -14,6 +14,7 @@ from typing import Any
 
 import hypothesis
 import postgresql
+import programs
 import pytest
 
 _NOT_OF_THE_MACHINE = [hypothesis.HealthCheck.too_slow]  # how long an example takes is its affair alone
@@ -41,8 +42,6 @@ for _name, _place in (
 _HOME = os.environ["HOME"] = tempfile.mkdtemp(prefix="koala-home-")
 
 _SECONDS: dict[str, float] = defaultdict(float)
-_NOT_TESTED = "The store in PostgreSQL was not tested: "
-
 
 _ON_THE_GRID = ("tests/grid/", "tests/contract/test_batch_live.py")
 
@@ -65,8 +64,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[Any]:
-    """See tests/support/postgresql.py. Where there can be none the test is skipped; under CI=true it fails."""
-    with postgresql.server(_leave_out) as server:
+    """See tests/support/postgresql.py."""
+    with postgresql.server(programs.leave_out) as server:
         yield server
 
 
@@ -89,22 +88,19 @@ def database(postgresql_server: Any) -> Iterator[str]:
     postgresql_server.drop(url)
 
 
-def _leave_out(why: str) -> None:
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{why}.", pytrace=False)
-    pytest.skip(f"{_NOT_TESTED}{why}.")
-
-
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     folder = Path(report.nodeid).parts[1] if len(Path(report.nodeid).parts) > 1 else "."
     _SECONDS[folder] += report.duration
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for words in sorted({_words(report) for report in terminalreporter.getreports("skipped")}):
-        if _NOT_TESTED in words:
-            terminalreporter.section("LEFT OUT", sep="!", bold=True, red=True)
-            terminalreporter.write_line(words.removeprefix("Skipped: "))
+    left_out = {
+        words for each in terminalreporter.getreports("skipped") if programs.LEFT_OUT in (words := _words(each))
+    }
+    if left_out:
+        terminalreporter.section("LEFT OUT", sep="!", bold=True, red=True)
+    for words in sorted(left_out):
+        terminalreporter.write_line(words.removeprefix("Skipped: "))
     for report in terminalreporter.getreports("rerun"):
         terminalreporter.section(f"FAILED AT THE FIRST TRY: {report.nodeid}", sep="!", bold=True, red=True)
         terminalreporter.write_line(report.longreprtext)

@@ -2,13 +2,13 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import programs
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "batch-systems.md"
@@ -43,10 +43,7 @@ def place() -> Iterator[Path]:
 @pytest.fixture
 def environment(tmp_path: Path, installed: Path, place: Path) -> Iterator[dict[str, str]]:
     """A task spooler of this test's own, of four slots."""
-    if not shutil.which("tsp"):
-        if os.environ.get("CI") == "true":
-            pytest.fail("task-spooler is not installed: run tests/install-task-spooler", pytrace=False)
-        pytest.skip("task-spooler is not installed")
+    programs.need("tsp")
     path = os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
     made = {
         **os.environ,

@@ -147,7 +147,7 @@ def _binaries() -> Path:
     for place in places:
         if (place / "postgres").exists():
             return place
-    raise NoServer("PostgreSQL is not installed; on Debian: tests/install-postgresql, as root")
+    raise NoServer("PostgreSQL is not installed; on Debian: tests/install-programs, as root")
 
 
 def _owner() -> pwd.struct_passwd | None:

@@ -4,7 +4,6 @@ import contextlib
 import getpass
 import os
 import random
-import shutil
 import socket
 import subprocess
 import time
@@ -12,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import paramiko
+import programs
 
-SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 PASSPHRASE = "a passphrase"
@@ -41,8 +40,7 @@ class Sshd:
     def start(self) -> None:
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where root's sshd locks up its unprivileged part
-        assert SSHD is not None
-        argv = [SSHD, "-D", "-e", "-f", str(self.directory / "config")]
+        argv = [programs.need("sshd"), "-D", "-e", "-f", str(self.directory / "config")]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._await_port()

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.pack import Packed, pack
 from koalapy_adapters.connections.shell import quote_path, through_login_shell
 from koalapy_adapters.errors import SiteError, TransientError
+from programs import need
 
 ECHO = ends.ECHO
 STARTED = ends.STARTED
@@ -218,9 +218,7 @@ def test_an_account_that_may_not_log_in(tmp_path: Path, shell: Callable[[str], N
 @pytest.mark.parametrize("name", SHELLS)
 def test_it_runs_under_a_login_shell(tmp_path: Path, name: str) -> None:
     """So that what the profile adds to the PATH is there: whichever shell reads the line first."""
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"no {name} here")
+    path = need(name)
     (tmp_path / "tools").mkdir()
     tool = tmp_path / "tools" / "sbatch"
     tool.write_text("#!/bin/sh\necho found\n")
@@ -266,9 +264,7 @@ def test_local_connections_use_our_own_python() -> None:
 @pytest.mark.parametrize("name", SHELLS)
 def test_a_python_that_only_setup_brings(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the lines hold, whichever shell reads them first, and whatever they print or read."""
-    shell_path = shutil.which(name)
-    if shell_path is None:
-        pytest.skip(f"no {name} here")
+    shell_path = need(name)
     monkeypatch.setenv("SHELL", shell_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     odd = tmp_path / 'it\'s 100% a "dir" ! $HOME `x` ü'
