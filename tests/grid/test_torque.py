@@ -58,6 +58,19 @@ def test_a_cancel_leaves_nothing_in_the_queue(koalad: Koalad) -> None:
     assert not koalad.batch_jobs()
 
 
+@pytest.mark.parametrize(
+    ("wishes", "code"),
+    [
+        ({"queue": "nowhere"}, "no_such_queue"),
+        ({"native": ["--nonsense"]}, "bad_native"),
+        ({"walltime": "400d"}, "walltime_too_long"),
+    ],
+)
+def test_a_refusal_is_in_the_batch_systems_words(koalad: Koalad, wishes: Document, code: str) -> None:
+    job = koalad.end(koalad.submit(sh(1, "true", **wishes)))
+    assert (job["state"], job["reason_code"]) == ("failed", code), job["reason"]
+
+
 def test_local_load_is_taken_off_and_waited_for(koalad: Koalad) -> None:
     """Somebody else's job takes three nodes: 8 processors do not fit until it has gone, and then run."""
     other = koalad.testgrid.shell(
@@ -80,16 +93,3 @@ def test_what_was_submitted_is_found_again_by_its_tag(koalad: Koalad) -> None:
     assert found["state"] == "done", found["reason"]
     assert [each["attempt"] for each in found["components"]] == [1]
     assert b"".join(koalad.grid.output(job)).count(b"over") == 4
-
-
-@pytest.mark.parametrize(
-    ("wishes", "code"),
-    [
-        ({"queue": "nowhere"}, "no_such_queue"),
-        ({"native": ["--nonsense"]}, "bad_native"),
-        ({"walltime": "400d"}, "walltime_too_long"),
-    ],
-)
-def test_a_refusal_is_in_the_batch_systems_words(koalad: Koalad, wishes: Document, code: str) -> None:
-    job = koalad.end(koalad.submit(sh(1, "true", **wishes)))
-    assert (job["state"], job["reason_code"]) == ("failed", code), job["reason"]
