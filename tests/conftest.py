@@ -14,8 +14,8 @@ from typing import Any
 
 import hypothesis
 import postgresql
-import programs
 import pytest
+from programs import LEFT_OUT
 
 _NOT_OF_THE_MACHINE = [hypothesis.HealthCheck.too_slow]  # how long an example takes is its affair alone
 hypothesis.settings.register_profile("explore", deadline=None, suppress_health_check=_NOT_OF_THE_MACHINE)
@@ -65,7 +65,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[Any]:
     """See tests/support/postgresql.py."""
-    with postgresql.server(programs.leave_out) as server:
+    with postgresql.server() as server:
         yield server
 
 
@@ -94,9 +94,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    left_out = {
-        words for each in terminalreporter.getreports("skipped") if programs.LEFT_OUT in (words := _words(each))
-    }
+    left_out = {words for each in terminalreporter.getreports("skipped") if LEFT_OUT in (words := _words(each))}
     if left_out:
         terminalreporter.section("LEFT OUT", sep="!", bold=True, red=True)
     for words in sorted(left_out):

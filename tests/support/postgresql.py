@@ -14,20 +14,17 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from programs import leave_out
 from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import OperationalError
 
 PATIENCE_S = 180.0
 _OWNERS = ("postgres", "nobody")  # initdb refuses root
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-
-
-class NoServer(Exception):
-    """There are no binaries of PostgreSQL here, or nobody to run them as."""
 
 
 class Server:
@@ -125,13 +122,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(missing: Callable[[str], None]) -> Iterator[Server]:
-    """A running server; `missing` is told why there can be none, and raises."""
-    try:
-        made = Server()
-    except NoServer as error:
-        missing(str(error))
-        raise
+def server() -> Iterator[Server]:
+    """A running server; where there can be none, the test is left out."""
+    made = Server()
     try:
         yield made
     finally:
@@ -147,7 +140,7 @@ def _binaries() -> Path:
     for place in places:
         if (place / "postgres").exists():
             return place
-    raise NoServer("PostgreSQL is not installed; on Debian: tests/install-programs, as root")
+    leave_out("there is no PostgreSQL server here (on Debian: tests/install-programs, as root)")
 
 
 def _owner() -> pwd.struct_passwd | None:
@@ -157,7 +150,7 @@ def _owner() -> pwd.struct_passwd | None:
     for name in _OWNERS:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise NoServer("PostgreSQL does not run as root, and there is no user postgres or nobody")
+    leave_out("PostgreSQL does not run as root, and there is no user postgres or nobody")
 
 
 def _end_with_parent() -> None:
