@@ -7,10 +7,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from koalapy.locations import Locations, default_grid_file
+from koalapy.locations import GRID_FILE_HEADER, Locations, default_grid_file
 from koalapy.model.errors import KoalaError, OurError, RequestError, SiteError, TransientError
 from koalapy.peers import is_trusted, user_of
 
@@ -90,7 +91,11 @@ class Calls:
     def _connect(self) -> httpx.Client:
         transport = httpx.HTTPTransport(uds=str(self._socket()), limits=httpx.Limits(max_connections=None))
         hooks = {"request": [lambda request: request.extensions.update(trace=self._look)]}
-        return httpx.Client(transport=transport, base_url="http://koalad", timeout=self._timeout_s, event_hooks=hooks)
+        file = self._locations.grid_file
+        headers = {GRID_FILE_HEADER: quote(os.fsencode(file))} if file is not None else {}
+        return httpx.Client(
+            transport=transport, base_url="http://koalad", timeout=self._timeout_s, headers=headers, event_hooks=hooks
+        )
 
     def _look(self, event: str, info: Mapping[str, Any]) -> None:
         """Before anything is sent: raises NotReachable where another user listens, who may have put the socket there.

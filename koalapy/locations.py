@@ -11,6 +11,7 @@ from pathlib import Path
 from koalapy.model.errors import OurError, RequestError
 from koalapy.model.textfile.document import MAX_BYTES, read_document
 
+GRID_FILE_HEADER = "koala-grid-file"  # of each request: the client's grid file, percent-encoded
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.IGNORECASE | re.ASCII)
 _SOCKET = "koalad.sock"
 _OTHERS_WRITE = 0o022

@@ -1,6 +1,9 @@
 """What koalad's socket answers with: one app after another, and the one of a koalad that stands by."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -9,21 +12,49 @@ from koalapy.api import documents
 from koalapy.api.bodies import ShutdownBody
 from koalapy.api.documents import Document
 from koalapy.api.itself import Facts
-from koalapy.api.refusals import add_refusals
-from koalapy.model.errors import Reason, TransientError
+from koalapy.api.refusals import add_refusals, refusal
+from koalapy.locations import GRID_FILE_HEADER
+from koalapy.model.errors import Reason, RequestError, TransientError
 from koalapy.runtime.recovery import Recovered
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 
 
 class Front:
-    """Serves `app`, which may be exchanged at any time; a request that has begun ends with the one it began with."""
+    """Serves `app`, which may be exchanged at any time; a request that has begun ends with the one it began with.
 
-    def __init__(self, app: ASGIApp) -> None:
+    A request that names another grid file than koalad's is refused: two files may have the same grid name.
+    """
+
+    def __init__(self, app: ASGIApp, grid: str, grid_file: Path) -> None:
         self.app = app
+        self._grid, self._grid_file = grid, grid_file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, send)
+        named = _named_grid_file(scope)
+        if named and not _is_same(named, self._grid_file):
+            message = f"koalad of grid {self._grid} runs on {self._grid_file}, not {named}."
+            advice = f"Change `grid:` in one of the files, or stop that koalad with `koala down --grid {self._grid}`."
+            reason = RequestError("other_grid_file", message, advice).reason
+            return await refusal(reason, 409)(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+
+def _named_grid_file(scope: Scope) -> str:
+    """The grid file of the client, or an empty text."""
+    wanted = GRID_FILE_HEADER.encode()
+    found = next((value for name, value in scope.get("headers", ()) if name == wanted), b"")
+    return os.fsdecode(unquote_to_bytes(found))
+
+
+def _is_same(named: str, grid_file: Path) -> bool:
+    """Whether both paths lead to one file, by links too. Of a file that is gone, whether the paths are the same."""
+    if named == str(grid_file):
+        return True
+    try:
+        return os.path.samefile(named, grid_file)
+    except (OSError, ValueError):
+        return False
 
 
 def standing_by(
@@ -37,7 +68,7 @@ def standing_by(
     def status() -> Document:
         known = facts()
         troubles = [f"Standing by: {waiting().message} This koalad takes over when that one is gone."]
-        return documents.status(known["pid"], known["grid"], known["state"], [], troubles, nothing)
+        return documents.status(known, [], troubles, nothing)
 
     @app.post("/v1/shutdown")
     def down(body: ShutdownBody | None = None) -> Document:

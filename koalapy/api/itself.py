@@ -12,7 +12,7 @@ from koalapy.api.schemas.answer import answering
 from koalapy.model.errors import Reason
 from koalapy.runtime.service import Service
 
-Facts = Callable[[], Mapping[str, Any]]  # pid, grid and state
+Facts = Callable[[], Mapping[str, Any]]  # pid, grid, grid_file, grid_file_changed and state
 
 
 def add_itself(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[[bool], None]) -> None:
@@ -22,7 +22,7 @@ def add_itself(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[
         known = facts()
         troubles = _troubles(service.trouble()) + service.restored() + documents.cluster_troubles(service.clusters())
         return documents.status(
-            known["pid"], known["grid"], known["state"], service.debts(), troubles, service.recovered(),
+            known, service.debts(), troubles, service.recovered(),
             service.unknown.last(), [documents.login(each) for each in service.logins.views() if each.state == "asks"],
             service.sweeps.runners(),
         )  # fmt: skip

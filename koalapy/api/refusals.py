@@ -29,18 +29,19 @@ def too_large(limit: int) -> JSONResponse:
     """The answer to a request whose body is not read: the connection ends with it."""
     message = f"The request is larger than {limit:,} bytes."
     reason = RequestError("too_large_request", message, "A job is a short text; stage data in.").reason
-    answer = _refusal(reason, 413)
+    answer = refusal(reason, 413)
     answer.headers["connection"] = "close"
     return answer
 
 
-def _refusal(reason: Reason, status: int) -> JSONResponse:
+def refusal(reason: Reason, status: int) -> JSONResponse:
+    """The answer koala.error/1 for this reason, with this HTTP status."""
     return JSONResponse(documents.error(reason), status_code=status)
 
 
 def _refuse(request: HttpRequest, error: Exception) -> JSONResponse:
     assert isinstance(error, KoalaError)
-    return _refusal(error.reason, _OF_CODE.get(error.reason.code) or _OF_WHOSE[error.reason.whose])
+    return refusal(error.reason, _OF_CODE.get(error.reason.code) or _OF_WHOSE[error.reason.whose])
 
 
 def _refuse_fields(request: HttpRequest, error: Exception) -> JSONResponse:
@@ -51,7 +52,7 @@ def _refuse_fields(request: HttpRequest, error: Exception) -> JSONResponse:
         message = f"The request is no JSON: {first['ctx']['error']}."
     else:
         message = f"{_place(first['loc'])}: {_lowered(first['msg'])}{_said(first)}."
-    return _refusal(RequestError("bad_request", message, _API).reason, _OF_WHOSE["request"])
+    return refusal(RequestError("bad_request", message, _API).reason, _OF_WHOSE["request"])
 
 
 def _refuse_http(request: HttpRequest, error: Exception) -> JSONResponse:
@@ -62,7 +63,7 @@ def _refuse_http(request: HttpRequest, error: Exception) -> JSONResponse:
         405: f"{request.url.path[:_LONGEST]} is not there for {request.method}",
     }
     message = words.get(error.status_code, str(error.detail).rstrip("."))
-    answer = _refusal(RequestError("bad_request", f"{message}.", _API).reason, error.status_code)
+    answer = refusal(RequestError("bad_request", f"{message}.", _API).reason, error.status_code)
     answer.headers.update(error.headers or {})
     return answer
 
@@ -71,7 +72,7 @@ def _break(request: HttpRequest, error: Exception) -> JSONResponse:
     """A mistake of koalad's own. The server's log gets its trace."""
     message = f"koalad made a mistake ({type(error).__name__})."
     reason = Reason("mistake", "ours", message, "Its log says more; please report it.")
-    return _refusal(reason, _OF_WHOSE["ours"])
+    return refusal(reason, _OF_WHOSE["ours"])
 
 
 def _place(steps: Sequence[Any]) -> str:

@@ -38,6 +38,7 @@ def up(grid: options.Grid = None, json: options.Json = False) -> None:
         out.print(f"koalad of grid {document['grid']} {what} (pid {document['pid']})")
         if document["version"] != __version__:
             out.print(_other_release(document["version"]))
+        _tell_grid_file(document)
         if document["state"] == "ready":
             log_in_where_asked(koalad, _FIRST_LOGINS_S)
     return None
@@ -79,6 +80,7 @@ def status(
     out.print(f"koalad {document['version']} of grid {document['grid']}: {document['state']} (pid {document['pid']})")
     for trouble in document["troubles"]:
         out.print(f"  {trouble}")
+    _tell_grid_file(document)
     for debt in document["debts"]:
         why = f": {debt['reason']}" if debt["reason"] else ""
         where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
@@ -93,6 +95,13 @@ def _other_release(version: str) -> str:
     """`koala up` replaces no koalad that runs."""
     advice = "`koala down`, then `koala up` replaces it; its jobs run on."
     return f"It is koalapy {version}, and this is koalapy {__version__}. {advice}"
+
+
+def _tell_grid_file(document: Document) -> None:
+    """`koala up` replaces no koalad that runs, and a koalad reads its grid file at its start only."""
+    if document["grid_file_changed"]:
+        out.print(f"{document['grid_file']} has changed since this koalad started, which still uses the former text.")
+        out.print("`koala down`, then `koala up` uses the new one; jobs run on.")
 
 
 def _tell_runners(found: Document) -> None:
@@ -122,6 +131,7 @@ def clusters(grid: options.Grid = None, json: options.Json = False) -> None:
     """What is known of each cluster, in processors, and how old that is."""
     with told(), Grid(grid) as koalad:
         found = koalad.clusters()
+        about = koalad.status() if not json else {}
     if json:
         return print_json({"schema": "koala.clusters/1", "clusters": found})
     columns = ("total", "idle", "ours", "scavenged", "others", "waiting_local")
@@ -135,6 +145,7 @@ def clusters(grid: options.Grid = None, json: options.Json = False) -> None:
     for each in found:
         if each["reason"]:
             out.print(f"{each['name']}: {each['reason']}")
+    _tell_grid_file(about)
     return None
 
 

@@ -1,10 +1,42 @@
 """Reads a grid file as koalad would, without what else koalad takes: commands that only read one start soon."""
 
+from hashlib import sha256
 from pathlib import Path
 
 from koalapy.config import SWEEP_POLICIES, GridFile, read_grid
 from koalapy.locations import read_file
+from koalapy.model.errors import RequestError
 from koalapy.runtime.registry import registered
+
+
+class WatchedFile:
+    """A grid file as it is now, to be compared with what it is later.
+
+    Raises RequestError where it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stat, self._digest = _stat(path), self._read()
+
+    def has_changed(self) -> bool:
+        """Whether its text is another one now, or it cannot be read any more."""
+        try:
+            return _stat(self.path) != self._stat and self._read() != self._digest
+        except RequestError:
+            return True
+
+    def _read(self) -> bytes:
+        return sha256(read_file(self.path, "grid file")).digest()
+
+
+def _stat(path: Path) -> tuple[int, ...] | None:
+    """Cheap to compare; another one after each change of the file. None if the file is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read_grid_file(path: Path) -> GridFile:

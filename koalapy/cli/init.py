@@ -1,18 +1,20 @@
 """`koala init`: writes a grid file by asking, and by looking at what is there."""
 
+import functools
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from koalapy.cli.login import AtTerminal
 from koalapy.cli.options import Json
-from koalapy.cli.output import FAILED, errors, print_json, say, told
+from koalapy.cli.output import FAILED, errors, print_json, say, tell, told
 from koalapy.config import GridFile, read_grid
 from koalapy.config.connect import ConnectError, parse_connect
 from koalapy.config.names import LONGEST_NAME, is_name
@@ -27,6 +29,7 @@ from koalapy.runtime.registry import registered
 from koalapy.runtime.uplink.connect import connection_of
 
 app = typer.Typer()
+Answer = TypeVar("Answer")
 
 _HERE = "local:"
 _AT_A_TIME = 16
@@ -36,7 +39,7 @@ Clusters = Annotated[
     list[str] | None,
     typer.Option("--cluster", metavar="NAME=CONNECT", help="A cluster, such as vu=ssh://fs0. May be repeated."),
 ]
-GridName = Annotated[str, typer.Option("--name", help="The grid's name.")]
+GridName = Annotated[str | None, typer.Option("--name", help="The grid's name; by default that of its file.")]
 Identity = Annotated[str | None, typer.Option(metavar="FILE", help="Private key for all ssh:// clusters.")]
 KnownHosts = Annotated[str | None, typer.Option(metavar="FILE", help="Host keys of all ssh:// clusters.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; without --cluster, this machine alone.")]
@@ -56,7 +59,7 @@ class Wish:
 def init(
     grid: GridFileOption = None,
     cluster: Clusters = None,
-    name: GridName = "mine",
+    name: GridName = None,
     identity: Identity = None,
     known_hosts: KnownHosts = None,
     yes: Yes = False,
@@ -67,6 +70,7 @@ def init(
     with told():
         path = grid or default_grid_file()
         _check_askable(yes, json, path, force)
+        name = name or _grid_name(path, ask=not yes and not cluster)
         _check_name("grid", name)
         given = {key: value for key, value in (("identity", identity), ("known_hosts", known_hosts)) if value}
         wishes = _wishes(cluster or [], given) if cluster or yes else _asked(given)
@@ -107,14 +111,40 @@ def _wishes(clusters: Sequence[str], given: dict[str, str]) -> list[Wish]:
 
 def _wish(name: str, connect: str, given: dict[str, str], others: Sequence[Wish]) -> Wish:
     """Raises RequestError for a name that is none or taken, too: before anybody is logged in to."""
-    try:
-        kind = parse_connect(connect).kind
-    except ConnectError as error:
-        raise RequestError("bad_connect", f"{connect!r} {error.what}.", error.advice) from error
+    kind = _check_connect(connect)
     _check_name("cluster", name)
     if any(name.casefold() == other.name.casefold() for other in others):
         raise RequestError("duplicate_key", f"Two clusters are named {name}.", "Give each a name of its own.")
     return Wish(name, connect, given if kind == "ssh" else {})
+
+
+def _check_connect(connect: str) -> str:
+    """The kind of the connection. Raises RequestError for what is none."""
+    try:
+        return parse_connect(connect).kind
+    except ConnectError as error:
+        raise RequestError("bad_connect", f"{connect!r} {error.what}.", error.advice) from error
+
+
+def _grid_name(path: Path, ask: bool) -> str:
+    """A name by the file's, since no two grids of one user may have the same; that of a grid.yaml is `mine`."""
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).lstrip("-_")[:LONGEST_NAME]
+    proposed = stem if stem and stem != "grid" else "mine"
+
+    def named(name: str) -> str:
+        _check_name("grid", name)
+        return name
+
+    return _ask("A name for the grid", proposed, named) if ask else proposed
+
+
+def _ask(question: str, default: str, read: Callable[[str], Answer]) -> Answer:
+    """Ask until `read` takes the answer; what is wrong with one is said."""
+    while True:
+        try:
+            return read(typer.prompt(question, default=default, err=True))
+        except RequestError as error:
+            tell(error)
 
 
 def _check_name(what: str, name: str) -> None:
@@ -131,13 +161,22 @@ def _asked(given: dict[str, str]) -> list[Wish]:
     if hosts:
         say("These are the hosts of your ssh configuration.")
     say("Name the head nodes of your clusters by number, as a host, or as ssh://…, command:… or local: (this machine).")
-    said = typer.prompt("Head nodes", default=_HERE, err=True)
+    say("Put blanks between several.")
     wishes: list[Wish] = []
-    for word in said.replace(",", " ").split() if not said.startswith("command:") else [said]:
-        connect = _connect(word, hosts)
+    for connect in _ask("Head nodes", _HERE, lambda said: _connections(said, hosts)):
         name = proposed_name(connect, [wish.name for wish in wishes])
-        wishes.append(_wish(typer.prompt(f"A name for {connect}", default=name, err=True), connect, given, wishes))
+        read = functools.partial(_wish, connect=connect, given=given, others=wishes)
+        wishes.append(_ask(f"A name for {connect}", name, read))
     return wishes
+
+
+def _connections(said: str, hosts: Sequence[str]) -> list[str]:
+    """Of one line. Raises RequestError for a word that is no connection."""
+    words = said.replace(",", " ").split() if not said.startswith("command:") else [said]
+    found = [_connect(word, hosts) for word in words]
+    for connect in found:
+        _check_connect(connect)
+    return found
 
 
 def _connect(word: str, hosts: Sequence[str]) -> str:

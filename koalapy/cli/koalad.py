@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from koalapy.cli.gridfile import read_grid_file
+from koalapy.cli.gridfile import WatchedFile, read_grid_file
 from koalapy.cli.log import LogFormat, set_up
 from koalapy.locations import Locations
 from koalapy.model.errors import KoalaError, RequestError
@@ -47,12 +47,13 @@ def _life(locations: Locations) -> "Life":
     if locations.grid_file is None:
         message = f"{locations.grid} is a name, not a grid file."
         raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
+    grid_file = WatchedFile(locations.grid_file)
     grid = read_grid_file(locations.grid_file)
     # Late: a mistake in the grid file is told without waiting for a web framework and a database.
     from koalapy.cli.life import Life
     from koalapy.cli.submitted import reader
 
-    return Life(locations, grid, reader(grid), _owner())
+    return Life(locations, grid, grid_file, reader(grid), _owner())
 
 
 def _facts_of(error: KoalaError) -> dict[str, str]:

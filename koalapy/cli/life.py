@@ -14,6 +14,7 @@ from koalapy.api.app import create_app
 from koalapy.api.front import Front, standing_by
 from koalapy.api.server import Server, bind
 from koalapy.api.submitting import Reader
+from koalapy.cli.gridfile import WatchedFile
 from koalapy.cli.signals import elsewhere
 from koalapy.config import GridFile
 from koalapy.locations import Locations
@@ -37,8 +38,8 @@ _LOCK = "koalad.lock"  # in the state directory, beside a store that lies elsewh
 class Life:
     """One koalad process. Raises KoalaError where it can neither have its store nor stand by; then nothing is left."""
 
-    def __init__(self, locations: Locations, grid: GridFile, read: Reader, owner: str) -> None:
-        self._locations, self._grid = locations, grid
+    def __init__(self, locations: Locations, grid: GridFile, grid_file: WatchedFile, read: Reader, owner: str) -> None:
+        self._locations, self._grid, self._grid_file = locations, grid, grid_file
         self._read, self._owner = read, owner
         self._end = threading.Event()
         self._cancel = self._replaced = False
@@ -48,7 +49,7 @@ class Life:
         if is_shared(grid.store):
             _hold(locations.state / _LOCK)  # the store's own lock would let a second koalad of this place stand by
         self._koalad = self._opened()
-        self._front = Front(self._app(self._koalad))
+        self._front = Front(self._app(self._koalad), grid.grid, grid_file.path)
         self._server = Server(self._front, bind(locations.socket))
         self._sign()
 
@@ -148,7 +149,13 @@ class Life:
         self._end.set()
 
     def _facts(self) -> dict[str, Any]:
-        return {"pid": os.getpid(), "grid": self._grid.grid, "state": self._state()}
+        return {
+            "pid": os.getpid(),
+            "grid": self._grid.grid,
+            "grid_file": str(self._grid_file.path),
+            "grid_file_changed": self._grid_file.has_changed(),
+            "state": self._state(),
+        }
 
     def _state(self) -> str:
         trouble = self._koalad.service.trouble() if self._koalad is not None else None

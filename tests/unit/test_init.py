@@ -227,6 +227,12 @@ def test_clusters_that_cannot_be_looked_at_are_told_and_left_out(tmp_path: Path)
     assert not (tmp_path / "none.yaml").exists()
 
 
+def test_a_grid_is_named_for_its_file_so_that_two_of_them_are_two(tmp_path: Path) -> None:
+    for name, grid in {"work.yaml": "work", "grid.yaml": "mine", "_lab 2.yaml": "lab-2"}.items():
+        assert init("--yes", "--grid", tmp_path / name).returncode == 0
+        assert yaml.safe_load((tmp_path / name).read_text())["grid"] == grid
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -248,11 +254,14 @@ def test_a_person_is_asked_sees_the_file_and_may_still_say_no(tmp_path: Path) ->
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "config").write_text("Host fs0 fs1\n")
     path = tmp_path / "grid.yaml"
-    shown = answered(tmp_path, path, ["local:", "laptop", ""])
+    shown = answered(tmp_path, path, ["a name", "lab", "http://fs0", "local:", "laptop", ""])
     assert "  1 fs0" in shown
+    assert "'a name' is no name of a grid." in shown  # and is asked for once more
+    assert "'http://fs0' is no connection" in shown
+    assert yaml.safe_load(path.read_text())["grid"] == "lab"
     assert "koala doctor" in shown
     assert list(yaml.safe_load(path.read_text())["clusters"]) == ["laptop"]
-    assert "Nothing is written." in answered(tmp_path, path, ["local:", "other", ""])  # it is there already
+    assert "Nothing is written." in answered(tmp_path, path, ["", "local:", "other", ""])  # it is there already
     assert list(yaml.safe_load(path.read_text())["clusters"]) == ["laptop"]
 
 

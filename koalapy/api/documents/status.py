@@ -1,6 +1,7 @@
 """How koalad is, what it owes and what it recovered, as JSON."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from koalapy import __version__
 from koalapy.api.documents.document import Document
@@ -16,9 +17,7 @@ _FIRST_TAGS = 5
 
 
 def status(
-    pid: int,
-    grid: str,
-    state: str,
+    facts: Mapping[str, Any],
     debts: Iterable[Debt],
     trouble: Iterable[str],
     found: Recovered,
@@ -26,17 +25,17 @@ def status(
     asks: Iterable[Document] = (),
     runners: Iterable[RunnerReport] = (),
 ) -> Document:
-    """`surveys`: the last ones, of the clusters that were looked at. `asks`: logins that wait for a person.
+    """`facts`: pid, grid, grid_file, grid_file_changed and state of koalad.
+
+    `surveys`: the last ones, of the clusters that were looked at. `asks`: logins that wait for a person.
 
     `runners`: of the sweeps that are not over.
     """
     tags = [tag for survey in surveys for tag in survey.tags]
     return {
         "schema": "koala.status/1",
-        "pid": pid,
         "version": __version__,
-        "grid": grid,
-        "state": state,
+        **facts,
         "debts": [debt(each) for each in debts],
         "troubles": list(trouble),
         "asks": list(asks),

@@ -78,6 +78,8 @@ class StatusAnswer(Answer):
     pid: int
     version: str
     grid: str
+    grid_file: str = Field(description="the absolute path that koalad was started with")
+    grid_file_changed: bool = Field(description="it has another text than koalad read at its start, or is gone")
     state: Literal["ready", "stopping", "store_failing", "broken", "standing_by", "taken_over"]
     debts: list[Debt]
     troubles: list[str]

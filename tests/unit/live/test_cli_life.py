@@ -1,6 +1,7 @@
 """koalad's start, its end, and what outlives it."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,9 @@ from typing import Any
 import live
 import pytest
 import yaml
+
+from koalapy import Grid
+from koalapy.model.errors import RequestError
 
 Document = dict[str, Any]
 
@@ -47,6 +51,39 @@ def test_up_and_down(fresh: Any) -> None:
     document = fresh("up", "--json").document
     assert (document["schema"], document["grid"], document["state"]) == ("koala.status/1", "live", "ready")
     assert fresh("down", "--json").document == {"schema": "koala.down/1", "grid": "live", "cancel": False}
+
+
+def test_a_grid_file_of_the_same_name_does_not_reach_the_other_ones_koalad(
+    fresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = fresh.root / "other.yaml"
+    other.write_text(fresh.grid_file.read_text())
+    linked = fresh.root / "linked.yaml"
+    linked.symlink_to(fresh.grid_file)
+    assert fresh("up").status == 0
+    words = f"koalad of grid live runs on {fresh.grid_file}, not {other}."
+    job = fresh.write("job.yaml", "components: [{processors: 1, executable: /bin/true}]")
+    for command in (["up"], ["clusters"], ["submit", job], ["status", "--unknown"], ["login", "delft"], ["down"]):
+        fresh(*command, "--grid", other).refused(2, words)
+    for name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, fresh.environment[name])
+    with Grid(other) as client, pytest.raises(RequestError, match=re.escape(words)):
+        client.submit(job)
+    assert fresh("clusters", "--grid", linked).status == 0
+    assert fresh("jobs", "--grid", "live", "--json").document["jobs"] == []
+
+
+def test_a_grid_file_that_was_changed_since_the_start_is_told_of(fresh: Any) -> None:
+    assert fresh("up").status == 0
+    fresh.grid_file.touch()
+    assert "changed" not in fresh("up").out + fresh("status").out
+    fresh.write_grid(yaml.safe_load(fresh.grid_file.read_text()) | {"priority_of": 1})
+    for command in ("up", "status", "clusters"):
+        answer = fresh(command)
+        assert answer.status == 0
+        assert f"{fresh.grid_file} has changed since this koalad started" in answer.out
+        assert "`koala down`, then `koala up`" in answer.out
+    assert fresh("status", "--json").document["grid_file_changed"] is True
 
 
 def alive(pid: int) -> bool:
