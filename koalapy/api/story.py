@@ -268,8 +268,18 @@ def _with_batch_job(line: History) -> str:
 def _because(text: str, line: History) -> str:
     """With the reason, and what the batch system said of it."""
     message, words = line.details.get("message"), line.details.get("words")
-    said = f" The batch system said: {words}" if words and str(words) not in str(message) else ""
+    speaker = _SPEAKERS.get(str(line.details.get("code")), "The batch system said")
+    told = " / ".join(str(words or "").splitlines())
+    said = f" {speaker}: {told}" if told and told not in str(message) else ""
     return f"{text}: {message}{said}" if message else f"{text}.{said}"
+
+
+_SPEAKERS = {
+    "exit_status": "Its standard error ended with",
+    "killed": "Its standard error ended with",
+    "setup_failed": "The shell of `setup` said",
+    "login_failed": "The login shell said",
+}
 
 
 def _plainly(line: History) -> str:

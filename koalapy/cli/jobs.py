@@ -40,7 +40,7 @@ def submit(
             print_json(accepted | _ends(found, several=len(ids) > 1))
         else:
             for each in found:
-                tell_end(each)
+                tell_end(each, reason_of(koalad, each))
         exit_by(found)
 
 
@@ -200,9 +200,9 @@ def explain(job: options.JobId, grid: options.Grid = None, json: options.Json = 
         out.print(f"  component {lack['component']} on {lack['cluster']}: {lack['message']}")
     for each in document["no_more_nodes"]:
         out.print(f"  no more nodes of {each['cluster']}: {each['why']}.")
-    why = document["reason"]
-    if why and why["words"]:
-        out.print(f"  {why['command'] or 'The batch system'} said: {why['words']}")
+    if document["reason"]:
+        for line in words_of(document["reason"]):
+            out.print(f"  {line}")
     return None
 
 
@@ -220,11 +220,12 @@ def wait(
         except TimeoutError as error:
             say(f"koala: {error}\nWhat is left goes on; wait again, or longer than {timeout:g} s.")
             raise typer.Exit(FAILED) from None
+        reasons = {job["id"]: reason_of(koalad, job) for job in found}
     if json:
         print_json({"schema": "koala.jobs/1", "jobs": found})
     else:
         for job in found:
-            tell_end(job)
+            tell_end(job, reasons[job["id"]])
     exit_by(found)
 
 
@@ -279,13 +280,27 @@ def _overrides(pairs: list[str]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def tell_end(job: Document) -> None:
-    """How a job ended, for a person."""
+def words_of(why: Document) -> list[str]:
+    """What the batch system, or a process that failed, said of it: a line for who, and one for each of its lines."""
+    if not why["words"]:
+        return []
+    return [f"{why['command'] or 'The batch system'} said:", *(f"  {line}" for line in why["words"].splitlines())]
+
+
+def tell_end(job: Document, why: Document | None = None) -> None:
+    """How a job ended, for a person; `why`: the reason with all words, as `koala explain` has it."""
     ends = {"done": "is done", "failed": f"failed: {job['reason']}", "cancelled": "was cancelled"}
     parameters = f": {counted(job['sweep'])}" if job["sweep"] and job["state"] != "failed" else ""
     say(f"job {job['id']} {ends.get(job['state'], 'is ' + job['state'])}{parameters}")
+    for line in words_of(why) if why else ():
+        say(f"  {line}")
     if job["sweep"] and job["sweep"]["failed"]:
         say(f"`koala results {job['id']} --failed` lists those that failed.")
+
+
+def reason_of(koalad: Grid, job: Document) -> Document | None:
+    """Why a job failed, with all that was said of it."""
+    return koalad.explain(job["id"])["reason"] if job["state"] == "failed" else None
 
 
 def exit_by(jobs: list[Document]) -> NoReturn:

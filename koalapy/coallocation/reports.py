@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from koalapy.coallocation.running import LOOK, over, update, with_start
+from koalapy.coallocation.running import look_at, over, update, with_start
 from koalapy.coallocation.whereabouts import released_before
 from koalapy.information.kis import Information
 from koalapy.model.errors import Reason
@@ -13,6 +13,7 @@ from koalapy.model.records import Records
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 
+_PROCESS_FAILED = "process_failed"  # the wrapper says which, and how: wrapper.reasons
 _S = ComponentState
 _BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED)
 
@@ -82,22 +83,20 @@ def _ended(
     changes = _progress(now, component, event)
     started_at = changes.get("started_at", component.started_at) or Instant(0)
     changes |= {"ended_at": max(event.ended_at or now, started_at), "exit_status": event.exit_status}
-    reason = None if event.ending == "exited" and event.exit_status == 0 else _failure(component, event)
+    reason = None if event.ending == "exited" and event.exit_status == 0 else _failure(job, component, event)
     over(records, now, job, component, changes, reason, clusters)
 
 
-def _failure(component: Component, event: ComponentReported) -> Reason:
-    index, status = component.index, event.exit_status
-    if event.reason is not None:
+def _failure(job: Job, component: Component, event: ComponentReported) -> Reason:
+    index = component.index
+    if event.reason is not None and event.reason.code != _PROCESS_FAILED:
         return _as_counted(event.reason, event.ending)
-    if event.ending == "exited":
-        return Reason("exit_status", "request", f"component {index} ended with exit status {status}.", LOOK)
+    if event.ending in ("exited", "killed"):
+        return _of_program(job, index, event)
     if event.ending == "walltime":
         return Reason(
             "walltime_exceeded", "request", f"component {index} ran longer than its walltime.", "Ask for more walltime."
         )
-    if event.ending == "killed":
-        return Reason("killed", "transient", f"component {index} was killed (exit status {status}).", LOOK)
     told = {
         "left_barrier": "left its barrier: nobody released it in time.",
         "revoked": "came too late and was turned away.",
@@ -105,6 +104,19 @@ def _failure(component: Component, event: ComponentReported) -> Reason:
         "cancelled": "was cancelled.",
     }
     return Reason(event.ending or "lost", "transient", f"component {index} {told.get(event.ending, 'was lost.')}", "")
+
+
+def _of_program(job: Job, index: int, event: ComponentReported) -> Reason:
+    """Of one that failed: which process of it was the first, and the end of its standard error, if they are known."""
+    how = f"exit status {event.exit_status}."
+    speaker = words = ""
+    if event.reason is not None:
+        how, speaker, words = event.reason.message, event.reason.command, event.reason.words
+    advice = look_at(job.id, index)
+    said = {"command": speaker, "exit_status": event.exit_status, "words": words}
+    if event.ending == "killed":
+        return Reason("killed", "transient", f"component {index} was killed: {how}", advice, **said)
+    return Reason("exit_status", "request", f"component {index} ended with {how}", advice, **said)
 
 
 def _as_counted(reason: Reason, ending: str) -> Reason:

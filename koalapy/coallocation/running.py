@@ -6,13 +6,13 @@ from koalapy.coallocation.claim import give_up, told
 from koalapy.coallocation.stopping import account_held, end, stop
 from koalapy.information.kis import Information
 from koalapy.model.errors import Reason
+from koalapy.model.identity import JobId
 from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.records import Records
 from koalapy.model.request import RetryOn
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 
-LOOK = "Look at its output with `koala logs`."  # what to do about a program that ended badly
 _S = ComponentState
 _INSTANTS = ("at_barrier_at", "released_at", "started_at", "ended_at")
 
@@ -39,6 +39,11 @@ def with_start(job: Job) -> Job:
     starts = [component.started_at for component in job.present]
     known = [start for start in starts if start is not None]
     return job.but(started_at=max(known)) if len(known) == len(starts) else job
+
+
+def look_at(job: JobId, component: int) -> str:
+    """What to do about a program that ended badly."""
+    return f"Look at its standard error with `koala logs {job} -c {component} -e`."
 
 
 def over(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from koalapy.coallocation.claim import give_up
-from koalapy.coallocation.running import LOOK, over, update
+from koalapy.coallocation.running import look_at, over, update
 from koalapy.information.kis import Information
 from koalapy.model.errors import Reason
 from koalapy.model.events import ComponentSeen
@@ -87,7 +87,7 @@ def _ended_unheard(
         "memory": Reason(
             "memory_exceeded", "request", "It used more memory than it asked for.", "Ask for more memory."
         ),
-        "killed": Reason("killed", "transient", "It was killed.", LOOK),
+        "killed": Reason("killed", "transient", "It was killed.", look_at(job.id, component.index)),
         "cancelled": Reason("killed", "transient", "It was cancelled in the batch system by somebody else.", ""),
     }
     lost = Reason("lost", "transient", "It was lost: its batch job ended and left no record.", "")

@@ -105,20 +105,14 @@ def _failed(records: Records, heard: Heard, now: Instant, sweep: Job, launcher: 
 def _of_launcher(launcher: Job, reason: Reason) -> str:
     """The same in words about a Launcher: nobody knows it as a job with a component, nor has its output."""
     words = reason.message.removeprefix(f"{place(launcher).cluster}: ").replace("component 0", "it", 1)
-    advice = (
-        f"`koala show {launcher.id}` tells its story." if reason.whose == "transient" else _advice(launcher, reason)
-    )
+    advice = f"`koala show {launcher.id}` tells its story." if reason.whose == "transient" else reason.advice
     return f"{words[:1].upper()}{words[1:]} {advice}".strip()
 
 
 def _of_sweep(launcher: Job, reason: Reason) -> Reason:
     """Why the sweep cannot go there, which has neither this component nor its output."""
     message = reason.message.replace("component 0", f"Launcher {launcher.id}", 1)
-    return replace(reason, message=message, advice=_advice(launcher, reason))
-
-
-def _advice(launcher: Job, reason: Reason) -> str:
-    return reason.advice.replace("`koala logs`", f"`koala logs --errors {launcher.id}`")
+    return replace(reason, message=message)
 
 
 def leave_out(records: Records, now: Instant, sweep: JobId, cluster: str, code: str, why: str) -> None:

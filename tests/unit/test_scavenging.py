@@ -609,7 +609,7 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_broken_cluster_left_out() -> 
     assert play.holds(sweep) == {"beta": 1}
     lost = [line.details for line in play.history if line.kind == "launcher_lost"]
     story = f"`koala show {lost[0]['launcher']}` tells its story."
-    assert [len(lost), lost[0]["message"]] == [3, f"It was killed (exit status 137). {story}"]
+    assert [len(lost), lost[0]["message"]] == [3, f"It was killed: exit status 137. {story}"]
     assert play.kinds.count("cluster_left_out") == 1
     assert play.job(sweep).excluded[0][0] == "alpha"
     why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))["alpha"]
@@ -698,7 +698,8 @@ def test_launchers_that_fail_everywhere_fail_the_sweep_in_words_about_them() -> 
         play.go()
         play.measure()
     reason, last = play.job(sweep).reason, launcher.id
-    told = f"alpha: Launcher {last} ended with exit status 70. Look at its output with `koala logs --errors {last}`."
+    told = f"alpha: Launcher {last} ended with exit status 70. "
+    told += f"Look at its standard error with `koala logs {last} -c 0 -e`."
     assert str(reason) == told
 
 

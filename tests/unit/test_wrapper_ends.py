@@ -52,7 +52,7 @@ WRITES_PID = "echo $$ >pid.$KOALA_RANK\n"
 
 def test_the_first_non_zero_status_is_the_components_and_ends_the_others(world: Any, processes: Processes) -> None:
     record, attempt = run(world, f"[ $KOALA_RANK = 1 ] && exit 7\n{FOREVER}", processors=4)
-    assert (record["ending"], record["exit_status"], record["error"]) == ("exited", 7, None)
+    assert (record["ending"], record["exit_status"], record["error"]["command"]) == ("exited", 7, "Rank 1 on here")
     assert attempt.wrapper.returncode == 7
     assert processes(str(attempt.path).encode()) == []
 

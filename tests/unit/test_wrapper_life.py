@@ -190,3 +190,28 @@ def test_the_record_is_a_report(world: Any) -> None:
     assert record["batch_id"] == "3@/queue"
     assert (record["phase"], record["exit_status"], record["tag"]) == ("ended", 5, attempt.tag)
     assert record["clock"] >= record["ended_at"]
+
+
+def test_of_a_failure_the_record_has_the_first_rank_its_host_its_signal_and_its_last_words(world: Any) -> None:
+    script = 'test "$KOALA_RANK" = 1 || exec sleep 600\nfor i in 1 2 3 4 5 6 7; do echo "line $i" >&2; done\n'
+    attempt = world.attempt(script + "kill -SEGV $$")
+    relay = world.relay()
+    attempt.start()
+    relay.release(attempt)
+    attempt.wait()
+    error = attempt.record()["error"]
+    assert (error["code"], error["command"]) == ("process_failed", "Rank 1 on here")
+    assert error["message"] == "exit status 139 (signal 11, SEGV), rank 1 on here."
+    assert error["words"] == "line 3\nline 4\nline 5\nline 6\nline 7"
+
+
+def test_the_last_words_of_a_failure_are_a_kibibyte_at_most(world: Any) -> None:
+    attempt = world.attempt("printf '%5000s' x >&2; exit 3", processors=1)
+    relay = world.relay()
+    attempt.start()
+    relay.release(attempt)
+    attempt.wait()
+    error = attempt.record()["error"]
+    assert error["message"] == "exit status 3, rank 0 on here."
+    assert error["words"].strip() == "x"
+    assert len(error["words"]) <= 1024

@@ -61,6 +61,7 @@ class Agent:
         self._prepared: Optional[Prepared] = None
         self._pids: Dict[int, int] = {}  # of processes that run: their rank on this node
         self._started = False
+        self._failed = False  # a process, with another exit status than 0
         self._sweeping = False
         self._over = False
         self._kill_at: Optional[int] = None
@@ -199,7 +200,15 @@ class Agent:
     def _report_end(self, local: int, status: int) -> None:
         signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         exit_status = 128 + signalled if signalled else os.WEXITSTATUS(status)
-        self._say("ended", at=clock.now(), exit_status=exit_status, signal=signalled)
+        details = self._of_failed(local) if exit_status else {}
+        self._say("ended", at=clock.now(), exit_status=exit_status, signal=signalled, **details)
+
+    def _of_failed(self, local: int) -> Json:
+        """Rank and last words of the first process that failed here; the others are often ended for its sake."""
+        if self._failed or self._prepared is None:
+            return {}
+        self._failed = True
+        return {"rank": self._prepared.rank(local), "words": self._prepared.last_words(local)}
 
     def _empty(self) -> None:
         self._over = True

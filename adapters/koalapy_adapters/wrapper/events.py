@@ -14,9 +14,9 @@ class Node(NamedTuple):
     processes: int
 
 
-def failure(code: str, whose: str, message: str, advice: str, words: str = "") -> Json:
-    """A messages.Failure as JSON."""
-    return dict(Failure(code, whose, message, advice, words=words)._asdict())
+def failure(code: str, whose: str, message: str, advice: str, words: str = "", speaker: str = "") -> Json:
+    """A messages.Failure as JSON. `speaker`: who said the words."""
+    return dict(Failure(code, whose, message, advice, command=speaker, words=words)._asdict())
 
 
 # ---- events ----------------------------------------------------------------------------------------------------------
@@ -70,12 +70,17 @@ class NodeStarted(NamedTuple):
 
 
 class ProcessEnded(NamedTuple):
-    """`signal`: what killed it, 0 for none; `exit_status` is then 128 + that."""
+    """`signal`: what killed it, 0 for none; `exit_status` is then 128 + that.
+
+    Of the node's first that failed: its rank in the job, and `words`, the end of its standard error.
+    """
 
     node: str
     at: int
     exit_status: int
     signal: int
+    rank: Optional[int] = None
+    words: str = ""
 
 
 class NodeEmptied(NamedTuple):

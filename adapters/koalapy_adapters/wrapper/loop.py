@@ -283,7 +283,7 @@ _AGENT_EVENTS: Dict[str, Callable[[Loop, str, Json], Any]] = {
     "failed": Loop._failed,
     "started": lambda loop, node, message: events.NodeStarted(node, message["at"]),
     "ended": lambda loop, node, message: events.ProcessEnded(
-        node, message["at"], message["exit_status"], message["signal"]
+        node, message["at"], message["exit_status"], message["signal"], message.get("rank"), message.get("words", "")
     ),
     "emptied": lambda loop, node, message: events.NodeEmptied(node),
     "signalled": lambda loop, node, message: events.Signalled(),

@@ -119,7 +119,8 @@ class Machine:
         if event.exit_status == 0:
             return []
         outside = event.signal and event.signal not in reasons.OWN_FAULTS
-        return self._end(now, "killed" if outside else "exited", self._settings.grace)
+        error = reasons.process_failed(event)
+        return self._end(now, "killed" if outside else "exited", self._settings.grace, error)
 
     def _on_emptied(self, now: int, event: e.NodeEmptied) -> List[Any]:
         if event.node in self._nodes:

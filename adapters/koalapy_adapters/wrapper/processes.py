@@ -6,6 +6,7 @@ from typing import Any, Dict, List, NamedTuple
 
 from koalapy_adapters import clock, layout
 
+_LAST_LINES, _LAST_BYTES = 5, 1024  # of standard error, of a process that failed
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 
@@ -25,6 +26,7 @@ class Prepared:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._first_rank = 0
         self._argv = [encoded(word) for word in [plan.executable, *plan.arguments]]
         self._environment = {encoded(name): encoded(value) for name, value in plan.environment.items()}
         os.chdir(layout.inside(plan.attempt, "work"))
@@ -33,15 +35,33 @@ class Prepared:
 
     def start(self, first_rank: int, size: int) -> "Started":
         """Start every process. Raises OSError where even a fork is refused; some may run then."""
+        self._first_rank = first_rank
         reading, writing = os.pipe()
         pids = {}
         for local, (out, err) in enumerate(self._files):
-            rank = first_rank + self._plan.offset + local
+            rank = self.rank(local)
             pids[self._fork(local, rank, size, [self._null, out, err], writing)] = local
         os.close(writing)
         said = _read_all(reading)
-        self._name_files(first_rank)
+        self._name_files()
         return Started(pids, said)
+
+    def rank(self, local: int) -> int:
+        """The rank in the job, once it has started, of the process of this rank on the node."""
+        return self._first_rank + self._plan.offset + local
+
+    def last_words(self, local: int) -> str:
+        """The end of what a process wrote to its standard error: five lines and 1 KiB at most. Empty if unreadable."""
+        try:
+            with open(self._named(local, "err"), "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - _LAST_BYTES))
+                lines = file.read(_LAST_BYTES).splitlines()
+        except OSError:
+            return ""
+        if size > _LAST_BYTES and len(lines) > 1:
+            del lines[0]  # its beginning is cut off
+        return b"\n".join(lines[-_LAST_LINES:]).decode("utf-8", "replace").strip()
 
     def discard(self) -> None:
         """Never released: leave no empty files behind."""
@@ -62,16 +82,18 @@ class Prepared:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         return os.open(self._waiting_name(local, kind), flags, 0o600)
 
+    def _named(self, local: int, kind: str) -> str:
+        return layout.output_file(self._plan.attempt, self.rank(local), kind)
+
     def _waiting_name(self, local: int, kind: str) -> str:
         name = "%s.%d.waiting" % (kind, self._plan.offset + local)
         return os.path.join(self._plan.attempt, "output", name)
 
-    def _name_files(self, first_rank: int) -> None:
+    def _name_files(self) -> None:
         """Their ranks are known only now; the processes hold them open and do not mind."""
         for local, descriptors in enumerate(self._files):
             for kind, descriptor in zip(("out", "err"), descriptors):
-                rank = first_rank + self._plan.offset + local
-                _try(os.rename, self._waiting_name(local, kind), layout.output_file(self._plan.attempt, rank, kind))
+                _try(os.rename, self._waiting_name(local, kind), self._named(local, kind))
                 os.close(descriptor)
 
 

@@ -4,7 +4,7 @@ import signal
 from typing import List, Optional
 
 from koalapy_adapters.messages import Report
-from koalapy_adapters.wrapper.events import Json, failure
+from koalapy_adapters.wrapper.events import Json, ProcessEnded, failure
 
 # A process that dies of these did it to itself: that is its answer, not somebody's who killed it from outside.
 OWN_FAULTS = frozenset(
@@ -95,6 +95,23 @@ def agent_lost(node: str) -> Json:
     )
 
 
+def process_failed(ended: ProcessEnded) -> Json:
+    """Which process failed first, and its last words; koalad says what that means. The message is half a sentence."""
+    rank = "a process" if ended.rank is None else "rank %d" % ended.rank
+    where = "%s on %s" % (rank, ended.node)
+    how = "exit status %s, %s." % (named_status(ended.exit_status), where)
+    return failure("process_failed", "request", how, "", ended.words, where[:1].upper() + where[1:])
+
+
+def named_status(status: int) -> str:
+    """An exit status with the signal that it stands for in a shell: `139 (signal 11, SEGV)`."""
+    try:
+        name = signal.Signals(status - 128).name
+    except ValueError:
+        return str(status)
+    return "%d (signal %d, %s)" % (status, status - 128, name[len("SIG") :])
+
+
 def no_executable(executable: str, why: str, advice: str) -> Json:
     return failure("no_executable", "request", "The executable %s %s." % (executable, why), advice)
 
@@ -117,15 +134,15 @@ def cannot_start(node: str, what: str, executable: str, why: str) -> Json:
 def setup_failed(words: str, has_setup: bool) -> Json:
     """`words`: the shell's last ones."""
     if has_setup:
-        return failure(
-            "setup_failed", "request", "A line of `setup` failed.", "Correct it; the shell's words say why.", words
-        )
+        advice = "Correct it; the shell's words say why."
+        return failure("setup_failed", "request", "A line of `setup` failed.", advice, words, "The shell of `setup`")
     return failure(
         "login_failed",
         "site",
         "The login shell gave no environment.",
         "Look whether `$SHELL -l -c true` succeeds on this cluster.",
         words,
+        "The login shell",
     )
 
 

@@ -163,6 +163,22 @@ def test_submit_and_wait_ends_as_the_job_does(koala: Any, shell: Callable[..., D
     assert (answer.status, answer.document["state"]) == (1, "failed")
 
 
+def test_a_failure_quotes_the_last_lines_of_standard_error(koala: Any, shell: Callable[..., Document]) -> None:
+    file = koala.write("bad.yaml", {"components": [shell("exec sleep 100"), shell("echo no numpy here >&2; exit 7")]})
+    answer = koala("submit", file, "--wait")
+    job = koala.ids()[-1]
+    advice = f"Look at its standard error with `koala logs {job} -c 1 -e`."
+    assert answer.status == 1
+    assert "component 1 ended with exit status 7, rank 1 on " in answer.err
+    assert advice in answer.err
+    assert answer.err.endswith(" said:\n    no numpy here\n")
+    said = koala("explain", job).out
+    assert advice in said
+    assert said.splitlines()[-2].startswith("  Rank 1 on ")
+    assert said.splitlines()[-1] == "    no numpy here"
+    assert "Its standard error ended with: no numpy here" in koala("show", job).out
+
+
 def test_submit_takes_other_values_for_once(koala: Any, shell: Callable[..., Document]) -> None:
     file = koala.write("job.yaml", {"name": "first", "components": [shell("true"), shell("true")]})
     changes = ("name=second", "priority=3", "components.1.arguments=[-c, echo changed]", "components.0.cluster=delft")
