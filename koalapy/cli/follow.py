@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import BinaryIO
 
 from koalapy.calls import Document, NotReachable
@@ -17,13 +18,17 @@ _AGAIN_S = 1.0  # before output that broke off is asked for again
 _LAST_TRIES = 5  # once the job is over
 
 
-def follow_output(koalad: Grid, job: int, output: BinaryIO, errors: BinaryIO) -> None:
-    """Write what the job's processes write, as it comes, until the job is over. Raises KoalaError."""
+def follow_output(koalad: Grid, job: int, output: BinaryIO, errors: BinaryIO, tell: Callable[[Document], None]) -> None:
+    """Write what the job's processes write, as it comes, until the job is over. Raises KoalaError.
+
+    `tell` hears how the job is, again and again.
+    """
     streams = (_Target("output", output), _Target("errors", errors))
     followed: dict[tuple[int, int, str], threading.Thread] = {}
     over = threading.Event()
     while not over.is_set():
         found = _look(koalad, job)
+        tell(found)
         if found["state"] in _FINAL:
             over.set()
         for component in found["components"]:

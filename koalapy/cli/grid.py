@@ -1,5 +1,6 @@
 """Commands about koalad and its clusters: up, down, status, clusters, config."""
 
+import time
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,8 @@ from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
 
 _FIRST_LOGINS_S = 5.0  # that `koala up` waits for, to say who asks something
+_FIRST_CONTACT_S = 10.0  # that `koala up` gives clusters, to say which are not connected
+_LOOK_S = 0.2
 _RECOVERY_LINES = 10  # that a person is shown unasked
 
 app = typer.Typer()
@@ -41,7 +44,22 @@ def up(grid: options.Grid = None, json: options.Json = False) -> None:
         _tell_grid_file(document)
         if document["state"] == "ready":
             log_in_where_asked(koalad, _FIRST_LOGINS_S)
+            _tell_unconnected(koalad)
     return None
+
+
+def _tell_unconnected(koalad: Grid) -> None:
+    """Clusters have some seconds; those that are not connected then, and why. A login that asks was told before."""
+    deadline = time.monotonic() + _FIRST_CONTACT_S
+    found = koalad.logins()
+    while any(each["state"] == "connecting" for each in found) and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+        found = koalad.logins()
+    for each in found:
+        if each["state"] in ("connecting", "unreachable"):
+            reason = each["reason"]
+            why = f": {reason['message']} {reason['advice']}" if reason else ", and still tries."
+            out.print(f"{each['cluster']} is not connected{why}".rstrip())
 
 
 @app.command()

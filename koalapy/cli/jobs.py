@@ -12,7 +12,7 @@ from koalapy.cli import options
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
 from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, exit_status, out, print_json, say, table, tell, told
 from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
-from koalapy.cli.sweep_progress import counted, wait_for_all
+from koalapy.cli.sweep_progress import counted
 from koalapy.client import Grid
 from koalapy.model.states import JobState
 
@@ -35,7 +35,7 @@ def submit(
         if not json:
             for job in ids:
                 out.print(f"job {job} accepted")
-        found = [wait_telling(koalad, job) for job in ids] if wait else []
+        found = wait_telling(koalad, ids) if wait else []
         if json:
             print_json(accepted | _ends(found, several=len(ids) > 1))
         else:
@@ -216,7 +216,7 @@ def wait(
     """Wait until jobs are over."""
     with told(), Grid(grid) as koalad:
         try:
-            found = wait_for_all(koalad, jobs, timeout)
+            found = wait_telling(koalad, jobs, timeout)
         except TimeoutError as error:
             say(f"koala: {error}\nWhat is left goes on; wait again, or longer than {timeout:g} s.")
             raise typer.Exit(FAILED) from None
@@ -287,9 +287,15 @@ def words_of(why: Document) -> list[str]:
     return [f"{why['command'] or 'The batch system'} said:", *(f"  {line}" for line in why["words"].splitlines())]
 
 
-def tell_end(job: Document, why: Document | None = None) -> None:
-    """How a job ended, for a person; `why`: the reason with all words, as `koala explain` has it."""
-    ends = {"done": "is done", "failed": f"failed: {job['reason']}", "cancelled": "was cancelled"}
+def tell_end(job: Document, why: Document | None = None, *, output_shown: bool = False) -> None:
+    """How a job ended, for a person; `why`: the reason with all words, as `koala explain` has it.
+
+    `output_shown`: what its processes wrote was shown before; so neither quote it nor say where it is.
+    """
+    reason = job["reason"]
+    if output_shown and why and why["code"] in ("exit_status", "killed"):
+        reason, why = why["message"], None
+    ends = {"done": "is done", "failed": f"failed: {reason}", "cancelled": "was cancelled"}
     parameters = f": {counted(job['sweep'])}" if job["sweep"] and job["state"] != "failed" else ""
     say(f"job {job['id']} {ends.get(job['state'], 'is ' + job['state'])}{parameters}")
     for line in words_of(why) if why else ():

@@ -1,6 +1,8 @@
-"""Files on their way, for a person: a line on a terminal that changes, plain lines when piped."""
+"""What goes on with jobs, for a person who waits: their states, why they wait, and files on their way."""
 
+import re
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,30 +16,95 @@ from koalapy.cli.sweep_progress import wait_for_all
 from koalapy.client import Grid
 
 LOOK_S = 1.0
+_EXPLAIN_S = 5.0  # of one state, before and between two looks why
+_MOST_TOLD = 20  # jobs, each in lines of its own
+_RUNS = "It is running."  # which its state has said already
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _PIPED_S = 10.0  # between two plain lines
 Document = dict[str, Any]
 
 
-def wait_telling(koalad: Grid, job: int) -> Document:
-    """The job once it is over; what of it is on its way, or how far a sweep is, is told meanwhile."""
+def wait_telling(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None) -> list[Document]:
+    """The jobs, in this order, once all of them are over. Raises TimeoutError after `timeout_s`.
+
+    Meanwhile their changes of state are told, why they wait, what of them is on its way, and how far sweeps are.
+    """
     try:
         with interruptible():
-            return _when_over(koalad, job)
+            return _when_over(koalad, jobs, None if timeout_s is None else time.monotonic() + timeout_s)
     except KeyboardInterrupt:
-        say(f"job {job} goes on: `koala wait {job}` waits for it again, `koala cancel {job}` ends it.")
+        ids = " ".join(map(str, jobs))
+        what = f"job {ids} goes" if len(jobs) == 1 else f"{len(jobs)} jobs go"
+        again = f"waits for {'it' if len(jobs) == 1 else 'them'} again"
+        say(f"{what} on: `koala wait {ids}` {again}, `koala cancel {ids}` ends {'it' if len(jobs) == 1 else 'them'}.")
         raise
 
 
-def _when_over(koalad: Grid, job: int) -> Document:
+def _when_over(koalad: Grid, jobs: Sequence[int], deadline: float | None) -> list[Document]:
+    states = StateLines(koalad)
     with TransferLines() as lines:
         while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                return koalad.wait([job], LOOK_S)[0]
+                return koalad.wait(jobs, LOOK_S if left is None else min(LOOK_S, left))
             except TimeoutError:
-                found = koalad.jobs(ids=[job])[0]
-            if found["sweep"]:
-                return wait_for_all(koalad, [job])[0]
-            lines.tell(found)
+                if left is not None and left <= LOOK_S:
+                    raise
+            found = koalad.jobs(ids=jobs)
+            if any(job["sweep"] and job["finished_at"] is None for job in found):
+                return wait_for_all(koalad, jobs, left)
+            states.tell(*found)
+            lines.tell(*found)
+
+
+class StateLines:
+    """Says of jobs, whenever it is told of them, what state they are in now, and after a while why they wait.
+
+    Of many jobs it says only how many are over.
+    """
+
+    def __init__(self, koalad: Grid) -> None:
+        self._koalad = koalad
+        self._states: dict[int, str] = {}
+        self._asked_at: dict[int, float] = {}
+        self._told: dict[int, str] = {}
+        self._counted: tuple[float, int] = (time.monotonic(), 0)
+
+    def tell(self, *jobs: Document) -> None:
+        """All jobs that are waited for, each time."""
+        if len(jobs) > _MOST_TOLD:
+            return self._count(jobs)
+        for job in jobs:
+            self._tell(job)
+        return None
+
+    def _count(self, jobs: Sequence[Document]) -> None:
+        over, (said_at, before) = sum(job["finished_at"] is not None for job in jobs), self._counted
+        if over != before and time.monotonic() - said_at >= _PIPED_S:
+            self._counted = (time.monotonic(), over)
+            say(f"{over} of {len(jobs)} jobs are over")
+
+    def _tell(self, job: Document) -> None:
+        """Nothing of a job that is over: whoever waits for it tells how it ended."""
+        identity, state, now = job["id"], job["state"], time.monotonic()
+        if job["finished_at"] is not None:
+            return
+        if state != self._states.get(identity, "waiting"):
+            clusters = ", ".join(dict.fromkeys(each["cluster"] for each in job["components"] if each["cluster"]))
+            say(f"job {identity} is {state}{f' ({clusters})' if clusters else ''}")
+        if state != self._states.get(identity):
+            self._states[identity], self._asked_at[identity] = state, now
+        elif now - self._asked_at[identity] >= _EXPLAIN_S:
+            self._asked_at[identity] = now
+            self._explain(identity)
+
+    def _explain(self, job: int) -> None:
+        """Once, and again when it is another reason: numbers in it, such as seconds, change all the time."""
+        summary = self._koalad.explain(job)["summary"]
+        kind = _NUMBER.sub("", summary)
+        if summary != _RUNS and kind != self._told.get(job):
+            self._told[job] = kind
+            say(f"job {job}: {summary}")
 
 
 def moving(job: Document) -> str | None:
@@ -67,7 +134,7 @@ def told_of(transfer: Document) -> str:
 
 
 class TransferLines:
-    """Says of a job what is on its way, whenever it is told of it."""
+    """Says of jobs what is on its way, whenever it is told of them: on a terminal in lines that change."""
 
     def __init__(self) -> None:
         self._status: Status | None = None
@@ -82,8 +149,8 @@ class TransferLines:
         if self._status is not None:
             self._status.stop()
 
-    def tell(self, job: Document) -> None:
-        lines = [f"job {job['id']}: {told_of(each)}" for each in job["transfers"]]
+    def tell(self, *jobs: Document) -> None:
+        lines = [f"job {job['id']}: {told_of(each)}" for job in jobs for each in job["transfers"]]
         if errors.is_terminal:
             self._show("\n".join(lines))
         elif lines and time.monotonic() - self._said_at >= _PIPED_S:

@@ -9,7 +9,8 @@ import typer
 from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.follow import follow_output
-from koalapy.cli.jobs import exit_by, tell_end
+from koalapy.cli.jobs import exit_by, reason_of, tell_end
+from koalapy.cli.moving import StateLines
 from koalapy.cli.output import BAD_INPUT, print_json, say, told
 from koalapy.cli.program import executable_of
 from koalapy.cli.signals import deferred, interruptible
@@ -61,8 +62,10 @@ def _run(koalad: Grid, request: Document, json: bool) -> None:
         try:
             let_in()
             say(f"job {job} accepted")
-            follow_output(koalad, job, sys.stderr.buffer if json else sys.stdout.buffer, sys.stderr.buffer)
+            output = sys.stderr.buffer if json else sys.stdout.buffer
+            follow_output(koalad, job, output, sys.stderr.buffer, StateLines(koalad).tell)
             document = koalad.show(job)
+            why = reason_of(koalad, document["job"])
         except KeyboardInterrupt:
             _cancel(koalad, job)
             raise
@@ -72,7 +75,7 @@ def _run(koalad: Grid, request: Document, json: bool) -> None:
     if json:
         print_json(document)
     if document["job"]["state"] != "done":
-        tell_end(document["job"])
+        tell_end(document["job"], why, output_shown=True)
     exit_by([document["job"]])
 
 

@@ -95,7 +95,7 @@ def _submit(koalad: Grid, request: Document, wait: bool, json: bool) -> None:
         out.print(f"job {accepted['id']} accepted")
     if not wait:
         return print_json(accepted) if json else None
-    found = wait_telling(koalad, accepted["id"])
+    (found,) = wait_telling(koalad, [accepted["id"]])
     if json:
         print_json(accepted | {"state": found["state"], "sweep": found["sweep"]})
     else:

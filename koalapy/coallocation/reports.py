@@ -6,7 +6,7 @@ from typing import Any
 from koalapy.coallocation.running import look_at, over, update, with_start
 from koalapy.coallocation.whereabouts import released_before
 from koalapy.information.kis import Information
-from koalapy.model.errors import Reason
+from koalapy.model.errors import Reason, Whose
 from koalapy.model.events import ComponentReported
 from koalapy.model.job import Component, Job
 from koalapy.model.records import Records
@@ -91,7 +91,7 @@ def _failure(job: Job, component: Component, event: ComponentReported) -> Reason
     index = component.index
     if event.reason is not None and event.reason.code != _PROCESS_FAILED:
         return _as_counted(event.reason, event.ending)
-    if event.ending in ("exited", "killed"):
+    if event.ending in _OF_PROGRAM:
         return _of_program(job, index, event)
     if event.ending == "walltime":
         return Reason(
@@ -112,11 +112,15 @@ def _of_program(job: Job, index: int, event: ComponentReported) -> Reason:
     speaker = words = ""
     if event.reason is not None:
         how, speaker, words = event.reason.message, event.reason.command, event.reason.words
-    advice = look_at(job.id, index)
-    said = {"command": speaker, "exit_status": event.exit_status, "words": words}
-    if event.ending == "killed":
-        return Reason("killed", "transient", f"component {index} was killed: {how}", advice, **said)
-    return Reason("exit_status", "request", f"component {index} ended with {how}", advice, **said)
+    code, whose, ended = _OF_PROGRAM[event.ending]
+    message = f"component {index} {ended} {how}"
+    return Reason(code, whose, message, look_at(job.id, index), speaker, event.exit_status, words)
+
+
+_OF_PROGRAM: dict[str, tuple[str, Whose, str]] = {
+    "exited": ("exit_status", "request", "ended with"),
+    "killed": ("killed", "transient", "was killed:"),
+}
 
 
 def _as_counted(reason: Reason, ending: str) -> Reason:

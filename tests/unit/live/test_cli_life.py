@@ -86,6 +86,16 @@ def test_a_grid_file_that_was_changed_since_the_start_is_told_of(fresh: Any) -> 
     assert fresh("status", "--json").document["grid_file_changed"] is True
 
 
+def test_up_says_which_clusters_are_not_connected_and_why(fresh: Any) -> None:
+    grid = yaml.safe_load(fresh.grid_file.read_text())
+    grid["clusters"] = {"leiden": grid["clusters"]["leiden"], "gone": {"batch": "local", "connect": "command:false"}}
+    fresh.write_grid(grid)
+    answer = fresh("up")
+    assert answer.status == 0
+    (line,) = answer.out.splitlines()[1:]
+    assert line.startswith("gone is not connected: The login on `false` ended")
+
+
 def alive(pid: int) -> bool:
     """A zombie is not."""
     try:

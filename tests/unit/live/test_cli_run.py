@@ -100,6 +100,7 @@ def test_a_failing_program_is_exit_status_1_and_a_reason(koala: Any) -> None:
     assert (answer.status, answer.out) == (1, "before\n")
     assert f"job {last(koala)} failed: " in answer.err
     assert "exit status 7" in answer.err
+    assert "koala logs" not in answer.err  # its output was shown
     answer = koala("run", "-n", 1, "--", "no-such-program-anywhere")
     assert answer.status == 1
     assert "no-such-program-anywhere" in answer.err
@@ -173,6 +174,26 @@ def test_what_cannot_be_run_is_refused(koala: Any, arguments: list[str], words: 
 def test_wrong_usage_of_run(koala: Any, arguments: list[str]) -> None:
     answer = koala("run", *arguments)
     assert (answer.status, answer.out) == (2, "")
+
+
+def test_while_it_waits_it_says_why_and_then_what_it_does(koala: Any) -> None:
+    gates = [koala.work / name for name in ("first", "second")]
+    wait = "while [ ! -e {} ]; do sleep 0.1; done"
+    holder = koala.submit(live.sh(wait.format(gates[0]), 2, cluster="leiden"))
+    koala.until(lambda: koala.job(holder)["state"] == "running")
+    process = koala.start("run", "-n", 2, "--on", "leiden", "--", "sh", "-c", wait.format(gates[1]))
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline().decode() == f"job {last(koala)} accepted\n"
+        why = next(told for told in iter(process.stderr.readline, b"") if b": " in told)
+        assert why.startswith(b"job %d: It waits for " % last(koala))
+        gates[0].touch()
+        assert b"job %d is running (leiden)\n" % last(koala) in iter(process.stderr.readline, b"")
+    finally:
+        for gate in gates:
+            gate.touch()
+        status, *_ = end(process)
+    assert status == 0
 
 
 def test_koalad_that_goes_away_is_said(koala: Any) -> None:
