@@ -3,14 +3,26 @@
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from koalapy.model.identity import JobId
+from koalapy.model.textfile.fields import is_one_line
 
 LONGEST_WAIT_S = 60.0
 _MOST_JOBS = 5000  # in one request
 
 Timeout = Annotated[float, Query(ge=0, allow_inf_nan=False, description="seconds; 60 at most")]
+
+
+def one_line(text: str) -> str:
+    """As a job file has it. Raises PydanticCustomError for a NUL, a line break or another control character."""
+    if not is_one_line(text):
+        raise PydanticCustomError("one_line", "Holds a line break or control character")
+    return text
+
+
+Line = Annotated[str, AfterValidator(one_line)]
 
 
 class JobText(BaseModel):
@@ -20,10 +32,10 @@ class JobText(BaseModel):
 
     text: str | None = None
     job: dict[str, Any] | None = None
-    source: str = Field(default="job.yaml", max_length=5000, description="its name, for messages and for its language")
-    directory: str = Field(max_length=5000, description="absolute; the job's paths are relative to it")
-    overrides: dict[str, str] = Field(default_factory=dict, description="values said anew, by their keys")
-    key: str = Field(default="", max_length=200, description="the same key again is the same job")
+    source: Line = Field(default="job.yaml", max_length=5000, description="its name, for messages and for its language")
+    directory: Line = Field(max_length=5000, description="absolute; the job's paths are relative to it")
+    overrides: dict[Line, str] = Field(default_factory=dict, description="values said anew, by their keys")
+    key: Line = Field(default="", max_length=200, description="the same key again is the same job")
 
 
 class JobTexts(BaseModel):
@@ -49,10 +61,10 @@ class CancelBody(BaseModel):
 class FetchBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    paths: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(
+    paths: list[Annotated[Line, Field(min_length=1, max_length=4096)]] = Field(
         default_factory=list, max_length=1000, description="patterns; what the job stages out, if there are none"
     )
-    directory: str | None = Field(default=None, max_length=5000, description="absolute; the job's own if not said")
+    directory: Line | None = Field(default=None, max_length=5000, description="absolute; the job's own if not said")
 
 
 class CancelIds(CancelBody, Ids):
@@ -62,7 +74,7 @@ class CancelIds(CancelBody, Ids):
 class CleanBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    cluster: str | None = Field(default=None, max_length=200, description="where it was seen last, if not said")
+    cluster: Line | None = Field(default=None, max_length=200, description="where it was seen last, if not said")
 
 
 class ShutdownBody(BaseModel):

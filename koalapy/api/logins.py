@@ -1,10 +1,12 @@
 """The API of logins: how each cluster's stands, and the way of an answer to the connection that asked for it."""
 
+from typing import Annotated
+
 from fastapi import FastAPI
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from koalapy.api import schemas
-from koalapy.api.bodies import LONGEST_WAIT_S, Timeout
+from koalapy.api.bodies import LONGEST_WAIT_S, Timeout, one_line
 from koalapy.api.documents import Document, login
 from koalapy.api.schemas.answer import answering
 from koalapy.runtime.logins import Logins, LoginState
@@ -16,13 +18,19 @@ class LoginBody(BaseModel):
     present: bool = Field(default=True, description="a person is there to be asked")
 
 
+def _one_line(answer: SecretStr) -> SecretStr:
+    """Raises PydanticCustomError for an answer that would be two, or end early."""
+    one_line(answer.get_secret_value())
+    return answer
+
+
 class AnswersBody(BaseModel):
     """They are passed on to the connection that asked, and kept nowhere."""
 
     model_config = ConfigDict(extra="forbid")
 
     number: int = Field(description="of the question")
-    answers: list[SecretStr] = Field(max_length=100)
+    answers: list[Annotated[SecretStr, AfterValidator(_one_line)]] = Field(max_length=100)
 
 
 def add_logins(app: FastAPI, logins: Logins) -> None:

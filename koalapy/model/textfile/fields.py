@@ -60,9 +60,14 @@ def as_line(value: object) -> str:
         raise wrong("is empty", "Write its value, or remove the key.")
     if len(text) > _LONGEST_LINE:
         raise wrong(f"has {len(text)} characters, more than {_LONGEST_LINE}", "Write a shorter one.")
-    if any((ord(character) < 32 and character != "\t") or character in "\x7f\x85\u2028\u2029" for character in text):
+    if not is_one_line(text):
         raise wrong("holds a line break or control character", "Write it on one line.")
     return text
+
+
+def is_one_line(text: str) -> bool:
+    """Whether the text has no line break and no control character but the tab."""
+    return not any((ord(each) < 32 and each != "\t") or each in "\x7f\x85\u2028\u2029" for each in text)
 
 
 def as_word(value: object) -> str:
@@ -116,7 +121,7 @@ def as_size(value: object) -> int:
         size = 0
     if not size:
         raise wrong(f"is {_named(value)}, not a size", "Write number and unit: 512M or 4G.")
-    if not 1 << 20 <= size < 1 << 60:
+    if not 1 << 20 <= size < 1 << 53:
         raise wrong(f"is {shown(value)}, which is too {'small' if size < 1 << 20 else 'large'}", "Write 1M or more.")
     return size
 
