@@ -133,6 +133,7 @@ class Driver:
             leap=leap,
             results=step.results,
             learned=step.learned,
+            new=step.new,
         )
 
     def _numbered(self, command: Command) -> OutboxEntry:

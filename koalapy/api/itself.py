@@ -20,7 +20,8 @@ def add_itself(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[
     def status() -> Document:
         """Whether koalad is well, what troubles it, what it owes to clusters out of reach, and what it recovered."""
         known = facts()
-        troubles = _troubles(service.trouble()) + service.restored() + documents.cluster_troubles(service.clusters())
+        troubles = _troubles(service.trouble()) + service.restored() + service.ids_used()
+        troubles += documents.cluster_troubles(service.clusters())
         return documents.status(
             known, service.debts(), troubles, service.recovered(),
             service.unknown.last(), [documents.login(each) for each in service.logins.views() if each.state == "asks"],

@@ -20,13 +20,16 @@ def hear(records: Records, now: Instant, event: Asked) -> bool:
 
 
 def _submit(records: Records, now: Instant, event: JobSubmitted) -> bool:
-    """Once, for each key of its owner's."""
+    """Once, for each key of its owner's, and while there are ids."""
     if event.key and records.has_key(event.owner, event.key):
+        return False
+    identity = records.new_job_id()
+    if identity is None:
         return False
     space = event.request.parameters
     components = event.request.components if space is None else ()
     job = Job(
-        id=records.new_job_id(),
+        id=identity,
         owner=event.owner,
         request=event.request,
         state=JobState.WAITING,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from koalapy.coallocation.stopping import account_held
 from koalapy.model.events import ComponentReported
-from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, AttemptId, JobId
 from koalapy.model.job import Component, Counters, Job
 from koalapy.model.records import Records
 from koalapy.model.states import ComponentState, JobState
@@ -30,9 +30,9 @@ def ahead(counters: Counters) -> Counters:
     """After a backup was restored: ids that may be in use already are left out, and jobs of before are in doubt."""
     return replace(
         counters,
-        next_job=counters.next_job + JOBS_AHEAD,
+        next_job=min(counters.next_job + JOBS_AHEAD, FIRST_LAUNCHER),
         doubtful_below=counters.next_job,
-        next_launcher=counters.next_launcher + JOBS_AHEAD,
+        next_launcher=min(counters.next_launcher + JOBS_AHEAD, MAX_JOBS),
     )
 
 

@@ -40,6 +40,7 @@ class Change:
     leap: Leap | None = None
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None  # in place of what was learned before
+    new: tuple[JobId, ...] = ()  # of `jobs`, those that must not be in the store yet
 
     @property
     def empty(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Word
 from koalapy.model.evolve import quick
-from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, AttemptId, InstanceId, JobId
 from koalapy.model.index import Index, Keys, LifeIndex, LiveAttempts, moves_of
 from koalapy.model.job import Component, Counters, Debt, History, Job, evolve_counters
 from koalapy.model.learned import Learned
@@ -29,6 +29,7 @@ class Step:
     history: tuple[History, ...] = ()
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None
+    new: tuple[JobId, ...] = ()  # ids given out for the first time
 
 
 class Records:
@@ -92,16 +93,25 @@ class Records:
             self._debts.pop(attempt, None)
         return debt
 
-    def new_job_id(self) -> JobId:
+    def new_job_id(self) -> JobId | None:
+        """An id that no job has had. None if all are used up: the next would be a Launcher's."""
         number = self.counters.next_job
+        if number >= FIRST_LAUNCHER:
+            return None
         self.counters = evolve_counters(self.counters, {"next_job": number + 1})
-        self._counted = True
-        return JobId(number)
+        return self._given(number)
 
-    def new_launcher_id(self) -> JobId:
+    def new_launcher_id(self) -> JobId | None:
+        """An id that no Launcher has had. None if all are used up: the next would not fit into a tag."""
         number = self.counters.next_launcher
+        if number >= MAX_JOBS:
+            return None
         self.counters = evolve_counters(self.counters, {"next_launcher": number + 1})
+        return self._given(number)
+
+    def _given(self, number: int) -> JobId:
         self._counted = True
+        self._new.append(JobId(number))
         return JobId(number)
 
     def count(self, counters: Counters) -> None:
@@ -144,6 +154,7 @@ class Records:
             history=tuple(self._history),
             results=tuple(self._results),
             learned=self._learned,
+            new=tuple(self._new),
         )
         for job in step.jobs:
             if job.state.final:
@@ -176,3 +187,4 @@ class Records:
         self._debts: dict[AttemptId, Debt] = {}
         self._settled: list[AttemptId] = []
         self._counted = False
+        self._new: list[JobId] = []

@@ -8,8 +8,9 @@ from koalapy.broker.fit import Lack
 from koalapy.broker.patience import excluded
 from koalapy.coallocation.whereabouts import doubtful
 from koalapy.engine import Engine
-from koalapy.model.errors import Reason
-from koalapy.model.job import Component, Job
+from koalapy.model.errors import Reason, RequestError
+from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
+from koalapy.model.job import Component, Counters, Job
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
 from koalapy.policies.placement import PlacementPolicy
@@ -74,6 +75,30 @@ def what_all_wait_for(engine: Engine) -> list[str]:
     if unheard:
         said.append(f"Those that wait go on once {', '.join(unheard)} can say whether they ran there since.")
     return [" ".join(said)]
+
+
+def ids_used(counters: Counters) -> list[str]:
+    """A sentence for each kind of ids of which 90 % or more are used up."""
+    kinds = (
+        ("jobs", counters.next_job, 1, FIRST_LAUNCHER),
+        ("Launchers", counters.next_launcher, FIRST_LAUNCHER, MAX_JOBS),
+    )
+    return [
+        f"The ids of {kind} are nearly used up: {end - following:,} of {end - first:,} are left. {NEW_STORE}"
+        for kind, following, first, end in kinds
+        if 10 * (end - following) <= end - first
+    ]
+
+
+def refuse_without_ids(counters: Counters, jobs: int) -> None:
+    """Raises RequestError `ids_exhausted` if there are no ids left for so many more jobs."""
+    left = FIRST_LAUNCHER - counters.next_job
+    if jobs > left:
+        message = f"The ids of jobs are used up: {max(0, left):,} are left in this store, and {jobs:,} are needed."
+        raise RequestError("ids_exhausted", message, NEW_STORE)
+
+
+NEW_STORE = "When nothing runs any more, begin a new store: see docs/store.md, `When the ids are used up`."
 
 
 def _launchers_of(engine: Engine, sweep: Job) -> Iterator[Component]:

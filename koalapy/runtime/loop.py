@@ -16,6 +16,7 @@ from koalapy.engine import Engine
 from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.units import SECOND
 from koalapy.runtime.clock import SystemClock
+from koalapy.store.errors import StoreConflict
 
 T = TypeVar("T")
 
@@ -138,6 +139,8 @@ class DriverLoop:
         while True:
             try:
                 act()
+            except StoreConflict:
+                raise  # the same again would be refused again
             except KoalaError as error:
                 if error.reason.code == TAKEN_OVER:
                     self._give_up(error.reason)

@@ -22,7 +22,7 @@ from koalapy.runtime.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, 
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.clusterreports import ClusterReport, cluster_reports
 from koalapy.runtime.collecting.bring import Home
-from koalapy.runtime.explanation import Explanation, explain, what_all_wait_for
+from koalapy.runtime.explanation import Explanation, explain, ids_used, refuse_without_ids, what_all_wait_for
 from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
@@ -88,12 +88,15 @@ class Service:
         found = self._store.jobs_of_keys(owner, {key for key, _ in keyed})
         fresh = {key: request for key, request in keyed if key not in found}
         fresh = {key: self._files.take_down(request) for key, request in fresh.items()}
+        if len(fresh) > 1:  # all or none of them
+            self._loop.ask(lambda engine: refuse_without_ids(engine.records.counters, len(fresh)))
         if fresh:
             step = self._do(*(Submitted(request=request, owner=owner, key=key) for key, request in fresh.items()))
             found |= {job.key: job.id for job in step.jobs if job.owner == owner and job.key in fresh}
         if missing := fresh.keys() - found.keys():  # somebody else submitted them at the same time
             found |= self._store.jobs_of_keys(owner, missing)
         if fresh.keys() - found.keys():
+            self._loop.ask(lambda engine: refuse_without_ids(engine.records.counters, 1))
             raise TransientError("not_accepted", "The job was not accepted.", "Submit it again.")
         return [found[key] for key, _ in keyed]
 
@@ -167,6 +170,10 @@ class Service:
     def restored(self) -> list[str]:
         """Whom waiting jobs wait for since this koalad started, and whether its store was restored from a backup."""
         return self._loop.ask(what_all_wait_for)
+
+    def ids_used(self) -> list[str]:
+        """A sentence for each kind of ids that are nearly used up."""
+        return self._loop.ask(lambda engine: ids_used(engine.records.counters))
 
     def clusters(self) -> list[ClusterReport]:
         now = self._clock.now()

@@ -26,11 +26,14 @@ WHY = {
 }
 
 
-def launch(records: Records, settings: Settings, now: Instant, sweep: Job, cluster: ClusterSettings, size: int) -> None:
-    """One Launcher on one node of so many processors."""
+def launch(records: Records, settings: Settings, now: Instant, sweep: Job, cluster: ClusterSettings, size: int) -> bool:
+    """Claim one Launcher on one node of so many processors. False if there is no id left for it."""
+    identity = records.new_launcher_id()
+    if identity is None:
+        return False
     request = request_of(sweep, cluster, size, settings)
     job = Job(
-        id=records.new_launcher_id(),
+        id=identity,
         owner=sweep.owner,
         request=request,
         state=JobState.WAITING,
@@ -40,6 +43,7 @@ def launch(records: Records, settings: Settings, now: Instant, sweep: Job, clust
         glide=Glide(sweep=sweep.id),
     )
     claim.claim(records, settings, now, job, (cluster.name,), patient=False)
+    return True
 
 
 def request_of(sweep: Job, cluster: ClusterSettings, size: int, settings: Settings) -> Request:

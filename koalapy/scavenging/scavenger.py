@@ -263,10 +263,10 @@ class Scavenger:
             return
         sweep = self._records.jobs[turn.sweep]
         settings = self._information.clusters[turn.cluster].settings
-        for size in sizes:
-            launch(self._records, self._settings, now, sweep, settings, size)
-        self._records.note(now, sweep.id, "sweep_grown", cluster=turn.cluster, nodes=len(sizes))
-        owed.repay(self._records, sweep.id, turn.cluster, len(sizes))
+        grown = sum(launch(self._records, self._settings, now, sweep, settings, size) for size in sizes)
+        if grown:
+            self._records.note(now, sweep.id, "sweep_grown", cluster=turn.cluster, nodes=grown)
+            owed.repay(self._records, sweep.id, turn.cluster, grown)
 
     # ---- words
 

@@ -35,8 +35,12 @@ class Store(Protocol):
         """Keep all of the change, durably, before returning.
 
         What is added or replaced comes first, what is settled, confirmed and removed after it; to take away what is
-        not there is no error. Raises StoreFull, StoreLocked, StoreConflict or StoreError, and then nothing is kept;
-        but where the database was lost over it, nobody knows: commit the same change again, and it is kept once.
+        not there is no error.
+
+        Raises RecordInvalid for a value of a wrong type or out of bounds, before the transaction begins, and
+        StoreConflict for a contradiction. Both are lasting: the same change is never kept. Raises StoreFull,
+        StoreLocked or another StoreError if the database cannot do it now, and then nothing is kept; but where the
+        database was lost over it, nobody knows: commit the same change again, and it is kept once.
         """
 
     def check(self) -> None:

@@ -4,6 +4,7 @@ StoreError             koalapy's own: the database refused or could not do it
 ├── StoreFull          no room left; nothing of the change was kept
 ├── StoreLocked        another koalad holds the store, or has taken it over
 ├── StoreConflict      the change contradicts what the store holds; a mistake of its author
+│   └── RecordInvalid  a value of the change cannot be in any record
 └── StoreUnreadable    not a store of koalapy, a damaged one, or one of a newer koalapy
 """
 
@@ -23,7 +24,14 @@ class StoreLocked(StoreError):
 
 
 class StoreConflict(StoreError):
-    """A key that another job of the owner has, an outbox number still in use, history of a job that is not there."""
+    """A key that another job of the owner has, an outbox number still in use, history of a job that is not there.
+
+    To commit the same change again is in vain.
+    """
+
+
+class RecordInvalid(StoreConflict):
+    """A value of a wrong type or out of bounds. It was found before the database was asked for anything."""
 
 
 class StoreUnreadable(StoreError):

@@ -17,6 +17,7 @@ from koalapy.model.units import Instant
 from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
 from koalapy.store.founding import new_instance
 from koalapy.store.records import dump_details, load_details
+from koalapy.store.validation import refuse_invalid
 
 
 class _Line(NamedTuple):
@@ -85,6 +86,7 @@ class MemoryStore:
     def commit(self, change: Change) -> None:
         if change.empty:
             return
+        refuse_invalid(change)
         lines = [(line.job, _Line(line.at, line.kind, dump_details(line.details))) for line in change.history]
         with self._open() as contents:
             self._refuse_unless_ours(contents)
@@ -164,6 +166,8 @@ def _sorted_debts(contents: _Contents) -> tuple[Debt, ...]:
 
 def _refuse_conflicts(contents: _Contents, change: Change) -> None:
     """All that a database's constraints refuse. After it nothing can fail."""
+    if taken := {job.id for job in change.jobs if job.id in change.new} & contents.jobs.keys():
+        raise _conflict(f"the id of job {min(taken)} is in use")
     _refuse_keys(contents, change)
     numbers = Counter(entry.number for entry in change.sent)
     if any(count > 1 or number in contents.outbox for number, count in numbers.items()):
@@ -180,7 +184,7 @@ def _refuse_conflicts(contents: _Contents, change: Change) -> None:
 def _refuse_keys(contents: _Contents, change: Change) -> None:
     """In the order of the jobs, as a database looks at its rows: a key that one gives up is free for the next."""
     holders: dict[tuple[str, str], JobId | None] = {}
-    for job in _latest(change):
+    for job in sorted(_latest(change), key=lambda job: job.id not in change.new):
         if (old := contents.jobs.get(job.id)) and old.key:
             holders[old.owner, old.key] = None
         own = (job.owner, job.key)

@@ -20,6 +20,7 @@ from koalapy.store.errors import StoreError
 from koalapy.store.founding import found
 from koalapy.store.rows import Row
 from koalapy.store.turn import Turn
+from koalapy.store.validation import refuse_invalid
 
 _UNFINISHED = tuple(state for state in JobState if not state.final)
 _AT_ONCE = 1000  # databases bound the parameters of a statement
@@ -68,6 +69,7 @@ class SqlStore:
     def commit(self, change: Change) -> None:
         if change.empty:
             return
+        refuse_invalid(change)
         writes = self._writes.of(change)
         with self._writing() as connection:
             if self._turn.take(connection, change):
@@ -185,8 +187,10 @@ class _Writes:
 
     def of(self, change: Change) -> list[tuple[Executable, list[Row]]]:
         """In the order in which they must run; raises before anything has."""
+        new = set(change.new)
         writes: list[tuple[Executable, list[Row]]] = [
-            (self._put_job, rows.job_rows(change.jobs)),
+            (_NEW_JOB, rows.job_rows(job for job in change.jobs if job.id in new)),
+            (self._put_job, rows.job_rows(job for job in change.jobs if job.id not in new)),
             (self._put_debt, rows.debt_rows(change.debts)),
             (self._put_counter, rows.counter_rows(change.counters)),
             (_SEND, rows.outbox_rows(change.sent)),
@@ -274,6 +278,7 @@ _RESULT_OF = (
     .limit(1)
     .offset(bindparam("passed_over"))
 )
+_NEW_JOB = schema.jobs.insert()
 _SEND = schema.outbox.insert()
 _TELL = schema.history.insert()
 _RESULT = schema.results.insert()

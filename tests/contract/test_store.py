@@ -21,7 +21,7 @@ from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Axis, Glide, ParameterResult, ResultBatch, Runner, Source, Space
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
-from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
+from koalapy.store.errors import RecordInvalid, StoreConflict, StoreError, StoreLocked
 from koalapy.store.memory import MemoryStore
 from koalapy.store.open import open_store
 from koalapy.store.records import dump_job
@@ -328,7 +328,7 @@ def test_history_cannot_be_changed_from_outside(store: Store) -> None:
     assert store.history(JobId(1))[0].details == {"cluster": "vu"}
 
 
-@pytest.mark.parametrize("strange", ["naïve ☃ 𝄞", "latin-1 \udce9", "nul \0 inside", "quote ' \" \\"], ids=ascii)
+@pytest.mark.parametrize("strange", ["naïve ☃ 𝄞", "latin-1 \udce9", "escape \x1b", "quote ' \" \\"], ids=ascii)
 def test_a_text_comes_back_whatever_it_holds(store: Store, strange: str) -> None:
     job = a_job(1, key=strange, owner=strange)
     wish = replace(job.request.components[0], arguments=(strange,), environment=((strange, strange),), cluster=strange)
@@ -406,9 +406,9 @@ def test_the_result_of_one_parameter(store: Store) -> None:
 
 def test_results_outlive_a_restart_whatever_a_host_is_called(opener: Opener) -> None:
     first = opener()
-    first.commit(Change(jobs=(a_sweep(1),), results=(a_batch(1, 1, host="naïve \udce9 \0"),)))
+    first.commit(Change(jobs=(a_sweep(1),), results=(a_batch(1, 1, host="naïve \udce9 \x1b"),)))
     first.close()
-    assert [batch for _, batch in opener().results(JobId(1))] == [a_batch(1, 1, host="naïve \udce9 \0")]
+    assert [batch for _, batch in opener().results(JobId(1))] == [a_batch(1, 1, host="naïve \udce9 \x1b")]
 
 
 def test_a_pruned_sweep_takes_its_results_and_launchers_along(store: Store) -> None:
@@ -438,6 +438,7 @@ GOOD = Change(
     confirmed=(10,),
     history=(a_line(1, "job_claimed"),),
     removed=(JobId(2),),
+    new=(JobId(5),),
 )
 
 
@@ -446,6 +447,7 @@ GOOD = Change(
     [
         {"jobs": (*GOOD.jobs, a_job(6, key="taken"))},
         {"jobs": (*GOOD.jobs, a_job(6, key="new"), a_job(7, key="new"))},
+        {"jobs": (*GOOD.jobs, a_job(3, JobState.DONE)), "new": (JobId(5), JobId(3))},
         {"sent": (*GOOD.sent, entry(10))},
         {"sent": (*GOOD.sent, entry(11))},
         {"history": (*GOOD.history, a_line(99))},
@@ -456,6 +458,7 @@ GOOD = Change(
     ids=[
         "key of another",
         "key twice",
+        "id in use",
         "number in use",
         "number twice",
         "no such job",
@@ -481,6 +484,107 @@ def test_a_contradiction_leaves_everything_as_it_was(opener: Opener, contradicti
     assert state_of(again) == before
     again.commit(GOOD)
     assert [job.id for job in again.jobs()] == [1, 3, 5]
+
+
+# ---- what no record may be
+
+
+def with_component(**fields: Any) -> Job:
+    job = a_job(7, JobState.RUNNING)
+    return replace(job, components=(replace(job.components[0], **fields), job.components[1]))
+
+
+def with_request(**fields: Any) -> Job:
+    job = a_job(7)
+    return replace(job, request=replace(job.request, **fields))
+
+
+def a_cancel(**fields: Any) -> OutboxEntry:
+    return entry(8, replace(CancelComponent(cluster="vu", attempt=an_attempt(7), batch_id="9"), **fields))
+
+
+def a_result(**fields: Any) -> ResultBatch:
+    batch = a_batch(7, 1, count=1)
+    return replace(batch, results=(batch.results[0]._replace(**fields),))
+
+
+WRONG: Any = {"a": 1}  # of no field's type
+
+
+@pytest.mark.parametrize(
+    ("part", "record", "kind", "field"),
+    [
+        ("jobs", with_component(batch_id=WRONG), "Job", "components.0.batch_id"),
+        ("jobs", with_component(exit_status="0"), "Job", "components.0.exit_status"),
+        ("jobs", with_component(exit_status=10**30), "Job", "components.0.exit_status"),
+        ("jobs", with_component(started_at=(1 << 53) + 1), "Job", "components.0.started_at"),
+        ("jobs", with_component(started_at=1.5), "Job", "components.0.started_at"),
+        ("jobs", with_component(attempt=True), "Job", "components.0.attempt"),
+        ("jobs", with_component(nodes=(("n1", "n1", 4),)), "Job", "components.0.nodes.0"),
+        ("jobs", with_component(nodes=[]), "Job", "components.0.nodes"),
+        ("jobs", with_component(state="running"), "Job", "components.0.state"),
+        ("jobs", with_component(reason="lost"), "Job", "components.0.reason"),
+        ("jobs", with_component(cluster="a\0b"), "Job", "components.0.cluster"),
+        ("jobs", with_request(name=None), "Job", "request.name"),
+        ("jobs", with_request(directory="/tmp\0"), "Job", "request.directory"),
+        ("jobs", a_job(7, owner=None), "Job", "owner"),
+        ("debts", replace(a_debt(7), since=-(1 << 60)), "Debt", "since"),
+        ("debts", replace(a_debt(7), attempt=AttemptId(JobId(7), 0, "1")), "Debt", "attempt.number"),  # type: ignore[arg-type]
+        ("jobs", replace(a_launcher(7, 1), glide=Glide(sweep=WRONG)), "Job", "glide.sweep"),
+        ("sent", a_cancel(batch_id=5), "OutboxEntry", "command.CancelComponent.batch_id"),
+        (
+            "sent",
+            a_cancel(attempt=an_attempt(7, number=1 << 60)),
+            "OutboxEntry",
+            "command.CancelComponent.attempt.number",
+        ),
+        ("history", replace(a_line(7), at=1 << 60), "History", "at"),
+        ("results", a_result(exit_status="x"), "ResultBatch", "results.0.exit_status"),
+        ("results", a_result(output_size=1 << 60), "ResultBatch", "results.0.output_size"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_value_that_no_record_may_have_is_refused_by_name(
+    opener: Opener, part: str, record: object, kind: str, field: str
+) -> None:
+    store = opener()
+    store.commit(Change(jobs=(a_job(7),), history=(a_line(7),)))
+    before = state_of(store)
+    change = replace(Change(jobs=(a_job(8),), counters=Counters(9, 9)), **{part: (record,)})
+    with pytest.raises(RecordInvalid) as refusal:
+        store.commit(change)
+    reason = refusal.value.reason
+    assert (reason.code, reason.whose) == ("record_invalid", "ours")
+    assert f"in `{part}`, the {field} of the {kind} record of job 7 is wrong" in reason.message
+    assert state_of(store) == before
+    store.close()
+    assert state_of(opener())[1:4] == before[1:4]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"leap": Leap(epoch=2, last_number=(1 << 63) - 1)},
+        {"leap": Leap(epoch=1 << 62, last_number=5)},
+        {"counters": Counters(next_job=10**30)},
+        {"confirmed": (1 << 63,)},
+        {"removed": ("7",)},
+        {"settled": ((7, 0, 1),)},
+        {"settled": ((7, 0),)},
+        {"sent": (OutboxEntry(1 << 60, entry(1).command),)},
+        {"learned": Learned((Past("vu", 10**20),))},
+    ],
+    ids=str,
+)
+def test_a_number_that_would_use_up_a_store_for_ever_is_refused(opener: Opener, wrong: dict[str, Any]) -> None:
+    store = opener()
+    store.commit(Change(jobs=(a_job(7),), sent=(entry(1),)))
+    before = state_of(store)
+    with pytest.raises(RecordInvalid, match=f"in `{next(iter(wrong))}`, the"):
+        store.commit(Change(**wrong))
+    assert state_of(store) == before
+    store.commit(Change(sent=(entry(2),)))
+    assert store.next_number == 3
 
 
 # ---- openers

@@ -4,6 +4,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,17 @@ def test_a_koalad_that_was_taken_over_is_told_once_and_only_answers(
     assert heard == ["taken over"]
     assert not any(done.done() for done in refused)
     assert second.jobs() == []
+
+
+def test_a_change_that_no_store_can_keep_is_not_tried_for_ever(store: SqlStore) -> None:
+    loop = loop_over(store)
+    loop.start()
+    submit(loop, "before").result(PATIENCE_S)
+    request = replace(REQUEST, directory="/tmp/a\0b")
+    loop.deliver(Delivery((JobSubmitted(request=request, owner="mona", key="bad"),)))
+    while loop.trouble is None:
+        loop.ask(lambda engine: None)
+    assert loop.trouble.code == "broken"
+    assert "RecordInvalid" in loop.trouble.message
+    loop.stop()
+    assert [job.key for job in store.jobs()] == ["before"]

@@ -47,6 +47,7 @@ def jobs(draw: st.DrawFn) -> Job:
 CHANGES = st.builds(
     Change,
     jobs=st.lists(jobs(), max_size=3).map(tuple),
+    new=st.lists(JOB_IDS, max_size=1).map(tuple),
     debts=st.lists(
         st.builds(Debt, attempt=ATTEMPTS, cluster=st.sampled_from("ab"), batch_id=st.just("1"), since=st.just(3)),
         max_size=2,

@@ -1,0 +1,56 @@
+"""Ids of jobs and Launchers at their ends: none runs into the other's, none is given out twice."""
+
+from engine_play import Play, make
+from sweep_play import SweepPlay
+
+from koalapy.coallocation.whereabouts import ahead
+from koalapy.model.events import JobSubmitted
+from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
+from koalapy.model.job import Counters
+from koalapy.model.request import ComponentRequest
+from koalapy.runtime.explanation import ids_used
+
+WISH = make(ComponentRequest(processors=1, executable="true"))
+
+
+def test_a_job_does_not_get_a_launchers_id() -> None:
+    play = SweepPlay()
+    play.counters = Counters(next_job=FIRST_LAUNCHER - 1)
+    play.restart()
+    play.tell(JobSubmitted(request=WISH, owner="mona", key="last"))
+    play.tell(JobSubmitted(request=WISH, owner="mona", key="none"))
+    assert [(job.id, job.key) for job in play.jobs.values()] == [(FIRST_LAUNCHER - 1, "last")]
+    assert play.counters.next_job == FIRST_LAUNCHER
+
+
+def test_a_sweep_gets_no_launcher_whose_id_does_not_fit_into_a_tag() -> None:
+    play = SweepPlay({"alpha": 16})
+    play.counters = Counters(next_launcher=MAX_JOBS - 2)
+    play.restart()
+    sweep = play.sweep()
+    assert sorted(job.id for job in play.launchers(sweep)) == [MAX_JOBS - 2, MAX_JOBS - 1]
+    grown = [line.details["nodes"] for line in play.history if line.kind == "sweep_grown"]
+    assert sum(grown) == 2
+
+
+def test_a_step_names_the_ids_that_it_gave_out() -> None:
+    play = Play()
+    step = play.engine.handle(play.now, [JobSubmitted(request=WISH, owner="mona")])
+    assert step.new == (1,)
+    assert play.engine.handle(play.now, []).new == ()
+
+
+def test_a_restored_store_does_not_leap_into_others_ids() -> None:
+    counters = ahead(Counters(next_job=FIRST_LAUNCHER - 5, next_launcher=MAX_JOBS - 5))
+    assert (counters.next_job, counters.next_launcher) == (FIRST_LAUNCHER, MAX_JOBS)
+
+
+def test_ids_that_are_nearly_used_up_are_told() -> None:
+    assert ids_used(Counters()) == []
+    tenth = (FIRST_LAUNCHER - 1) // 10
+    assert ids_used(Counters(next_job=FIRST_LAUNCHER - tenth - 1)) == []
+    assert [text.partition(":")[0] for text in ids_used(Counters(next_job=FIRST_LAUNCHER - tenth))] == [
+        "The ids of jobs are nearly used up"
+    ]
+    (told,) = ids_used(Counters(next_launcher=MAX_JOBS))
+    assert "The ids of Launchers are nearly used up: 0 of 8,388,608 are left." in told
