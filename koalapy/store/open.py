@@ -11,13 +11,15 @@ from koalapy.store.sql import SqlStore
 from koalapy.store.sqlite import SqliteFile
 
 FILE_NAME = "store.sqlite"
+_SECRET = ("password", "secret", "scram_client_key", "scram_server_key")  # parts of libpq's names for what is secret
 _SERVERS = ("postgresql", "postgres")
 
 
 def open_store(name: str, state_directory: Path) -> Store:
     """`sqlite`: a file in the state directory; `sqlite:////a/b.sqlite` or `postgresql://…`: that database.
 
-    Raises StoreError as `SqlStore` does, and RequestError for a name that is none of these.
+    Raises StoreError as `SqlStore` does, and RequestError for a name that is none of these, or has a secret in its
+    query. No message shows a password.
     """
     if name == "sqlite":
         return SqlStore(SqliteFile(state_directory / FILE_NAME))
@@ -26,10 +28,11 @@ def open_store(name: str, state_directory: Path) -> Store:
     if backend == "sqlite" and url.database and url.database != ":memory:":
         return SqlStore(SqliteFile(Path(url.database)))
     if backend in _SERVERS and url.database:
+        _refuse_secrets(url)
         from koalapy.store.postgresql import PostgresqlServer  # late: SQLAlchemy loads every driver's dialect with it
 
         return SqlStore(PostgresqlServer(url))
-    raise _unknown(url.render_as_string(hide_password=True))
+    raise _unknown(url.set(query={}).render_as_string(hide_password=True))
 
 
 def is_shared(name: str) -> bool:
@@ -40,8 +43,21 @@ def is_shared(name: str) -> bool:
 def _parsed(name: str) -> URL:
     try:
         return make_url(name)
-    except ArgumentError as error:
-        raise _unknown(name) from error
+    except (ArgumentError, ValueError):  # the error would quote the name, which may hold a password
+        scheme, separator, _ = name.partition("://")
+        raise _unknown(f"{scheme}://…" if separator else name.partition("@")[0].partition(":")[0]) from None
+
+
+def _refuse_secrets(url: URL) -> None:
+    """A password in the query would stand in every message that names the store."""
+    secrets = [key for key in url.query if any(word in key.lower() for word in _SECRET)]
+    if not secrets:
+        return
+    raise RequestError(
+        "store_secret",
+        f"The URL of the store has {' and '.join(sorted(secrets))} in its query, where messages and logs would show it.",
+        "Write the password into a file of mode 0600 and name that: `?passfile=/home/you/.pgpass`, or set PGPASSFILE.",
+    )
 
 
 def _unknown(name: str) -> RequestError:

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -159,6 +160,34 @@ def test_other_names_are_refused_without_their_passwords(tmp_path: Path, name: s
     with pytest.raises(RequestError, match="no store that koalapy knows") as refusal:
         open_store(name, tmp_path)
     assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "query", ["password=s3cr3t", "sslpassword=s3cr3t", "PASSWORD=s3cr3t", "host=a&oauth_client_secret=s3cr3t"]
+)
+def test_a_secret_in_the_query_of_a_store_is_refused_and_not_shown(tmp_path: Path, query: str) -> None:
+    with pytest.raises(RequestError, match="passfile") as refusal:
+        open_store(f"postgresql://mona@host/koala?{query}", tmp_path)
+    assert refusal.value.reason.code == "store_secret"
+    assert "s3cr3t" not in repr(refusal.value.reason)
+    assert query.rpartition("&")[2].partition("=")[0] in refusal.value.reason.message
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "postgresql://mona:s3cr3t@[::1/koala",
+        "postgresql://mona:s3cr3t@::1]:5432/koala",
+        "postgresql://mona:s3cr3t@host:port/koala",
+        "postgresql:mona:s3cr3t@host/koala",
+        "mysql://host/koala?password=s3cr3t",
+        "mona:s3cr3t@host",
+    ],
+)
+def test_a_malformed_name_of_a_store_is_refused_and_not_shown(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RequestError, match="no store that koalapy knows") as refusal:
+        open_store(name, tmp_path)
+    assert "s3cr3t" not in "".join(traceback.format_exception(refusal.value))
 
 
 # ---- one koalad
