@@ -55,7 +55,7 @@ def _refuse_secrets(url: URL) -> None:
         return
     raise RequestError(
         "store_secret",
-        f"The URL of the store has {' and '.join(sorted(secrets))} in its query, where messages and logs would show it.",
+        f"The URL of the store has {' and '.join(sorted(secrets))} in its query, which messages and logs show.",
         "Write the password into a file of mode 0600 and name that: `?passfile=/home/you/.pgpass`, or set PGPASSFILE.",
     )
 

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from koalapy.store import lockfile
 from koalapy.store.errors import StoreConflict, StoreError, StoreFull, StoreLocked, StoreUnreadable
+from koalapy.store.filesystems import refuse_network
 
 WRITES = "koalapy_writes"  # an execution option: this transaction is going to write
 APPLICATION_ID = 0x6B6F616C  # "koal", where SQLite's file header names the program that the file belongs to
@@ -42,6 +43,7 @@ class SqliteFile:
         self._path = path
         self._busy_timeout_s = busy_timeout_s
         self._lock = -1
+        self._file: tuple[int, int] | None = None
 
     def open(self) -> Engine:
         try:
@@ -57,11 +59,17 @@ class SqliteFile:
     def _locked_and_open(self) -> Engine:
         _make_directory(self._path.parent)
         _refuse_open_place(self._path)
+        refuse_network(self._path.parent)
         self._lock = lockfile.hold(self._path.with_suffix(".lock"))
         _make_file(self._path)
+        self._file = _identity(self._path)
         return engine_of(self._path, self._busy_timeout_s)
 
     def writing(self, engine: Engine) -> AbstractContextManager[Connection]:
+        """Raises StoreError `store_moved` while another file, or none, lies where the open one was."""
+        found = _identity(self._path)
+        if found != self._file:
+            raise _moved(self.where, replaced=found is not None)
         return engine.execution_options(**{WRITES: True}).begin()
 
     def insert(self, table: Table) -> Any:
@@ -105,6 +113,24 @@ def _make_directory(path: Path) -> None:
     _make_directory(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
     _sync_directory(path.parent)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """The device and inode of the file that lies there; None if nothing can be found there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _moved(where: str, replaced: bool) -> StoreError:
+    what = "is not the file any more that this koalad opened" if replaced else "is not there any more"
+    return StoreError(
+        "store_moved",
+        f"The database {where} {what}: it was moved, removed or replaced.",
+        "Move it back to go on. To use what lies there now: `koala down`, then `koala up`.",
+    )
 
 
 def _refuse_open_place(path: Path) -> None:

@@ -26,6 +26,7 @@ from koalapy.model.sweep import ParameterResult, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull, StoreLocked, StoreUnreadable
+from koalapy.store.filesystems import is_network, kind_of, refuse_network
 from koalapy.store.open import FILE_NAME, open_store
 from koalapy.store.sql import SqlStore
 from koalapy.store.sqlite import SqliteFile, engine_of
@@ -236,6 +237,83 @@ def test_a_program_that_keeps_the_file_locked_is_an_error_and_no_loss(
     store.commit(a_change(2))
     assert_whole_up_to(store, 2)
     store.close()
+
+
+@pytest.mark.parametrize("how", ["moved", "unlinked", "replaced", "directory moved"])
+def test_a_database_that_is_moved_away_stops_commits_until_it_is_back(directory: Path, how: str) -> None:
+    store = open_store("sqlite", directory)
+    store.commit(a_change(1))
+    file, away = directory / FILE_NAME, directory / "away.sqlite"
+    kept = directory.with_name("kept")
+    if how == "directory moved":
+        directory.rename(kept)
+        directory.mkdir()
+    elif how == "unlinked":
+        os.link(file, away)
+        file.unlink()
+    else:
+        file.rename(away)
+        if how == "replaced":
+            shutil.copyfile(away, file)
+    for act in (store.check, lambda: store.commit(a_change(2))):
+        with pytest.raises(StoreError, match="moved, removed or replaced") as refusal:
+            act()
+        assert refusal.value.reason.code == "store_moved"
+    if how == "directory moved":
+        directory.rmdir()
+        kept.rename(directory)
+    else:
+        away.rename(file)
+    store.check()
+    store.commit(a_change(2))
+    assert_whole_up_to(store, 2)
+    store.close()
+
+
+# ---- where it cannot lie
+
+MOUNTINFO = b"""\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:40 / /home rw shared:2 master:9 - nfs4 server:/export/home rw,vers=4.2
+31 30 0:41 / /home/mona/fast\\040disk rw - xfs /dev/nvme0n1 rw
+32 22 0:42 / /scratch rw - lustre mds@tcp:/scratch rw
+33 22 0:43 / /mnt/far rw - fuse.sshfs mona@far:/ rw
+34 22 0:44 / /mnt/near rw - fuse.ntfs-3g /dev/sdb1 rw
+35 22 0:45 / /work rw - autofs /etc/auto.work rw
+36 35 0:46 / /work rw - nfs server:/work rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "network"),
+    [
+        ("/var/lib/koala", "ext4", False),
+        ("/home", "nfs4", True),
+        ("/home/mona/.local/state", "nfs4", True),
+        ("/homeless", "ext4", False),
+        ("/home/mona/fast disk/koala", "xfs", False),
+        ("/scratch/mona", "lustre", True),
+        ("/mnt/far/koala", "fuse.sshfs", True),
+        ("/mnt/near/koala", "fuse.ntfs-3g", False),
+        ("/work/koala", "nfs", True),
+    ],
+)
+def test_a_network_file_system_is_known_by_its_type(path: str, kind: str, network: bool) -> None:
+    assert kind_of(path.encode(), MOUNTINFO) == kind
+    assert is_network(kind) == network
+
+
+def test_a_store_on_a_network_file_system_is_refused_in_words(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_bytes(b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / %s rw - gpfs home rw\n" % bytes(tmp_path))
+    (tmp_path / "state").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    with pytest.raises(StoreError, match=r"network file system \(gpfs\)") as refusal:
+        refuse_network(tmp_path / "link", table)
+    assert refusal.value.reason.code == "store_on_network"
+    assert "local disk" in refusal.value.reason.advice
+    refuse_network(Path("/"), table)
+    refuse_network(tmp_path / "state", tmp_path / "no such table")
 
 
 # ---- what is not ours is left alone

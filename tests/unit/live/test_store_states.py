@@ -72,6 +72,24 @@ def test_a_file_that_another_program_locks_stops_new_work_and_loses_nothing(
     assert fresh.ids() == [1, 2]
 
 
+def test_a_database_that_is_moved_away_stops_new_work_until_it_is_back(
+    fresh: Any, shell: Callable[..., Document]
+) -> None:
+    fresh("up")
+    assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
+    file = store_of(fresh)
+    away = file.with_name("away.sqlite")
+    file.rename(away)
+    fresh.until(lambda: fresh("status", "--json").document["state"] == "store_failing")
+    assert "store.sqlite is not there any more: it was moved, removed or replaced. Move it back" in fresh("status").out
+    job = fresh.write("late.yaml", {"name": "late", "components": [shell("true")]})
+    fresh("submit", job).refused(1, "Nothing new can be recorded: The database", "Move it back")
+    away.rename(file)
+    fresh.until(lambda: fresh("status", "--json").document["state"] == "ready")
+    assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
+    assert fresh.ids() == [1, 2]
+
+
 def test_a_store_of_an_older_koalapy_is_brought_along(fresh: Any, shell: Callable[..., Document]) -> None:
     fresh("up")
     first = fresh.submit(shell("true"))
