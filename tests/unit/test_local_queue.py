@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -251,6 +252,104 @@ def test_a_job_whose_keeper_was_never_told_to_go_did_not_run(queue: Queue, tmp_p
     found = queue.find(1)
     assert found is not None
     assert (found.state, found.ending) == ("ended", "lost")
+
+
+# ---- its files
+
+
+def queue_file(queue: Queue, name: str = "queue.json") -> Path:
+    return queue.shared / "local-queue" / name
+
+
+def damage(queue: Queue, how: str) -> None:
+    for name in ["queue.json"] if how.endswith("alone") else ["queue.json", "queue.json.copy"]:
+        file = queue_file(queue, name)
+        whole = file.read_bytes()
+        other = json.loads(whole)
+        other["jobs"] = [{**job, "processors": "four"} for job in other["jobs"]]
+        texts = {"empty": b"", "cut": whole[: len(whole) // 2], "zeros": b"\0" * len(whole), "a list": b"[1]"}
+        file.write_bytes(texts.get(how.partition(" alone")[0], json.dumps(other).encode()))
+
+
+@pytest.mark.parametrize("how", ["empty alone", "cut alone", "zeros alone", "wrong type alone"])
+def test_a_damaged_file_costs_nothing_since_there_is_a_copy(queue: Queue, await_that: Await, how: str) -> None:
+    first = queue.submit("echo >began; while [ ! -e go ]; do sleep 0.01; done; exit 4", 4)
+    second = queue.submit("exit 5")
+    await_that((queue.directory(1) / "began").exists)
+    damage(queue, how)
+    assert [queue.status(each).state for each in (first, second)] == ["running", "queued"]
+    (queue.directory(1) / "go").touch()
+    assert ended(queue, first, await_that).exit_status == 4
+    assert ended(queue, second, await_that).exit_status == 5
+    assert queue.submit("true").startswith("3@")
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "zeros", "a list", "wrong type"])
+def test_of_a_lost_state_what_runs_goes_on_and_nothing_runs_twice(queue: Queue, await_that: Await, how: str) -> None:
+    """No command is refused, and no id is given out again."""
+    first = queue.submit("echo >>began; while [ ! -e go ]; do sleep 0.01; done; exit 4", 4)
+    second = queue.submit("echo >>began")
+    await_that((queue.directory(1) / "began").exists)
+    damage(queue, how)
+    found = queue.status(second)
+    assert (found.state, found.ending) == ("ended", "lost")
+    assert queue.status(first).state == "running"
+    assert queue.find(1) is not None
+    assert queue_file(queue, "queue.json.damaged").exists()
+    third = queue.submit("exit 6")
+    assert int(third.partition("@")[0]) > 100_000
+    (queue.directory(1) / "go").touch()
+    assert ended(queue, first, await_that).exit_status == 4
+    assert ended(queue, third, await_that).exit_status == 6
+    assert (queue.directory(1) / "began").read_text() == "\n"
+    assert not (queue.directory(2) / "began").exists()
+
+
+def test_a_lost_state_whose_jobs_lost_their_keepers_too_ends_what_is_left(
+    queue: Queue, await_that: Await, processes: Callable[[bytes], list[int]]
+) -> None:
+    first = queue.submit("echo >began; sleep 600")
+    await_that((queue.directory(1) / "began").exists)
+    keeper = queue.keeper(1)
+    damage(queue, "empty")
+    kill(keeper)
+    assert queue.status(first).ending == "lost"
+    await_that(lambda: not processes(f"KOALA_LOCAL_JOB={first}".encode()))
+
+
+def test_a_line_that_was_cut_off_hides_no_other_of_the_history(queue: Queue, await_that: Await) -> None:
+    first = queue.submit("exit 3")
+    ended(queue, first, await_that)
+    state = queue.state()
+    (job,) = state["jobs"]
+    for name in ("queue.json", "queue.json.copy"):
+        queue_file(queue, name).write_text(json.dumps({**state, "jobs": []}))
+    line = json.dumps(job)
+    queue_file(queue, "ended.jsonl").write_text(f"{line}\n{line[:-9]}\n")
+    found = queue.find(1)
+    assert found is not None
+    assert found.exit_status == 3
+
+
+def test_what_a_command_says_is_on_disk_before_it_says_it(queue: Queue, tmp_path: Path) -> None:
+    """Each file is flushed before its name is moved to it, and so is the directory after."""
+    if shutil.which("strace") is None:
+        pytest.skip("there is no strace here")
+    job = queue.job("true")
+    path = Path(job.directory, "script")
+    path.write_text(local.script(job))
+    trace = tmp_path / "trace"
+    calls = "trace=openat,fsync,rename,renameat,renameat2"
+    run(["strace", "-y", "-e", calls, "-o", str(trace), *local.submit_argv(job, str(path))])
+    place = f"{tmp_path}/local-queue"
+    told = [line for line in trace.read_text().splitlines() if place in line and ("fsync" in line or "rename" in line)]
+    steps = [
+        f"{line.partition('(')[0]} {line.partition(place)[2].partition('>')[0].split(chr(34))[0]}" for line in told
+    ]
+    for name in ("1.script", "queue.json.copy", "queue.json"):
+        at = steps.index(f"rename /.{name}.new")
+        assert steps[at - 1] == f"fsync /.{name}.new", steps
+        assert steps[at + 1] == "fsync ", steps
 
 
 def test_after_a_reboot_what_ran_is_lost(queue: Queue, tmp_path: Path) -> None:

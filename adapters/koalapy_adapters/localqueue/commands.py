@@ -1,21 +1,16 @@
 """The local queue's commands: each mends and starts what it can, then answers with a JSON document."""
 
-import json
-import os
 import signal
 from typing import Any, Callable, Dict, List, Optional
 
 from koalapy_adapters.errors import RequestError
-from koalapy_adapters.localqueue import jobs
+from koalapy_adapters.localqueue import jobs, script
+from koalapy_adapters.localqueue.recovery import state_of
 from koalapy_adapters.localqueue.scheduling import mend, remove_script, start_jobs
 from koalapy_adapters.localqueue.spool import Spool, now
 from koalapy_adapters.wrapper.descendants import send, start_of
 
 VERSION = "1"
-MAX_SCRIPT = 1 << 20
-_DIRECTIVE = "#KOALA "
-_LACKED = {"queue": "queues", "constraint": "node features", "gpus": "GPUs", "avoid": "hosts to leave out"}
-_NUMBERS = ("processors", "walltime", "lowest")
 
 Answer = Dict[str, Any]
 
@@ -33,7 +28,7 @@ class Queue:
         with self.spool as spool:
             if self.command:
                 spool.write_starter(self.command)
-            state = spool.read()
+            state = state_of(spool)
             if self.slots is not None:
                 state = state._replace(slots=self.slots)
             return start_jobs(spool, change(mend(spool, state)), _keep)
@@ -41,8 +36,8 @@ class Queue:
 
 def submit(queue: Queue, words: List[str]) -> Answer:
     """Raises RequestError for a script that can never run."""
-    text = _read_script(words)
-    wishes = _directives(text)
+    text = script.read(words)
+    wishes = script.directives(text)
     number: List[int] = []
 
     def add(state: jobs.State) -> jobs.State:
@@ -146,39 +141,6 @@ def _number(word: str) -> int:
     """Of `12` or `12@DIRECTORY`; no job has the answer for any other text."""
     digits = word.partition("@")[0]
     return int(digits) if digits.isdigit() else 0
-
-
-def _read_script(words: List[str]) -> str:
-    try:
-        with open(words[0], "rb") as file:
-            data = file.read(MAX_SCRIPT + 1)
-    except (OSError, IndexError) as error:
-        raise RequestError("no_script", "The script cannot be read: %s." % error, "Name a readable file.") from error
-    if len(data) > MAX_SCRIPT:
-        raise RequestError("script_too_large", "The script is larger than 1 MiB.", "Move its data into a file.")
-    return data.decode("utf-8", "surrogateescape")
-
-
-def _directives(text: str) -> Dict[str, Any]:
-    """The `#KOALA key=value` lines over their defaults. Raises RequestError for one that is unknown or no number."""
-    here = os.getcwd()
-    wishes: Dict[str, Any] = {"name": "job", "processors": 1, "walltime": 3600, "directory": here, "output": ""}
-    wishes["lowest"] = 0
-    for line in text.splitlines():
-        if line.startswith(_DIRECTIVE):
-            key, _, value = line[len(_DIRECTIVE) :].strip().partition("=")
-            if key in _LACKED:
-                message = "The local queue has no %s, and this job asks for %s." % (_LACKED[key], json.dumps(value))
-                raise RequestError("lacked", message, "Leave `%s` out, or name a cluster that has it." % key)
-            if key not in wishes or (key in _NUMBERS and not (value.isdigit() and int(value) > 0)):
-                raise RequestError(
-                    "bad_directive",
-                    "The line %s is not understood by the local queue." % json.dumps(line),
-                    "Use #KOALA with name=, processors=, walltime= (seconds), directory=, output= or lowest=1.",
-                )
-            wishes[key] = int(value) if key in _NUMBERS else value
-    wishes["output"] = os.path.join(wishes["directory"], wishes["output"] or "job.out")
-    return wishes
 
 
 def _too_large(processors: int, slots: int) -> RequestError:

@@ -96,7 +96,28 @@ def to_json(state: State) -> Dict[str, Any]:
     return data
 
 
-def from_json(data: Dict[str, Any]) -> State:
+def from_json(data: Any) -> State:
     """Raises TypeError or KeyError for what is no state."""
-    jobs = [Job(**job) for job in data["jobs"]]
-    return State(data["slots"], data["boot"], data["next_id"], {job.id: job for job in jobs})
+    jobs = [job_of(job) for job in data["jobs"]]
+    state = State(data["slots"], data["boot"], data["next_id"], {job.id: job for job in jobs})
+    if type(state.slots) is not int or type(state.next_id) is not int or type(state.boot) is not str:
+        raise TypeError("a field of the state has another type")
+    return state
+
+
+def job_of(data: Any) -> Job:
+    """Raises TypeError for what is no job."""
+    job = Job(**data)
+    for name, value in job._asdict().items():
+        if type(value) not in _TYPES[name]:
+            raise TypeError("%s is %r" % (name, value))
+    return job
+
+
+_NONE = type(None)
+_TYPES: Dict[str, Tuple[type, ...]] = {
+    **dict.fromkeys(("id", "processors", "walltime_s", "submitted_at", "keeper", "keeper_start"), (int,)),
+    **dict.fromkeys(("name", "directory", "output", "state", "ending", "reason"), (str,)),
+    **dict.fromkeys(("started_at", "ended_at", "exit_status"), (int, _NONE)),
+    "lowest": (bool,),
+}

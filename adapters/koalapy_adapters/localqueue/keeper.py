@@ -7,6 +7,7 @@ import time
 from typing import Dict, NamedTuple
 
 from koalapy_adapters.localqueue import jobs, scheduling
+from koalapy_adapters.localqueue.recovery import state_of
 from koalapy_adapters.localqueue.spool import Spool, now
 from koalapy_adapters.wrapper import descendants
 
@@ -113,7 +114,7 @@ def _record(spool: Spool, job: jobs.Job, outcome: Outcome) -> None:
     while True:
         try:
             with spool:
-                state = spool.read()
+                state = state_of(spool)
                 current = state.jobs.get(job.id, job)
                 state = jobs.with_job(state, jobs.ended(current, now(), outcome.ending, outcome.exit_status))
                 scheduling.remove_script(spool, job)

@@ -53,6 +53,11 @@ def mark(spool: Spool, job: jobs.Job) -> str:
     return "%d@%s" % (job.id, spool.directory)
 
 
+def marked(mark_value: str) -> List[int]:
+    """The processes of a job, wherever they hang in the process tree by now."""
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _bears(pid, mark_value)]
+
+
 def remove_script(spool: Spool, job: jobs.Job) -> None:
     try:
         os.unlink(spool.script(job.id))
@@ -100,7 +105,7 @@ def _told_to_go(waiting: int) -> bool:
 def _kill_marked(mark_value: str) -> None:
     """Kill what a dead keeper's job has left, wherever it hangs in the process tree by now; for a second at most."""
     for _ in range(100):
-        pids = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _bears(pid, mark_value)]
+        pids = marked(mark_value)
         if not pids:
             return
         descendants.send(pids, signal.SIGKILL)

@@ -2,6 +2,8 @@
 
 DIRECTORY/lock        held (flock) while the state is read and changed
           queue.json  the state
+          queue.json.copy  the same once more, written first: what is read if queue.json is damaged
+          queue.json.damaged  what could be read in neither; kept for whoever wants to look
           N.script    a job's script, until it has ended
           ended.jsonl the jobs that ended, one a line, once they have left the state
           queue       starts a command on this queue, for those that know its path only
@@ -11,11 +13,13 @@ import fcntl
 import json
 import os
 import time
-from typing import List, Optional
+from typing import Iterator, List, Optional
 
 from koalapy_adapters.localqueue import jobs
 
 _HISTORY_LIMIT = 1 << 20
+_STATE, _COPY, _DAMAGED = "queue.json", "queue.json.copy", "queue.json.damaged"
+_HISTORIES = ("ended.jsonl", "ended.1.jsonl")
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
@@ -25,6 +29,7 @@ class Spool:
     def __init__(self, directory: str) -> None:
         self.directory = os.path.abspath(directory)
         self._lock = -1
+        self._written: Optional[jobs.State] = None  # what the files hold, as far as is known
 
     def __enter__(self) -> "Spool":
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
@@ -37,18 +42,40 @@ class Spool:
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         os.close(self._lock)
 
-    def read(self) -> jobs.State:
-        """The state; a new queue's if there is none."""
-        try:
-            with open(self._path("queue.json")) as file:
-                return jobs.from_json(json.load(file))
-        except FileNotFoundError:
-            return jobs.State(os.cpu_count() or 1, boot())
-        except (ValueError, TypeError, KeyError) as error:
-            raise OSError("queue.json cannot be read (%s)" % error) from error
+    def read(self) -> Optional[jobs.State]:
+        """The state, of its copy if need be. None if neither is there or can be understood."""
+        self._written = self._read(_STATE)
+        return self._written or self._read(_COPY)
 
     def write(self, state: jobs.State) -> None:
-        self._replace("queue.json", json.dumps(jobs.to_json(state)), 0o600)
+        """Replace the state, durably, unless the files hold it. A crash leaves one of the two files whole."""
+        if state == self._written:
+            return
+        text = json.dumps(jobs.to_json(state))
+        self._replace(_COPY, text, 0o600)
+        self._replace(_STATE, text, 0o600)
+        self._written = state
+
+    def set_aside(self) -> bool:
+        """Keep a state that cannot be understood under another name. False if there is none."""
+        try:
+            os.rename(self._path(_STATE), self._path(_DAMAGED))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def cores(self) -> int:
+        """The slots of a queue for which nobody has said how many."""
+        return os.cpu_count() or 1
+
+    def scripts(self) -> List[int]:
+        """The jobs that have a script: those that have not ended, or ended just now."""
+        names = [name[: -len(".script")] for name in os.listdir(self.directory) if name.endswith(".script")]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def read_script(self, number: int) -> str:
+        with open(self.script(number), "rb") as file:
+            return file.read().decode("utf-8", "surrogateescape")
 
     def script(self, number: int) -> str:
         return self._path("%d.script" % number)
@@ -75,21 +102,43 @@ class Spool:
         if old:
             with open(path, "a") as file:
                 file.writelines(json.dumps(job._asdict()) + "\n" for job in old)
+                file.flush()
+                os.fsync(file.fileno())
             if os.path.getsize(path) > _HISTORY_LIMIT:
                 os.rename(path, self._path("ended.1.jsonl"))
 
     def archived(self, name: str) -> Optional[jobs.Job]:
         """The newest job of this name that has left the state."""
-        for file_name in ("ended.jsonl", "ended.1.jsonl"):
-            try:
-                with open(self._path(file_name)) as file:
-                    found = [jobs.Job(**json.loads(line)) for line in file if json.dumps(name) in line]
-            except FileNotFoundError:
-                continue
-            matching = [job for job in found if job.name == name]
+        for file_name in _HISTORIES:
+            matching = [job for job in self._archived_in(file_name, json.dumps(name)) if job.name == name]
             if matching:
                 return matching[-1]
         return None
+
+    def last_archived(self) -> int:
+        """The highest id in the history; 0 if it is empty."""
+        return max([job.id for file_name in _HISTORIES for job in self._archived_in(file_name, "")] or [0])
+
+    def _archived_in(self, file_name: str, words: str) -> Iterator[jobs.Job]:
+        """Of the lines with these words. A line that a crash cut off is passed over."""
+        try:
+            with open(self._path(file_name)) as file:
+                for line in file:
+                    if words in line:
+                        try:
+                            yield jobs.job_of(json.loads(line))
+                        except (ValueError, TypeError):
+                            continue
+        except FileNotFoundError:
+            return
+
+    def _read(self, name: str) -> Optional[jobs.State]:
+        """None if the file is not there or is no state."""
+        try:
+            with open(self._path(name)) as file:
+                return jobs.from_json(json.load(file))
+        except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
+            return None
 
     def _replace(self, name: str, text: str, mode: int) -> None:
         temporary = self._path(".%s.new" % name)
@@ -97,11 +146,21 @@ class Spool:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
             with os.fdopen(descriptor, "w") as file:
                 file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
             os.rename(temporary, self._path(name))
+            self._sync_directory()
         except OSError:
             if os.path.exists(temporary):
                 os.unlink(temporary)
             raise
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.directory, name)

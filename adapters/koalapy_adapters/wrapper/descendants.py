@@ -74,6 +74,21 @@ def start_of(pid: int) -> Optional[int]:
     return None if fields is None or fields[0] in "ZX" else int(fields[_STAT_START])
 
 
+def parent_of(pid: int) -> int:
+    """The parent of this process; 0 if the process is not there."""
+    fields = _stat(pid)
+    return 0 if fields is None else int(fields[_STAT_PARENT])
+
+
+def runs(pid: int, word: bytes) -> bool:
+    """Whether this is one of the words that the process was started with."""
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as file:
+            return word in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
 def is_stopped(pid: int) -> bool:
     """Whether this process stands still, by SIGSTOP or the like."""
     fields = _stat(pid)

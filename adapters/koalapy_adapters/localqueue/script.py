@@ -1,0 +1,46 @@
+"""A job's script, and what its `#KOALA key=value` lines ask for."""
+
+import json
+import os
+from typing import Any, Dict, List
+
+from koalapy_adapters.errors import RequestError
+
+MAX_SCRIPT = 1 << 20
+_DIRECTIVE = "#KOALA "
+_LACKED = {"queue": "queues", "constraint": "node features", "gpus": "GPUs", "avoid": "hosts to leave out"}
+_NUMBERS = ("processors", "walltime", "lowest")
+
+
+def read(words: List[str]) -> str:
+    """The text of the script that the words name. Raises RequestError if it cannot be read or is too large."""
+    try:
+        with open(words[0], "rb") as file:
+            data = file.read(MAX_SCRIPT + 1)
+    except (OSError, IndexError) as error:
+        raise RequestError("no_script", "The script cannot be read: %s." % error, "Name a readable file.") from error
+    if len(data) > MAX_SCRIPT:
+        raise RequestError("script_too_large", "The script is larger than 1 MiB.", "Move its data into a file.")
+    return data.decode("utf-8", "surrogateescape")
+
+
+def directives(text: str) -> Dict[str, Any]:
+    """The `#KOALA key=value` lines over their defaults. Raises RequestError for one that is unknown or no number."""
+    here = os.getcwd()
+    wishes: Dict[str, Any] = {"name": "job", "processors": 1, "walltime": 3600, "directory": here, "output": ""}
+    wishes["lowest"] = 0
+    for line in text.splitlines():
+        if line.startswith(_DIRECTIVE):
+            key, _, value = line[len(_DIRECTIVE) :].strip().partition("=")
+            if key in _LACKED:
+                message = "The local queue has no %s, and this job asks for %s." % (_LACKED[key], json.dumps(value))
+                raise RequestError("lacked", message, "Leave `%s` out, or name a cluster that has it." % key)
+            if key not in wishes or (key in _NUMBERS and not (value.isdigit() and int(value) > 0)):
+                raise RequestError(
+                    "bad_directive",
+                    "The line %s is not understood by the local queue." % json.dumps(line),
+                    "Use #KOALA with name=, processors=, walltime= (seconds), directory=, output= or lowest=1.",
+                )
+            wishes[key] = int(value) if key in _NUMBERS else value
+    wishes["output"] = os.path.join(wishes["directory"], wishes["output"] or "job.out")
+    return wishes
