@@ -17,7 +17,8 @@ Whose = Literal["transient", "site", "request", "ours"]
 class Reason:
     """Why something failed or waits: one sentence of what is wrong and one of what to do.
 
-    `command`, `exit_status` and `words` are those of the batch system, where it had a say.
+    `command`, `exit_status` and `words` are those of the batch system, where it had a say. A NUL character, which a
+    program may have written, is spelled out: no record can hold one.
     """
 
     code: str
@@ -27,6 +28,12 @@ class Reason:
     command: str = ""
     exit_status: int | None = None
     words: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("message", "advice", "command", "words"):
+            text = getattr(self, name)
+            if isinstance(text, str) and "\0" in text:
+                object.__setattr__(self, name, text.replace("\0", "\\0"))
 
     def __str__(self) -> str:
         return f"{self.message} {self.advice}".strip()

@@ -561,6 +561,14 @@ def test_a_value_that_no_record_may_have_is_refused_by_name(
     assert state_of(opener())[1:4] == before[1:4]
 
 
+def test_what_a_program_or_a_batch_system_said_can_always_be_kept(store: Store) -> None:
+    reason = Reason("failed", "request", "It said \0.", "", command="sbatch", words="binary \0\x1b output")
+    store.commit(Change(jobs=(with_component(reason=reason),)))
+    (job,) = store.jobs()
+    assert job.components[0].reason == reason
+    assert reason.words == "binary \\0\x1b output"
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
