@@ -11,10 +11,12 @@ from typing import Any, Deque, List, NamedTuple, Union
 
 MAX_CONTROL = 1 << 20
 MAX_CHUNK = 1 << 16
+MAX_DIGITS = 64  # of an integer: Pythons before 3.10.7 need seconds to read one of a million digits
 INITIAL_CREDIT = 16  # chunks that a sender may have on the way before it is granted more
 
+HEADER = struct.Struct(">cI")
+
 _WRITER = json.JSONEncoder(separators=(",", ":"))
-_HEADER = struct.Struct(">cI")
 _CHUNK = struct.Struct(">QQ")
 
 
@@ -49,7 +51,7 @@ Frame = Union[Control, Chunk, Credit]
 def encode(frame: Frame) -> bytes:
     """The frame's bytes. Raises FrameError if it is too large."""
     if isinstance(frame, Control):
-        kind, payload, limit = b"J", _WRITER.encode(frame.data).encode(), MAX_CONTROL
+        kind, payload, limit = b"J", as_payload(frame.data), MAX_CONTROL
     elif isinstance(frame, Chunk):
         kind, payload, limit = (
             b"C",
@@ -60,7 +62,23 @@ def encode(frame: Frame) -> bytes:
         kind, payload, limit = b"G", _CHUNK.pack(frame.stream, frame.chunks), _CHUNK.size
     if len(payload) > limit:
         raise FrameError("a frame of %d bytes is larger than the limit of %d" % (len(payload), limit))
-    return _HEADER.pack(kind, len(payload)) + payload
+    return HEADER.pack(kind, len(payload)) + payload
+
+
+def as_payload(data: Any) -> bytes:
+    """The payload of a control frame. Raises FrameError if it is too large."""
+    payload = _WRITER.encode(data).encode()
+    if len(payload) > MAX_CONTROL:
+        raise FrameError("a frame of %d bytes is larger than the limit of %d" % (len(payload), MAX_CONTROL))
+    return payload
+
+
+def from_payload(payload: bytes) -> Any:
+    """The JSON value of a control frame. Raises FrameError for anything else, however deep or long it is."""
+    try:
+        return json.loads(payload.decode(), parse_int=_integer)
+    except (ValueError, RecursionError) as error:
+        raise FrameError("a broken frame: %s" % error) from error
 
 
 def together(frames: Deque[bytes]) -> bytes:
@@ -83,23 +101,29 @@ class Decoder:
         """The frames that these bytes complete. Raises FrameError for whatever is none."""
         self._buffer += data
         frames: List[Frame] = []
-        while len(self._buffer) >= _HEADER.size:
-            kind, length = _HEADER.unpack_from(self._buffer)
+        while len(self._buffer) >= HEADER.size:
+            kind, length = HEADER.unpack_from(self._buffer)
             if kind not in b"JCG" or length > MAX_CONTROL:
                 raise FrameError("not a frame: %r" % bytes(self._buffer[:40]))
-            end = _HEADER.size + length
+            end = HEADER.size + length
             if len(self._buffer) < end:
                 break
-            frames.append(_decode(kind, bytes(self._buffer[_HEADER.size : end])))
+            frames.append(_decode(kind, bytes(self._buffer[HEADER.size : end])))
             del self._buffer[:end]
         return frames
 
 
 def _decode(kind: bytes, payload: bytes) -> Frame:
+    if kind == b"J":
+        return Control(from_payload(payload))
     try:
-        if kind == b"J":
-            return Control(json.loads(payload.decode()))
         first, second = _CHUNK.unpack_from(payload)
-    except (ValueError, struct.error) as error:
+    except struct.error as error:
         raise FrameError("a broken frame: %s" % error) from error
     return Chunk(first, second, payload[_CHUNK.size :]) if kind == b"C" else Credit(first, second)
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError("a number of %d digits" % len(text))
+    return int(text)

@@ -18,21 +18,10 @@ def same(shown: object, expected: bytes) -> bool:
     return hmac.compare_digest(_bytes(str(shown)), expected)
 
 
-# ---- between a wrapper and its KCM -----------------------------------------------------------------------------------
-
-
-def relay_key(secret: str, token: bytes) -> bytes:
-    """Who has it knows the attempt's token and this one KCM's secret, which is in the relay's file."""
-    return hmac.new(_bytes(secret), token, hashlib.sha256).digest()
-
-
-def of_knock(key: bytes, tag: str, clock: int, nonce: str) -> str:
-    return proof(key, "knock", tag, str(clock), nonce)
-
-
-def of_enter(key: bytes, clock: int, nonce: str) -> str:
-    """The KCM's, for the wrapper that knocked with this nonce."""
-    return proof(key, "enter", str(clock), nonce)
+def derive_key(key: bytes, salt: bytes, purpose: bytes) -> bytes:
+    """32 bytes by HKDF-SHA256 (RFC 5869); other salts and purposes give other keys, none of which tells of another."""
+    extracted = hmac.new(salt, key, hashlib.sha256).digest()
+    return hmac.new(extracted, purpose + b"\x01", hashlib.sha256).digest()
 
 
 def _bytes(text: str) -> bytes:

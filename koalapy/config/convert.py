@@ -57,6 +57,7 @@ def cluster_config(grid: GridFile, name: str) -> dict[str, Any]:
         "native": list(cluster.native),
         "setup": list(cluster.setup),
         "relay": str(cluster.relay),
+        "relay_network": list(cluster.relay_network or ()),
         "poll": _seconds(cluster.poll),
         "orphan_timeout": _seconds(grid.orphan_timeout),
         "barrier_timeout": _seconds(grid.barrier.timeout),

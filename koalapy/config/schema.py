@@ -17,6 +17,7 @@ from koalapy.config.values import (
     File,
     Later,
     Lines,
+    Networks,
     Placement,
     Python,
     Queueing,
@@ -69,6 +70,9 @@ class Cluster(Section):
     setup: Lines = Field(default=(), description="lines for a shell on each node, once, before the program")
     native: Lines = Field(default=(), description="further options of the batch system's submit command")
     relay: RelayKind = Field(default=Relay.TCP, description="how compute nodes reach their head node")
+    relay_network: Networks | None = Field(
+        default=None, description="networks whose wrappers the relay answers, in CIDR notation; private and own ones"
+    )
     network: GridName = Field(default=DEFAULT_NETWORK, description="components co-allocate within one network")
     poll: Annotated[Span, lasting(_SHORTEST_POLL)] = Field(
         default=_POLL, description="shortest time between two looks at the batch system"
@@ -118,6 +122,8 @@ class Cluster(Section):
                 raise wrong(f"is nothing that {self.batch} has", "Remove it.", at=(key,))
         if self.scavenge.parallel_environment is not None and self.batch in _LACKED["parallel_environment"]:
             raise wrong(f"is nothing that {self.batch} has", "Remove it.", at=("scavenge", "parallel_environment"))
+        if self.relay_network is not None and self.relay is not Relay.TCP:
+            raise wrong("is for relay: tcp only", "Remove it.", at=("relay_network",))
         for key in ("identity", "known_hosts", "ssh_config"):
             if getattr(self, key) is not None and not isinstance(self.connection, Ssh):
                 advice = "Give ssh its options there." if isinstance(self.connection, Command) else "Remove it."

@@ -1,5 +1,6 @@
 """The grid file's own types of values: names of batch systems and policies, connections, paths, the store."""
 
+import ipaddress
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -109,6 +110,20 @@ def _store(text: str) -> str:
     raise wrong("is no store", "Write sqlite, or a URL that begins with sqlite:// or postgresql://.")
 
 
+def _networks(value: object) -> tuple[str, ...]:
+    """One network or address in CIDR notation, or a list of them."""
+    texts = tuple(as_line(each) for each in value) if isinstance(value, list | tuple) else (as_line(value),)
+    if not texts:
+        raise wrong("names no network", "Write one such as 10.1.0.0/16, several in brackets, or remove the key.")
+    for text in texts:
+        try:
+            ipaddress.ip_network(text)
+        except ValueError as error:
+            what = f"has {shown(text)}, no network in CIDR notation ({error})"
+            raise wrong(what, "Write one such as 10.1.0.0/16 or fd00:1::/64, or several in brackets.") from error
+    return texts
+
+
 def _later(value: object) -> None:
     if value is None:
         return
@@ -116,6 +131,11 @@ def _later(value: object) -> None:
 
 
 Lines = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
+Networks = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_networks),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
 RelayKind = Annotated[Relay, one_of(Relay)]
 Drmaa = Annotated[Line, AfterValidator(_drmaa)]
 SlurmApi = Annotated[Line, AfterValidator(_slurm_api)]

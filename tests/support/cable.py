@@ -48,6 +48,26 @@ class Way:
             return self.has_broken != before
 
 
+class Meddler(Way):
+    """A direction with somebody in it, who has each whole frame of the relay and says what goes on in its place."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.meddle: Callable[[bytes], list[bytes]] = lambda frame: [frame]
+        self.seen: list[bytes] = []
+
+    def carry(self, source: socket.socket, target: socket.socket) -> None:
+        """Until the source ends."""
+        buffer = b""
+        while data := source.recv(_PIECE):
+            buffer += data
+            while len(buffer) >= 5 and len(buffer) >= (end := 5 + int.from_bytes(buffer[1:5], "big")):
+                frame, buffer = buffer[:end], buffer[end:]
+                self.seen.append(frame)
+                for each in self.meddle(frame):
+                    target.sendall(each)
+
+
 class Cable:
     """Up when it is made. A connection of which one way ends or breaks is cut at both ends; the next one works."""
 

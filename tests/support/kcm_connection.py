@@ -9,10 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from koalapy_adapters.channel import Channel
 from koalapy_adapters.contract.talk import PATIENCE_S as PATIENCE
 from koalapy_adapters.contract.talk import Talk
-from koalapy_adapters.frames import Control, Decoder, encode
 from koalapy_adapters.messages import PROTOCOL, Hello, Welcome, from_json, to_json
+from koalapy_adapters.wrapper.handshake import Answer, Handshake, Opening, Welcomed
 
 INSTANCE = "abcde"
 TAGS = [f"k{INSTANCE}00000000{number}" for number in range(1, 5)]
@@ -74,16 +75,55 @@ def await_file(path: Path) -> None:
         time.sleep(0.02)  # a file of another process cannot be awaited otherwise
 
 
-def dialogue(port: int, message: Any) -> Any:
-    """The relay's first answer to this message, None if it closes the connection."""
-    decoder = Decoder()
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
-        connection.sendall(encode(Control(to_json(message))))
-        while data := connection.recv(1 << 16):
-            for frame in decoder.feed(data):
-                assert isinstance(frame, Control)
-                return from_json(frame.data)
-    return None
+class Line:
+    """A raw connection to a relay: sends any bytes, and receives one message after the other."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        self.channel = Channel()
+        self.sent = b""
+
+    def send(self, *messages: Any) -> None:
+        self.send_bytes(b"".join(self.channel.encode(to_json(message)) for message in messages))
+
+    def send_bytes(self, data: bytes) -> None:
+        self.sent += data
+        self.connection.sendall(data)
+
+    def receive(self) -> Any:
+        """The next message; None once the relay has closed the connection."""
+        while (data := self.channel.take()) is None:
+            try:
+                read = self.connection.recv(1 << 16)
+            except ConnectionError:
+                return None
+            if not read:
+                return None
+            self.channel.feed(read)
+        return from_json(data)
+
+    def enter(self, opening: Opening) -> bool:
+        """Whether the relay lets in who begins so, and proves itself to him."""
+        self.send(*opening.first)
+        challenge = self.receive()
+        answer = opening.heard(0, challenge)
+        if not isinstance(answer, Answer):
+            return False
+        self.send(answer.proof)
+        self.channel.secure(answer.keys.wrapper, answer.keys.kcm)
+        return isinstance(opening.heard(0, self.receive()), Welcomed)
+
+    def __enter__(self) -> "Line":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.connection.close()
+
+
+def lets_in(port: int, tag: str, token: str, secret: str) -> bool:
+    """Whether the relay at this port lets in who knows these, and proves itself to him."""
+    with Line(port) as line:
+        return line.enter(Handshake(tag, token).open(0, secret, by_files=False))
 
 
 class Stranger:
@@ -95,26 +135,21 @@ class Stranger:
         self.port = self._listener.getsockname()[1]
         self.heard = b""
 
-    def answer(self, *said: Any) -> Any:
-        """The next knock, whose wrapper is told this; returns when that one has hung up."""
+    def answer(self, *said: Any) -> list[Any]:
+        """What the next wrapper says that is told this; returns when that one has hung up."""
         while True:  # of those that a wrapper connects to at once it keeps one
             with self._listener.accept()[0] as guest:
                 guest.settimeout(PATIENCE)
-                knock = self._knock(guest)
-                if knock is None:
-                    continue
-                guest.sendall(b"".join(encode(Control(to_json(each))) for each in said))
-                while self._receive(guest):
-                    pass
-                return knock
-
-    def _knock(self, guest: socket.socket) -> Any:
-        decoder = Decoder()
-        while data := self._receive(guest):
-            for frame in decoder.feed(data):
-                assert isinstance(frame, Control)
-                return from_json(frame.data)
-        return None
+                channel, out = Channel(), Channel()
+                messages: list[Any] = []
+                while data := self._receive(guest):
+                    channel.feed(data)
+                    while (found := channel.take()) is not None:
+                        messages.append(from_json(found))
+                        if len(messages) == 1:
+                            guest.sendall(b"".join(out.encode(to_json(each)) for each in said))
+                if messages:
+                    return messages
 
     def __enter__(self) -> "Stranger":
         return self

@@ -21,9 +21,10 @@ from typing import Any
 import koalapy_adapters
 import pytest
 from engine_play import Play, check
-from koalapy_adapters import frames, layout, messages
-from koalapy_adapters.kcm.door import Door
-from koalapy_adapters.messages import Enter, Knock, Program, ProvenKnock, PutKey, Release, Say, Stop
+from koalapy_adapters import layout, messages
+from koalapy_adapters.channel import Channel
+from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
+from koalapy_adapters.messages import Program, PutKey, RelayHello, Release, Say, Stop
 
 PATIENCE_S = 120.0
 TOKEN = "TOKENtoken"  # every attempt's
@@ -124,18 +125,16 @@ class World:
         self.home.mkdir()
         self._secrets: dict[int, str] = {}  # of relays, by their ports
 
-    def relay(self, older: bool = False) -> "Relay":
-        """A new relay, which wrappers find from now on; `older`: as a release had it that knew tokens only."""
-        relay = Relay("" if older else os.urandom(32).hex())
+    def relay(self) -> "Relay":
+        """A new relay, which wrappers find from now on."""
+        relay = Relay(os.urandom(32).hex())
         self._closing.append(relay.close)
         self._secrets[relay.port] = relay.secret
         self.publish(relay.port)
         return relay
 
-    def publish(self, port: int, addresses: tuple[str, ...] = ("127.0.0.1",)) -> None:
-        data = {"addresses": addresses, "port": port, "epoch": 1}
-        if self._secrets.get(port):
-            data["secret"] = self._secrets[port]
+    def publish(self, port: int, addresses: tuple[str, ...] = ("127.0.0.1",), secret: str = "") -> None:
+        data = {"addresses": addresses, "port": port, "epoch": 1, "secret": secret or self._secrets.get(port, "0" * 64)}
         layout.write_json(layout.relay_file(str(self.shared), "inst", "here"), data)
 
     def attempt(self, program: str | None = None, number: str = "1", batch: str = "local", **wishes: Any) -> "Attempt":
@@ -239,27 +238,35 @@ class Attempt:
 class Relay:
     """The KCM's end of the relay: lets wrappers in, and collects what they say."""
 
-    def __init__(self, secret: str = "") -> None:
+    def __init__(self, secret: str) -> None:
         self.secret = secret
-        self._door = Door(lambda tag: TOKEN.encode(), secret)
+        accounts = Accounts(lambda tag: TOKEN.encode())
+        self._authenticator = Authenticator(accounts, secret, lambda size: os.urandom(size).hex())
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        self.knocks: queue.Queue[Knock | ProvenKnock] = queue.Queue()
+        self.hellos: queue.Queue[RelayHello] = queue.Queue()  # of those that were let in
         self.said: dict[str, list[Any]] = {}
         self._changed = threading.Condition()
-        self._guests: dict[str, socket.socket] = {}
+        self._guests: dict[str, tuple[socket.socket, Channel]] = {}
         self._threads: list[threading.Thread] = []
         self._peers: list[str] = []
         self._open = True
         self._run(self._accept)
 
     def send(self, tag: str, message: Any) -> None:
-        self.send_bytes(tag, frames.encode(frames.Control(messages.to_json(message))))
+        self.send_json(tag, messages.to_json(message))
+
+    def send_json(self, tag: str, data: Any) -> None:
+        self._send(tag, lambda channel: channel.encode(data))
 
     def send_bytes(self, tag: str, data: bytes) -> None:
+        self._send(tag, lambda channel: data)
+
+    def _send(self, tag: str, encode: Callable[[Channel], bytes]) -> None:
         with self._changed:
             self._changed.wait_for(lambda: tag in self._guests, PATIENCE_S)
-            self._guests[tag].sendall(data)
+            connection, channel = self._guests[tag]
+            connection.sendall(encode(channel))
 
     def release(self, attempt: Attempt, first_rank: int = 0, hosts: list[list[Any]] | None = None) -> None:
         """Wait until it is at its barrier, and let it out, by itself or with others' hosts."""
@@ -303,7 +310,7 @@ class Relay:
         _hang_up(self._listener)
         self._listener.close()
         with self._changed:
-            for guest in self._guests.values():
+            for guest, _ in self._guests.values():
                 _hang_up(guest)
         for thread in self._threads:
             thread.join(PATIENCE_S)
@@ -317,30 +324,34 @@ class Relay:
             self._run(functools.partial(self._serve, connection))
 
     def _serve(self, connection: socket.socket) -> None:
-        decoder, tag = frames.Decoder(), ""
+        channel = Channel()
         with connection:
-            while True:
-                try:
-                    data = connection.recv(1 << 16)
-                except OSError:
-                    return
-                if not data:
-                    return
-                for frame in decoder.feed(data):
-                    assert isinstance(frame, frames.Control)
-                    tag = self._hear(connection, tag, messages.from_json(frame.data))
+            tag = self._admit(connection, channel)
+            while tag and (data := _received(connection, channel)) is not None:
+                self._hear(tag, messages.from_json(data))
 
-    def _hear(self, connection: socket.socket, tag: str, message: Any) -> str:
-        if isinstance(message, (Knock, ProvenKnock)):
-            admitted = self._door.admit(message)
-            assert admitted is not None
-            enter = admitted.told(Enter(messages.PROTOCOL, int(time.time() * 1e6) + AHEAD_US))
-            connection.sendall(frames.encode(frames.Control(messages.to_json(enter))))
-            with self._changed:
-                self._guests[message.tag] = connection
-                self._changed.notify_all()
-            self.knocks.put(message)
-            return message.tag
+    def _admit(self, connection: socket.socket, channel: Channel) -> str:
+        """The tag of the wrapper that is in now; "" for one that left."""
+        hello = _received(connection, channel)
+        if hello is None:
+            return ""
+        challenged = self._authenticator.challenge(int(time.time() * 1e6) + AHEAD_US, hello)
+        assert challenged is not None
+        connection.sendall(channel.encode(messages.to_json(challenged.challenge)))
+        proof = _received(connection, channel)
+        if proof is None:
+            return ""
+        admitted = self._authenticator.admit(challenged, proof)
+        assert admitted is not None
+        channel.secure(admitted.keys.kcm, admitted.keys.wrapper)
+        with self._changed:
+            connection.sendall(channel.encode(messages.to_json(admitted.welcome)))
+            self._guests[admitted.tag] = connection, channel
+            self._changed.notify_all()
+        self.hellos.put(challenged.hello)
+        return admitted.tag
+
+    def _hear(self, tag: str, message: Any) -> None:
         with self._changed:
             self.said.setdefault(tag, []).append(message)
             self._changed.notify_all()
@@ -348,12 +359,24 @@ class Relay:
             for peer in self._peers:
                 if peer != tag:
                     self.send(peer, message)
-        return tag
 
     def _run(self, act: Callable[[], None]) -> None:
         thread = threading.Thread(target=act, daemon=True)
         self._threads.append(thread)
         thread.start()
+
+
+def _received(connection: socket.socket, channel: Channel) -> Any:
+    """The next message as JSON; None when the wrapper has hung up."""
+    while (data := channel.take()) is None:
+        try:
+            read = connection.recv(1 << 16)
+        except OSError:
+            return None
+        if not read:
+            return None
+        channel.feed(read)
+    return data
 
 
 def _hang_up(connection: socket.socket) -> None:

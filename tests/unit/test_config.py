@@ -91,7 +91,7 @@ clusters:
       queue: scavenge.q
       qos: standby
       parallel_environment: loose
-  b: {batch: local, connect: "local:", slots: 4}
+  b: {batch: local, connect: "local:", slots: 4, relay_network: 10.1.0.0/16}
 """
 
 
@@ -198,6 +198,7 @@ def test_every_key_of_a_cluster_arrives() -> None:
         "drmaa": "/usr/lib/libdrmaa.so.1.0",
         "slurm_api": "off",
         "relay": "files",
+        "relay_network": [],
         "poll": 30.0,
         "orphan_timeout": 600.0,
         "barrier_timeout": 300.0,
@@ -205,6 +206,14 @@ def test_every_key_of_a_cluster_arrives() -> None:
         "floor": 0.5,
         "launchers_environment": "loose",
     }
+
+
+@pytest.mark.parametrize(
+    ("written", "networks"),
+    [("10.1.0.0/16", ["10.1.0.0/16"]), ("[10.1.0.0/16, 'fd00:1::/64']", ["10.1.0.0/16", "fd00:1::/64"])],
+)
+def test_networks_of_the_relay_are_one_or_several(written: str, networks: list[str]) -> None:
+    assert cluster_config(read(in_cluster(f"relay_network: {written}")), "here")["relay_network"] == networks
 
 
 def test_the_keys_above_are_all_there_are() -> None:

@@ -157,6 +157,16 @@ BAD_VALUES = [
     pytest.param(in_cluster("queue: [a]"), "queue is a list where text belongs", "Write text", id="list as text"),
     pytest.param(in_cluster("queue: --uid=0"), "which is no name", "dash", id="option in disguise"),
     pytest.param(in_cluster("queue: a b"), "which is no name", "spaces", id="space in queue"),
+    pytest.param(
+        in_cluster("relay_network: 10.1.0.1/16"), "no network in CIDR notation", "10.1.0.0/16", id="host bits"
+    ),
+    pytest.param(in_cluster("relay_network: []"), "names no network", "remove the key", id="no relay network"),
+    pytest.param(
+        in_cluster("relay_network: 10.1.0.0/16\n    relay: files"),
+        "for relay: tcp only",
+        "Remove it",
+        id="relay network",
+    ),
     pytest.param(in_cluster("relay: udp"), "relay is 'udp'", "tcp or files", id="relay"),
     pytest.param(in_cluster("poll: 1ms"), "poll is 0.001s, shorter than 0.1s", "longer", id="poll"),
     pytest.param(

@@ -13,25 +13,24 @@ from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.frames import Chunk, Control
 from koalapy_adapters.messages import (
     PROTOCOL,
-    Beat,
     Cancel,
     Clean,
     Done,
-    Enter,
     Examine,
     Fetch,
     Fetched,
     Forget,
     Gone,
     Hello,
-    Knock,
     Measured,
     Ping,
     Pong,
-    ProvenEnter,
-    ProvenKnock,
     PutKey,
     Refused,
+    RelayChallenge,
+    RelayHello,
+    RelayProof,
+    RelayWelcome,
     Release,
     Stat,
     Stop,
@@ -40,13 +39,11 @@ from koalapy_adapters.messages import (
     Tags,
     Welcome,
 )
-from koalapy_adapters.wrapper.handshake import Handshake
 
 INSTANCE = far.INSTANCE
 TAGS = far.TAGS
 Koalad = far.Koalad
 await_file = far.await_file
-dialogue = far.dialogue
 
 
 @pytest.fixture(scope="session")
@@ -276,15 +273,10 @@ def test_the_relay_lets_nobody_in_without_the_token(connect: Callable[[], Any]) 
     koalad.report(TAGS[0], "at_barrier")
     relay = relay_of(koalad)
     token = (koalad.shared / INSTANCE / TAGS[0] / "token").read_text()
-    knocks = [Knock(PROTOCOL, TAGS[0], "0" * 64, 0), Knock(PROTOCOL, "../" + TAGS[0], token, 0), Beat()]
-    knocks += [
-        Handshake(TAGS[0], said).greeting(0, secret).knock for said, secret in ((token, "0"), ("0", relay["secret"]))
-    ]
-    for knock in knocks:
-        assert dialogue(relay["port"], knock) is None
-    true = Handshake(TAGS[0], token).greeting(0, relay["secret"])
-    assert true.believes(dialogue(relay["port"], true.knock))
-    assert isinstance(dialogue(relay["port"], Knock(PROTOCOL, TAGS[0], token, 0)), Enter)  # an older wrapper's
+    strangers = [(TAGS[0], "0" * 64, relay["secret"]), (TAGS[0], token, "0"), ("../" + TAGS[0], token, relay["secret"])]
+    for tag, known, secret in strangers:
+        assert not far.lets_in(relay["port"], tag, known, secret)
+    assert far.lets_in(relay["port"], TAGS[0], token, relay["secret"])
 
 
 def test_who_takes_the_port_of_a_kcm_that_died_hears_nothing_that_lets_him_in(connect: Callable[[], Any]) -> None:
@@ -298,8 +290,10 @@ def test_who_takes_the_port_of_a_kcm_that_died_hears_nothing_that_lets_him_in(co
         of_first = relay_of(first)
         file = first.shared / INSTANCE / "relay.here.json"
         file.write_text(json.dumps({**of_first, "port": stranger.port}))  # the true one is in TIME_WAIT for a minute
-        knock = stranger.answer(Stop(force=True), Enter(PROTOCOL, 0), Stop(force=True))
-        assert isinstance(stranger.answer(ProvenEnter(PROTOCOL, 0, "")), ProvenKnock)
+        (hello,) = stranger.answer(Stop(force=True), RelayWelcome(0, ""), Stop(force=True))
+        assert isinstance(hello, RelayHello)
+        _, proof = stranger.answer(RelayChallenge(0, "0" * 32), RelayWelcome(0, ""), Stop(force=True))
+        assert isinstance(proof, RelayProof)
     token = (first.shared / INSTANCE / TAGS[0] / "token").read_text()
     assert len(token) == 64
     assert token.encode() not in stranger.heard
@@ -307,7 +301,6 @@ def test_who_takes_the_port_of_a_kcm_that_died_hears_nothing_that_lets_him_in(co
     second = connect()
     second.hello(epoch=2, known=[[TAGS[0], batch_id]])
     second.report(TAGS[0], "at_barrier")
-    assert dialogue(relay_of(second)["port"], knock) is None
     release(second, TAGS[0])
     assert second.report(TAGS[0], "ended").exit_status == 0
 

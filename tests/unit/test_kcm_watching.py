@@ -8,7 +8,6 @@ from koalapy_adapters.messages import (
     BatchSeen,
     Cancel,
     Done,
-    Enter,
     Forget,
     Gone,
     Measured,
@@ -52,7 +51,7 @@ class TestWrapper:
         actions = kcm.handle(T0, release)
         assert (told(actions), said(actions)) == ([release], [])
         kcm.handle(T0, do.WrapperLeft(TAG))
-        assert told(kcm.handle(T0, do.WrapperEntered(TAG, T0))) == [Enter(1, T0), release]
+        assert told(kcm.handle(T0, do.WrapperEntered(TAG, T0))) == [release]
         actions = kcm.handle(T0, do.WrapperSaid(TAG, report("released", at_barrier_at=1, released_at=T0)))
         assert Done(5) in said(actions)
         assert said(kcm.handle(T0, release._replace(id=6))) == [Done(6)]

@@ -15,10 +15,10 @@ from koalapy_adapters import letters
 from koalapy_adapters.files import Files
 from koalapy_adapters.kcm import office as offices
 from koalapy_adapters.kcm.actions import SECOND, WrapperEntered, WrapperLeft, WrapperPut, WrapperSaid
-from koalapy_adapters.kcm.door import Door
+from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
 from koalapy_adapters.kcm.office import Closed, Office, Place
-from koalapy_adapters.messages import PROTOCOL, Beat, Enter, Knock, PutKey, Release, Say, Stop, from_json
-from koalapy_adapters.wrapper.handshake import Handshake
+from koalapy_adapters.messages import RELAY_PROTOCOL, Beat, PutKey, RelayHello, Release, Say, Stop, from_json
+from koalapy_adapters.wrapper.handshake import Handshake, Opening, Welcomed
 from koalapy_adapters.wrapper.letterbox import Exchanged, Letterbox
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where hundreds of examples wait for no disk
@@ -78,16 +78,17 @@ class Scene:
 
     def open(self, epoch: int) -> Office:
         path = self.own / offices.name("here", epoch, "0")
-        made = Office(Place(str(path), lambda tag: str(self.own / tag), Door(TOKENS.get, SECRET)), self.files)
+        authenticator = Authenticator(Accounts(TOKENS.get), SECRET, self.files.unpredictable)
+        made = Office(Place(str(path), lambda tag: str(self.own / tag), authenticator), self.files)
         made.open()
         return made
 
     def enter(self, tag: str = TAG) -> None:
-        knock, believes = Handshake(tag, TOKENS[tag].decode(), self.files).greeting(5, SECRET)
-        assert self.boxes[tag].knock(self.office.path, knock)
+        opening = opened(tag, TOKENS[tag].decode())
+        assert self.boxes[tag].knock(self.office.path, opening.first)
         assert self.round() == [WrapperEntered(tag, 5)]
-        self.round((tag, Enter(PROTOCOL, 7)))
-        assert [believes(said) for said in self.heard(tag)] == [True]
+        self.round()
+        assert [type(opening.heard(7, said)) for said in self.heard(tag)] == [Welcomed]
 
     def round(self, *told: tuple[str, Any], after: int = 0) -> list[Any]:
         self.now += after
@@ -106,6 +107,10 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
+
+
+def opened(tag: str, token: str, secret: str = SECRET, clock: int = 5) -> Opening:
+    return Handshake(tag, token).open(clock, secret, by_files=True)
 
 
 def put(number: int) -> PutKey:
@@ -130,22 +135,28 @@ def test_a_visit_from_knock_to_leave(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    "knock",
+    "said",
     [
-        Knock(PROTOCOL, TAG, "guessed", 5),
-        Knock(PROTOCOL + 1, TAG, "secret", 5),
-        Knock(PROTOCOL, OTHER, "another", 5),
-        Handshake(TAG, "secret").greeting(5, "of another KCM").knock,
-        Beat(),
-        {"type": "knock"},
+        opened(TAG, "guessed").first,
+        [RelayHello(RELAY_PROTOCOL + 1, TAG, 5, "0"), opened(TAG, "secret").first[1]],
+        opened(OTHER, "another").first,
+        opened(TAG, "secret", "of another KCM").first,
+        opened(TAG, "secret").first[:1],
+        [opened(TAG, "secret").first[0]._replace(clock=6), opened(TAG, "secret").first[1]],
+        [Beat()],
+        [{"type": "relay_hello"}],
+        [{"type": ["relay_hello"]}, 5],
     ],
-    ids=["another token", "another protocol", "another's", "to another KCM", "no knock", "no message"],
-)
-def test_who_is_not_let_in_learns_only_that(scene: Scene, knock: Any) -> None:
+    ids=[
+        "another token", "another protocol", "another's", "to another KCM", "no proof", "another's proof", "no hello",
+        "no message", "no type",
+    ],
+)  # fmt: skip
+def test_who_is_not_let_in_learns_only_that(scene: Scene, said: list[Any]) -> None:
     visit = letters.Visit(TAG, "0" * 16)
     path = os.path.join(scene.office.path, letters.knock(visit, 0))
-    said = json.dumps(knock) if isinstance(knock, dict) else letters.text(knock)
-    letters.write(path, [said], scene.files)
+    texts = [json.dumps(each) if isinstance(each, dict | int) else letters.text(each) for each in said]
+    letters.write(path, texts, scene.files)
     assert scene.round() == []
     assert scene.names() == []
     assert not (scene.own / TAG / "post").exists()
@@ -185,7 +196,7 @@ def test_a_wrapper_sees_that_its_kcm_lives_and_that_it_is_gone(scene: Scene) -> 
 def test_a_second_knock_of_an_attempt_throws_the_first_out(scene: Scene) -> None:
     scene.enter()
     again = Letterbox(str(scene.own / TAG), TAG, scene.files)
-    again.knock(scene.office.path, Knock(PROTOCOL, TAG, "secret", 6))
+    again.knock(scene.office.path, opened(TAG, "secret", clock=6).first)
     assert scene.round() == [WrapperEntered(TAG, 6)]
     scene.round()
     assert len(scene.names()) == 1

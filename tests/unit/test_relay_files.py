@@ -11,17 +11,19 @@ import pytest
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.contract.talk import program
 from koalapy_adapters.messages import (
-    PROTOCOL,
+    RELAY_PROTOCOL,
     Cancel,
     Done,
     Feed,
     Forget,
-    Knock,
     ParametersDone,
     PutKey,
+    RelayHello,
+    RelayProof,
     Release,
     Submit,
     Submitted,
+    to_json,
 )
 
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
@@ -118,9 +120,9 @@ def test_who_has_no_token_is_thrown_out_and_told_nothing(
     koalad.report(TAGS[0], "at_barrier")
     attempt, knock = koalad.shared / INSTANCE / TAGS[0], f"{TAGS[0]}.{'0' * 16}.knock.0"
     answers = set(os.listdir(attempt / "post"))
-    said = {"type": "knock", **Knock(PROTOCOL, TAGS[0], "0" * 64, 0)._asdict()}
     new = koalad.shared / INSTANCE / "new"
-    new.write_text(json.dumps([said]))
+    said = RelayHello(RELAY_PROTOCOL, TAGS[0], 0, "0" * 32), RelayProof("0" * 64)
+    new.write_text(json.dumps([to_json(each) for each in said]))
     new.rename(office(koalad) / knock)
     await_that(lambda: not (office(koalad) / knock).exists())
     assert not {name for name in os.listdir(attempt / "post") if name.startswith("0" * 16)} - answers

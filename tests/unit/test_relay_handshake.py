@@ -1,138 +1,256 @@
 """The relay's handshake: wrapper and KCM prove to each other who they are; strangers at either end learn nothing."""
 
+import hashlib
+import hmac
 import json
 from typing import Any
 
 import pytest
 from kcm_connection import Stranger
-from koalapy_adapters import proofs
-from koalapy_adapters.kcm.door import Door
+from koalapy_adapters import handshake, proofs
+from koalapy_adapters.channel import MAX_CLEAR, Channel
+from koalapy_adapters.frames import MAX_CONTROL, FrameError
+from koalapy_adapters.kcm.authenticator import Accounts, Admitted, Authenticator, Challenged
 from koalapy_adapters.messages import (
-    PROTOCOL,
-    Enter,
-    Knock,
-    ProvenEnter,
-    ProvenKnock,
+    RELAY_PROTOCOL,
+    RelayChallenge,
+    RelayHello,
+    RelayProof,
+    RelayWelcome,
     Release,
     Stop,
     to_json,
 )
-from koalapy_adapters.wrapper.handshake import Handshake
+from koalapy_adapters.wrapper.handshake import Answer, Handshake, Opening, Welcomed
 
 TAG, OTHER = "kabcde000000001", "kabcde000000002"
 TOKENS = {TAG: b"secret", OTHER: b"another"}
 SECRET = "5" * 64
+KCM_CLOCK = 700
 
 
-def door(secret: str = SECRET) -> Door:
-    return Door(TOKENS.get, secret)
+def authenticator(secret: str = SECRET) -> Authenticator:
+    nonces = (f"{number:032x}" for number in range(100))
+    return Authenticator(Accounts(TOKENS.get), secret, lambda size: next(nonces))
 
 
-def knocked(secret: str = SECRET, token: str = "secret") -> Any:
-    return Handshake(TAG, token).greeting(5, secret).knock
+def opened(secret: str = SECRET, token: str = "secret", tag: str = TAG) -> Opening:
+    return Handshake(tag, token).open(5, secret, by_files=False)
+
+
+def challenged(opening: Opening, kcm: Authenticator | None = None) -> Challenged:
+    made = (kcm or authenticator()).challenge(KCM_CLOCK, to_json(opening.first[0]))
+    assert made is not None
+    return made
+
+
+def answered(opening: Opening, asked: Challenged) -> Answer:
+    answer = opening.heard(9, asked.challenge)
+    assert isinstance(answer, Answer)
+    return answer
+
+
+def admitted(opening: Opening, asked: Challenged, proof: Any = None) -> Admitted | None:
+    shown = proof if proof is not None else to_json(answered(opening, asked).proof)
+    return authenticator().admit(asked, shown)
 
 
 def test_each_proves_itself_to_the_other_and_neither_shows_what_it_knows() -> None:
-    knock, believes = Handshake(TAG, "secret").greeting(5, SECRET)
-    admitted = door().admit(knock)
-    assert admitted is not None
-    assert (admitted.tag, admitted.clock) == (TAG, 5)
-    enter = admitted.told(Enter(PROTOCOL, 7))
-    assert believes(enter)
-    assert admitted.told(Stop()) == Stop()
-    said = json.dumps([to_json(knock), to_json(enter)])
-    assert "secret" not in said
-    assert SECRET not in said
+    opening = opened()
+    asked = challenged(opening)
+    answer = answered(opening, asked)
+    let_in = authenticator().admit(asked, to_json(answer.proof))
+    assert let_in is not None
+    assert (let_in.tag, let_in.clock) == (TAG, 5)
+    assert let_in.keys == answer.keys
+    assert let_in.keys.wrapper != let_in.keys.kcm
+    assert opening.heard(11, let_in.welcome) == Welcomed(KCM_CLOCK - (5 + 9) // 2)
+    said = json.dumps([to_json(each) for each in (*opening.first, asked.challenge, answer.proof, let_in.welcome)])
+    for known in ("secret", SECRET, *(key.hex() for key in let_in.keys)):
+        assert known not in said
 
 
 @pytest.mark.parametrize(
-    "knock",
+    "opening",
+    [opened(token="guessed"), opened(secret="6" * 64), opened(tag=OTHER), opened(tag="kabcde000000003")],
+    ids=["another token", "an older KCM's secret", "another's tag", "nobody's tag"],
+)
+def test_who_does_not_know_both_is_not_let_in(opening: Opening) -> None:
+    assert admitted(opening, challenged(opening)) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tag": OTHER}, {"clock": 6}, {"nonce": "0" * 32}],
+    ids=["another's tag", "another clock", "another nonce"],
+)
+def test_a_proof_is_of_the_hello_that_it_follows(change: dict[str, Any]) -> None:
+    opening = opened()
+    asked = challenged(opening)
+    proof = to_json(answered(opening, asked).proof)
+    assert admitted(opening, asked._replace(hello=asked.hello._replace(**change)), proof) is None
+
+
+@pytest.mark.parametrize("change", [{"clock": 6}, {"nonce": "f" * 32}], ids=["another clock", "another nonce"])
+def test_a_proof_is_of_the_challenge_that_it_answers(change: dict[str, Any]) -> None:
+    """Recorded, it is of no use against another."""
+    opening = opened()
+    asked = challenged(opening)
+    proof = to_json(answered(opening, asked).proof)
+    assert admitted(opening, asked._replace(challenge=asked.challenge._replace(**change)), proof) is None
+
+
+def test_two_hellos_have_two_challenges() -> None:
+    kcm, opening = authenticator(), opened()
+    assert challenged(opening, kcm).challenge != challenged(opening, kcm).challenge
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [None, "", 5, "\ud800", ["0"], "0" * 64],
+    ids=["none", "empty", "a number", "half a character", "a list", "guessed"],
+)
+def test_what_is_no_proof_lets_nobody_in(proof: Any) -> None:
+    opening = opened()
+    assert admitted(opening, challenged(opening), {"type": "relay_proof", "proof": proof}) is None
+
+
+@pytest.mark.parametrize(
+    "data",
     [
-        knocked(token="guessed"),
-        knocked(secret="6" * 64),
-        knocked()._replace(tag=OTHER),
-        knocked()._replace(clock=6),
-        knocked()._replace(nonce="0" * 32),
-        knocked()._replace(proof=""),
-        knocked()._replace(proof="\ud800"),
-        knocked()._replace(proof=None),
-        knocked()._replace(protocol=PROTOCOL + 1),
-        knocked()._replace(tag="kabcde000000003"),
-        knocked()._replace(tag=["kabcde000000001"]),
-        Knock(PROTOCOL, TAG, "\ud800", 5),
-        Knock(PROTOCOL, TAG, "", 5),
-        Enter(PROTOCOL, 5),
-    ],
-    ids=[
-        "another token", "an older KCM's secret", "another's tag", "another clock", "another nonce", "no proof",
-        "half a character", "none", "another protocol", "nobody's tag", "no tag", "half a token",
-        "no token", "no knock",
+        None, [], 5, {}, {"type": None}, {"type": []}, {"type": "relay_hello"}, to_json(Stop()),
+        to_json(RelayProof("")), to_json(RelayHello(RELAY_PROTOCOL, TAG, 5, "0"))["type"],
+        to_json(RelayHello(RELAY_PROTOCOL + 1, TAG, 5, "0")), to_json(RelayHello(RELAY_PROTOCOL, [TAG], 5, "0")),  # type: ignore[arg-type]
+        to_json(RelayHello(RELAY_PROTOCOL, TAG, "5", "0")), to_json(RelayHello(RELAY_PROTOCOL, TAG, 5, {})),  # type: ignore[arg-type]
+        to_json(RelayHello(RELAY_PROTOCOL, TAG * 100, 5, "0")),
     ],
 )  # fmt: skip
-def test_who_does_not_know_both_is_not_let_in(knock: Any) -> None:
-    assert door().admit(knock) is None
+def test_what_is_no_hello_of_this_protocol_is_not_answered(data: Any) -> None:
+    assert authenticator().challenge(0, data) is None
 
 
 def test_an_attempt_without_a_token_lets_nobody_in() -> None:
-    nobody = Door(lambda tag: b"", SECRET)
-    assert nobody.admit(Knock(PROTOCOL, TAG, "", 5)) is None
-    assert nobody.admit(knocked(token="")) is None
+    nobody = Authenticator(Accounts(lambda tag: b""), SECRET, lambda size: "0")
+    opening = opened(token="")
+    asked = challenged(opening, nobody)
+    assert nobody.admit(asked, to_json(answered(opening, asked).proof)) is None
 
 
-def test_leave_to_enter_is_believed_of_who_knows_both_and_heard_this_knock() -> None:
-    greeting = Handshake(TAG, "secret").greeting(5, SECRET)
-    nonce, key = greeting.knock.nonce, proofs.relay_key(SECRET, b"secret")
-    true = ProvenEnter(PROTOCOL, 7, proofs.of_enter(key, 7, nonce))
-    assert greeting.believes(true)
+def test_a_welcome_is_believed_of_who_knows_both_and_heard_this_hello() -> None:
+    opening = opened()
+    asked = challenged(opening)
+    answered(opening, asked)
+    let_in = admitted(opened(), asked)
+    assert let_in is None
+    hello, key = opening.first[0], handshake.relay_key(SECRET, b"secret")
+    true = RelayWelcome(KCM_CLOCK, handshake.kcm_proof(key, hello, asked.challenge))
     for strangers in (
         true._replace(clock=8),
-        true._replace(proof=greeting.knock.proof),
-        true._replace(proof=proofs.of_enter(proofs.relay_key("6" * 64, b"secret"), 7, nonce)),
-        true._replace(proof=proofs.of_enter(proofs.relay_key(SECRET, b"guessed"), 7, nonce)),
-        true._replace(proof=proofs.of_enter(key, 7, Handshake(TAG, "secret").greeting(5, SECRET).knock.nonce)),
-        true._replace(proof=None),
-        Enter(PROTOCOL, 7),
+        true._replace(proof=handshake.wrapper_proof(key, hello, asked.challenge)),
+        true._replace(proof=handshake.kcm_proof(handshake.relay_key("6" * 64, b"secret"), hello, asked.challenge)),
+        true._replace(proof=handshake.kcm_proof(handshake.relay_key(SECRET, b"guessed"), hello, asked.challenge)),
+        true._replace(proof=handshake.kcm_proof(key, hello, asked.challenge._replace(nonce="1"))),
+        true._replace(proof=handshake.kcm_proof(key, opened().first[0], asked.challenge)),
+        true._replace(proof=None),  # type: ignore[arg-type]
+        true._replace(clock=None),  # type: ignore[arg-type]
+        asked.challenge,
         Stop(),
     ):
-        assert not greeting.believes(strangers)
+        assert opening.heard(11, strangers) is None
+    assert opening.heard(11, true) is not None
 
 
-def test_an_older_wrapper_is_let_in_by_its_token_and_told_nothing_new() -> None:
-    admitted = door().admit(Knock(PROTOCOL, TAG, "secret", 5))
-    assert admitted is not None
-    assert admitted.told(Enter(PROTOCOL, 7)) == Enter(PROTOCOL, 7)
+def test_keys_are_derived_as_rfc_5869_has_it() -> None:
+    """Its third test case has neither salt nor purpose; openssl kdf HKDF gives the same."""
+    keyed = proofs.derive_key(b"\x0b" * 22, b"", b"")
+    assert keyed.hex() == "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
 
 
-def test_an_older_kcm_is_shown_the_token() -> None:
-    greeting = Handshake(TAG, "secret").greeting(5, "")
-    assert greeting.knock == Knock(PROTOCOL, TAG, "secret", 5)
-    assert greeting.believes(Enter(PROTOCOL, 7))
+def test_the_wire_is_as_it_is_written_down() -> None:
+    """What a wrapper of this protocol says must stay what it is, or RELAY_PROTOCOL must change."""
+    hello, challenge = RelayHello(2, TAG, 5, "ab"), RelayChallenge(7, "cd")
+    key = hmac.new(b"00", b"secret", hashlib.sha256).digest()
+    assert handshake.relay_key("00", b"secret") == key
+    said = b"7:wrapper,1:2,15:kabcde000000001,1:5,2:ab,1:7,2:cd,"
+    assert handshake.wrapper_proof(key, hello, challenge) == hmac.new(key, said, hashlib.sha256).hexdigest()
+    channel = Channel()
+    channel.secure(b"w" * 32, b"k" * 32)
+    header, body = b"S\x00\x00\x00\x1f", b'{"type":"beat"}'
+    for number in range(2):
+        counted = number.to_bytes(8, "big") + header + body
+        seal = hmac.new(b"w" * 32, counted, hashlib.sha256).digest()[:16]
+        assert channel.encode({"type": "beat"}) == header + body + seal
 
 
-def test_the_wire_is_what_wrappers_of_other_releases_expect() -> None:
-    """Those that run when koalapy is replaced: they refuse a message that lacks a field or has one more.
+# ---- frames after the proof
 
-    `openssl dgst -sha256 -mac HMAC` gives the same proofs.
-    """
-    key = proofs.relay_key("00" * 32, b"secret")
-    assert [to_json(said) for said in (Knock(1, TAG, "secret", 5), Enter(1, 7))] == [
-        {"type": "knock", "protocol": 1, "tag": TAG, "token": "secret", "clock": 5},
-        {"type": "enter", "protocol": 1, "clock": 7},
-    ]
-    assert to_json(ProvenKnock(1, TAG, 5, "ab", proofs.of_knock(key, TAG, 5, "ab"))) == {
-        "type": "proven_knock",
-        "protocol": 1,
-        "tag": TAG,
-        "clock": 5,
-        "nonce": "ab",
-        "proof": "3829ae43b5a29c8b0681ca3e84d4e15674ee3822186f0c1c27e704e7cf5d925a",
-    }
-    assert to_json(ProvenEnter(1, 7, proofs.of_enter(key, 7, "ab"))) == {
-        "type": "proven_enter",
-        "protocol": 1,
-        "clock": 7,
-        "proof": "58a142ee066c7acf9a3251c25e4b324674cdfc844c252e349c57e621d945f690",
-    }
+
+def ends() -> tuple[Channel, Channel]:
+    one, other = Channel(), Channel()
+    one.secure(b"a" * 32, b"b" * 32)
+    other.secure(b"b" * 32, b"a" * 32)
+    return one, other
+
+
+def heard(channel: Channel, *frames: bytes) -> list[Any]:
+    """What this end believes of these frames, until it ends the connection."""
+    said: list[Any] = []
+    for frame in frames:
+        channel.feed(frame)
+        try:
+            while (data := channel.take()) is not None:
+                said.append(data)
+        except FrameError:
+            return [*said, "ended"]
+    return said
+
+
+def test_sealed_frames_arrive_in_order_however_they_are_cut() -> None:
+    one, other = ends()
+    data = b"".join(one.encode({"number": number}) for number in range(3))
+    pieces = [data[at : at + 7] for at in range(0, len(data), 7)]
+    assert heard(other, *pieces) == [{"number": 0}, {"number": 1}, {"number": 2}]
+
+
+def test_a_frame_that_was_injected_changed_repeated_left_out_or_moved_ends_the_connection() -> None:
+    one, _ = ends()
+    first, second, third = (one.encode({"number": number}) for number in range(3))
+    clear = Channel().encode({"number": 0})
+    own = ends()[1].encode({"number": 0})  # of the direction back
+    for frames, believed in (
+        ([clear], 0),
+        ([own], 0),
+        ([first[:-1] + b"\0"], 0),
+        ([first.replace(b"0", b"1")], 0),
+        ([b"S" + first[1:5] + first[5:-16] + b"\0" * 16], 0),
+        ([b"S\0\0\0\0"], 0),
+        ([first, first], 1),
+        ([first, third], 1),
+        ([second, first], 0),
+        ([first, second, clear], 2),
+    ):
+        said = heard(ends()[1], *frames)
+        assert said == [{"number": number} for number in range(believed)] + ["ended"], frames
+
+
+def test_what_follows_the_proof_must_be_sealed_though_it_came_with_it() -> None:
+    one, other = Channel(), Channel()
+    other.feed(one.encode({"last": "clear"}) + one.encode({"not": "sealed"}))
+    assert other.take() == {"last": "clear"}
+    other.secure(b"b" * 32, b"a" * 32)
+    with pytest.raises(FrameError):
+        other.take()
+
+
+def test_before_the_proof_a_frame_is_short_and_nothing_of_a_longer_one_is_waited_for() -> None:
+    channel = Channel()
+    channel.feed(b"J" + (MAX_CLEAR + 1).to_bytes(4, "big"))
+    with pytest.raises(FrameError):
+        channel.take()
+    sealed = ends()[0]
+    sealed.feed(b"S" + (MAX_CONTROL + 17).to_bytes(4, "big"))
+    with pytest.raises(FrameError):
+        sealed.take()
 
 
 # ---- a stranger at the port of a relay that is gone, whose wrapper is real
@@ -142,26 +260,18 @@ def test_who_takes_the_port_of_a_relay_learns_no_token_and_is_not_heard(world: A
     first, attempt = world.relay(), world.attempt("exit 0", processors=1)
     attempt.start()
     at_barrier = first.report(attempt, "at_barrier")
-    knock = first.knocks.get()
-    assert isinstance(knock, ProvenKnock)
+    hello = first.hellos.get()
     first.close()
     orders = Release(1, attempt.tag, 0, [[0, "127.0.0.1", 1]]), Stop(force=True)
-    proof = proofs.of_enter(proofs.relay_key("0" * 64, attempt.token.encode()), 7, knock.nonce)
+    challenge = RelayChallenge(7, "0" * 32)
+    forged = handshake.kcm_proof(handshake.relay_key("0" * 64, attempt.token.encode()), hello, challenge)
     with Stranger(first.port) as stranger:
-        for leave in (Enter(PROTOCOL, 7), ProvenEnter(PROTOCOL, 7, ""), ProvenEnter(PROTOCOL, 7, proof)):
-            again = stranger.answer(*orders, leave, *orders)
-            assert again.nonce != knock.nonce
+        for said in (orders, (RelayWelcome(7, ""), *orders), (challenge, RelayWelcome(7, forged), *orders)):
+            again, *_ = stranger.answer(*said)
+            assert again.nonce != hello.nonce
     for known in (attempt.token, first.secret):
         assert known.encode() not in stranger.heard
     second = world.relay()
     assert second.report(attempt, "at_barrier") == at_barrier
     second.release(attempt)
     assert attempt.wait() == 0
-
-
-def test_a_wrapper_that_comes_to_a_relay_of_an_older_release_shows_its_token(world: Any) -> None:
-    relay, attempt = world.relay(older=True), world.attempt("exit 0", processors=1)
-    attempt.start()
-    relay.release(attempt)
-    assert attempt.wait() == 0
-    assert relay.knocks.get()[:3] == (PROTOCOL, attempt.tag, attempt.token)

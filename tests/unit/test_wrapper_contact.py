@@ -6,21 +6,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.messages import Beat, Enter, ProvenEnter, Release, Stop
+from koalapy_adapters.handshake import kcm_proof, relay_key, session_keys, wrapper_proof
+from koalapy_adapters.messages import Beat, RelayChallenge, RelayHello, RelayProof, RelayWelcome, Release, Stop
 from koalapy_adapters.wrapper import contact as c
-from koalapy_adapters.wrapper.handshake import Greeting
+from koalapy_adapters.wrapper.handshake import Opening
 
-KNOCK = "knock"
-HELLO = Enter(1, 500)
-RELEASE = Release(1, "k00000000000001", 0, [])
+TAG = "k00000000000001"
+KEY = relay_key("s", b"token")
+CHALLENGE = RelayChallenge(500, "of the KCM")
+RELEASE = Release(1, TAG, 0, [])
 
 
-def greet(now: int, secret: str) -> Greeting:
-    return Greeting(KNOCK + secret, lambda message: message == HELLO)
+def hello(now: int) -> RelayHello:
+    return RelayHello(2, TAG, now, "of the wrapper")
+
+
+def welcome(now: int) -> RelayWelcome:
+    """For the wrapper that said hello at this instant."""
+    return RelayWelcome(500, kcm_proof(KEY, hello(now), CHALLENGE))
+
+
+def open_with(now: int, secret: str, by_files: bool) -> Opening:
+    return Opening(KEY, hello(now), by_files)
+
+
+def open_at_once(now: int, secret: str, by_files: bool) -> Opening:
+    """Whose welcome is the same at every instant."""
+    return Opening(KEY, hello(0), by_files)
 
 
 def made() -> c.Contact:
-    return c.Contact(greet, lambda: 0.5)
+    return c.Contact(open_with, lambda: 0.5)
 
 
 def entered() -> c.Contact:
@@ -28,7 +44,8 @@ def entered() -> c.Contact:
     contact.found(0, c.Place(["a", "b"], 1))
     contact.connected(0, "a")
     contact.arrived(0)
-    contact.heard(0, HELLO)
+    contact.heard(0, CHALLENGE)
+    contact.heard(0, welcome(0))
     return contact
 
 
@@ -36,9 +53,10 @@ def test_the_first_that_takes_the_connection_is_asked_and_may_let_us_in() -> Non
     contact = made()
     assert contact.found(0, c.Place(["a", "b"], 7)) == [c.Try(["a", "b"], 7)]
     assert contact.found(1, c.Place(["c"], 7)) == []
-    assert contact.connected(100, "b") == [c.Write(KNOCK)]
-    assert contact.heard(150, RELEASE) == []
-    assert contact.heard(300, HELLO) == [c.Entered("b", 500 - 200)]
+    assert contact.connected(100, "b") == [c.Begin([hello(100)])]
+    proof, keys = RelayProof(wrapper_proof(KEY, hello(100), CHALLENGE)), session_keys(KEY, hello(100), CHALLENGE)
+    assert contact.heard(300, CHALLENGE) == [c.Write(proof), c.Secure(keys)]
+    assert contact.heard(350, welcome(100)) == [c.Entered("b", 500 - 200)]
     assert contact.is_in
     assert contact.heard(400, Beat()) == []
     assert contact.heard(400, RELEASE) == [c.Heard(RELEASE)]
@@ -56,17 +74,49 @@ def test_one_that_does_not_let_us_in_is_tried_last() -> None:
     assert contact.found(7 * SECOND, c.Place(["a", "b"], 1)) == [c.Try(["a", "b"], 1)]
 
 
-@pytest.mark.parametrize("leave", [Enter(1, 7), ProvenEnter(1, 500, "")], ids=["another", "of another kind"])
-def test_one_whose_leave_is_not_believed_is_tried_last_and_not_heard(leave: Any) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        [RELEASE],
+        [Stop()],
+        [welcome(0)],
+        [CHALLENGE, RELEASE],
+        [CHALLENGE, CHALLENGE],
+        [CHALLENGE, RelayWelcome(500, "")],
+        [CHALLENGE, welcome(0)._replace(clock=7)],
+        [CHALLENGE, welcome(1)],
+        [CHALLENGE._replace(nonce="another"), welcome(0)],
+    ],
+    ids=[
+        "a release at once", "a stop at once", "a welcome at once", "a release for a proof", "a second challenge",
+        "no proof", "another clock", "to another hello", "another challenge's",
+    ],
+)  # fmt: skip
+def test_one_that_is_not_believed_is_tried_last_and_not_heard(said: list[Any]) -> None:
     contact = made()
     contact.found(0, c.Place(["a", "b"], 1, secret="s"))
-    assert contact.connected(0, "a") == [c.Write(KNOCK + "s")]
-    assert contact.heard(0, Stop()) == []
-    assert contact.heard(0, leave) == [c.Drop()]
-    assert contact.heard(0, RELEASE) == contact.heard(0, HELLO) == []
+    contact.connected(0, "a")
+    for message in said[:-1]:
+        contact.heard(0, message)
+    assert contact.heard(0, said[-1]) == [c.Drop()]
+    assert contact.heard(0, RELEASE) == contact.heard(0, welcome(0)) == []
     assert not contact.is_in
     assert contact.tick(c.FIRST_RETRY) == [c.Seek()]
     assert contact.found(SECOND, c.Place(["a", "b"], 1, secret="s")) == [c.Try(["b"], 1)]
+
+
+def test_bridges_of_the_head_node_are_tried_when_nothing_else_answers() -> None:
+    contact, place = made(), c.Place(["a", "b"], 1, secret="s", last=["bridge"])
+    assert contact.found(0, place) == [c.Try(["a", "b"], 1)]
+    contact.unreachable(0)
+    assert contact.found(1, place) == [c.Try(["bridge"], 1)]
+    contact.unreachable(1)
+    assert contact.found(2, place) == [c.Try(["a", "b"], 1)]
+    contact.broken(5 * SECOND)  # nobody answered in time
+    assert contact.found(6 * SECOND, place) == [c.Try(["bridge"], 1)]
+    contact.connected(6 * SECOND, "bridge")
+    contact.broken(6 * SECOND)
+    assert contact.found(7 * SECOND, place) == [c.Try(["a", "b"], 1)]
 
 
 def test_waits_grow_to_a_limit_and_begin_anew_once_we_were_in() -> None:
@@ -96,7 +146,9 @@ def test_a_silent_relay_is_given_up_and_one_that_beats_is_not() -> None:
 
 happenings = st.lists(
     st.tuples(
-        st.sampled_from(("found", "nothing", "connected", "unreachable", "enter", "release", "broken", "tick")),
+        st.sampled_from(
+            ("found", "nothing", "connected", "unreachable", "challenge", "welcome", "release", "broken", "tick")
+        ),
         st.integers(0, 40 * SECOND),
     ),
     max_size=60,
@@ -105,14 +157,14 @@ happenings = st.lists(
 
 @given(happenings)
 def test_in_any_order_it_is_in_only_by_leave_and_never_stops_seeking(steps: list[tuple[str, int]]) -> None:
-    contact, now = made(), 0
+    contact, now = c.Contact(open_at_once, lambda: 0.5), 0
     connected = let_in = False
     sought = True  # the relay's file is about to be read
     for what, pause in steps:
         now += pause
         actions = _happen(contact, what, now, connected)
         kinds = [type(action) for action in actions]
-        connected = (connected or c.Write in kinds) and c.Drop not in kinds
+        connected = (connected or c.Begin in kinds) and c.Drop not in kinds
         let_in = (let_in or c.Entered in kinds) and c.Drop not in kinds
         sought = (sought or c.Seek in kinds) and what not in ("found", "nothing")
         assert contact.is_in == let_in
@@ -129,8 +181,9 @@ def _happen(contact: c.Contact, what: str, now: int, connected: bool) -> list[An
         return contact.connected(now, "a") if contact.is_trying else []
     if what == "unreachable":
         return contact.unreachable(now)
-    if what in ("enter", "release"):
-        return contact.heard(now, HELLO if what == "enter" else RELEASE) if connected else []
+    if what in ("challenge", "welcome", "release"):
+        said = {"challenge": CHALLENGE, "welcome": welcome(0), "release": RELEASE}[what]
+        return contact.heard(now, said) if connected else []
     return contact.broken(now) if what == "broken" else contact.tick(now)
 
 
@@ -150,18 +203,30 @@ def tried_in_vain(contact: c.Contact, seconds: int, touched: bool) -> list[Any]:
 
 def test_a_kcm_that_lives_and_cannot_be_reached_is_told_of_once_and_only_after_a_while() -> None:
     def sought() -> c.Contact:
-        return c.Contact(greet, lambda: 0.5, 30 * SECOND)
+        return c.Contact(open_with, lambda: 0.5, 30 * SECOND)
 
     assert tried_in_vain(sought(), 29, touched=True) == []
     assert tried_in_vain(sought(), 300, touched=True) == [c.ShutOut(["a"], 1)]
     assert tried_in_vain(sought(), 300, touched=False) == []
 
 
+def test_one_that_takes_connections_and_lets_nobody_in_is_told_of_too() -> None:
+    """So does a relay that does not answer this network."""
+    contact, now, said = c.Contact(open_with, lambda: 0.5, 30 * SECOND), 0, []
+    while now < 60 * SECOND:
+        contact.found(now, c.Place(["a"], 1, "", 1.0 + now))
+        contact.connected(now, "a")
+        said += contact.broken(now)
+        now += SECOND
+    assert [action for action in said if isinstance(action, c.ShutOut)] == [c.ShutOut(["a"], 1)]
+
+
 def test_who_was_in_once_is_never_shut_out() -> None:
-    contact = c.Contact(greet, lambda: 0.5, 30 * SECOND)
+    contact = c.Contact(open_with, lambda: 0.5, 30 * SECOND)
     contact.found(0, c.Place(["a"], 1))
     contact.connected(0, "a")
-    contact.heard(0, HELLO)
+    contact.heard(0, CHALLENGE)
+    contact.heard(0, welcome(0))
     contact.broken(0)
     contact.tick(SECOND)
     assert tried_in_vain(contact, 300, touched=True) == []
@@ -170,6 +235,7 @@ def test_who_was_in_once_is_never_shut_out() -> None:
 def test_an_office_is_visited_with_more_patience() -> None:
     contact = made()
     assert contact.found(0, c.Place([], 0, "/office")) == [c.Try([], 0, "/office")]
-    assert contact.connected(0, "/office", 75 * SECOND) == [c.Write(KNOCK)]
+    proof = RelayProof(wrapper_proof(KEY, hello(0), RelayChallenge(0, "")))
+    assert contact.connected(0, "/office", 75 * SECOND) == [c.Begin([hello(0), proof])]
     assert contact.tick(74 * SECOND) == []
     assert contact.tick(75 * SECOND) == [c.Drop()]

@@ -72,7 +72,7 @@ def test_an_attempt_that_was_revoked_leaves_at_once_and_quietly(world: Any) -> N
     attempt.start()
     assert attempt.wait() == 0
     assert attempt.words() == ""
-    assert relay.knocks.empty()
+    assert relay.hellos.empty()
     assert not (attempt.path / "record.json").exists()
 
 

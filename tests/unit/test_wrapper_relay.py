@@ -5,7 +5,6 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from koalapy_adapters import frames
 from koalapy_adapters.messages import PutKey
 
 Await = Callable[..., Any]
@@ -70,7 +69,7 @@ def test_of_several_addresses_one_that_works_is_enough(world: Any) -> None:
     assert attempt.wait() == 0
 
 
-def test_an_address_that_takes_the_knock_and_hangs_up_is_not_tried_for_ever(world: Any) -> None:
+def test_an_address_that_takes_the_hello_and_hangs_up_is_not_tried_for_ever(world: Any) -> None:
     """The same port on another address may be somebody else's."""
     relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
     with socket.create_server(("127.0.0.2", relay.port)) as foreign:
@@ -86,9 +85,9 @@ def test_what_is_no_message_ends_the_connection_and_not_the_wrapper(world: Any) 
     relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
     attempt.start()
     relay.report(attempt, "at_barrier")
-    relay.knocks.get()
+    relay.hellos.get()
     relay.send_bytes(attempt.tag, b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    relay.knocks.get(timeout=60)
+    relay.hellos.get(timeout=60)
     relay.release(attempt)
     assert attempt.wait() == 0
 
@@ -97,11 +96,11 @@ def test_a_message_of_a_newer_release_is_passed_over(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
     attempt.start()
     relay.report(attempt, "at_barrier")
-    relay.send_bytes(attempt.tag, frames.encode(frames.Control({"type": "dream_on"})))
+    relay.send_json(attempt.tag, {"type": "dream_on"})
     relay.send(attempt.tag, PutKey("x", "key", "value"))
     relay.release(attempt)
     assert attempt.wait() == 0
-    assert relay.knocks.qsize() == 1
+    assert relay.hellos.qsize() == 1
 
 
 def test_keys_are_said_again_to_the_next_relay(world: Any) -> None:

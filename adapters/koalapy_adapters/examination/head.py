@@ -166,7 +166,8 @@ def _relay(head: Head) -> Json:
     except (OSError, ValueError) as error:
         raise unusable(directories.own, error) from error
     found = data or {"addresses": [], "port": 0}
-    return {"kind": head.config.relay, "addresses": found["addresses"], "port": found["port"]}  # but not its secret
+    addresses = found["addresses"] + found.get("last", [])
+    return {"kind": head.config.relay, "addresses": addresses, "port": found["port"]}  # but not its secret
 
 
 def _head(head: Head) -> Json:

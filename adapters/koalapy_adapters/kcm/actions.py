@@ -259,10 +259,17 @@ class Listed(NamedTuple):
 
 
 class WrapperEntered(NamedTuple):
-    """`clock`: what the wrapper's own said when it knocked."""
+    """`clock`: what the wrapper's own said in its hello."""
 
     tag: str
     clock: int
+
+
+class OtherVersion(NamedTuple):
+    """A wrapper of another version of koalapy asked to be let in, and cannot be. `released`: its program may run."""
+
+    tag: str
+    released: bool
 
 
 class WrapperSaid(NamedTuple):

@@ -12,11 +12,12 @@ from koalapy_adapters import claims, layout
 from koalapy_adapters.errors import RequestError, SiteError
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.kcm import placing, sights
-from koalapy_adapters.kcm.actions import Sight
+from koalapy_adapters.kcm.actions import OtherVersion, Sight
 from koalapy_adapters.kcm.heard import Heard
 from koalapy_adapters.kcm.signpost import Signpost
 from koalapy_adapters.kcm.troubles import FULL, unusable
 from koalapy_adapters.launcher import journal
+from koalapy_adapters.messages import RELAY_PROTOCOL
 
 _TAG = re.compile(r"k[0-9a-z]{14}")
 _INSTANCE = re.compile(r"[0-9a-z]{1,32}")
@@ -162,6 +163,22 @@ class Directories:
             return self.files.read(layout.inside(self.attempt(tag), "token"))[:1024].strip()
         except OSError:
             return None
+
+    def other_version(self, tag: str) -> Optional[OtherVersion]:
+        """Whether the wrapper of this attempt of ours speaks another relay protocol, as its own files say; None if not.
+
+        A program was released once there are `hosts`.
+        """
+        if not _TAG.fullmatch(tag) or not self._is_own(tag):
+            return None
+        try:
+            component = layout.read_json(layout.inside(self.attempt(tag), "component.json"), self.files)
+            names = self.files.names(self.attempt(tag))
+        except (OSError, ValueError):
+            return None
+        if not isinstance(component, dict) or component.get("relay_protocol") == RELAY_PROTOCOL:
+            return None
+        return OtherVersion(tag, "hosts" in names)
 
     def remove(self, tag: str) -> None:
         """Remove the attempt's directory, if it is there and ours; a link is removed, not followed.

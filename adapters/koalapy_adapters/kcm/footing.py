@@ -10,6 +10,7 @@ from koalapy_adapters.kcm import office
 from koalapy_adapters.kcm.commands import failure_of, guarded
 from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.network import Addresses
 from koalapy_adapters.kcm.troubles import Stale
 from koalapy_adapters.messages import PROTOCOL, ClusterConfig, Hello, Welcome
 
@@ -46,7 +47,7 @@ class Footing:
         """Whether attempts can be prepared and the batch system answered."""
         return self._deeds.pushed is not None and self.description is not None
 
-    def seek(self, addresses: List[str], port: int) -> Optional[BatchError]:
+    def seek(self, addresses: Addresses, port: int) -> Optional[BatchError]:
         """Try what is not there yet; why it still is not. Raises SiteError `stale` for a KCM that was replaced."""
         error = self._attempted(lambda: self._establish(addresses, port))
         return error or self._attempted(self._ask)
@@ -60,10 +61,10 @@ class Footing:
             return error
         return None
 
-    def _establish(self, addresses: List[str], port: int) -> None:
+    def _establish(self, addresses: Addresses, port: int) -> None:
         if self._deeds.pushed is None:
             self._directories.create()
-            self._directories.signpost.publish(addresses, port, self._open_office())
+            self._directories.signpost.publish(addresses.first, port, self._open_office(), addresses.last)
             office.clear(
                 self._directories.own, self._directories.cluster, self._directories.epoch, self._directories.files
             )

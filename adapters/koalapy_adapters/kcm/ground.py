@@ -7,17 +7,19 @@ from typing import Any, Callable, List, Optional, Union
 from koalapy_adapters.batch.protocol import Description
 from koalapy_adapters.clock import now
 from koalapy_adapters.errors import BatchError, SiteError
+from koalapy_adapters.files import DISK
 from koalapy_adapters.kcm import footing, network, office, recipes, shim
+from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
 from koalapy_adapters.kcm.commands import BatchSystem, load
 from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.door import Door
 from koalapy_adapters.kcm.drmaa_library import find_library
 from koalapy_adapters.kcm.drmaa_sessions import Sessions
 from koalapy_adapters.kcm.hands import Hands
 from koalapy_adapters.kcm.office import Office
 from koalapy_adapters.kcm.pipes import Writer
 from koalapy_adapters.kcm.post import Post
+from koalapy_adapters.kcm.pushed import PushedFile
 from koalapy_adapters.kcm.relay import Relay
 from koalapy_adapters.kcm.staging import Staging
 from koalapy_adapters.kcm.submitter import find_submitter
@@ -47,7 +49,8 @@ class Ground:
         self._shim = shim.wanted(asked, shared)
         self.config = asked if self._shim is None else asked._replace(python=self._shim.path)
         self._directories = Directories(shared, hello.instance, self.config.name, hello.epoch)
-        self._door = Door(self._directories.token, self._directories.signpost.secret)
+        accounts = Accounts(self._directories.token, self._directories.other_version)
+        self._authenticator = Authenticator(accounts, self._directories.signpost.secret, DISK.unpredictable)
         dialect = load(self.config.batch)
         site = recipes.site(self.config, shared, self._pushed, hello.instance)
         self._drmaa = _drmaa(self.config, dialect, site.command, tell)
@@ -58,6 +61,7 @@ class Ground:
         self._office = self._make_office() if self.config.relay == FILES else None
         self.relay: Union[Relay, Post] = self._relay(tell, stands_still)
         self.staging = Staging(self._directories, writer, is_over)
+        self._pushed_file: Optional[PushedFile] = None
         self._footing = footing.Footing(
             deeds, self._directories, self._push, self._describe, hello.recall, self._open_office
         )
@@ -94,12 +98,15 @@ class Ground:
 
     def _make_office(self) -> Office:
         name = office.name(self.config.name, self._directories.epoch, os.urandom(8).hex())
-        return Office(office.Place(os.path.join(self._directories.own, name), self._directories.attempt, self._door))
+        return Office(
+            office.Place(os.path.join(self._directories.own, name), self._directories.attempt, self._authenticator)
+        )
 
     def _relay(self, tell: Callable[[Any], None], stands_still: Callable[[str], bool]) -> Union[Relay, Post]:
         if self._office is not None:
-            return Post(self._office, tell)
-        return Relay(self._door, tell, self._directories.signpost.show_life, stands_still)
+            return Post(self._office, tell, self._show_life)
+        networks = network.Networks(self.config.relay_network)
+        return Relay(self._authenticator, tell, self._show_life, stands_still, networks.answers)
 
     def _open_office(self) -> str:
         """Its name. Raises SiteError where the shared directory cannot be used."""
@@ -122,13 +129,24 @@ class Ground:
         return None
 
     async def _seek(self) -> Optional[BatchError]:
-        addresses = network.addresses(loopback=self.config.batch == LOCAL)
+        addresses = network.addresses(self.config.relay_network, loopback=self.config.batch == LOCAL)
         return await in_thread(lambda: self._footing.seek(addresses, self.relay.port))  # type: ignore[no-any-return]
 
     def _push(self) -> str:
         if self._shim is not None:
             shim.write(self._shim)
-        return self._directories.push(self._pushed)
+        path = self._directories.push(self._pushed)
+        try:
+            self._pushed_file = PushedFile(path)
+        except OSError as error:
+            raise unusable(self._directories.own, error) from error
+        return path
+
+    def _show_life(self) -> None:
+        """Keep what wrappers find in the shared directory as it should be. Raises nothing."""
+        self._directories.signpost.show_life()
+        if self._pushed_file is not None:
+            self._pushed_file.keep(now())
 
     def _describe(self) -> Description:
         if self._drmaa is not None:

@@ -251,6 +251,7 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     do.JournalRead: feeding.journal_read,
     do.Listed: _listed,
     do.WrapperEntered: _of_attempt(wrappers.entered),
+    do.OtherVersion: _of_attempt(wrappers.of_other_version),
     do.WrapperSaid: _of_attempt(lambda core, now, attempt, event: wrappers.said(core, now, attempt, event.report)),
     do.LauncherSaid: _of_attempt(launchers.said),
     do.WrapperPut: _of_attempt(

@@ -1,24 +1,89 @@
-"""This machine's own addresses, and a socket on all of them."""
+"""This machine's own addresses and networks, a socket on all of them, and which others the relay answers."""
 
 import ctypes
 import fcntl
 import ipaddress
+import os
 import socket
 import struct
-from typing import List
+from typing import Any, List, NamedTuple, Sequence, Union
 
-_SIOCGIFCONF = 0x8912
+_SIOCGIFCONF, _SIOCGIFNETMASK = 0x8912, 0x891B
 _ENTRY = 40  # bytes of struct ifreq where pointers have 8
 _ROOM = _ENTRY * 256
+_INTERFACES = "/sys/class/net"
+_PRIVATE = (
+    "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
+    "fc00::/7", "fe80::/10", "::1/128",
+)  # fmt: skip
+
+Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 
 
-def addresses(loopback: bool = False) -> List[str]:
-    """IPv4 and IPv6 addresses that others may reach, so no link-local ones; with `loopback` 127.0.0.1 comes last."""
-    found = [address for address in _ipv4() + _ipv6() if _is_reachable(address)]
+class Addresses(NamedTuple):
+    """Where wrappers may try the relay: `first` all at once, then `last`, if none of them is it.
+
+    `last`: of bridges to virtual machines and containers of this host. The same address may be another host's own.
+    """
+
+    first: List[str]
+    last: List[str]
+
+
+class Own(NamedTuple):
+    """One address of this machine."""
+
+    address: str
+    interface: str
+    network: str = ""  # that it is in; "" where that is not known
+
+
+class Networks:
+    """Whose connections the relay answers. `wanted`: the grid file's `relay_network`; empty for its default."""
+
+    def __init__(self, wanted: Sequence[str]) -> None:
+        own = [each.network or each.address for each in own_addresses()]
+        self._networks = [_network(text) for text in (wanted or [*_PRIVATE, *own])]
+
+    def answers(self, address: str) -> bool:
+        """Whether a connection from this address is answered."""
+        try:
+            return any(_contains(network, _parsed(address)) for network in self._networks)
+        except ValueError:
+            return False
+
+
+def addresses(wanted: Sequence[str] = (), loopback: bool = False) -> Addresses:
+    """IPv4 and IPv6 addresses that others may reach, so no link-local ones; with `loopback` 127.0.0.1 comes last.
+
+    Only those in one of the networks `wanted`, if there are any.
+    """
+    found = [each for each in own_addresses() if _is_reachable(each.address)]
     if not found:
-        found = [address for address in _by_name() if _is_reachable(address)]
-    unique = [address for place, address in enumerate(found) if address not in found[:place]]
-    return unique + (["127.0.0.1"] if loopback else [])
+        found = [Own(address, "") for address in _by_name() if _is_reachable(address)]
+    if wanted:
+        networks = Networks(wanted)
+        found = [each for each in found if networks.answers(each.address)]
+    bridges = [each.address for each in found if is_private_bridge(each.interface)]
+    others = [each.address for each in found if each.address not in bridges]
+    return Addresses(_unique(others) + (["127.0.0.1"] if loopback else []), _unique(bridges))
+
+
+def own_addresses() -> List[Own]:
+    """Every address of every interface."""
+    return _ipv4() + _ipv6()
+
+
+def is_private_bridge(interface: str) -> bool:
+    """Whether it is a bridge that no network card is part of, as docker0 and virbr0 are."""
+    base = os.path.join(_INTERFACES, interface)
+    if not interface or not os.path.isdir(os.path.join(base, "bridge")):
+        return False
+    try:
+        ports = os.listdir(os.path.join(base, "brif"))
+    except OSError:
+        ports = []
+    return not any(os.path.exists(os.path.join(_INTERFACES, port, "device")) for port in ports)
 
 
 def listening_socket() -> socket.socket:
@@ -46,7 +111,26 @@ def _bound(listener: socket.socket, address: str) -> socket.socket:
         raise
 
 
-def _ipv4() -> List[str]:
+def _unique(found: List[str]) -> List[str]:
+    return [address for place, address in enumerate(found) if address not in found[:place]]
+
+
+def _network(text: str) -> Network:
+    return ipaddress.ip_network(text, strict=False)
+
+
+def _parsed(address: str) -> Any:
+    """A socket for both families has IPv4 addresses as ::ffff:10.0.0.1."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return mapped or parsed
+
+
+def _contains(network: Network, address: Any) -> bool:
+    return network.version == address.version and address in network
+
+
+def _ipv4() -> List[Own]:
     """By netdevice(7)'s SIOCGIFCONF, which names every address of every interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -54,8 +138,19 @@ def _ipv4() -> List[str]:
             answer = fcntl.ioctl(probe.fileno(), _SIOCGIFCONF, struct.pack("iP", _ROOM, _address_of(room)))
         except OSError:
             return []
-    length = struct.unpack("iP", answer)[0]
-    return [socket.inet_ntoa(bytes(room[at + 20 : at + 24])) for at in range(0, length, _ENTRY)]
+        length = struct.unpack("iP", answer)[0]
+        return [_own(probe, bytes(room[at : at + _ENTRY])) for at in range(0, length, _ENTRY)]
+
+
+def _own(probe: socket.socket, entry: bytes) -> Own:
+    address = socket.inet_ntoa(entry[20:24])
+    interface = os.fsdecode(entry[:16].split(b"\0")[0])
+    try:
+        mask = socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFNETMASK, entry)[20:24])
+        network = str(_network("%s/%s" % (address, mask)))
+    except (OSError, ValueError):
+        network = ""
+    return Own(address, interface.partition(":")[0], network)
 
 
 def _address_of(room: bytearray) -> int:
@@ -63,11 +158,14 @@ def _address_of(room: bytearray) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(room))
 
 
-def _ipv6() -> List[str]:
+def _ipv6() -> List[Own]:
+    """A line of /proc/net/if_inet6: address, interface's number, prefix length, scope, flags, interface."""
     try:
         with open("/proc/net/if_inet6") as file:
-            return [str(ipaddress.IPv6Address(int(line.split()[0], 16))) for line in file if line.strip()]
-    except (OSError, ValueError):
+            words = [line.split() for line in file if line.strip()]
+        found = [(str(ipaddress.IPv6Address(int(each[0], 16))), int(each[2], 16), each[5]) for each in words]
+        return [Own(address, name, str(_network("%s/%d" % (address, bits)))) for address, bits, name in found]
+    except (OSError, ValueError, IndexError):
         return []
 
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 from koalapy_adapters import layout, letters
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.kcm.actions import SECOND, WrapperEntered, WrapperLeft
-from koalapy_adapters.kcm.door import Admitted, Door, outcome
+from koalapy_adapters.kcm.authenticator import Admitted, Authenticator, outcome
 from koalapy_adapters.letters import LetterError, Mail, Visit
 from koalapy_adapters.messages import MessageError, from_json
 
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
     path: str
     directory_of: Callable[[str], str]
-    door: Door
+    authenticator: Authenticator
 
 
 class Office:
@@ -106,26 +106,26 @@ class Office:
             elif visit in self._left:
                 self._throw_away(visit, sent)
             elif sent.knock:
-                outcomes += self._door(now, visit, sent)
+                outcomes += self._authenticate(now, visit, sent)
             elif now - self._strangers.setdefault(visit, now) >= STRANGER:
                 self._throw_away(visit, sent)
         self._left = {visit: None for visit in self._left if visit in mail}
         self._strangers = {visit: since for visit, since in self._strangers.items() if visit in mail}
         return outcomes
 
-    def _door(self, now: int, visit: Visit, sent: Mail) -> List[Any]:
+    def _authenticate(self, now: int, visit: Visit, sent: Mail) -> List[Any]:
         """Who is not let in learns nothing but that."""
         try:
-            said = [from_json(each) for each in letters.read(self._at(sent.knock), self._files)]
-        except (LetterError, MessageError):
-            self._throw_away(visit, sent)
-            return []
+            said = letters.read(self._at(sent.knock), self._files)
+        except LetterError:
+            said = []
         except OSError:
             return []  # it is being renamed, or shows late
-        admitted = self._place.door.admit(said[0]) if len(said) == 1 else None
+        admitted = self._place.authenticator.admit_file(now, said)
         if admitted is None or admitted.tag != visit.tag:
             self._throw_away(visit, sent)
-            return []
+            other = self._place.authenticator.other_version(said[0]) if said else None
+            return [other] if other is not None else []
         before = self._guests.get(visit.tag)
         if before is not None:
             self._left[before.visit] = None
@@ -202,15 +202,16 @@ class _Guest:
 
     def __init__(self, visit: Visit, admitted: Admitted, place: Place, files: Files, now: int) -> None:
         box = layout.inside(place.directory_of(visit.tag), "post")
-        self.visit, self._admitted = visit, admitted
+        self.visit = visit
         self.out = letters.Outgoing(lambda number: os.path.join(box, letters.answer(visit, number)), files)
         self.letters = letters.Incoming(lambda number: os.path.join(place.path, letters.letter(visit, number)), files)
         self.knock = ""
         self.heard_at = now
         self.missed = 0  # lists in which its knock was not
+        self.tell(admitted.welcome)
 
     def tell(self, message: Any) -> None:
-        self.out.put(self._admitted.told(message))
+        self.out.put(message)
 
 
 def name(cluster: str, epoch: int, unique: str) -> str:

@@ -10,6 +10,7 @@ from koalapy_adapters.kcm.office import Closed, Office
 from koalapy_adapters.kcm.threads import in_a_moment, in_thread
 
 LONGEST = SECOND // 2  # between two rounds
+SHOW_LIFE = 5 * SECOND
 
 
 class Post:
@@ -17,8 +18,9 @@ class Post:
 
     port = 0
 
-    def __init__(self, office: Office, tell: Callable[[Any], None]) -> None:
-        self._office, self._tell_machine = office, tell
+    def __init__(self, office: Office, tell: Callable[[Any], None], show_life: Callable[[], None]) -> None:
+        self._office, self._tell_machine, self._show_life = office, tell, show_life
+        self._life_shown_at = 0
         self._told: List[Tuple[str, Any]] = []
         self._wake = asyncio.Event()
 
@@ -42,6 +44,9 @@ class Post:
                 return "the relay's files were removed, as a newer KCM does"
             if done.moved or told:
                 moved_at = now()
+            if now() - self._life_shown_at >= SHOW_LIFE:
+                await in_thread(self._show_life)
+                self._life_shown_at = now()
             for outcome in done.outcomes:
                 self._tell_machine(outcome)
             await self._pause(letters.pause(now() - moved_at, LONGEST))

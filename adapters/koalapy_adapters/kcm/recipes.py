@@ -11,7 +11,7 @@ from koalapy_adapters.errors import RequestError
 from koalapy_adapters.examination import probe
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.directories import Component, Directories
-from koalapy_adapters.messages import ClusterConfig
+from koalapy_adapters.messages import RELAY_PROTOCOL, ClusterConfig
 
 WALLTIME_MARGIN = 60  # seconds beyond program and barrier, where koalad names no walltime of the batch job
 _INHERITED = (
@@ -79,6 +79,7 @@ def component(recipe: Recipe, action: do.Prepare, job: BatchJob, script: str) ->
         "shared": directories.shared,
         "orphan_timeout": config.orphan_timeout,
         "relay": config.relay,
+        "relay_protocol": RELAY_PROTOCOL,
         "python": config.python,
         "command": interpreter(config.python, recipe.pushed),
         "walltime_s": job.walltime_s,

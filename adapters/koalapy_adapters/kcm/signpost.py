@@ -1,12 +1,14 @@
 """Where the relay listens, as wrappers find it in the shared directory, and whether it is a newer KCM's by now."""
 
 import os
-from typing import List
+from typing import Any, Dict, List, Optional
 
 from koalapy_adapters import layout
 from koalapy_adapters.errors import SiteError
 from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.troubles import Stale, unusable
+
+MAX_EPOCH = 1 << 53  # a higher one is damage: epochs count the starts of koalad
 
 _SECRET_BYTES = 32
 
@@ -19,35 +21,55 @@ class Signpost:
 
     def __init__(self, path: str, epoch: int, files: Files) -> None:
         self._path, self._epoch, self._files = path, epoch, files
+        self._published: Optional[Dict[str, Any]] = None
         self.secret = files.unpredictable(_SECRET_BYTES)
 
-    def publish(self, addresses: List[str], port: int, post: str = "") -> None:
-        """Say where the relay listens, or its office is. Raises SiteError `stale` if a newer KCM has said so."""
+    def publish(self, addresses: List[str], port: int, post: str = "", last: Optional[List[str]] = None) -> None:
+        """Say where the relay listens, or its files are; `last`: see network.Addresses.
+
+        Raises SiteError `stale` if a newer KCM has said so.
+        """
         self.check()
+        data = {"addresses": addresses, "port": port, "epoch": self._epoch, "post": post, "last": last or []}
+        data["secret"] = self.secret
+        self._published = data
         try:
-            data = {"addresses": addresses, "port": port, "epoch": self._epoch, "post": post}
-            data["secret"] = self.secret
             layout.write_json(self._path, data, self._files)
         except OSError as error:
             raise unusable(os.path.dirname(self._path), error) from error
 
     def show_life(self) -> None:
-        """Touch it: a wrapper that cannot connect sees that its KCM lives. Raises nothing."""
+        """Touch it: a wrapper that cannot connect sees that its KCM lives. Raises nothing.
+
+        A file that was removed or damaged, as a purge of old files does, is written again; never a newer KCM's.
+        """
         try:
-            if self.newest_epoch() == self._epoch:
-                self._files.use(self._path)
+            if self._published is None or self.newest_epoch() > self._epoch:
+                return
+            if self._read() != self._published:
+                layout.write_json(self._path, self._published, self._files)
+            self._files.use(self._path)
         except (OSError, SiteError):
             pass  # then the wrapper has other worries
 
     def newest_epoch(self) -> int:
-        """Of the KCM that listens, or 0."""
+        """Of the KCM that listens; 0 if there is none, or what lies there is damaged."""
         try:
-            return layout.read_number(self._path, "epoch", self._files)
+            found = self._read()
         except OSError as error:
             raise unusable(os.path.dirname(self._path), error) from error
+        epoch = found.get("epoch") if isinstance(found, dict) else None
+        return epoch if isinstance(epoch, int) and 0 <= epoch <= MAX_EPOCH else 0
 
     def check(self) -> None:
         """Raises SiteError `stale` if a newer KCM listens."""
         newest = self.newest_epoch()
         if newest > self._epoch:
             raise Stale(newest)
+
+    def _read(self) -> Any:
+        """Raises OSError; None for what is no JSON, or not there."""
+        try:
+            return layout.read_json(self._path, self._files)
+        except (ValueError, RecursionError):
+            return None

@@ -3,14 +3,21 @@
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.kcm import ending, farewell, launchers
-from koalapy_adapters.kcm.actions import Inspect, Send, Tell, WrapperEntered
-from koalapy_adapters.kcm.attempts import Attempt, Core, failure, is_restart
-from koalapy_adapters.messages import PROTOCOL, Done, Enter, PutKey, Refused, Release, Report
+from koalapy_adapters.kcm.actions import Inspect, OtherVersion, Send, Tell, WrapperEntered
+from koalapy_adapters.kcm.attempts import RESTARTED, Attempt, Core, failure, is_restart
+from koalapy_adapters.messages import Done, PutKey, Refused, Release, Report
 
 AT_BARRIER = "at_barrier"
 INSTANTS = ("at_barrier_at", "released_at", "started_at", "ended_at")
 OVER = failure(
     "attempt_over", "ours", "The attempt has ended without having been released.", "Submit it as a new attempt."
+)
+OTHER_VERSION = failure(
+    "other_version",
+    "ours",
+    "The wrapper of this attempt is of another version of koalapy than koalad, and is not let in. Its program was not "
+    "started. The batch job is cancelled, and the component is tried again with this version.",
+    "Nothing needs to be done.",
 )
 
 
@@ -20,9 +27,21 @@ def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> 
     launchers.parted(core, attempt)
     attempt.offset = now - outcome.clock
     attempt.sign_at = now
-    missed: List[Any] = [Enter(PROTOCOL, now), *attempt.keys.values()]
+    missed: List[Any] = [*attempt.keys.values()]
     missed += [message for message in (attempt.release, attempt.stop) if message is not None]
     return [Tell(attempt.tag, message) for message in missed]
+
+
+def of_other_version(core: Core, now: int, attempt: Attempt, outcome: OtherVersion) -> List[Any]:
+    """It can never be released, so it is over; a program that was released before goes on, and its record counts.
+
+    As of a second start, nothing is known of its own end.
+    """
+    released = outcome.released or (attempt.report is not None and attempt.report.released_at is not None)
+    if released or attempt.over or attempt.connected:
+        return []
+    ended = {"batch_id": attempt.batch_id, "phase": "ended", "nodes": [], "ending": RESTARTED, "error": OTHER_VERSION}
+    return said(core, now, attempt, ended)
 
 
 def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List[Any]:

@@ -54,12 +54,13 @@ from koalapy_adapters.messages.koalad import (
 )
 from koalapy_adapters.messages.launcher import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, Trusted
 from koalapy_adapters.messages.relay import (
+    RELAY_PROTOCOL,
     Beat,
-    Enter,
     FromLauncher,
-    Knock,
-    ProvenEnter,
-    ProvenKnock,
+    RelayChallenge,
+    RelayHello,
+    RelayProof,
+    RelayWelcome,
     Say,
     Stop,
     ToLauncher,
@@ -67,6 +68,7 @@ from koalapy_adapters.messages.relay import (
 
 __all__ = [
     "PROTOCOL",
+    "RELAY_PROTOCOL",
     "Acknowledge",
     "Back",
     "BatchSeen",
@@ -79,7 +81,6 @@ __all__ = [
     "Doing",
     "Done",
     "Ended",
-    "Enter",
     "Event",
     "Examine",
     "Failure",
@@ -95,7 +96,6 @@ __all__ = [
     "Holding",
     "Json",
     "Kept",
-    "Knock",
     "LauncherSuspected",
     "LaunchersSeen",
     "Lingers",
@@ -109,12 +109,14 @@ __all__ = [
     "Ping",
     "Pong",
     "Program",
-    "ProvenEnter",
-    "ProvenKnock",
     "Pull",
     "PutKey",
     "Recall",
     "Refused",
+    "RelayChallenge",
+    "RelayHello",
+    "RelayProof",
+    "RelayWelcome",
     "Release",
     "Report",
     "Say",
@@ -161,7 +163,7 @@ def to_json(message: Any) -> Json:
 
 def from_json(data: Any) -> Any:
     """The message of a JSON object. Raises MessageError for whatever is none."""
-    if not isinstance(data, dict) or data.get("type") not in MESSAGES:
+    if not isinstance(data, dict) or not isinstance(data.get("type"), str) or data["type"] not in MESSAGES:
         raise MessageError("not a message: %.80r" % (data,))
     kind = MESSAGES[data["type"]]
     fields = {name: value for name, value in data.items() if name != "type"}

@@ -43,6 +43,7 @@ class ClusterConfig(NamedTuple):
     drmaa: str = "off"  # off, auto, or the path of a libdrmaa
     slurm_api: str = "auto"  # off, auto or required
     relay: str = "tcp"
+    relay_network: List[str] = []  # networks whose wrappers the relay answers; none: private and the head's own
     poll: float = 10.0
     orphan_timeout: float = 600.0
     barrier_timeout: float = 300.0

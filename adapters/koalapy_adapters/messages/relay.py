@@ -2,42 +2,36 @@
 
 from typing import Any, Dict, NamedTuple, Tuple, Type
 
+RELAY_PROTOCOL = 2  # of the handshake and the seals; component.json says which one the attempt's wrapper speaks
+
 Json = Dict[str, Any]
 
 
-class Knock(NamedTuple):
-    """The first message to the relay of a wrapper of an older release, and to the relay of such a KCM."""
-
-    protocol: int
-    tag: str
-    token: str
-    clock: int
-
-
-class ProvenKnock(NamedTuple):
-    """The wrapper's first message else. `proof`: that it knows its token and the KCM's secret; see proofs.of_knock.
-
-    `nonce`: hexadecimal digits, unpredictable.
-    """
+class RelayHello(NamedTuple):
+    """The wrapper's first message. `nonce`: hexadecimal digits, unpredictable."""
 
     protocol: int
     tag: str
     clock: int
     nonce: str
+
+
+class RelayChallenge(NamedTuple):
+    """The KCM's answer to RelayHello, to whomever: it tells nothing. `nonce`: as in RelayHello, of the KCM."""
+
+    clock: int
+    nonce: str
+
+
+class RelayProof(NamedTuple):
+    """The wrapper knows its token and the KCM's secret: see handshake.wrapper_proof."""
+
     proof: str
 
 
-class Enter(NamedTuple):
-    """The relay lets in the wrapper that said Knock."""
+class RelayWelcome(NamedTuple):
+    """The KCM lets the wrapper in, and proves that it knows both too: see handshake.kcm_proof."""
 
-    protocol: int
-    clock: int
-
-
-class ProvenEnter(NamedTuple):
-    """The relay lets in the wrapper that said ProvenKnock. `proof`: that it knows both too; see proofs.of_enter."""
-
-    protocol: int
     clock: int
     proof: str
 
@@ -71,10 +65,10 @@ class Beat(NamedTuple):
 
 
 MESSAGES: Tuple[Type[Any], ...] = (
-    Knock,
-    ProvenKnock,
-    Enter,
-    ProvenEnter,
+    RelayHello,
+    RelayChallenge,
+    RelayProof,
+    RelayWelcome,
     Say,
     Stop,
     FromLauncher,

@@ -1,14 +1,15 @@
 """How a wrapper keeps in contact with its relay, decided without a socket: whom to try, when again, when to give up.
 
-apart -> trying (all addresses at once, or an office) -> knocked (at the first that answers) -> in; and back to apart
-from each. What happens is told in calls, and each answers with what is to be done, in order.
+apart -> trying (addresses at once, or an office) -> opening (with the first that answers) -> in; and back to apart from
+each. What happens is told in calls, and each answers with what is to be done, in order.
 """
 
 from typing import Any, Callable, List, NamedTuple, Optional
 
 from koalapy_adapters import messages
+from koalapy_adapters.channel import Keys
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.wrapper.handshake import Greeting
+from koalapy_adapters.wrapper.handshake import Answer, Opening, Welcomed
 
 BEAT = 10 * SECOND
 SILENCE = 35 * SECOND  # after which a connection is given up
@@ -16,14 +17,14 @@ FIRST_RETRY, LAST_RETRY = SECOND // 20, 10 * SECOND
 CONNECT_WITHIN = 5 * SECOND
 IN_VAIN = 2  # tries by a KCM that lives, before anybody is told that it cannot be reached
 
-APART, TRYING, KNOCKED, IN = "apart", "trying", "knocked", "in"
+APART, TRYING, OPENING, IN = "apart", "trying", "opening", "in"
 
 
 class Place(NamedTuple):
     """Where the relay is, by its file: at a port of one of these addresses, or at an office (see letters).
 
     Neither where there is no such file. `touched`: its time of change, which a KCM that lives changes. `secret`: by
-    which that KCM and we know each other, none of one of an older release.
+    which that KCM and we know each other. `last`: addresses to try when none of the others is it.
     """
 
     addresses: List[str] = []
@@ -31,6 +32,7 @@ class Place(NamedTuple):
     office: str = ""
     touched: float = 0.0
     secret: str = ""
+    last: List[str] = []
 
 
 class Seek(NamedTuple):
@@ -49,6 +51,18 @@ class Write(NamedTuple):
     """Send it. -> broken if that fails"""
 
     message: Any
+
+
+class Begin(NamedTuple):
+    """Send these, the first messages of the connection. -> broken if that fails"""
+
+    messages: List[Any]
+
+
+class Secure(NamedTuple):
+    """Seal with these keys what is sent from now on, and believe nothing else."""
+
+    keys: Keys
 
 
 class Drop(NamedTuple):
@@ -75,7 +89,7 @@ class Lost(NamedTuple):
 
 
 class ShutOut(NamedTuple):
-    """We were never in, and for long none of these could be reached, although the KCM that listens there lives."""
+    """We were never in, and for long none of these could be reached or let us in, although its KCM lives."""
 
     addresses: List[str]
     port: int
@@ -89,19 +103,19 @@ def shut_out_after(barrier_timeout: int) -> int:
 class Contact:
     """At most one connection; `tick` at `next_wakeup` or later.
 
-    `greet(now, secret)`: how to begin, and whom to believe that we are in; nothing is heard before from anybody.
+    `open_with(now, secret, by files)`: the handshake; nothing is heard from anybody before it is done.
     `jitter`: any number from 0 to 1, another each time. `shut_out_after`: microseconds in which nobody could be
     reached; None where that is not to be said.
     """
 
     def __init__(
         self,
-        greet: Callable[[int, str], Greeting],
+        open_with: Callable[[int, str, bool], Opening],
         jitter: Callable[[], float],
         shut_out_after: Optional[int] = None,
     ) -> None:
-        self._greet, self._jitter = greet, jitter
-        self._believes: Callable[[Any], bool] = lambda message: False
+        self._open_with, self._jitter = open_with, jitter
+        self._opening: Optional[Opening] = None
         self._shut_out_after = shut_out_after
         self._place = Place()
         self._lives = False  # the KCM has shown so between the last two looks at its file
@@ -110,7 +124,7 @@ class Contact:
         self._state = APART
         self._address = ""
         self._failed: List[str] = []  # addresses that took a connection, but did not let us in
-        self._knocked_at = 0
+        self._tries_last = False  # those that are to be tried last have their turn
         self._heard_at = 0
         self._beat_at = 0
         self._deadline: Optional[int] = None
@@ -131,27 +145,26 @@ class Contact:
             return []
         before, self._place = self._place, place
         self._lives = before.touched not in (0.0, place.touched)
-        if not place.addresses and not place.office:
+        if not place.addresses and not place.last and not place.office:
             return self._again(now)
         self._state, self._deadline = TRYING, now + CONNECT_WITHIN
         if place.office:
             self._failed = []
             return [Try([], 0, place.office)]
-        untried = [address for address in place.addresses if address not in self._failed]
-        self._failed = self._failed if untried else []
-        return [Try(untried or place.addresses, place.port)]
+        return [Try(self._chosen(place), place.port)]
 
     def unreachable(self, now: int) -> List[Any]:
         """None of those that were tried takes a connection."""
-        return self._again(now) + self._tried_in_vain(now) if self._state == TRYING else []
+        if self._state != TRYING:
+            return []
+        self._tries_last = not self._tries_last
+        return self._again(now) + self._tried_in_vain(now)
 
     def connected(self, now: int, address: str, patience: int = CONNECT_WITHIN) -> List[Any]:
         """The first has taken the connection; whoever else is tried is let go. `patience`: with its answer."""
-        self._state, self._address = KNOCKED, address
-        self._knocked_at, self._deadline = now, now + patience
-        self._vain, self._vain_since = 0, None
-        knock, self._believes = self._greet(now, self._place.secret)
-        return [Write(knock)]
+        self._state, self._address, self._deadline = OPENING, address, now + patience
+        self._opening = self._open_with(now, self._place.secret, bool(self._place.office))
+        return [Begin(self._opening.first)]
 
     def arrived(self, now: int) -> None:
         """Anything at all came over the connection."""
@@ -159,14 +172,9 @@ class Contact:
 
     def heard(self, now: int, message: Any) -> List[Any]:
         self._heard_at = now
-        if self._state == KNOCKED and isinstance(message, (messages.Enter, messages.ProvenEnter)):
-            if not self._believes(message):
-                return self.broken(now)
-            self._state, self._deadline = IN, None
-            self._retry, self._failed = FIRST_RETRY, []
-            self._shut_out_after = None
-            self._beat_at = now + BEAT
-            return [Entered(self._address, message.clock - (self._knocked_at + now) // 2)]
+        if self._state == OPENING:
+            assert self._opening is not None
+            return self._opened(now, self._opening.heard(now, message))
         if self._state == IN and not isinstance(message, messages.Beat):
             return [Heard(message)]
         return []
@@ -176,9 +184,10 @@ class Contact:
         before = self._state
         if before == APART:
             return []
-        if before == KNOCKED:
+        if before == OPENING:
             self._failed.append(self._address)
-        told = [Lost(self._heard_at)] if before == IN else self._tried_in_vain(now) if before == TRYING else []
+        self._tries_last = not self._tries_last if before == TRYING else self._tries_last
+        told = [Lost(self._heard_at)] if before == IN else self._tried_in_vain(now)
         return [Drop(), *self._again(now), *told]
 
     def next_wakeup(self) -> Optional[int]:
@@ -199,6 +208,28 @@ class Contact:
             return [Write(messages.Beat())]
         return []
 
+    def _chosen(self, place: Place) -> List[str]:
+        """Whom to try now: those that have not failed, of those whose turn it is."""
+        first, last = (
+            [address for address in group if address not in self._failed] for group in (place.addresses, place.last)
+        )
+        if not first and not last:
+            self._failed, first, last = [], place.addresses, place.last
+        self._tries_last = bool(last) and (self._tries_last or not first)
+        return last if self._tries_last else first
+
+    def _opened(self, now: int, answer: Any) -> List[Any]:
+        """What comes of the handshake's next step."""
+        if isinstance(answer, Answer):
+            return [Write(answer.proof), Secure(answer.keys)]
+        if not isinstance(answer, Welcomed):
+            return self.broken(now)
+        self._state, self._deadline = IN, None
+        self._retry, self._failed, self._tries_last = FIRST_RETRY, [], False
+        self._shut_out_after = None
+        self._beat_at = now + BEAT
+        return [Entered(self._address, answer.offset)]
+
     def _again(self, now: int) -> List[Any]:
         """Exponentially later, with jitter: all wrappers of a cluster lose their relay at the same instant."""
         self._state, self._deadline = APART, None
@@ -208,9 +239,11 @@ class Contact:
 
     def _tried_in_vain(self, now: int) -> List[Any]:
         """A KCM that is gone says nothing of the way to it: only tries count between which its file was touched."""
+        if self._place.office:
+            return []  # there is nothing to connect to
         self._vain_since = now if self._vain_since is None else self._vain_since
         self._vain += self._lives
         if self._shut_out_after is None or self._vain < IN_VAIN or now - self._vain_since < self._shut_out_after:
             return []
         self._shut_out_after = None
-        return [ShutOut(self._place.addresses, self._place.port)]
+        return [ShutOut(self._place.addresses + self._place.last, self._place.port)]

@@ -1,19 +1,71 @@
-"""The wrapper's half of the relay's handshake: what it says first, and whose leave to enter it believes."""
+"""The wrapper's half of the relay's handshake: what it says first, what it answers, and whose welcome it believes."""
 
-from typing import Any, Callable, NamedTuple
+from typing import Any, List, NamedTuple, Optional
 
 from koalapy_adapters import proofs
+from koalapy_adapters.channel import Keys
 from koalapy_adapters.files import DISK, Files
-from koalapy_adapters.messages import PROTOCOL, Enter, Knock, ProvenEnter, ProvenKnock
+from koalapy_adapters.handshake import (
+    NO_CHALLENGE,
+    NONCE_BYTES,
+    kcm_proof,
+    relay_key,
+    session_keys,
+    wrapper_proof,
+)
+from koalapy_adapters.messages import (
+    RELAY_PROTOCOL,
+    RelayChallenge,
+    RelayHello,
+    RelayProof,
+    RelayWelcome,
+)
 
-_NONCE_BYTES = 16
+
+class Answer(NamedTuple):
+    """To the challenge. Once `proof` is written, all is sealed with `keys`."""
+
+    proof: RelayProof
+    keys: Keys
 
 
-class Greeting(NamedTuple):
-    """`knock` is said first; `believes` whether a message is the leave to enter, of who may give it."""
+class Welcomed(NamedTuple):
+    """The KCM has proven itself; `offset`: its clock minus ours."""
 
-    knock: Any
-    believes: Callable[[Any], bool]
+    offset: int
+
+
+class Opening:
+    """One connection's handshake. The relay's port may be a stranger's: what he sends must not bring us in."""
+
+    def __init__(self, key: bytes, hello: RelayHello, by_files: bool) -> None:
+        self._key, self._hello = key, hello
+        self._challenge: Optional[RelayChallenge] = NO_CHALLENGE if by_files else None
+        self._challenged_at: Optional[int] = None
+        self.first: List[Any] = [hello]  # said at once
+        if self._challenge is not None:
+            self.first.append(RelayProof(wrapper_proof(key, hello, self._challenge)))
+
+    def heard(self, now: int, message: Any) -> Any:
+        """Answer, Welcomed, or None for what is not believed."""
+        if isinstance(message, RelayChallenge) and self._challenge is None:
+            self._challenge, self._challenged_at = message, now
+            proof = RelayProof(wrapper_proof(self._key, self._hello, message))
+            return Answer(proof, session_keys(self._key, self._hello, message))
+        if isinstance(message, RelayWelcome) and self._challenge is not None and self._believes(message):
+            return Welcomed(self._offset(now, message))
+        return None
+
+    def _believes(self, welcome: RelayWelcome) -> bool:
+        assert self._challenge is not None
+        covered = self._challenge._replace(clock=welcome.clock)
+        return isinstance(welcome.clock, int) and proofs.same(
+            welcome.proof, kcm_proof(self._key, self._hello, covered).encode()
+        )
+
+    def _offset(self, now: int, welcome: RelayWelcome) -> int:
+        heard_at = now if self._challenged_at is None else self._challenged_at
+        return welcome.clock - (self._hello.clock + heard_at) // 2
 
 
 class Handshake:
@@ -22,21 +74,8 @@ class Handshake:
     def __init__(self, tag: str, token: str, files: Files = DISK) -> None:
         self._tag, self._token, self._files = tag, token, files
 
-    def greeting(self, now: int, secret: str) -> Greeting:
-        """For who wrote this secret to the relay's file; a KCM of an older release wrote none, and wants the token.
-
-        The port may be a stranger's by now: without the secret he can neither use what he hears nor answer it.
-        """
-        if not secret:
-            knock = Knock(PROTOCOL, self._tag, self._token, now)
-            return Greeting(knock, lambda message: isinstance(message, Enter))
-        key = proofs.relay_key(secret, self._token.encode())
-        nonce = self._files.unpredictable(_NONCE_BYTES)
-        proven = ProvenKnock(PROTOCOL, self._tag, now, nonce, proofs.of_knock(key, self._tag, now, nonce))
-        return Greeting(proven, lambda message: _is_proven(message, key, nonce))
-
-
-def _is_proven(message: Any, key: bytes, nonce: str) -> bool:
-    if not isinstance(message, ProvenEnter):
-        return False
-    return proofs.same(message.proof, proofs.of_enter(key, message.clock, nonce).encode())
+    def open(self, now: int, secret: str, by_files: bool) -> Opening:
+        """With the KCM that wrote this secret to the relay's file."""
+        key = relay_key(secret, self._token.encode())
+        hello = RelayHello(RELAY_PROTOCOL, self._tag, now, self._files.unpredictable(NONCE_BYTES))
+        return Opening(key, hello, by_files)

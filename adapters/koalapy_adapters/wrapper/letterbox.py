@@ -28,8 +28,8 @@ class Letterbox:
         self._beat = 0
         self._alive = 0.0
 
-    def knock(self, office: str, knock: Any) -> bool:
-        """Begin a visit to this office; whether its KCM can find the knock."""
+    def knock(self, office: str, hello: List[Any]) -> bool:
+        """Begin a visit to this office with these messages; whether its KCM can find them."""
         self._tidy()
         visit = letters.Visit(self._tag, self._files.unpredictable(8))
         self._office, self._visit, self._beat, self._alive = office, visit, 0, 0.0
@@ -37,7 +37,7 @@ class Letterbox:
         self._in = letters.Incoming(lambda number: layout.inside(self._box, letters.answer(visit, number)), self._files)
         try:
             self._files.make(self._box)
-            letters.write(self._at(letters.knock(visit, 0)), [letters.text(knock)], self._files)
+            letters.write(self._at(letters.knock(visit, 0)), [letters.text(message) for message in hello], self._files)
         except OSError:
             return False
         return True

@@ -74,7 +74,7 @@ class Loop:
         return self._exit_status
 
     def found_relay(self, place: Place) -> None:
-        self._relay_addresses = place.addresses or self._relay_addresses
+        self._relay_addresses = place.addresses + place.last or self._relay_addresses
         self.relay.connect(clock.now(), place)
 
     def handle(self, event: Any) -> None:
@@ -191,7 +191,7 @@ class Loop:
         patience = shut_out_after(self._attempt.settings(batch_id).barrier_timeout)
         ways = Ways(self._selector, Letterbox(self._attempt.directory, self._attempt.tag), self._shared.perform)
         handshake = Handshake(self._attempt.tag, self._attempt.token)
-        return Relay(ways, Contact(handshake.greeting, jitter, patience), callbacks, clock.now)
+        return Relay(ways, Contact(handshake.open, jitter, patience), callbacks, clock.now)
 
     def _on_shut_out(self, addresses: List[str], port: int) -> None:
         self.handle(events.PreparationFailed(reasons.shut_out(os.uname().nodename, addresses, port)))

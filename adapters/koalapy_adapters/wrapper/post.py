@@ -7,8 +7,8 @@ with what that returned, where everything else happens too.
 from typing import Any, Callable, List, Optional
 
 from koalapy_adapters import letters
+from koalapy_adapters.channel import Keys
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.messages import Knock, ProvenKnock
 from koalapy_adapters.wrapper.letterbox import Exchanged, Letterbox
 from koalapy_adapters.wrapper.line import Listener
 
@@ -33,18 +33,31 @@ class Post:
         self._awaited = True
 
     def visit(self, office: str) -> None:
-        """-> connected; then the first that is written must be the knock"""
+        """-> connected; then the visit must `begin`"""
         self._visit, self._open, self._waiting = self._visit + 1, True, []
         self._office, self._moved_at, self._look_at = office, self._clock(), None
         self._listener.connected(office, PATIENCE)
 
     def write(self, message: Any) -> None:
-        """With what else waits for the look that is under way, or at once. -> broken if there is no such office"""
-        if isinstance(message, (Knock, ProvenKnock)):
-            self._knock(message)
-        elif self._open:
+        """With what else waits for the look that is under way, or at once."""
+        if self._open:
             self._waiting.append(message)
             self._look_at = self._clock()
+
+    def begin(self, hello: List[Any]) -> None:
+        """-> broken if there is no such office"""
+        visit, office = self._visit, self._office
+
+        def knocked(done: bool) -> None:
+            if visit == self._visit and self._open:
+                self._look_at = self._next_look()
+                if not done:
+                    self._listener.broken()
+
+        self._perform(lambda: self._box.knock(office, hello), knocked)
+
+    def secure(self, keys: Keys) -> None:
+        """Nothing: who may read and write these files is the file system's to say."""
 
     def expect(self, awaited: bool) -> None:
         """Whether something waits for what comes next."""
@@ -73,17 +86,6 @@ class Post:
             left()
 
         self._perform(leave, lambda done: None)
-
-    def _knock(self, message: Any) -> None:
-        visit, office = self._visit, self._office
-
-        def knocked(done: bool) -> None:
-            if visit == self._visit and self._open:
-                self._look_at = self._next_look()
-                if not done:
-                    self._listener.broken()
-
-        self._perform(lambda: self._box.knock(office, message), knocked)
 
     def _look(self) -> None:
         visit, waiting = self._visit, self._waiting

@@ -63,8 +63,9 @@ def shut_out(node: str, addresses: List[str], port: int) -> Json:
     return failure(
         "shut_out",
         "site",
-        "The node %s cannot connect to its head node (%s, port %d)." % (node, ", ".join(addresses), port),
-        "Set `relay: files` for this cluster in the grid file, or let its nodes connect to the head's high ports.",
+        "The node %s cannot connect to the relay of its head node (%s, port %d)." % (node, ", ".join(addresses), port),
+        "Set `relay: files` for this cluster in the grid file, or let its nodes connect to the head's high ports "
+        "and name their network in `relay_network`.",
     )
 
 

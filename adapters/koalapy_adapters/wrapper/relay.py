@@ -86,6 +86,10 @@ class Relay:
         for action in actions:
             if isinstance(action, contact.Write):
                 self._line.write(action.message)
+            elif isinstance(action, contact.Begin):
+                self._line.begin(action.messages)
+            elif isinstance(action, contact.Secure):
+                self._line.secure(action.keys)
             elif isinstance(action, contact.Heard):
                 self._callbacks.heard(action.message)
             elif isinstance(action, contact.Try):

@@ -72,10 +72,9 @@ def read_relay(path: str, files: Files = DISK) -> Place:
             return Place()
         post = str(data.get("post") or "")
         office = os.path.join(os.path.dirname(path), os.path.basename(post)) if post else ""
-        addresses = [str(address) for address in data["addresses"]]
-        secret = str(data.get("secret") or "")
-        return Place(addresses, int(data["port"]), office, files.modified(path), secret)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        addresses, last = ([str(address) for address in data.get(key) or []] for key in ("addresses", "last"))
+        return Place(addresses, int(data["port"]), office, files.modified(path), str(data["secret"]), last)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Place()  # a KCM may be about to write it; it is read again
 
 

@@ -6,6 +6,7 @@ import socket
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters import frames, messages
+from koalapy_adapters.channel import Channel, Keys
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.wrapper.line import Listener
 
@@ -20,7 +21,7 @@ class Sockets:
         self._selector, self._listener = selector, listener
         self._trying: Dict[socket.socket, str] = {}
         self._socket: Optional[socket.socket] = None
-        self._decoder = frames.Decoder()
+        self._channel = Channel()
         self._waiting = bytearray()
 
     def connect(self, addresses: List[str], port: int) -> None:
@@ -30,10 +31,19 @@ class Sockets:
         if not self._trying:
             self._listener.unreachable()
 
+    def begin(self, first: List[Any]) -> None:
+        """-> broken if that fails"""
+        for message in first:
+            self.write(message)
+
+    def secure(self, keys: Keys) -> None:
+        """Every frame from now on is sealed."""
+        self._channel.secure(keys.wrapper, keys.kcm)
+
     def write(self, message: Any) -> None:
         """-> broken if that fails"""
         if self._socket is not None:
-            self._waiting += frames.encode(frames.Control(messages.to_json(message)))
+            self._waiting += self._channel.encode(messages.to_json(message))
             self._flush()
 
     def drop(self) -> None:
@@ -96,7 +106,7 @@ class Sockets:
             self._let_go(other)
         candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = candidate
-        self._decoder, self._waiting = frames.Decoder(), bytearray()
+        self._channel, self._waiting = Channel(), bytearray()
         self._selector.modify(candidate, selectors.EVENT_READ, self._ready)
         self._listener.connected(address, PATIENCE)
 
@@ -123,14 +133,17 @@ class Sockets:
             self._listener.broken()
             return
         self._listener.arrived()
-        try:
-            heard = self._decoder.feed(data)
-        except frames.FrameError:
-            self._listener.broken()
-            return
-        for frame in heard:
-            if isinstance(frame, frames.Control):
-                self._listener.heard(frame.data)
+        channel = self._channel
+        channel.feed(data)
+        while self._socket is not None and channel is self._channel:  # what was heard may end the connection
+            try:
+                heard = channel.take()
+            except frames.FrameError:
+                self._listener.broken()
+                return
+            if heard is None:
+                return
+            self._listener.heard(heard)
 
     def _flush(self) -> None:
         assert self._socket is not None

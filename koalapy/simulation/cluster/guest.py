@@ -57,7 +57,7 @@ class Guest:
         """`process`: the host as one; who is dead does nothing."""
         self._around, self._host, self._process = around, host, process
         self._dice = around.dice(f"guest/{self._host.name}")
-        self._contact = contact.Contact(handshake.greeting, self._dice.random, shut_out_after)
+        self._contact = contact.Contact(handshake.open, self._dice.random, shut_out_after)
         self._post = Post(box, self._perform, self._listener(), self._host.clock)
         self._by_files = False
         self._end: End | None = None
@@ -104,6 +104,10 @@ class Guest:
         for action in actions:
             if isinstance(action, contact.Write):
                 self._write(action.message)
+            elif isinstance(action, contact.Begin):
+                self._begin(action.messages)
+            elif isinstance(action, contact.Secure):
+                pass  # nobody is between the two ends of a simulated connection
             elif isinstance(action, contact.Heard):
                 self._pass_on(action.message)
             elif isinstance(action, contact.Try):
@@ -198,6 +202,13 @@ class Guest:
             self._host.handle(events.StopHeard(message.force))
         elif isinstance(message, messages.ToLauncher):
             self._host.to_launcher(message)
+
+    def _begin(self, first: list[Any]) -> None:
+        if self._by_files:
+            self._post.begin(first)
+            return
+        for message in first:
+            self._write(message)
 
     def _write(self, message: Any) -> None:
         if self._by_files:

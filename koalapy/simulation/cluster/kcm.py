@@ -7,12 +7,13 @@ from koalapy_adapters.batch.protocol import Description, Site
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import footing
+from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
 from koalapy_adapters.kcm.commands import BatchSystem
 from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.door import Door
 from koalapy_adapters.kcm.loop import SILENCE
 from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.kcm.network import Addresses
 from koalapy_adapters.kcm.troubles import unusable
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
@@ -215,11 +216,12 @@ class _Ground:
         )
 
     def _relay(self, kcm: SimKcm, around: Surroundings, directories: Directories) -> SimRelay | SimPost:
-        door = Door(directories.token, directories.signpost.secret)
+        accounts = Accounts(directories.token, directories.other_version)
+        believes = Authenticator(accounts, directories.signpost.secret, directories.files.unpredictable)
         if self.config.relay != "files":
-            return SimRelay(kcm, around, door, kcm.happened)
+            return SimRelay(kcm, around, believes, kcm.happened)
         dice = around.dice(f"post/{kcm.number}")
-        return SimPost(kcm, around, dice, office_of(directories, door, kcm.number), kcm.happened, kcm.quit)
+        return SimPost(kcm, around, dice, office_of(directories, believes, kcm.number), kcm.happened, kcm.quit)
 
     def _open_office(self) -> str:
         try:
@@ -232,7 +234,7 @@ class _Ground:
 
     def welcome(self) -> messages.Welcome:
         """Raises SiteError `stale` for a KCM that was replaced."""
-        error = self.footing.seek([self._kcm.around.head.address], self.relay.port)
+        error = self.footing.seek(Addresses([self._kcm.around.head.address], []), self.relay.port)
         description = self.footing.description or Description("")
         memory = self.footing.memory
         return footing.welcome(self._version, self._kcm.clock(), description, [], error, memory)

@@ -6,8 +6,8 @@ from typing import Any
 
 from koalapy_adapters import letters
 from koalapy_adapters.kcm import office
+from koalapy_adapters.kcm.authenticator import Authenticator
 from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.door import Door
 from koalapy_adapters.kcm.office import Closed, Office
 
 from koalapy.model.units import SECOND, Duration
@@ -76,8 +76,8 @@ class SimPost:
             self._tell_machine(outcome)
 
 
-def office_of(directories: Directories, door: Door, number: int) -> Office:
+def office_of(directories: Directories, authenticator: Authenticator, number: int) -> Office:
     """Of this KCM."""
     name = office.name(directories.cluster, directories.epoch, f"{number:016x}")
-    place = office.Place(f"{directories.own}/{name}", directories.attempt, door)
+    place = office.Place(f"{directories.own}/{name}", directories.attempt, authenticator)
     return Office(place, directories.files)

@@ -1,19 +1,19 @@
-"""The relay of a simulated KCM: wrappers knock, are let in by the real door, and are heard and told."""
+"""The relay of a simulated KCM: wrappers that prove themselves to the real authenticator are heard and told."""
 
 from collections.abc import Callable
 from typing import Any
 
 from koalapy_adapters import messages
 from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.door import Admitted, Door, outcome
-from koalapy_adapters.kcm.relay import BEAT, KNOCK, SILENCE
+from koalapy_adapters.kcm.authenticator import Admitted, Authenticator, Challenged, outcome
+from koalapy_adapters.kcm.relay import BEAT, PROOF_WITHIN, SILENCE
 
 from koalapy.model.units import SECOND, Duration
 from koalapy.simulation.cluster.surroundings import Surroundings
 from koalapy.simulation.network import End, Json
 from koalapy.simulation.processes import Process
 
-_BEAT, _SILENCE, _KNOCK = (Duration(round(each * SECOND)) for each in (BEAT, SILENCE, KNOCK))
+_BEAT, _SILENCE, _PROOF_WITHIN = (Duration(round(each * SECOND)) for each in (BEAT, SILENCE, PROOF_WITHIN))
 _FIRST_PORT = 20_000
 
 
@@ -24,11 +24,11 @@ class SimRelay:
         self,
         kcm: Process,
         around: Surroundings,
-        door: Door,
+        authenticator: Authenticator,
         tell_machine: Callable[[Any], None],
     ) -> None:
-        self._kcm, self._around, self._door, self._tell_machine = kcm, around, door, tell_machine
-        self._guests: dict[str, tuple[End, Admitted]] = {}
+        self._kcm, self._around, self.authenticator, self._tell_machine = kcm, around, authenticator, tell_machine
+        self._guests: dict[str, End] = {}
         self._ends: dict[End, None] = {}
         self.port = max(around.ports, default=_FIRST_PORT) + 1
         around.ports[self.port] = self
@@ -38,32 +38,28 @@ class SimRelay:
         self._ends[end] = None
         end.on_message = lambda data: self._kcm.run(lambda: visit.hear(data))
         end.on_closed = lambda: self._kcm.run(lambda: self.part(visit, closed=True))
-        self._kcm.after(_KNOCK, visit.grow_impatient)
+        self._kcm.after(_PROOF_WITHIN, visit.grow_impatient)
 
     def tell(self, tag: str, message: Any) -> None:
         """Send to the wrapper of this tag, if it is connected."""
         if tag in self._guests:
-            end, admitted = self._guests[tag]
-            end.send(messages.to_json(admitted.told(message)))
+            self._guests[tag].send(messages.to_json(message))
 
     def close(self) -> None:
         self._around.ports.pop(self.port, None)
         for end in list(self._ends):
             end.close()
 
-    def knocked(self, visit: "_Visit", message: Any) -> str:
-        """The tag of one that may come in, else none: that one learns nothing. Another of this tag is thrown out."""
-        admitted = self._door.admit(message)
-        if admitted is None:
-            return ""
-        before, _ = self._guests.get(admitted.tag, (None, None))
-        self._guests[admitted.tag] = visit.end, admitted
+    def admit(self, visit: "_Visit", admitted: Admitted) -> None:
+        """Another of this tag is thrown out."""
+        before = self._guests.get(admitted.tag)
+        self._guests[admitted.tag] = visit.end
         if before is not None:
             before.close()
             self._ends.pop(before, None)
+        visit.end.send(messages.to_json(admitted.welcome))
         self._tell_machine(do.WrapperEntered(admitted.tag, admitted.clock))
         self._kcm.after(_BEAT, lambda: self._beat(visit))
-        return admitted.tag
 
     def heard(self, tag: str, message: Any) -> None:
         if isinstance(message, (messages.Say, messages.FromLauncher)):
@@ -73,7 +69,7 @@ class SimRelay:
         """`closed`: by the wrapper's side."""
         visit.end.close()
         self._ends.pop(visit.end, None)
-        if visit.tag in self._guests and self._guests[visit.tag][0] is visit.end:
+        if self._guests.get(visit.tag) is visit.end:
             del self._guests[visit.tag]
             self._tell_machine(do.WrapperLeft(visit.tag, closed))
 
@@ -94,22 +90,38 @@ class SimRelay:
 
 
 class _Visit:
-    """One connection, from its knock on."""
+    """One connection, from its hello on."""
 
     def __init__(self, relay: SimRelay, end: End) -> None:
         self._relay, self.end = relay, end
         self.tag = ""
+        self._challenged: Challenged | None = None
         self.heard_at = relay.now()
 
     def hear(self, data: Json) -> None:
         self.heard_at = self._relay.now()
-        message = messages.from_json(data)
         if self.tag:
-            self._relay.heard(self.tag, message)
-            return
-        self.tag = self._relay.knocked(self, message)
-        if not self.tag:
+            self._relay.heard(self.tag, messages.from_json(data))
+        elif self._challenged is None:
+            self._challenge(data)
+        else:
+            self._admit(self._challenged, data)
+
+    def _challenge(self, data: Json) -> None:
+        self._challenged = self._relay.authenticator.challenge(self._relay.now(), data)
+        if self._challenged is None:
             self._relay.part(self)
+            return
+        self.end.send(messages.to_json(self._challenged.challenge))
+
+    def _admit(self, challenged: Challenged, data: Json) -> None:
+        """Who is not let in learns nothing."""
+        admitted = self._relay.authenticator.admit(challenged, data)
+        if admitted is None:
+            self._relay.part(self)
+            return
+        self.tag = admitted.tag
+        self._relay.admit(self, admitted)
 
     def grow_impatient(self) -> None:
         if not self.tag and self.end.open:

@@ -1,0 +1,92 @@
+"""A relay connection as each of its ends has it: frames in the clear until both have proven themselves, sealed then.
+
+A sealed frame has the kind `S`. Its payload is one JSON object and 16 bytes of an HMAC-SHA256 over the number of the
+frame in its direction, the header and the object. Each direction has a key of its own. So a frame that was injected,
+changed, repeated, left out or moved does not verify, and ends the connection.
+"""
+
+import hashlib
+import hmac
+import struct
+from typing import Any, NamedTuple, Optional
+
+from koalapy_adapters.frames import HEADER, MAX_CONTROL, FrameError, as_payload, from_payload
+
+MAX_CLEAR = 1024  # bytes of a frame before the proof: anybody may send it
+SEAL_BYTES = 16
+
+_CLEAR, _SEALED = b"J", b"S"
+_NUMBER = struct.Struct(">Q")
+
+
+class Keys(NamedTuple):
+    """One connection's, by who writes with it."""
+
+    wrapper: bytes
+    kcm: bytes
+
+
+class Channel:
+    """Bytes in, JSON objects out, and the other way round. One for each connection."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._writer: Optional[_Seal] = None
+        self._reader: Optional[_Seal] = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has come, or all of it was taken."""
+        return not self._buffer
+
+    def secure(self, write_key: bytes, read_key: bytes) -> None:
+        """From now on every frame is sealed, in both directions; also those that have arrived but were not taken."""
+        self._writer, self._reader = _Seal(write_key), _Seal(read_key)
+
+    def encode(self, data: Any) -> bytes:
+        """The frame of this JSON object. Raises FrameError if it is too large."""
+        payload = as_payload(data)
+        if self._writer is None:
+            return HEADER.pack(_CLEAR, len(payload)) + payload
+        header = HEADER.pack(_SEALED, len(payload) + SEAL_BYTES)
+        return header + payload + self._writer.next(header, payload)
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def take(self) -> Optional[Any]:
+        """The next JSON value that has arrived whole, or None. Raises FrameError for what this side must not believe.
+
+        Nothing is parsed before its seal is verified.
+        """
+        if len(self._buffer) < HEADER.size:
+            return None
+        kind, length = HEADER.unpack_from(self._buffer)
+        wanted, limit = (_CLEAR, MAX_CLEAR) if self._reader is None else (_SEALED, MAX_CONTROL + SEAL_BYTES)
+        if kind != wanted or length > limit:
+            raise FrameError("no frame of the relay: %r" % bytes(self._buffer[:40]))
+        end = HEADER.size + length
+        if len(self._buffer) < end:
+            return None
+        header, payload = bytes(self._buffer[: HEADER.size]), bytes(self._buffer[HEADER.size : end])
+        del self._buffer[:end]
+        return from_payload(payload if self._reader is None else self._reader.verified(header, payload))
+
+
+class _Seal:
+    """The frames of one direction, in order."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key, self._number = key, 0
+
+    def next(self, header: bytes, payload: bytes) -> bytes:
+        said = _NUMBER.pack(self._number) + header + payload
+        self._number += 1
+        return hmac.new(self._key, said, hashlib.sha256).digest()[:SEAL_BYTES]
+
+    def verified(self, header: bytes, payload: bytes) -> bytes:
+        """The payload without its seal. Raises FrameError."""
+        body, seal = payload[:-SEAL_BYTES], payload[-SEAL_BYTES:]
+        if not hmac.compare_digest(self.next(header, body), seal):
+            raise FrameError("a frame of the relay is not authentic")
+        return body

@@ -1,0 +1,46 @@
+"""The relay's handshake, as wrapper and KCM both compute it: proofs that cover all that was said, and session keys.
+
+By TCP: RelayHello, RelayChallenge, RelayProof, RelayWelcome; from the welcome on, frames are sealed (see channel). By
+files there is no challenge: a hello file holds RelayHello and RelayProof, and only the user can write it.
+"""
+
+import hashlib
+import hmac
+from typing import Any
+
+from koalapy_adapters import proofs
+from koalapy_adapters.channel import Keys
+from koalapy_adapters.messages import RelayChallenge, RelayHello
+
+NONCE_BYTES = 16
+NO_CHALLENGE = RelayChallenge(0, "")  # in its place by files
+
+
+def relay_key(secret: str, token: bytes) -> bytes:
+    """Who has it knows the attempt's token, and the secret that this one KCM wrote to the relay's file."""
+    return hmac.new(secret.encode("utf-8", "surrogatepass"), token, hashlib.sha256).digest()
+
+
+def wrapper_proof(key: bytes, hello: RelayHello, challenge: RelayChallenge) -> str:
+    return _proof(key, "wrapper", hello, challenge)
+
+
+def kcm_proof(key: bytes, hello: RelayHello, challenge: RelayChallenge) -> str:
+    return _proof(key, "kcm", hello, challenge)
+
+
+def session_keys(key: bytes, hello: RelayHello, challenge: RelayChallenge) -> Keys:
+    """Those that this one connection's frames are sealed with."""
+    salt = _transcript(hello, challenge)
+    return Keys(
+        *(proofs.derive_key(key, salt, b"koalapy relay, written by " + whose) for whose in (b"wrapper", b"kcm"))
+    )
+
+
+def _proof(key: bytes, whose: str, *said: Any) -> str:
+    return proofs.proof(key, whose, *(str(field) for message in said for field in message))
+
+
+def _transcript(*said: Any) -> bytes:
+    words = [str(field).encode("utf-8", "surrogatepass") for message in said for field in message]
+    return b"".join(b"%d:%s," % (len(word), word) for word in words)

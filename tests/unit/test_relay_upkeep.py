@@ -1,0 +1,223 @@
+"""What wrappers find in the shared directory while a KCM lives: mended when it is purged; and where the relay is."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koalapy_adapters.files import DISK
+from koalapy_adapters.frames import MAX_DIGITS, Decoder, FrameError
+from koalapy_adapters.kcm import network
+from koalapy_adapters.kcm.actions import OtherVersion
+from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.pushed import VERIFIED_EVERY, PushedFile
+from koalapy_adapters.kcm.signpost import Signpost
+from koalapy_adapters.kcm.troubles import Stale
+from koalapy_adapters.messages import RELAY_PROTOCOL, MessageError, from_json
+from koalapy_adapters.wrapper.contact import Place
+from koalapy_adapters.wrapper.shared import read_relay
+
+TAG = "kabcde000000001"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "relay.here.json"
+
+
+@pytest.fixture
+def signpost(file: Path) -> Signpost:
+    made = Signpost(str(file), 7, DISK)
+    made.publish(["10.0.0.1"], 4711, last=["172.17.0.1"])
+    return made
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        None, b"", b"{", b"[]", b"5", b"\xff", b'{"epoch": "x"}', b'{"epoch": 1e400}', b'{"epoch": -1}',
+        b'{"epoch": ' + b"1" + b"0" * 22 + b"}", b'{"epoch": 7, "addresses": [], "port": 1}', b'{"epoch": 6}',
+        b"[" * 100000,
+    ],
+    ids=[
+        "removed", "empty", "cut off", "a list", "a number", "no UTF-8", "a word", "infinite", "negative", "10^22",
+        "another port", "an older KCM's", "deep",
+    ],
+)  # fmt: skip
+def test_the_relays_file_is_written_again(file: Path, signpost: Signpost, damage: bytes | None) -> None:
+    before = read_relay(str(file))._replace(touched=0)
+    assert before == Place(["10.0.0.1"], 4711, "", 0, signpost.secret, ["172.17.0.1"])
+    file.unlink() if damage is None else file.write_bytes(damage)
+    signpost.check()  # it is nobody else's
+    signpost.show_life()
+    assert read_relay(str(file))._replace(touched=0) == before
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_newer_kcms_file_is_left_alone(file: Path, signpost: Signpost) -> None:
+    Signpost(str(file), 8, DISK).publish(["10.0.0.2"], 4712)
+    signpost.show_life()
+    assert read_relay(str(file)).port == 4712
+    with pytest.raises(Stale):
+        signpost.check()
+
+
+def test_a_kcm_that_has_published_nothing_writes_nothing(file: Path) -> None:
+    Signpost(str(file), 7, DISK).show_life()
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"rotten"], ids=["removed", "empty", "rotten"])
+def test_the_pushed_file_is_mended_and_touched_once_a_day(tmp_path: Path, damage: bytes | None) -> None:
+    path = tmp_path / "pushed.pyz"
+    path.write_bytes(b"whole")
+    kept = PushedFile(str(path))
+    kept.keep(0)
+    os.utime(path, (0, 0))
+    kept.keep(1)
+    assert path.stat().st_mtime == 0
+    path.unlink() if damage is None else path.write_bytes(damage)
+    kept.keep(VERIFIED_EVERY)
+    assert path.read_bytes() == b"whole"
+    os.utime(path, (0, 0))
+    kept.keep(2 * VERIFIED_EVERY)
+    assert path.stat().st_mtime > 0
+
+
+def test_a_pushed_file_that_is_missing_is_mended_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "pushed.pyz"
+    path.write_bytes(b"whole")
+    kept = PushedFile(str(path))
+    kept.keep(0)
+    path.unlink()
+    kept.keep(1)
+    assert path.read_bytes() == b"whole"
+
+
+# ---- whom the relay answers
+
+
+@pytest.mark.parametrize(
+    ("wanted", "address", "answered"),
+    [
+        ([], "10.1.2.3", True),
+        ([], "::ffff:192.168.7.1", True),
+        ([], "127.0.0.1", True),
+        ([], "fe80::1%eth0", True),
+        ([], "fd00::1", True),
+        ([], "8.8.8.8", False),
+        ([], "2001:4860:4860::8888", False),
+        ([], "", False),
+        (["10.1.0.0/16"], "10.1.2.3", True),
+        (["10.1.0.0/16"], "::ffff:10.1.2.3", True),
+        (["10.1.0.0/16"], "10.2.0.1", False),
+        (["10.1.0.0/16"], "fd00::1", False),
+        (["10.1.0.0/16", "fd00::/64"], "fd00::1", True),
+        (["10.1.2.3"], "10.1.2.3", True),
+    ],
+)
+def test_the_relay_answers_private_networks_or_those_that_are_named(
+    wanted: list[str], address: str, answered: bool
+) -> None:
+    assert network.Networks(wanted).answers(address) == answered
+
+
+def test_the_head_nodes_own_networks_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [network.Own("130.1.2.3", "eth0", "130.1.0.0/16"), network.Own("131.1.2.3", "eth1")]
+    monkeypatch.setattr(network, "own_addresses", lambda: own)
+    answers = network.Networks([]).answers
+    assert [answers(each) for each in ("130.1.9.9", "130.2.0.1", "131.1.2.3", "131.1.2.4")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_addresses_of_private_bridges_are_tried_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """docker0 has containers' ports, or none; a bridge with a network card in it is the way to others."""
+    for interface, ports in (("docker0", ["veth1"]), ("virbr0", []), ("br0", ["eth0", "veth2"])):
+        (tmp_path / interface / "bridge").mkdir(parents=True)
+        for port in ports:
+            (tmp_path / interface / "brif" / port).mkdir(parents=True)
+    for interface in ("veth1", "veth2", "eth0", "eth1"):
+        (tmp_path / interface).mkdir()
+    for card in ("eth0", "eth1"):
+        (tmp_path / card / "device").mkdir()
+    found = [("172.17.0.1", "docker0"), ("10.1.0.1", "br0"), ("192.168.122.1", "virbr0"), ("10.2.0.1", "eth1")]
+    own = [network.Own(address, interface, f"{address}/32") for address, interface in found]
+    monkeypatch.setattr(network, "own_addresses", lambda: own)
+    monkeypatch.setattr(network, "_INTERFACES", str(tmp_path))
+    assert network.addresses() == network.Addresses(["10.1.0.1", "10.2.0.1"], ["172.17.0.1", "192.168.122.1"])
+    assert network.addresses(["10.2.0.0/16"], loopback=True) == network.Addresses(["10.2.0.1", "127.0.0.1"], [])
+
+
+def test_this_machines_addresses_are_in_their_own_networks() -> None:
+    own = network.own_addresses()
+    assert "127.0.0.1" in [each.address for each in own]
+    assert all(network.Networks([each.network]).answers(each.address) for each in own)
+
+
+# ---- wrappers of other versions
+
+
+@pytest.mark.parametrize(
+    ("component", "files", "found"),
+    [
+        ({}, [], OtherVersion(TAG, False)),
+        ({"relay_protocol": RELAY_PROTOCOL + 1}, [], OtherVersion(TAG, False)),
+        ({}, ["hosts"], OtherVersion(TAG, True)),
+        ({"relay_protocol": RELAY_PROTOCOL}, [], None),
+        (None, [], None),
+        ([], [], None),
+    ],
+)
+def test_an_attempts_own_files_say_which_protocol_its_wrapper_speaks(
+    tmp_path: Path, component: Any, files: list[str], found: Any
+) -> None:
+    directories = Directories(str(tmp_path), "abcde", "here", 1)
+    attempt = tmp_path / "abcde" / TAG
+    attempt.mkdir(parents=True)
+    if component is not None:
+        (attempt / "component.json").write_text(json.dumps(component))
+    for name in files:
+        (attempt / name).touch()
+    assert directories.other_version(TAG) == found
+    assert directories.other_version("../" + TAG) is None
+
+
+# ---- frames that cost much to read
+
+
+@pytest.fixture
+def without_digit_limit() -> Any:
+    """As Python was before 3.10.7."""
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    yield
+    sys.set_int_max_str_digits(before)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"9" * 20_000,
+        b'{"clock": -' + b"1" * MAX_DIGITS + b"}",
+        b"[" * 500_000,
+        b'{"":' * 200_000,
+        b'{"type": "beat"',
+    ],
+    ids=["digits", "a few digits too many", "deep lists", "deep objects", "cut off"],
+)
+@pytest.mark.usefixtures("without_digit_limit")
+def test_what_costs_much_to_read_is_no_frame(payload: bytes) -> None:
+    with pytest.raises(FrameError):
+        Decoder().feed(b"J" + len(payload).to_bytes(4, "big") + payload)
+
+
+@pytest.mark.parametrize("data", [{"type": []}, {"type": {}}, {"type": None}, {"type": 1.5}, [], None])
+def test_what_has_no_type_is_no_message(data: Any) -> None:
+    with pytest.raises(MessageError):
+        from_json(data)
