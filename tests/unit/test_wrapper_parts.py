@@ -177,12 +177,15 @@ def test_barriers_names_may_hold_slashes() -> None:
 def test_a_shell_of_bournes_kind_sources_the_setup(shell: str, argv: list[str]) -> None:
     made = login_shell(shell, ["module load gcc"], "/p/setup", "/dev/fd/9")
     assert made.argv == argv
-    assert made.script == "set -e\nmodule load gcc\nexec /usr/bin/env -0 >| /dev/fd/9\n"
+    assert made.script == "/bin/rm -f /p/setup\nset -e\nmodule load gcc\nexec /usr/bin/env -0 >| /dev/fd/9\n"
 
 
 def test_a_c_shell_checks_every_line() -> None:
     made = login_shell("/bin/tcsh", ["module load gcc"], "/p/setup", "/dev/fd/9")
-    assert made.script == "module load gcc\nif ($status) exit 1\nexec /usr/bin/env -0 >! /dev/fd/9\n"
+    assert (
+        made.script
+        == "/bin/rm -f $argv[1]:q\nmodule load gcc\nif ($status) exit 1\nexec /usr/bin/env -0 >! /dev/fd/9\n"
+    )
 
 
 def test_a_line_is_one_line() -> None:

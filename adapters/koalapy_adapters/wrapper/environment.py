@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shlex
 from typing import Dict, List, NamedTuple
 
 from koalapy_adapters.wrapper import nodename
@@ -38,9 +39,9 @@ class Capture:
         os.set_blocking(self.words, False)
         self._data = b""
         self._said = b""
-        file = os.path.join(private, "setup")
-        shell = login_shell(pwd.getpwuid(os.getuid()).pw_shell, setup, file, "/dev/fd/%d" % environment)
-        _write(file, shell.script)
+        self._file = os.path.join(private, "setup")
+        shell = login_shell(pwd.getpwuid(os.getuid()).pw_shell, setup, self._file, "/dev/fd/%d" % environment)
+        _write(self._file, shell.script)
         null = os.open(os.devnull, os.O_RDONLY)
         self.pid = spawn(shell.argv, _base(), [null, words, words], work, keep=[environment])
         for descriptor in (null, environment, words):
@@ -59,21 +60,27 @@ class Capture:
         self.readable()
         os.close(self.environment)
         os.close(self.words)
+        _discard(self._file)
         if status != 0 or not self._data.endswith(b"\0"):
             raise SetupError(_tail(self._said) or "it ended with status %d and said nothing" % _status(status))
         return _parse(self._data)
 
 
 def login_shell(wanted: str, setup: List[str], file: str, dump: str) -> Shell:
-    """The user's shell; where that is neither of Bourne's nor of C's kind, /bin/sh."""
+    """The user's shell; where that is neither of Bourne's nor of C's kind, /bin/sh.
+
+    The script, which is to be written to `file`, removes it first: `setup` may hold secrets, and a wrapper can be
+    killed. The shell has it open by then. A C shell can have no line break in quotes: it gets the path as an argument.
+    """
     name = os.path.basename(wanted)
     if name in _C_SHELLS:
         checked = [line + "\nif ($status) exit 1" for line in setup]
-        script = "\n".join([*checked, "exec %s -0 >! %s" % (_env(), dump), ""])
-        return Shell(wanted, [wanted, "-c", "source ~/.login >& /dev/null; source %s" % file], script)
+        script = "\n".join(["%s -f $argv[1]:q" % _rm(), *checked, "exec %s -0 >! %s" % (_env(), dump), ""])
+        return Shell(wanted, [wanted, "-c", "source ~/.login >& /dev/null; source $argv[1]:q", file], script)
     path = wanted if name in _BOURNE else "/bin/sh"
-    script = "\n".join(["set -e", *setup, "exec %s -0 >| %s" % (_env(), dump), ""])
-    return Shell(path, [path, "-l", "-c", ". %s" % file], script)
+    quoted = shlex.quote(file)
+    script = "\n".join(["%s -f %s" % (_rm(), quoted), "set -e", *setup, "exec %s -0 >| %s" % (_env(), dump), ""])
+    return Shell(path, [path, "-l", "-c", ". %s" % quoted], script)
 
 
 def _base() -> Dict[str, str]:
@@ -106,6 +113,18 @@ def _status(status: int) -> int:
 
 def _env() -> str:
     return "/usr/bin/env" if os.access("/usr/bin/env", os.X_OK) else "/bin/env"
+
+
+def _rm() -> str:
+    return "/bin/rm" if os.access("/bin/rm", os.X_OK) else "/usr/bin/rm"
+
+
+def _discard(path: str) -> None:
+    """Remove it where the shell ended before it could."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def _write(path: str, text: str) -> None:

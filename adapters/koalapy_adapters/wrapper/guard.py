@@ -32,6 +32,7 @@ def run(index: int, serve: Callable[[str], int]) -> int:
         return _LOST
     finally:
         private.remove(directory)
+        private.sweep(directory, time.time())
 
 
 def _be_agent(serve: Callable[[str], int], directory: str) -> None:

@@ -1,7 +1,13 @@
 """A directory on this node that only this user can enter."""
 
+import errno
 import os
+import re
+import socket
+import stat
 
+_ABANDONED_S = 7 * 86400
+_NAME = re.compile(r"koala-[0-9a-f]{16}")
 _ROOM = 60  # a socket's path has at most 107 bytes
 
 
@@ -17,6 +23,41 @@ def make() -> str:
         except OSError as error:
             reason = error
     raise reason
+
+
+def sweep(own: str, now: float) -> None:
+    """Remove what killed wrappers of this user left beside `own`: a week old, and nobody listens on a socket in it.
+
+    A living wrapper's node agent listens on one (see keyserver). `now`: seconds, as files' times. Raises nothing.
+    """
+    place = os.path.dirname(own)
+    try:
+        names = os.listdir(place)
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(place, name)
+        if _NAME.fullmatch(name) and path != own and _is_abandoned(path, now):
+            remove(path)
+
+
+def _is_abandoned(path: str, now: float) -> bool:
+    try:
+        found = os.lstat(path)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or now - found.st_mtime < _ABANDONED_S:
+            return False
+        return not any(_is_listened_on(os.path.join(path, each)) for each in os.listdir(path))
+    except OSError:
+        return False
+
+
+def _is_listened_on(path: str) -> bool:
+    """Whether it is a socket at whose other end somebody is. Raises OSError where that cannot be known."""
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        return probe.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT)
 
 
 def remove(path: str) -> None:

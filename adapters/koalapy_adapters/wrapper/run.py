@@ -12,7 +12,7 @@ from koalapy_adapters.wrapper.allocation import Allocation, as_failure, read_all
 from koalapy_adapters.wrapper.forking import Forked
 from koalapy_adapters.wrapper.furnishing import Furnished
 from koalapy_adapters.wrapper.loop import Loop
-from koalapy_adapters.wrapper.private import remove
+from koalapy_adapters.wrapper.private import remove, sweep
 from koalapy_adapters.wrapper.program import Attempt, read_attempt, write_broken
 from koalapy_adapters.wrapper.shared import read_record, read_relay
 
@@ -42,6 +42,7 @@ def first(directory: str, component: Json, begun: Begun) -> int:
         return _BROKEN
     finally:
         remove(begun.private)
+        sweep(begun.private, time.time())
 
 
 def again(directory: str, component: Json) -> int:
