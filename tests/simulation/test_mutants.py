@@ -292,6 +292,7 @@ MUTANTS = (
         {"job_pending_for_ever": 6, "relay_cut": 1, "batch_system_down": 1},
         {"submit_many": 6, "local_job": 6},
         OPTIONAL,
+        seed=34,
     ),
     Mutant("promised processors are forgotten", _promised_processors_are_forgotten, (P.PROCESSORS,)),
     Mutant("priority counts for nothing", _priority_counts_for_nothing, (P.ORDER,)),
