@@ -46,17 +46,27 @@ def place_in(request: Request, room: Room, policy: PlacementPolicy) -> Allocatio
 
 
 def shortest_queue(request: Request, views: Sequence[View], without: Collection[str] = ()) -> Allocation | None:
-    """A batch queue for every component though it is busy: the shortest that fits and whose backlog allows it."""
-    chosen: list[str | None] = []
-    asked = {view.name: 0 for view in views}
+    """A batch queue for every component though it is busy: the shortest that fits and whose backlog allows it.
+
+    Components that communicate go to one network: of those that take all of them, the one whose longest chosen queue
+    is shortest. None if no network takes all of them.
+    """
+    found = [_queues_within(request, network) for network in Room(views).without(without).networks(request)]
+    return min((each for each in found if each is not None), key=lambda each: each[0], default=(0, None))[1]
+
+
+def _queues_within(request: Request, room: Room) -> tuple[int, Allocation] | None:
+    """Length of the longest queue that is chosen, and the cluster of each component."""
+    chosen: list[str] = []
+    asked = dict.fromkeys(room.usable, 0)
     for component in request.components:
-        fitting = [view for view in views if view.name not in without and _may_wait(component, view, asked[view.name])]
+        fitting = [view for name, view in room.usable.items() if _may_wait(component, view, asked[name])]
         if not fitting:
             return None
         best = min(fitting, key=lambda view: (_queue_length(view), view.backlog + asked[view.name], -view.total))
         asked[best.name] += processors_taken(component, best.settings)
         chosen.append(best.name)
-    return tuple(chosen) if _one_network(request, chosen, views) else None
+    return max(_queue_length(room.usable[name]) for name in chosen), tuple(chosen)
 
 
 def _place_within(
@@ -117,12 +127,6 @@ def _problem(answer: Placement, wishes: Sequence[Wish], idle: dict[str, int]) ->
         idle[cluster] -= each.demand[cluster]
     overfull = [answer[each.index] for each in wishes if idle[answer[each.index]] < 0]
     return f"{overfull[0]} has not so many idle processors" if overfull else None
-
-
-def _one_network(request: Request, clusters: Sequence[str | None], views: Sequence[View]) -> bool:
-    if not request.communication:
-        return True
-    return len({view.settings.network for view in views if view.name in clusters}) == 1
 
 
 def _may_wait(component: ComponentRequest, view: View, asked: int) -> bool:

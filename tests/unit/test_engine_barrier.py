@@ -33,6 +33,19 @@ def test_a_claim_time_out_gives_everything_back_and_counts_once(play: Any) -> No
     assert again.held >= 4 * play.settings.claim_timeout
 
 
+def test_a_component_that_starts_does_not_begin_the_claim_s_time_anew(play: Any) -> None:
+    """The barrier's time-out is longer, so that it does not end the claim first."""
+    job = play.submit(component(4, "alpha"), component(4, "beta"), component(4, "gamma"))
+    claimed, (alpha, beta, _) = play.now, play.attempts(job)
+    for attempt in (alpha, beta):
+        play.now = Instant(play.now + play.settings.claim_timeout // 3)
+        play.come(attempt)
+    play.wake()
+    assert play.job(job).reason is not None
+    assert play.job(job).reason.code == "claim_timeout"
+    assert play.now <= claimed + play.settings.claim_timeout * 1.25
+
+
 def test_a_claim_s_time_counts_from_the_last_files_that_moved(play: Any) -> None:
     """A large file that comes on is no cluster that does not answer; one that is stuck is."""
     job = play.submit(component(4, "alpha"))

@@ -249,9 +249,30 @@ def test_a_waiting_job_whose_request_is_another_now_is_looked_at_anew() -> None:
     assert [each.need.largest for each in queue.worth_a_look(2, 0)] == [2]
 
 
-def view_of(name: str, total: int, idle: int) -> View:
-    state = ClusterState(measured_at=NOW, total=total, idle=idle, ours=0, others=total - idle, waiting_local=0)
-    limits = ClusterSettings(name=name, batch="slurm")
+@pytest.mark.parametrize(
+    ("waiting", "communication", "chosen"),
+    [
+        pytest.param({"a": 0, "b": 5, "c": 7}, True, ("b", "c"), id="the shortest queue of all is in a small network"),
+        pytest.param({"a": 0, "b": 5, "c": 7}, False, ("a", "b"), id="components that do not communicate"),
+        pytest.param({"a": 0, "b": 5, "c": 7, "d": 3}, True, ("a", "d"), id="of two networks the less busy one"),
+        pytest.param({"a": 0, "b": 5, "d": 9}, True, ("a", "d"), id="only the busier network takes both"),
+        pytest.param({"a": 0, "b": 5}, True, None, id="no network takes both"),
+    ],
+)
+def test_batch_queues_of_one_job_are_in_one_network(
+    waiting: dict[str, int], communication: bool, chosen: tuple[str, ...] | None
+) -> None:
+    """Two components of all processors of a cluster; a and d are linked, and so are b and c."""
+    networks = {"a": "x", "b": "y", "c": "y", "d": "x"}
+    views = [view_of(name, 8, 0, count, networks[name]) for name, count in waiting.items()]
+    wanted = (ComponentRequest(processors=8, executable="./program"),) * 2
+    request = Request(name="job", components=wanted, communication=communication)
+    assert shortest_queue(request, views) == chosen
+
+
+def view_of(name: str, total: int, idle: int, waiting: int = 0, network: str = "default") -> View:
+    state = ClusterState(measured_at=NOW, total=total, idle=idle, ours=0, others=total - idle, waiting_local=waiting)
+    limits = ClusterSettings(name=name, batch="slurm", network=network)
     return View(name=name, settings=limits, total=total, idle=idle, promised=0, backlog=0, trouble=None, state=state)
 
 
