@@ -94,10 +94,56 @@ def test_what_is_no_log_is_refused_with_its_line(tmp_path: Path, text: str, word
 
 
 def test_a_lenient_reader_skips_and_counts(tmp_path: Path) -> None:
-    reader = read_swf(swf(tmp_path, f"{LINE}\n1 2 3\n\n{LINE}\n{LINE} 19\n{LINE.replace('60', '-60')}\n"), lenient=True)
+    reader = read_swf(swf(tmp_path, f"{LINE}\n1 2 3\n\n{LINE}\n{LINE.replace('60', '-60')}\n"), lenient=True)
     assert [job.number for job in reader] == [2, 2]
-    assert reader.skipped == {"of another number of fields": 2, "with negative or too large numbers": 1}
+    assert reader.skipped == {"of another number of fields": 1, "with negative or too large numbers": 1}
     assert reader.line == 4
+
+
+def test_fields_beyond_those_of_the_format_are_ignored_and_counted(tmp_path: Path) -> None:
+    plain = list(read_swf(swf(tmp_path, f"{LINE}\n" * 3)))
+    reader = read_swf(swf(tmp_path, f"{LINE} node7 batch -1\n{LINE}\n{LINE} node8 batch -1\n"))
+    assert list(reader) == plain
+    assert reader.ignored == {"of more than 18 fields, the rest of which is ignored": 2}
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_log_whose_lines_all_have_too_few_fields_is_in_another_format(tmp_path: Path, lenient: bool) -> None:
+    """To leave out such lines would leave nothing."""
+    few = LINE.rpartition(" ")[0]
+    with pytest.raises(RequestError) as refused:
+        list(read_swf(swf(tmp_path, f"{HEADER}{few}\n\n{few}\n{few}\n"), lenient))
+    assert "line 3 has 17 fields where 18 are needed, and so have all 3 lines" in refused.value.reason.message
+    assert "--lenient" not in refused.value.reason.advice
+    assert "as -1" in refused.value.reason.advice
+
+
+@pytest.mark.parametrize(
+    ("allocated", "requested", "runtime", "status", "processors"),
+    [
+        pytest.param(-1, 64, 0, 5, 0, id="cancelled before it ran"),
+        pytest.param(-1, 64, 0, 1, 0, id="completed without a processor"),
+        pytest.param(0, 64, 0, 0, 0, id="failed without a processor"),
+        pytest.param(64, 64, 0, 5, 0, id="cancelled as it was to start"),
+        pytest.param(64, 64, 0, 1, 64, id="completed at once"),
+        pytest.param(64, 64, 0, 0, 64, id="failed at once"),
+        pytest.param(-1, 64, 9, 1, 64, id="ran on what it requested"),
+        pytest.param(16, 64, 9, 5, 16, id="cancelled while it ran"),
+    ],
+)
+def test_who_ran_no_time_on_no_processors_never_ran(
+    tmp_path: Path, allocated: int, requested: int, runtime: int, status: int, processors: int
+) -> None:
+    line = f"10 14 -1 {runtime} {allocated} -1 -1 {requested} 200 -1 {status} 4 5 -1 2 3 -1 -1\n"
+    (job,) = read_swf(swf(tmp_path, line))
+    assert (job.processors, job.ran) == (processors, processors > 0)
+    path = tmp_path / "log.gwf"
+    rest = "\t".join(["-1"] * 10)
+    path.write_text(
+        f"7\t100\t-1\t{runtime}\t{allocated}\t-1\t-1\t{requested}\t600\t-1\t{status}\tU4\tG1\tX1\tQ2\tP1\tS1\tS3\tUNITARY\t{rest}\n"
+    )
+    (job,) = read_gwf(path)
+    assert (job.processors, job.ran) == (processors, processors > 0)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +185,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
         number=st.integers(0, 10**9),
         submitted=st.integers(0, 10**9).map(lambda seconds: Duration(seconds * SECOND)),
         processors=st.integers(1, 10**6),
-        runtime=st.none() | st.integers(0, 10**9).map(lambda seconds: Duration(seconds * SECOND)),
+        runtime=st.none() | st.integers(1, 10**9).map(lambda seconds: Duration(seconds * SECOND)),
         user=st.sampled_from(["", "17"]),
         ended=st.sampled_from(list(Ended)),
     )

@@ -1,11 +1,12 @@
 """The Grid Workloads Format (Iosup et al., The Grid Workloads Archive, FGCS 2008): 29 columns, read only."""
 
+from collections import Counter
 from pathlib import Path
 
 from koalapy.model.units import Duration
 from koalapy.simulation.workloads.reading import LENIENT, Fields, TraceReader
 from koalapy.simulation.workloads.swf import duration
-from koalapy.simulation.workloads.trace import Ended, TraceJob
+from koalapy.simulation.workloads.trace import Ended, TraceJob, processors_of
 
 COLUMNS = (
     "JobID", "SubmitTime", "WaitTime", "RunTime", "NProcs", "AverageCPUTimeUsed", "UsedMemory", "ReqNProcs", "ReqTime",
@@ -21,15 +22,17 @@ def read_gwf(path: Path, lenient: bool = False, advice: str = LENIENT) -> TraceR
     return TraceReader(path, "#", _parse, lenient, advice)
 
 
-def _parse(line: str) -> TraceJob:
+def _parse(line: str, ignored: Counter[str]) -> TraceJob:
     line = line.strip()
-    fields = Fields([each.strip() for each in line.split("\t")] if "\t" in line else line.split(), COLUMNS, _NEEDED)
+    texts = [each.strip() for each in line.split("\t")] if "\t" in line else line.split()
+    fields = Fields(texts, COLUMNS, _NEEDED, ignored)
     memory = fields.number("ReqMemory")
+    runtime, ended = duration(fields.number("RunTime")), _STATUS.get(fields.text("Status"), Ended.UNKNOWN)
     return TraceJob(
         number=int(fields.needed("JobID")),
         submitted=duration(fields.needed("SubmitTime")) or Duration(0),
-        processors=fields.count("NProcs") or fields.count("ReqNProcs") or 0,
-        runtime=duration(fields.number("RunTime")),
+        processors=processors_of(fields.count("NProcs"), fields.count("ReqNProcs"), runtime, ended),
+        runtime=runtime,
         waited=_waited(fields),
         requested=duration(fields.number("ReqTime")),
         memory_per_processor=None if memory is None else int(memory) * 1024,
@@ -37,7 +40,7 @@ def _parse(line: str) -> TraceJob:
         group=fields.text("GroupID"),
         queue=fields.text("QueueID"),
         site=fields.text("OrigSiteID") or fields.text("LastRunSiteID"),
-        ended=_STATUS.get(fields.text("Status"), Ended.UNKNOWN),
+        ended=ended,
     )
 
 

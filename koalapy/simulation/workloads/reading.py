@@ -9,7 +9,7 @@ from koalapy.model.errors import RequestError
 from koalapy.simulation.workloads.lines import bad_line, read_lines
 from koalapy.simulation.workloads.trace import TraceJob
 
-Parse = Callable[[str], TraceJob]
+Parse = Callable[[str, Counter[str]], TraceJob]  # of a line; what it ignores is counted by its kind
 LENIENT = "Correct it, or read the file with --lenient, which skips such lines and counts them."
 _MOST_COMMENTS = 10_000
 
@@ -22,12 +22,19 @@ class BadField(ValueError):
         self.kind = kind
 
 
+class TooFewFields(BadField):
+    def __init__(self, found: int, needed: int) -> None:
+        super().__init__(f"has {found} fields where {needed} are needed", "of another number of fields")
+        self.found, self.needed = found, needed
+
+
 class TraceReader:
     """The jobs of one file, in its order. `line` is that of the last one; `skipped` counts, by their kinds, the lines
-    that a lenient reader left out; `comments` are the header as it stands, 10,000 lines at most. `advice`: what to do
-    about a line that is none of the format.
+    that a lenient reader left out, and `ignored` those of which a part was ignored; `comments` are the header as it
+    stands, 10,000 lines at most. `advice`: what to do about a line that is none of the format.
 
-    Raises RequestError, with the number of the line, for the first line that is none of the format.
+    Raises RequestError, with the number of the line, for the first line that is none of the format; also a lenient
+    reader, if all lines have the same too small number of fields.
     """
 
     def __init__(self, path: Path, comment: str, parse: Parse, lenient: bool, advice: str) -> None:
@@ -35,27 +42,52 @@ class TraceReader:
         self.comments: list[str] = []
         self.line = 0
         self.skipped: Counter[str] = Counter()
+        self.ignored: Counter[str] = Counter()
         self._path, self._comment, self._parse = path, comment, parse
         self._lenient, self._advice = lenient, advice
 
     def __iter__(self) -> Iterator[TraceJob]:
+        first = True
         for number, line in read_lines(self._path):
             if line.startswith(self._comment):
                 self._note(line)
             elif line.strip():
-                job = self._job(number, line)
+                job = self._job(number, line, first)
+                first = False
                 if job is not None:
                     self.line = number
                     yield job
 
-    def _job(self, number: int, line: str) -> TraceJob | None:
+    def _job(self, number: int, line: str, first: bool) -> TraceJob | None:
         try:
-            return self._parse(line)
+            return self._parse(line, self.ignored)
         except BadField as error:
+            if first and isinstance(error, TooFewFields):
+                self._refuse_other_format(number, error)
             if not self._lenient:
                 raise self._bad(number, error) from error
             self.skipped[error.kind] += 1
             return None
+
+    def _refuse_other_format(self, first: int, error: TooFewFields) -> None:
+        """Raises RequestError if all lines, of two at least, have as few fields as the first: it is no bad line."""
+        count = 0
+        for number, line in read_lines(self._path):
+            if number < first or line.startswith(self._comment) or not line.strip():
+                continue
+            try:
+                self._parse(line, Counter())
+                return
+            except TooFewFields as other:
+                if other.found != error.found:
+                    return
+            except BadField:
+                return
+            count += 1
+        if count > 1:
+            what = f"has {error.found} fields where {error.needed} are needed, and so have all {count:,} lines"
+            advice = "Is it in another format? Write fields that the log does not have as -1, in their places."
+            raise bad_line(self._path, first, what, advice) from error
 
     def _bad(self, number: int, error: BadField) -> RequestError:
         return bad_line(self._path, number, str(error), self._advice)
@@ -70,11 +102,13 @@ class TraceReader:
 
 
 class Fields:
-    """The fields of one line by their columns; -1 stands for what is not known."""
+    """The fields of one line by their columns; -1 stands for what is not known. Further fields are `ignored`."""
 
-    def __init__(self, texts: list[str], names: tuple[str, ...], needed: int) -> None:
-        if not needed <= len(texts) <= len(names):
-            raise BadField(f"has {len(texts)} fields where {needed} are needed", "of another number of fields")
+    def __init__(self, texts: list[str], names: tuple[str, ...], needed: int, ignored: Counter[str]) -> None:
+        if len(texts) < needed:
+            raise TooFewFields(len(texts), needed)
+        if len(texts) > len(names):
+            ignored[f"of more than {len(names)} fields, the rest of which is ignored"] += 1
         self._texts, self._places = texts, _places(names)
 
     def text(self, name: str) -> str:

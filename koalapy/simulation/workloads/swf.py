@@ -1,11 +1,12 @@
 """The Standard Workload Format, version 2.2 (Chapin et al., JSSPP 1999; Parallel Workloads Archive): read, write."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from koalapy.model.units import SECOND, Duration
 from koalapy.simulation.workloads.reading import LENIENT, Fields, TraceReader
-from koalapy.simulation.workloads.trace import Ended, TraceJob
+from koalapy.simulation.workloads.trace import Ended, TraceJob, processors_of
 
 COLUMNS = (
     "job number", "submit time", "wait time", "run time", "allocated processors", "average CPU time", "used memory",
@@ -17,6 +18,7 @@ _WRITTEN = {ended: int(status) for status, ended in _STATUS.items()}
 
 
 def read_swf(path: Path, lenient: bool = False, advice: str = LENIENT) -> TraceReader:
+    """`advice`: what to do about a line that is no job. Lines may have more than the 18 fields."""
     return TraceReader(path, ";", _parse, lenient, advice)
 
 
@@ -28,14 +30,16 @@ def write_swf(jobs: Iterable[TraceJob], header: dict[str, str]) -> Iterator[str]
         yield " ".join(str(each) for each in _columns(job)) + "\n"
 
 
-def _parse(line: str) -> TraceJob:
-    fields = Fields(line.split(), COLUMNS, len(COLUMNS))
+def _parse(line: str, ignored: Counter[str]) -> TraceJob:
+    fields = Fields(line.split(), COLUMNS, len(COLUMNS), ignored)
     memory = fields.number("requested memory")
+    runtime, ended = duration(fields.number("run time")), _STATUS.get(fields.text("status"), Ended.UNKNOWN)
+    allocated, requested = fields.count("allocated processors"), fields.count("requested processors")
     return TraceJob(
         number=int(fields.needed("job number")),
         submitted=duration(fields.needed("submit time")) or Duration(0),
-        processors=fields.count("allocated processors") or fields.count("requested processors") or 0,
-        runtime=duration(fields.number("run time")),
+        processors=processors_of(allocated, requested, runtime, ended),
+        runtime=runtime,
         waited=duration(fields.number("wait time")),
         requested=duration(fields.number("requested time")),
         memory_per_processor=None if memory is None else int(memory) * 1024,
@@ -43,7 +47,7 @@ def _parse(line: str) -> TraceJob:
         group=fields.text("group"),
         queue=fields.text("queue"),
         site=fields.text("partition"),
-        ended=_STATUS.get(fields.text("status"), Ended.UNKNOWN),
+        ended=ended,
     )
 
 

@@ -21,7 +21,8 @@ class Ended(StrEnum):
 class TraceJob:
     """`submitted` counts from the log's beginning. None, or an empty text, where the log does not say.
 
-    `site`: the part of the system where it was submitted (SWF's partition, GWF's OrigSiteID).
+    `processors` are those that it took, else those that it wanted; 0 of a job that never ran. `site`: the part of the
+    system where it was submitted (SWF's partition, GWF's OrigSiteID).
     """
 
     number: int
@@ -41,3 +42,14 @@ class TraceJob:
     def ran(self) -> bool:
         """Whether it can be run again: it took processors for a known while."""
         return self.runtime is not None and self.processors > 0
+
+
+def processors_of(allocated: int | None, requested: int | None, runtime: Duration | None, ended: Ended) -> int:
+    """Processors of a line of a log, as `TraceJob` has them.
+
+    A run time of 0 on no or unknown processors means that the job never ran, whatever it requested. So does a run time
+    of 0 of a cancelled job: some logs write it instead of -1.
+    """
+    if runtime == 0 and (not allocated or ended is Ended.CANCELLED):
+        return 0
+    return allocated or requested or 0
