@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
@@ -19,13 +19,14 @@ from rich.progress import Progress as Bars
 
 from koalapy.cli import options, output
 from koalapy.cli.experiments import need_matplotlib
-from koalapy.cli.replay_terms import Said, pairs_of_policies, read_clusters, terms_of
+from koalapy.cli.replay_terms import Said, read_clusters, rows_of_policies, terms_of, without_equal_placements
 from koalapy.cli.signals import interruptible, uninterrupted
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 from koalapy.model.units import SECOND, Duration, format_duration
 
 if TYPE_CHECKING:  # numpy and matplotlib are imported where they are needed: other commands start without them
+    from koalapy.simulation.replay.comparison import Figures
     from koalapy.simulation.replay.course import Course, Outcome
     from koalapy.simulation.replay.jobs import Survey, Terms
 
@@ -38,6 +39,8 @@ class By(StrEnum):
     QUEUE = "queue"
 
 
+_AS_LOGGED = "as logged"
+_MUCH = 0.05  # of the jobs or of their work: a replay without it is of another trace
 _SILENCE_S = 60.0  # at most, where nobody sees a bar
 _UNIT = re.compile(r"\d+[a-z]")
 _SUFFIXES = (".gz", ".xz", ".bz2", ".swf", ".gwf", ".json")
@@ -58,6 +61,13 @@ Queues = Annotated[str | None, typer.Option("--queue", metavar="P,P…", help="Q
 Placements = Annotated[
     str | None, typer.Option("--placement", metavar="P,P…", help="Placement policies, instead of its own.")
 ]
+Overtakes = Annotated[
+    str | None,
+    typer.Option("--max-overtakes", metavar="N,N…", help="How often a waiting job is passed, instead of its own."),
+]
+Grace = Annotated[
+    str | None, typer.Option("--grace", metavar="TIME|N%", help="Jobs are ended so long after their walltime.")
+]
 Most = Annotated[int | None, typer.Option("--jobs", min=1, help="At most so many jobs.")]
 Lenient = Annotated[bool, typer.Option("--lenient", help="Leave out what is wrong, and count it.")]
 Pin = Annotated[bool, typer.Option("--pin", help="Jobs go to the cluster that their site is.")]
@@ -76,6 +86,8 @@ def replay(
     measured: Measured = None,
     queue: Queues = None,
     placement: Placements = None,
+    max_overtakes: Overtakes = None,
+    grace: Grace = None,
     jobs: Most = None,
     lenient: Lenient = False,
     pin: Pin = False,
@@ -90,34 +102,47 @@ def replay(
     with output.told(), interruptible():
         need_matplotlib("A replay draws its pictures")
         settings, known = read_clusters(grid, measured)
-        pairs = pairs_of_policies(settings, queue, placement)
-        said = Said(sizes=size or [], sites=(site or []) if pin or site else None, most=jobs, lenient=lenient)
+        rows = rows_of_policies(settings, queue, placement, max_overtakes)
+        sites = (site or []) if pin or site else None
+        said = Said(sizes=size or [], sites=sites, most=jobs, lenient=lenient, grace=grace)
         terms = terms_of(trace, settings, known, said)
         found = _survey(trace, terms)
         _tell_survey(found)
+        several, rows = rows, without_equal_placements(rows, terms)
+        if len(rows) < len(several):
+            why = "there is one cluster" if len(terms.sizes) == 1 else "every job has its cluster"
+            output.say(f"All placement policies give the same schedule, since {why}: only one is run.")
         with _aside(out) as directory:
-            courses = [_course(trace, terms, found, chosen, directory, colour) for chosen in pairs]
+            bounds = len({each.max_overtakes for each in rows}) > 1
+            courses = [_course(trace, terms, found, chosen, directory, colour, bounds) for chosen in rows]
             outcomes = _outcomes(courses, found.jobs, workers or os.cpu_count() or 1)
-            table = _write_table(outcomes, directory / f"{_stem(trace)}.csv")
+            logged = _logged(found)
+            table = _write_table(outcomes, logged, directory / f"{_stem(trace)}.csv")
             files = _publish([table.name, *(name for each in outcomes for name in each.files)], directory, out)
     if as_json:
-        output.print_json(_document(trace, terms, found, outcomes, out, files[0]))
+        output.print_json(_document(trace, terms, found, outcomes, logged, out, files[0]))
     else:
-        _print(outcomes)
+        _print(outcomes, logged, terms.sizes)
+        if max_overtakes is None and any(each.queue != "fcfs" for each in outcomes):
+            output.say(f"Nobody is passed more than {settings.max_overtakes} times; vary that with --max-overtakes.")
         output.say(f"Written: {', '.join(str(file) for file in files)}.")
 
 
-def _course(trace: Path, terms: "Terms", found: "Survey", settings: Settings, directory: Path, colour: By) -> "Course":
+def _course(
+    trace: Path, terms: "Terms", found: "Survey", settings: Settings, directory: Path, colour: By, bounds: bool
+) -> "Course":
+    """`bounds`: the files' names have the bound of overtakes."""
     from koalapy.runtime.chosen import policies
     from koalapy.simulation.replay.course import Course
 
+    queue = f"{settings.queue}-{settings.max_overtakes}" if bounds and settings.queue != "fcfs" else settings.queue
     return Course(
         trace=trace,
         terms=terms,
         survey=found,
         settings=settings,
         policies=policies(settings),
-        base=directory / f"{_stem(trace)}-{settings.queue}-{settings.placement}",
+        base=directory / f"{_stem(trace)}-{queue}-{settings.placement}",
         by=colour.value,
     )
 
@@ -148,8 +173,31 @@ def _tell_survey(found: "Survey") -> None:
     output.say(f"{found.jobs:,} jobs to replay")
     if found.left_out:
         output.say(f"left out: {told(found.left_out)}")
-    if found.moved:
-        output.say(f"changed: {told(found.moved)}")
+    if found.lost.jobs:
+        jobs, work = _lost(found)
+        share = f"{100 * jobs:.3g} % of the jobs that ran, with {100 * work:.3g} % of their processor time"
+        loud = max(jobs, work) >= _MUCH
+        rest = ". The replay says little about this trace: check the sizes of the clusters (--size)." if loud else "."
+        output.say(f"{'WARNING: left out are' if loud else 'left out are'} {share}{rest}")
+    if found.changed:
+        output.say(f"changed: {told(found.changed)}")
+    if not len(found.logged):
+        output.say("no row as logged: the trace does not say how long its jobs waited")
+    elif len(found.logged) < found.jobs:
+        output.say(f"as logged: the waits of {len(found.logged):,} jobs, of the others the trace does not say them")
+
+
+def _lost(found: "Survey") -> tuple[float, float]:
+    """The part of the jobs that ran in the trace, and that of their processor time, that is left out."""
+    jobs, work = found.kept.jobs + found.lost.jobs, found.kept.work + found.lost.work
+    return found.lost.jobs / max(jobs, 1), found.lost.work / max(work, 1)
+
+
+def _logged(found: "Survey") -> "Figures | None":
+    """What the trace itself has come to; None if it has no waits."""
+    from koalapy.simulation.replay.comparison import figures
+
+    return figures(found.logged) if len(found.logged) else None
 
 
 def _outcomes(courses: "Sequence[Course]", jobs: int, workers: int) -> "list[Outcome]":
@@ -225,8 +273,13 @@ def _publish(names: Sequence[str], directory: Path, out: Path) -> list[Path]:
         return [(directory / name).replace(out / name) for name in names]
 
 
-def _write_table(outcomes: "Sequence[Outcome]", path: Path) -> Path:
-    rows = [{"queue": each.queue, "placement": each.placement} | asdict(each.figures) for each in outcomes]
+def _write_table(outcomes: "Sequence[Outcome]", logged: "Figures | None", path: Path) -> Path:
+    rows: list[dict[str, Any]] = [
+        {"queue": each.queue, "max_overtakes": _bound(each), "placement": each.placement} | asdict(each.figures)
+        for each in outcomes
+    ]
+    if logged is not None:
+        rows.append({"queue": _AS_LOGGED, "max_overtakes": "", "placement": ""} | asdict(logged))
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -235,25 +288,52 @@ def _write_table(outcomes: "Sequence[Outcome]", path: Path) -> Path:
     return path
 
 
-def _print(outcomes: "Sequence[Outcome]") -> None:
+def _bound(outcome: "Outcome") -> int | str:
+    return "" if outcome.queue == "fcfs" else outcome.max_overtakes
+
+
+def _print(outcomes: "Sequence[Outcome]", logged: "Figures | None", sizes: Mapping[str, int]) -> None:
+    from koalapy.simulation.replay.comparison import MEDIUM, SMALL
+    from koalapy.simulation.replay.course import label_of
+
+    rows = [(label_of(each.queue, each.max_overtakes), each.placement, each.figures) for each in outcomes]
+    if logged is not None:
+        rows.append((_AS_LOGGED, "-", logged))
     columns = ("QUEUE", "PLACEMENT", "WAIT", "MEDIAN", "95 %", "SLOWDOWN", "USED %", "MAKESPAN", "BACKLOG")
-    output.table(columns, [_cells(each) for each in outcomes])
+    output.table(columns, [(queue, placement, *_cells(figures)) for queue, placement, figures in rows])
+    print()
+    by_size = ("QUEUE", "PLACEMENT", "WAIT OF SMALL", "MEDIUM", "LARGE JOBS")
+    output.table(by_size, [(queue, placement, *_cells_by_size(figures)) for queue, placement, figures in rows])
+    largest = max(sizes.values())
+    parts = f"1/{SMALL} and 1/{MEDIUM} of the largest cluster"
+    output.say(f"Small jobs: up to {largest // SMALL:,} processors; medium: up to {largest // MEDIUM:,} ({parts}).")
+    for queue, placement, figures in rows:
+        if figures.killed:
+            advice = "; --grace lets them run on"
+            output.say(f"{queue}, {placement}: {figures.killed:,} of the jobs were ended by their walltime{advice}.")
     for each in outcomes:
-        name = f"{each.queue}, {each.placement}"
-        if each.figures.killed:
-            output.say(f"{name}: {each.figures.killed:,} of the jobs were ended by their walltime.")
         for reason, count in each.reasons.items():
+            name = f"{label_of(each.queue, each.max_overtakes)}, {each.placement}"
             output.say(f"{name}: {count:,} of the jobs never started. {reason}")
 
 
-def _cells(outcome: "Outcome") -> tuple[str, ...]:
+def _cells(figures: "Figures") -> tuple[str, ...]:
     """What fits into the lines of most terminals: the table on disk has more."""
-    figures = outcome.figures
     waits = (figures.wait_mean_s, figures.wait_median_s, figures.wait_95_s)
     return (
-        outcome.queue, outcome.placement, *map(_span, waits), f"{figures.bounded_slowdown:.4g}",
-        f"{100 * figures.utilisation:.1f}", _span(figures.makespan_s), f"{figures.backlog_mean:,.0f}",
+        *map(_span, waits), f"{figures.bounded_slowdown:.4g}", f"{100 * figures.utilisation:.1f}",
+        _span(figures.makespan_s), f"{figures.backlog_mean:,.0f}",
     )  # fmt: skip
+
+
+def _cells_by_size(figures: "Figures") -> tuple[str, ...]:
+    """Mean waits; `-` where no such job has run."""
+    classes = (
+        (figures.small_ran, figures.small_wait_mean_s),
+        (figures.medium_ran, figures.medium_wait_mean_s),
+        (figures.large_ran, figures.large_wait_mean_s),
+    )
+    return tuple(_span(wait) if ran else "-" for ran, wait in classes)
 
 
 def _span(seconds: float) -> str:
@@ -262,16 +342,22 @@ def _span(seconds: float) -> str:
 
 
 def _document(
-    trace: Path, terms: "Terms", found: "Survey", outcomes: "Sequence[Outcome]", out: Path, table: Path
-) -> dict[str, Any]:
+    trace: Path, terms: "Terms", found: "Survey", outcomes: "Sequence[Outcome]", logged: "Figures | None", out: Path,
+    table: Path,
+) -> dict[str, Any]:  # fmt: skip
+    jobs, work = _lost(found)
     return {
         "schema": "koala.replay/1",
         "trace": str(trace),
         "jobs": found.jobs,
         "left_out": dict(found.left_out),
-        "changed": dict(found.moved),
+        "left_out_of_jobs_that_ran": jobs,
+        "left_out_of_processor_time": work,
+        "changed": dict(found.changed),
+        "grace": {"seconds": terms.grace.time / SECOND, "part": terms.grace.part},
         "clusters": dict(terms.sizes),
         "table": str(table),
+        "as_logged": asdict(logged) if logged is not None else None,
         "policies": [_policy(each, out) for each in outcomes],
     }
 
@@ -279,6 +365,7 @@ def _document(
 def _policy(outcome: "Outcome", out: Path) -> dict[str, Any]:
     return {
         "queue": outcome.queue,
+        "max_overtakes": None if outcome.queue == "fcfs" else outcome.max_overtakes,
         "placement": outcome.placement,
         **asdict(outcome.figures),
         "engine_calls": outcome.calls,

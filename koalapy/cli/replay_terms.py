@@ -14,13 +14,15 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import use_known
+from koalapy.model.units import parse_duration
 from koalapy.runtime.registry import registered
 
 if TYPE_CHECKING:  # numpy is imported where it is needed: other commands start without it
-    from koalapy.simulation.replay.jobs import Terms
+    from koalapy.simulation.replay.jobs import Grace, Terms
 
 _SYSTEM_LINE = re.compile(r"^system:", re.MULTILINE)
-_MOST_PROCESSORS = 10_000_000
+_MOST_PROCESSORS, _MOST_OVERTAKES = 10_000_000, 1_000_000
+_MOST_GRACE = 1000  # per cent
 
 
 class Said(NamedTuple):
@@ -30,6 +32,7 @@ class Said(NamedTuple):
     sites: Sequence[str] | None
     most: int | None
     lenient: bool
+    grace: str | None
 
 
 def read_clusters(name: str | None, measured: Path | None) -> tuple[Settings, dict[str, int]]:
@@ -53,11 +56,31 @@ def read_clusters(name: str | None, measured: Path | None) -> tuple[Settings, di
     return engine_settings(file), {name: each.slots for name, each in file.clusters.items() if each.slots} | more
 
 
-def pairs_of_policies(settings: Settings, queue: str | None, placement: str | None) -> list[Settings]:
-    """The settings with every pair of policies. Raises RequestError for one that is not registered."""
+def rows_of_policies(
+    settings: Settings, queue: str | None, placement: str | None, overtakes: str | None
+) -> list[Settings]:
+    """The settings with every queueing policy, bound of overtakes and placement policy; FCFS has no bound.
+
+    Raises RequestError for a policy that is not registered, and for bounds that are none or that no policy has.
+    """
     queues = _chosen(queue, settings.queue, "queueing")
     placements = _chosen(placement, settings.placement, "placement")
-    return [replace(settings, queue=one, placement=other) for one, other in product(queues, placements)]
+    bounds = [settings.max_overtakes] if overtakes is None else _bounds(overtakes)
+    if overtakes is not None and queues == ["fcfs"]:
+        message = "--max-overtakes changes nothing: under fcfs nobody passes anybody."
+        raise RequestError("no_bound", message, "Add another policy, as with --queue fcfs,fpfs, or leave it out.")
+    queued = [(name, bound) for name in queues for bound in (bounds[:1] if name == "fcfs" else bounds)]
+    return [
+        replace(settings, queue=name, max_overtakes=bound, placement=other)
+        for (name, bound), other in product(queued, placements)
+    ]
+
+
+def without_equal_placements(rows: list[Settings], terms: "Terms") -> list[Settings]:
+    """One row of those that differ in their placement policy only, if there is no placement to choose."""
+    if len(terms.sizes) > 1 and terms.sites is None:
+        return rows
+    return list({(each.queue, each.max_overtakes): each for each in reversed(rows)}.values())[::-1]
 
 
 def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: Said) -> "Terms":
@@ -73,6 +96,7 @@ def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: Said)
         sites=None if said.sites is None else sites(names, dict(_assigned(said.sites, "--site")), comments),
         most=said.most,
         lenient=said.lenient,
+        grace=_grace(said.grace),
     )
 
 
@@ -100,6 +124,31 @@ def _assigned(written: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
         if not (name and sign and value):
             raise RequestError("bad_option", f"{option} {each} is not NAME=VALUE.", f"Write {option} NAME=VALUE.")
         yield name, value
+
+
+def _bounds(words: str) -> list[int]:
+    found = [word.strip() for word in words.split(",")]
+    if not all(word.isascii() and word.isdecimal() and int(word) <= _MOST_OVERTAKES for word in found):
+        message = f"--max-overtakes {words} is no list of whole numbers from 0 to {_MOST_OVERTAKES:,}."
+        raise RequestError("bad_option", message, "Write --max-overtakes 20,200.")
+    return list(dict.fromkeys(map(int, found)))
+
+
+def _grace(words: str | None) -> "Grace":
+    from koalapy.simulation.replay.jobs import Grace
+
+    if words is None:
+        return Grace()
+    try:
+        if words.endswith("%"):
+            percent = float(words[:-1])
+            if not 0 <= percent <= _MOST_GRACE:
+                raise ValueError
+            return Grace(part=percent / 100)
+        return Grace(time=parse_duration(words))
+    except ValueError:
+        message = f"--grace {words} is neither a duration nor a percentage from 0 to {_MOST_GRACE}."
+        raise RequestError("bad_option", message, "Write --grace 2m, or --grace 10%.") from None
 
 
 def _count(name: str, words: str) -> int:

@@ -1,5 +1,6 @@
 """`koala sim replay`: from a trace to a table, schedules and pictures, or to a sentence of what is wrong with it."""
 
+import csv
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import groups
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from koalapy.cli.main import app
@@ -62,6 +64,7 @@ def test_policies_stand_side_by_side_and_all_is_the_same_again(koala: CliRunner,
         assert len(list(read_swf(swf))) == 120
         assert png.read_bytes().startswith(b"\x89PNG")
         assert svg.read_bytes().startswith(b"<?xml")
+    assert (fcfs["max_overtakes"], fpfs["max_overtakes"], document["as_logged"]) == (None, 20, None)
     again = koala.invoke(app, [*command[:-1], "fcfs", "--out", str(tmp_path / "other")])
     assert "QUEUE" in again.stdout
     assert "120 of 120 jobs" in again.stderr
@@ -97,6 +100,11 @@ def assert_replayed_again(koala: CliRunner, schedule: Path, grid: Path) -> None:
         ("1 2 3\n", ["--grid", "das2"], "line 1 has 3 fields where 18 are needed."),
         ("", ["--grid", "das3"], "There is neither a file nor a system das3."),
         ("", ["--size", "vu=64", "--queue", "fcsf"], "There is no queueing policy 'fcsf'. Did you mean fcfs?"),
+        ("1 2 3\n4 5 6\n", ["--size", "vu=64", "--lenient"], "are needed, and so have all 2 lines."),
+        (LARGE, ["--size", "vu=64", "--lenient"], "Say how large the clusters are: --size CLUSTER=N."),
+        ("", ["--size", "vu=64", "--grace", "soon"], "--grace soon is neither a duration nor a percentage"),
+        ("", ["--size", "vu=64", "--max-overtakes", "-1"], "--max-overtakes -1 is no list of whole numbers"),
+        ("", ["--queue", "fcfs", "--max-overtakes", "9"], "Add another policy, as with --queue fcfs,fpfs"),
         ("", ["--size", "vu=64", "--site", "1=her"], "The grid has no cluster her. Did you mean here?"),
     ],
 )  # fmt: skip
@@ -110,6 +118,70 @@ def test_what_is_wrong_is_a_sentence_and_nothing_is_left(
     assert said.exit_code == 2
     assert words in " ".join(said.stderr.split())
     assert not out.exists()
+
+
+ONE = "grid: one\nclusters: {vu: {batch: slurm, connect: 'ssh://me@vu.example'}}\n"
+SIZES = [4 * (7 * number % 17) for number in range(1, 17)]  # 4 to 64
+WAITED = "".join(
+    f"{n} {n} {60 * n} 100 {size} -1 -1 {size} 90 -1 1 1 1 -1 -1 -1 -1 -1\n" for n, size in enumerate(SIZES, 1)
+)
+
+
+def replayed(koala: CliRunner, tmp_path: Path, *options: str) -> Result:
+    """A log with waits on one cluster; its jobs ran 10 s beyond their requests."""
+    (tmp_path / "one.yaml").write_text(ONE)
+    (tmp_path / "log.swf").write_text(WAITED)
+    paths = [str(tmp_path / "log.swf"), "--grid", str(tmp_path / "one.yaml"), "--out", str(tmp_path / "out")]
+    said = koala.invoke(app, ["sim", "replay", *paths, *options])
+    assert said.exit_code == 0, said.output
+    return said
+
+
+def test_the_trace_s_own_waits_stand_below_the_policies(koala: CliRunner, tmp_path: Path) -> None:
+    said = replayed(koala, tmp_path, "--size", "vu=64")
+    assert [line.split()[:2] for line in said.stdout.splitlines()] == [
+        ["QUEUE", "PLACEMENT"], ["fpfs:20", "worst-fit"], ["as", "logged"], [],
+        ["QUEUE", "PLACEMENT"], ["fpfs:20", "worst-fit"], ["as", "logged"],
+    ]  # fmt: skip
+    rows = list(csv.DictReader((tmp_path / "out" / "log.csv").read_text().splitlines()))
+    assert [(row["queue"], row["max_overtakes"]) for row in rows] == [("fpfs", "20"), ("as logged", "")]
+    assert float(rows[1]["wait_mean_s"]) == 60 * 8.5
+    document = json.loads(replayed(koala, tmp_path, "--size", "vu=64", "--json").stdout)
+    assert document["as_logged"]["wait_mean_s"] == 60 * 8.5
+    sizes = [document["policies"][0][f"{size}_ran"] for size in ("small", "medium", "large")]
+    assert sizes == [0, 2, 14]
+
+
+def test_the_bound_of_overtakes_is_varied_by_an_option_and_fcfs_has_none(koala: CliRunner, tmp_path: Path) -> None:
+    options = ("--size", "vu=64", "--queue", "fcfs,fpfs", "--max-overtakes", "0,5,0", "--json")
+    document = json.loads(replayed(koala, tmp_path, *options).stdout)
+    found = [(each["queue"], each["max_overtakes"]) for each in document["policies"]]
+    assert found == [("fcfs", None), ("fpfs", 0), ("fpfs", 5)]
+    fcfs, none, some = document["policies"]
+    assert fcfs["wait_mean_s"] == none["wait_mean_s"] != some["wait_mean_s"]
+    assert len({file for each in document["policies"] for file in each["files"]}) == 9
+
+
+def test_on_one_cluster_one_placement_is_run_and_that_is_said(koala: CliRunner, tmp_path: Path) -> None:
+    said = replayed(koala, tmp_path, "--size", "vu=64", "--placement", "worst-fit,best-fit", "--json")
+    assert "All placement policies give the same schedule, since there is one cluster" in said.stderr
+    assert [each["placement"] for each in json.loads(said.stdout)["policies"]] == ["worst-fit"]
+
+
+def test_a_grace_lets_jobs_run_beyond_their_walltime(koala: CliRunner, tmp_path: Path) -> None:
+    counts = {
+        grace: json.loads(replayed(koala, tmp_path, "--size", "vu=64", "--json", *grace).stdout)["policies"][0][
+            "killed"
+        ]
+        for grace in [(), ("--grace", "10s"), ("--grace", "12%"), ("--grace", "5%")]
+    }
+    assert list(counts.values()) == [16, 0, 0, 16]
+
+
+def test_a_machine_that_is_far_too_small_is_warned_of(koala: CliRunner, tmp_path: Path) -> None:
+    said = replayed(koala, tmp_path, "--size", "vu=8", "--lenient")
+    warned = "WARNING: left out are 87.5 % of the jobs that ran, with 97.8 % of their processor time"
+    assert warned in " ".join(said.stderr.split())
 
 
 def test_who_sees_no_bar_hears_of_every_tenth_and_at_least_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ from koalapy.simulation.replay import course
 from koalapy.simulation.replay.comparison import figures
 from koalapy.simulation.replay.gantt import MOST_DRAWN, draw, paint
 from koalapy.simulation.replay.job import ReplayJob
-from koalapy.simulation.replay.jobs import Jobs, Terms, survey
+from koalapy.simulation.replay.jobs import Grace, Jobs, Share, Terms, survey
 from koalapy.simulation.replay.lanes import Block, Use, blocks
 from koalapy.simulation.replay.ran import Ran
 from koalapy.simulation.replay.record import Record
@@ -110,7 +110,7 @@ def test_jobs_out_of_order_are_refused_or_come_with_the_one_above(tmp_path: Path
         list(Jobs(path, TERMS))
     lenient = Jobs(path, replace(TERMS, lenient=True))
     assert [job.submitted for job in lenient] == [0, 0, seconds(10)]
-    assert (lenient.left_out.total(), lenient.moved.total()) == (0, 1)
+    assert (lenient.left_out.total(), lenient.changed.total()) == (0, 1)
 
 
 def test_a_trace_without_a_job_to_replay_is_refused(tmp_path: Path) -> None:
@@ -118,6 +118,70 @@ def test_a_trace_without_a_job_to_replay_is_refused(tmp_path: Path) -> None:
         survey(log(tmp_path, line(status=5, runtime=-1)), TERMS)
     with pytest.raises(RequestError, match=r"has no job that can be replayed\."):
         survey(log(tmp_path, "; Version: 2.2\n"), TERMS)
+
+
+def test_jobs_that_ran_no_time_on_unknown_processors_are_left_out_whatever_they_requested(tmp_path: Path) -> None:
+    """Some logs write a run time of 0 instead of -1. Such a job would wait until the whole cluster is empty."""
+    phantoms = [f"{n} {n} -1 0 -1 -1 -1 8 200 -1 {status} 4 5 -1 2 1 -1 -1\n" for n, status in ((2, 5), (3, 0), (4, 1))]
+    jobs = Jobs(log(tmp_path, line(1), *phantoms, line(5, at=9, runtime=0), line(6, at=9, runtime=0, status=5)), TERMS)
+    assert [job.number for job in jobs] == [1, 5]
+    assert jobs.left_out == {"that never ran": 4}
+
+
+def test_lines_of_more_fields_are_replayed_and_told(tmp_path: Path) -> None:
+    wide = line().rstrip("\n") + " node7 batch -1\n"
+    jobs = Jobs(log(tmp_path, wide, wide), TERMS)
+    assert len(list(jobs)) == 2
+    assert jobs.changed == {"of more than 18 fields, the rest of which is ignored": 2}
+
+
+@pytest.mark.parametrize(
+    ("grace", "walltime_s"),
+    [
+        pytest.param(Grace(), 100, id="none"),
+        pytest.param(Grace(time=seconds(30)), 130, id="shorter than it ran on"),
+        pytest.param(Grace(time=seconds(60)), 150, id="a time"),
+        pytest.param(Grace(part=0.2), 120, id="a part"),
+        pytest.param(Grace(time=seconds(30), part=0.2), 150, id="both"),
+    ],
+)
+def test_a_job_that_ran_beyond_its_request_has_the_grace(tmp_path: Path, grace: Grace, walltime_s: int) -> None:
+    """Its walltime is never more than it ran; that of others is what they requested."""
+    late, other = Jobs(log(tmp_path, line(1, runtime=150), line(2, runtime=90)), replace(TERMS, grace=grace))
+    assert (late.walltime, other.walltime) == (seconds(walltime_s), seconds(100))
+
+
+def test_what_is_left_out_is_told_as_a_share_of_the_jobs_that_ran(tmp_path: Path) -> None:
+    path = log(tmp_path, line(1, runtime=10), line(2, runtime=20, processors=64), line(3, status=5, runtime=-1))
+    found = survey(path, replace(TERMS, lenient=True))
+    assert (found.kept, found.lost) == (Share(1, 20 * SECOND), Share(1, 1280 * SECOND))
+
+
+@pytest.mark.parametrize(
+    ("text", "terms", "words"),
+    [
+        (line(processors=64), replace(TERMS, lenient=True), "--size"),
+        (line(site="9"), replace(TERMS, lenient=True, sites={}), "--site"),
+        (line(status=5, runtime=-1), TERMS, "Is it the right file"),
+    ],
+)
+def test_where_nothing_is_left_the_advice_is_about_what_was_left_out(
+    tmp_path: Path, text: str, terms: Terms, words: str
+) -> None:
+    with pytest.raises(RequestError) as refused:
+        survey(log(tmp_path, text), terms)
+    assert words in refused.value.reason.advice
+
+
+def test_the_trace_s_own_waits_are_a_row_of_their_own(tmp_path: Path) -> None:
+    """Of three jobs two have a wait. The second begins as the first one ends."""
+    lines = [line(1), line(2, runtime=20, processors=8), line(3)]
+    texts = [text.replace(" -1 ", f" {wait} ", 1) for text, wait in zip(lines, (0, 60, -1), strict=True)]
+    found = figures(survey(log(tmp_path, *texts), TERMS).logged)
+    assert (found.ran, found.wait_mean_s, found.makespan_s) == (2, 30, 80)
+    assert found.utilisation == pytest.approx((60 * 2 + 20 * 8) / (80 * 12))
+    assert found.backlog_mean == pytest.approx(8 * 60 / 80)
+    assert len(survey(log(tmp_path, line()), TERMS).logged) == 0
 
 
 def test_no_more_jobs_are_read_than_wanted(tmp_path: Path) -> None:
@@ -187,6 +251,7 @@ def test_a_job_of_koalads_history_has_all_its_components(tmp_path: Path) -> None
         components=((2, None),),
         runtime=seconds(60),
         walltime=HOUR,
+        waited=seconds(10),
         user="ada",
         priority=5,
     )
@@ -328,6 +393,17 @@ def test_the_figures_of_a_schedule_worked_out_by_hand() -> None:
     assert found.backlog_most == 10
 
 
+def test_waits_are_told_by_the_size_of_jobs() -> None:
+    """Parts of the largest cluster: a small job has up to 1/64 of it, a medium one up to 1/8."""
+    made = Record({"big": 640, "little": 8})
+    waits = {1: 1, 10: 3, 11: 5, 80: 7, 81: 9, 640: 11}
+    for number, (processors, wait) in enumerate(waits.items()):
+        made.add(ran(number, 0, wait, wait + 10, ("big", processors)))
+    found = figures(made)
+    assert (found.small_ran, found.medium_ran, found.large_ran) == (2, 2, 2)
+    assert (found.small_wait_mean_s, found.medium_wait_mean_s, found.large_wait_mean_s) == (2, 6, 10)
+
+
 def test_where_nothing_ran_there_are_figures_too() -> None:
     found = figures(record(ran(1, 5, None, None)))
     assert (found.jobs, found.ran, found.utilisation, found.wait_95_s, found.makespan_s) == (1, 0, 0, 0, 5)
@@ -432,7 +508,7 @@ def test_the_same_record_gives_the_same_pictures(tmp_path: Path, count: int) -> 
 
 def a_course(trace: Path, base: Path) -> course.Course:
     settings = Settings(clusters=())
-    found = course.Survey(1, Duration(0), (), {}, {})
+    found = course.Survey(Duration(0), (), {}, {}, Share(1, 0), Share(), record())
     policies = Policies(worst_fit, fcfs)
     return course.Course(
         trace=trace, terms=TERMS, survey=found, settings=settings, policies=policies, base=base, by="user"
@@ -451,7 +527,7 @@ def test_a_process_that_is_killed_is_missed(tmp_path: Path, monkeypatch: pytest.
         os._exit(9)
 
     monkeypatch.setattr(course, "run", killed)
-    with pytest.raises(OurError, match="fpfs, worst-fit has ended without a word"):
+    with pytest.raises(OurError, match="fpfs:20, worst-fit has ended without a word"):
         list(course.side_by_side([a_course(tmp_path / "log.swf", tmp_path / "out")], workers=2))
 
 

@@ -9,6 +9,7 @@ from koalapy.model.units import SECOND
 from koalapy.simulation.replay.record import NEVER, Column, Record
 
 BOUND = 10 * SECOND  # of the bounded slowdown: shorter jobs count as this long
+SMALL, MEDIUM = 64, 8  # a small job has up to 1/64 of the largest cluster's processors, a medium one up to 1/8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,8 @@ class Figures:
     """Of one replay. Waits and slowdown are of the jobs that have run; those killed at their walltime are among them.
 
     `utilisation`: the part of all processors that ran jobs, over the makespan: from the trace's beginning to the last
-    end. `backlog` is in processors that are waited for, on average over the makespan and at most.
+    end. `backlog` is in processors that are waited for, on average over the makespan and at most. `small`, `medium` and
+    `large`: the jobs that have run by their size, which is a part of the largest cluster (see `SMALL`, `MEDIUM`).
     """
 
     jobs: int
@@ -30,6 +32,12 @@ class Figures:
     makespan_s: float
     backlog_mean: float
     backlog_most: int
+    small_ran: int
+    small_wait_mean_s: float
+    medium_ran: int
+    medium_wait_mean_s: float
+    large_ran: int
+    large_wait_mean_s: float
 
 
 def figures(record: Record) -> Figures:
@@ -42,6 +50,7 @@ def figures(record: Record) -> Figures:
     slowdowns = numpy.maximum(1.0, (waits + runtimes) / numpy.maximum(runtimes, BOUND))
     times, waiting = backlog(record)
     total = makespan * sum(record.sizes.values())
+    small, medium, large = _by_size(waits, processors[ran], max(record.sizes.values(), default=0))
     return Figures(
         jobs=len(record),
         ran=int(ran.sum()),
@@ -54,6 +63,12 @@ def figures(record: Record) -> Figures:
         makespan_s=makespan / SECOND,
         backlog_mean=float((numpy.diff(times) * waiting[:-1]).sum()) / makespan if makespan else 0.0,
         backlog_most=int(waiting.max(initial=0)),
+        small_ran=len(small),
+        small_wait_mean_s=_mean(small) / SECOND,
+        medium_ran=len(medium),
+        medium_wait_mean_s=_mean(medium) / SECOND,
+        large_ran=len(large),
+        large_wait_mean_s=_mean(large) / SECOND,
     )
 
 
@@ -66,6 +81,12 @@ def backlog(record: Record) -> tuple[Column, Column]:
     changes = numpy.zeros(len(times), dtype=numpy.int64)
     numpy.add.at(changes, where, numpy.concatenate((processors, -processors)))
     return times, numpy.cumsum(changes)
+
+
+def _by_size(waits: Column, processors: Column, largest: int) -> tuple[Column, Column, Column]:
+    """The waits of small, medium and large jobs."""
+    small, medium = processors * SMALL <= largest, processors * MEDIUM <= largest
+    return waits[small], waits[medium & ~small], waits[~medium]
 
 
 def _mean(values: NDArray[numpy.float64] | Column) -> float:

@@ -34,8 +34,17 @@ class Course:
     by: By
 
     @property
+    def queue(self) -> str:
+        """The queueing policy with its bound: `fpfs:20`. FCFS lets nobody pass, so that it has none."""
+        return label_of(self.settings.queue, self.settings.max_overtakes)
+
+    @property
     def name(self) -> str:
-        return f"{self.settings.queue}, {self.settings.placement}"
+        return f"{self.queue}, {self.settings.placement}"
+
+
+def label_of(queue: str, max_overtakes: int) -> str:
+    return queue if queue == "fcfs" else f"{queue}:{max_overtakes}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +52,7 @@ class Outcome:
     """`calls` of the engine's `handle`; `reasons` why jobs never started, and of how many; `files` by their names."""
 
     queue: str
+    max_overtakes: int
     placement: str
     figures: Figures
     calls: int
@@ -62,6 +72,7 @@ def run(course: Course, tell: Callable[[int], None]) -> Outcome:
     files = _write(course, record)
     return Outcome(
         queue=settings.queue,
+        max_overtakes=settings.max_overtakes,
         placement=settings.placement,
         figures=figures(record),
         calls=replay.calls,
@@ -76,14 +87,14 @@ def _write(course: Course, record: Record) -> list[Path]:
         trace=course.trace.name,
         comments=survey.comments,
         begun=survey.begun,
-        queue=settings.queue,
+        queue=course.queue,
         placement=settings.placement,
     )
     swf = course.base.with_name(f"{course.base.name}.swf")
-    title = f"{course.trace.name}: {survey.jobs:,} jobs, queueing {settings.queue}, placement {settings.placement}"
+    title = f"{course.trace.name}: {survey.jobs:,} jobs, queueing {course.queue}, placement {settings.placement}"
     with swf.open("w", encoding="utf-8") as file:
         file.writelines(schedule(record, origin))
-    return [swf, *draw(record, title, course.by, course.base)]
+    return [swf, *draw(record, title, course.by, course.base, survey.logged if len(survey.logged) else None)]
 
 
 # ---- side by side

@@ -28,13 +28,16 @@ _MOST_LABELLED = 60
 _AT_ONCE = 10_000  # of a million uses
 _ACROSS, _DOWN = 1400, 400  # pixels of what is painted, at most
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#44bb99", "#bbcc33")
-_OTHERS = "#a0a0a0"
+_OTHERS, _LOGGED = "#a0a0a0", "#ee6677"
 _UNITS = ((4 * DAY, DAY, "days"), (4 * HOUR, HOUR, "hours"), (0, MINUTE, "minutes"))
 
 
-def draw(record: Record, title: str, by: By, base: Path) -> list[Path]:
-    """The files `base`.png and .svg. `by`: what has a colour of its own, if it is among those with most work."""
-    figure = _figure(record, title, by)
+def draw(record: Record, title: str, by: By, base: Path, logged: Record | None = None) -> list[Path]:
+    """The files `base`.png and .svg. `by`: what has a colour of its own, if it is among those with most work.
+
+    `logged`: what became of the jobs in the trace, whose backlog is drawn beside that of the replay.
+    """
+    figure = _figure(record, title, by, logged)
     png, svg = (base.with_name(f"{base.name}.{suffix}") for suffix in ("png", "svg"))
     with matplotlib.rc_context({"svg.hashsalt": "koala"}):
         figure.savefig(png, dpi=110, metadata={"Software": None})
@@ -42,7 +45,7 @@ def draw(record: Record, title: str, by: By, base: Path) -> list[Path]:
     return [png, svg]
 
 
-def _figure(record: Record, title: str, by: By) -> Figure:
+def _figure(record: Record, title: str, by: By, logged: Record | None) -> Figure:
     heights = [*_heights(list(record.sizes.values())), 0.8]
     figure = Figure(figsize=(13, sum(heights) + 1.4), layout="constrained")
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
@@ -56,7 +59,7 @@ def _figure(record: Record, title: str, by: By) -> Figure:
         if len(record) <= _MOST_LABELLED:
             _label(panels[index], blocks(_uses(record, index), size), record.job("number").tolist(), unit)
         panels[index].set_ylabel(f"{name}\n{size:,} processors", fontsize=8)
-    _draw_backlog(panels[-1], record, span, unit)
+    _draw_backlog(panels[-1], record, logged, span, unit)
     panels[-1].set_xlabel(f"{word} from the first submission on", fontsize=8)
     panels[-1].set_xlim(0, span / unit)
     figure.suptitle(title, fontsize=10)
@@ -114,6 +117,7 @@ def _settle(axes: Axes, size: int) -> None:
     axes.set_ylim(0, size)
     axes.tick_params(labelsize=7)
     axes.locator_params(axis="y", nbins=4, integer=True)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
 
 
 def _paint_blocks(
@@ -166,15 +170,25 @@ def _covered(low: float, high: float, scale: float, most: int) -> tuple[slice, N
 # ---- the backlog
 
 
-def _draw_backlog(axes: Axes, record: Record, span: int, unit: Duration) -> None:
-    """The most of each stretch of time as wide as a pixel."""
-    times, waiting = backlog(record)
+def _draw_backlog(axes: Axes, record: Record, logged: Record | None, span: int, unit: Duration) -> None:
     edges = numpy.linspace(0, span, _ACROSS + 1)
-    before = numpy.concatenate(([0], waiting))[numpy.searchsorted(times, edges[:-1], side="left")]
-    stretch = numpy.clip(numpy.searchsorted(edges, times, side="right") - 1, 0, _ACROSS - 1)
-    numpy.maximum.at(before, stretch, waiting)
-    axes.fill_between(edges[:-1] / unit, before, step="post", color="#555555", linewidth=0)
+    across = edges[:-1] / unit
+    axes.fill_between(across, _most_waiting(record, edges), step="post", color="#555555", linewidth=0, label="replayed")
+    if logged is not None:
+        axes.step(across, _most_waiting(logged, edges), where="post", color=_LOGGED, linewidth=0.8, label="as logged")
+        axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("processors\nwaited for", fontsize=8)
     axes.tick_params(labelsize=7)
     axes.locator_params(axis="y", nbins=3, integer=True)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+
+
+def _most_waiting(record: Record, edges: NDArray[numpy.float64]) -> NDArray[numpy.int64]:
+    """The most of each stretch between two edges. What waits after the last edge is left out."""
+    times, waiting = backlog(record)
+    before = numpy.concatenate(([0], waiting))[numpy.searchsorted(times, edges[:-1], side="left")]
+    seen = times <= edges[-1]
+    stretch = numpy.clip(numpy.searchsorted(edges, times[seen], side="right") - 1, 0, len(edges) - 2)
+    numpy.maximum.at(before, stretch, waiting[seen])
+    return before

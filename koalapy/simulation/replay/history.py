@@ -35,6 +35,7 @@ class HistoryReader:
         self.comments: list[str] = []
         self.line = 0
         self.skipped: Counter[str] = Counter()
+        self.ignored: Counter[str] = Counter()
         self._path, self._pinned = path, pinned
 
     def __iter__(self) -> Iterator[ReplayJob | Unfit]:
@@ -108,6 +109,7 @@ def _job(job: Document, pinned: bool) -> ReplayJob:
         submitted=Duration(parse_instant(job["submitted_at"])),
         components=tuple((_whole(each, "processors", least=1), _text(each, where)) for each in components),
         runtime=Duration(runtime),
+        waited=Duration(began - parse_instant(job["submitted_at"])),
         walltime=Duration(max(round(_seconds(each, "walltime_s") * SECOND) for each in components)),
         user=_text(job, "owner") or "",
         priority=_whole(job, "priority", most=LOWEST_PRIORITY),

@@ -13,7 +13,8 @@ class ReplayJob:
     """`submitted` counts from the trace's beginning. `components`: (processors, the cluster that it names or None).
 
     `runtime` is how long its program runs on any cluster, if `walltime` lets it. `when_busy`, `priority`: see Request;
-    what waits goes by the grid's queueing policy alone, without the batch systems' queues.
+    what waits goes by the grid's queueing policy alone, without the batch systems' queues. `waited`: how long it
+    waited on the system of the trace, None if the trace does not say; for comparison only.
     """
 
     number: int
@@ -24,6 +25,7 @@ class ReplayJob:
     user: str = ""
     group: str = ""
     queue: str = ""
+    waited: Duration | None = None
     when_busy: WhenBusy = WhenBusy.WAIT
     priority: int = DEFAULT_PRIORITY
 
