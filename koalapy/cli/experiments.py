@@ -16,7 +16,7 @@ Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Its name (koala
 Loads = Annotated[str | None, typer.Option("--loads", metavar="P,P…", help="Loads in percent, instead of its own.")]
 Sets = Annotated[int | None, typer.Option("--sets", min=1, max=1000, help="How many sets of jobs, instead of its own.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="From which all of it follows.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="At most so many jobs of each set.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Only the first so many jobs of each set: a trial.")]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where its table and figure go.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes. Default: one a processor.")]
 
@@ -50,6 +50,7 @@ def run_experiment(
         output.say(note)
     if as_json:
         document = {"schema": "koala.experiment/1", "experiment": chosen.name, "seed": seed, "rows": rows}
+        document["notes"] = list(plan.notes(found))
         output.print_json(document | {"files": [str(file) for file in files]})
     else:
         output.table(*plan.table(rows))

@@ -22,7 +22,8 @@ class SiteSettings:
     `delegation_interval`, `matchmaking_interval`: between two cycles of the one and the other kind. `dttl`: how many
     links a request of this site may be passed over, if its user does not say less. `seen_for`: how long a request that
     came by is remembered, and not taken again in the same round. `max_passes`: matchmaking cycles in which a request
-    that does not fit is passed by those behind it; after these nobody passes it any more.
+    that does not fit is passed by those behind it; after these nobody passes it any more. `reports`: whether neighbours
+    tell each other how much is free; without, every neighbour counts as one that never said.
     """
 
     name: str
@@ -34,3 +35,4 @@ class SiteSettings:
     dttl: int = 4
     max_passes: int = 48
     seen_for: Duration = HOUR
+    reports: bool = True

@@ -11,6 +11,8 @@ from koalapy.sites.words import FreeReported, ReportFree
 
 
 def reported(site: Site, now: Instant, event: FreeReported) -> None:
+    if not site.settings.reports:
+        return
     if event.sender in site.settings.neighbours and site.reported.get(event.sender) != event.processors:
         site.reported[event.sender] = event.processors
         site.stirred |= site.between  # others are told of it
@@ -18,6 +20,8 @@ def reported(site: Site, now: Instant, event: FreeReported) -> None:
 
 def tell(site: Site) -> None:
     """Whoever was told something else before."""
+    if not site.settings.reports:
+        return
     for name in site.settings.neighbours:
         free = through(site, name)
         if site.told.get(name) != free:

@@ -28,7 +28,7 @@ from koalapy.simulation.interop.series import lasting
 from koalapy.simulation.interop.streams import GridJob, draw_set
 from koalapy.simulation.interop.system import System, read_system
 from koalapy.simulation.interop.tally import COLUMNS, Tally
-from koalapy.sites.network import Relation
+from koalapy.sites.network import Relation, SiteSettings
 
 TWO = System("two", {"a": 4, "b": 4, "x": 0}, {"a": "x", "b": "x", "x": None})
 BOTH = pytest.mark.parametrize("architecture", list(ARCHITECTURES))
@@ -187,6 +187,39 @@ def test_reports_of_free_processors_are_counted_apart_from_delegation() -> None:
     assert found["report_free"] > 0
 
 
+def test_without_reports_a_site_asks_neighbours_that_have_nothing() -> None:
+    """Both clusters are full when the third job comes; only who knows that asks nobody, and tries in each cycle."""
+    jobs = [job(number, home, processors=4, runtime_s=9000) for number, home in ((1, "a"), (2, "b"))]
+    found = {
+        reports: row("dmm", [*jobs, job(3, processors=4, at_s=4000)], reports=reports) for reports in (True, False)
+    }
+    assert found[True]["dmm"] == 0 < found[False]["dmm"]
+    assert found[False]["report_free"] == 0 < found[True]["report_free"]
+    assert found[False]["finished"] == 3
+
+
+def test_a_bound_of_passes_ends_the_passing_of_a_request_that_does_not_fit() -> None:
+    """A job of all processors of its cluster; small ones come all the time."""
+    one = System("two", {"a": 4, "b": 4}, {"a": None, "b": None})
+    small = [job(number, home, runtime_s=900, at_s=300 * number) for number in range(2, 60) for home in ("a", "b")]
+    large = job(1, processors=4, at_s=700)
+    waits = {passes: _wait_of(large, sorted([*small, large]), one, passes) for passes in (2, 1000)}
+    assert waits[2] < waits[1000]
+
+
+def _wait_of(wanted: GridJob, jobs: list[GridJob], system: System, passes: int) -> Duration:
+    jobs = [each._replace(number=place) for place, each in enumerate(jobs, 1)]
+    stage = Stage(system, jobs, Options(cool_down=True, max_passes=passes), seed=1)
+    starts: list[Instant] = []
+    start = stage.start
+    stage.start = lambda job, *rest: (  # type: ignore[method-assign, func-returns-value]
+        starts.append(stage.now) if job.processors == wanted.processors else None,
+        start(job, *rest),
+    )[1]
+    ARCHITECTURES["dmm"](stage)
+    return Duration(starts[0] - wanted.arrived)
+
+
 TWO_GRIDS = System(
     "grids", {"g": 0, "s": 0, "a": 4, "b": 4, "c": 4, "h": 0, "d": 4},
     {"g": None, "s": "g", "a": "s", "b": "s", "c": "g", "h": None, "d": "h"},
@@ -286,6 +319,28 @@ def test_the_table_has_a_row_for_each_architecture_load_and_set(tmp_path: Path) 
         b"architecture,load,set,jobs,finished,goodput,wait_s,slowdown,utilisation,delegations,"
     )
     assert table.read_bytes().count(b"\n") == 1 + 2 * 2 * 6
+
+
+def test_a_variant_may_be_run_by_some_architectures_only() -> None:
+    plan = all_experiments.experiment("dmm-shipped").plan(PlanOptions(loads=[50], sets=1, jobs=20))
+    found = [(row["architecture"], row["varied"]) for row in plan.rows(list(outcomes(plan.courses, 1)))]
+    assert found == [("dmm", "1000 passes"), ("fcondor", "1000 passes"), ("dmm", "48 passes")]
+
+
+def test_the_bound_of_the_shipped_variant_is_that_of_a_site_manager() -> None:
+    for name in ("dmm-shipped", "dmm-shipped-imbalance"):
+        experiment = shelf.experiment(name)
+        assert experiment.options(experiment.variants[1]).max_passes == SiteSettings(name="any").max_passes
+
+
+def test_a_day_that_is_cut_short_is_warned_of() -> None:
+    """The first jobs are those of the small hours."""
+    experiment = all_experiments.experiment("dmm-load")
+    cut = experiment.plan(PlanOptions(loads=[10], sets=1, jobs=100))
+    (warning,) = cut.notes(list(outcomes(cut.courses, 1)))
+    assert "WARNING: --jobs ran 100 of up to 3,065 jobs" in warning
+    whole = experiment.plan(PlanOptions(loads=[10], sets=1, jobs=3065))
+    assert whole.notes(list(outcomes(whole.courses, 1))) == []
 
 
 def test_a_figure_says_what_was_varied_at_which_loads() -> None:

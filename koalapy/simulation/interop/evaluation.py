@@ -41,7 +41,7 @@ class Evaluation:
             table=table,
             unit="runs",
             more=_more,
-            notes=lambda parts: list(dict.fromkeys(note for part in parts for note in part.notes)),
+            notes=lambda parts: [*dict.fromkeys(note for part in parts for note in part.notes), *_cut(parts)],
         )
 
 
@@ -51,6 +51,19 @@ def rows_of(parts: Sequence[Part]) -> list[Row]:
 
 def series_of(parts: Sequence[Part]) -> list[Row]:
     return list(chain.from_iterable(part.series for part in parts))
+
+
+def _cut(parts: Sequence[Part]) -> list[str]:
+    """A warning if not all jobs were run: the first ones come in the small hours, when the model has few jobs."""
+    cuts = [part.cut for part in parts if part.cut is not None]
+    if not cuts:
+        return []
+    hours = f"{min(cut.hours for cut in cuts):.3g} to {max(cut.hours for cut in cuts):.3g}"
+    jobs = f"{cuts[0].kept:,} of up to {max(cut.all for cut in cuts):,} jobs"
+    return [
+        f"WARNING: --jobs ran {jobs} of a set, those of the first {hours} hours, in which fewer jobs come than later. "
+        "The loads in the table are those of whole sets: compare nothing here with them. Leave out --jobs for that."
+    ]
 
 
 def _more(parts: Sequence[Part]) -> Mapping[str, list[Row]]:

@@ -69,6 +69,7 @@ class Settings(Section):
     max_passes: Annotated[Number, Between(0, 1_000_000)] = Field(
         default=1000, description="matchmaking cycles in which a request that does not fit is passed"
     )
+    reports: Flag = Field(default=True, description="neighbours tell each other how many processors are free")
     delegation: Annotated[str, _known(list(DELEGATION), "delegation policy")] = Field(
         default="fcfs", description="its order"
     )
@@ -88,6 +89,9 @@ class Variant(Section):
 
     value: Line = Field(description="its name in the table and the figure")
     settings: Settings = Field(default=Settings(), description="beside the defaults")
+    architectures: Annotated[list[Architecture], ARRAY] = Field(
+        [], description="those that run with it, all of the experiment's if none"
+    )
 
 
 class Experiment(Section):
@@ -102,7 +106,7 @@ class Experiment(Section):
     days: Annotated[Number, Between(1, 3650)] = Field(default=1, description="that jobs arrive on")
     cool_down: Flag = Field(default=False, description="go on after the last arrival until all jobs have ended")
     variants: Annotated[list[Variant], ARRAY] = Field(
-        [Variant(value="-")], description="what is varied beside the load"
+        [Variant(value="-", architectures=[])], description="what is varied beside the load"
     )
     varied: Line = Field(default="varied", description="what the variants are values of, as the axis has it")
     along: Word = Field(default="load", description="the figure's horizontal axis: load, varied or hour")
@@ -136,6 +140,7 @@ class Experiment(Section):
             delegation_interval=settings.delegation_interval,
             dttl=settings.dttl,
             max_passes=settings.max_passes,
+            reports=settings.reports,
             delegation=settings.delegation,
             targets=settings.targets,
             binding=settings.binding,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
+from koalapy.model.units import HOUR
 from koalapy.simulation.experiments.plan import Row
 from koalapy.simulation.interop.architectures import ARCHITECTURES
 from koalapy.simulation.interop.architectures.stage import Stage
@@ -15,12 +16,24 @@ from koalapy.simulation.interop.system import System
 _MANY = 8  # courses from which on their number alone keeps all processors busy
 
 
+class Cut(NamedTuple):
+    """What is left of a day of jobs if only the first of them are taken: jobs of all, and the hour of the last one."""
+
+    kept: int
+    all: int
+    hours: float
+
+
 class Part(NamedTuple):
-    """What came of a course: a row of the table for each run, and more of them where somebody looked at times."""
+    """What came of a course: a row of the table for each run, and more of them where somebody looked at times.
+
+    `cut`: None if all jobs were run.
+    """
 
     rows: list[Row]
     series: list[Row]
     notes: tuple[str, ...]
+    cut: Cut | None
 
 
 class Course(NamedTuple):
@@ -47,26 +60,38 @@ class Course(NamedTuple):
             rows.append(begun | stage.tally.row() | varied)
             if stage.series is not None:
                 series.extend(begun | row | varied for row in stage.series.rows(part.jobs))
-        return Part(rows, series, part.notes)
+        return Part(rows, series, part.notes, part.cut)
 
     def _jobs(self) -> "_Jobs":
         experiment, system = self.experiment, self.system
         if experiment.traces:
             jobs, notes = read_traces(experiment.traces, system, experiment.trace_from, experiment.days)
-            return _Jobs(jobs[: self.most], load_of(jobs, system, experiment.days), notes)
+            return self._first(jobs, load_of(jobs, system, experiment.days), notes)
         loads = {grid: experiment.fixed.get(grid, self.load) / 100 for grid in set(system.grids.values())}
-        return _Jobs(draw_set(system, loads, self.seed, self.number, experiment.days)[: self.most], self.load, ())
+        return self._first(draw_set(system, loads, self.seed, self.number, experiment.days), self.load, ())
+
+    def _first(self, jobs: list[GridJob], load: int, notes: tuple[str, ...]) -> "_Jobs":
+        if self.most is None or len(jobs) <= self.most:
+            return _Jobs(jobs, load, notes, None)
+        kept = jobs[: self.most]
+        return _Jobs(kept, load, notes, Cut(len(kept), len(jobs), kept[-1].arrived / HOUR))
 
 
 class _Jobs(NamedTuple):
     jobs: list[GridJob]
     load: int
     notes: tuple[str, ...]
+    cut: Cut | None
 
 
 def courses(experiment: Experiment, system: System, seed: int, most: int | None) -> list[Course]:
     """One for each load and set; where these are few, one for each run of theirs, in the same order."""
-    runs = list(product(experiment.variants, experiment.architectures))
+    runs = [
+        (variant, architecture)
+        for variant in experiment.variants
+        for architecture in experiment.architectures
+        if not variant.architectures or architecture in variant.architectures
+    ]
     loads, sets = ([0], 1) if experiment.traces else (experiment.loads, experiment.sets)
     whole = [
         Course(experiment, system, load, number, seed, most, runs)

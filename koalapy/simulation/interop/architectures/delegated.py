@@ -64,6 +64,7 @@ class _Sites:
             matchmaking_interval=options.matchmaking_interval,
             dttl=options.dttl,
             max_passes=options.max_passes,
+            reports=options.reports,
         )
         offset = Duration(stage.dice.randrange(options.matchmaking_interval))
         return SiteManager(settings, DELEGATION[options.delegation], TARGETS[options.targets], offset)

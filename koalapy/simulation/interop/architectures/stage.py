@@ -28,6 +28,7 @@ class Options:
     monitoring_interval: Duration = MINUTE
     dttl: int = 4
     max_passes: int = 1000  # more than there are cycles in days: natural backfilling as section 6.2 has it
+    reports: bool = True  # of free processors; the paper's sites know of their own alone (section 4.3)
     delegation: str = "fcfs"
     targets: str = "nearest"
     binding: tuple[Duration, Duration] = (Duration(0), Duration(0))
