@@ -91,15 +91,21 @@ def read_json(path: str, files: Files = DISK) -> Optional[Any]:
         return json.loads(files.read(path).decode())
     except FileNotFoundError:
         return None
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 def read_number(path: str, key: str, files: Files = DISK) -> int:
-    """What the JSON there has of this key; 0 for what is no such file. Raises OSError where it cannot be read."""
+    """The number from 0 to 2**62 that the JSON there has of this key; 0 if there is none, or no such file.
+
+    Raises OSError where it cannot be read.
+    """
     try:
         data = read_json(path, files)
-        return int(data[key]) if data is not None else 0
-    except (ValueError, TypeError, KeyError):
+    except ValueError:
         return 0
+    number = data.get(key) if isinstance(data, dict) else None
+    return number if type(number) is int and 0 <= number <= 1 << 62 else 0
 
 
 def _discard(path: str, files: Files) -> None:

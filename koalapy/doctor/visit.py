@@ -192,7 +192,7 @@ class Visit:
                 self._welcome = message
             elif isinstance(message, wire.Event):
                 self._session.send(wire.Acknowledge(message.number))
-                self._heard.append(wire.from_json(message.body))
+                self._heard.append(wire.from_json(message.body, wire.EVENTS))
             self._changed.notify_all()
 
     def _tick(self) -> None:

@@ -181,7 +181,7 @@ class Conversation:
             return Heard(messages=(wire.Acknowledge(self._acknowledged),))
         if message.number != self._delivered + 1:
             return Heard()
-        body = wire.from_json(message.body)
+        body = wire.from_json(message.body, wire.EVENTS)
         events, confirmed = self._told(body)
         self._delivered = message.number
         return Heard((Delivery(events, confirmed, (self._cluster.name, self._epoch, message.number)),))

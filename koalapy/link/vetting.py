@@ -10,15 +10,19 @@ from enum import Enum
 from koalapy_adapters.messages import Welcome
 
 from koalapy.link.conversation import is_stale
+from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored
 
 CONNECTS = 1 << 32  # the epochs of one koalad's KCMs, so that the next koalad's are higher
+MOST_AHEAD = 10**9  # numbers of the outbox that a cluster may know of, and a restored store not
+MOST_EPOCHS_AHEAD = 10**6  # starts of koalad, likewise
 NUMBERS_AHEAD = 1_000_000  # of the outbox: beyond what this cluster has heard, what others may have
 
 
 class Verdict(Enum):
     FINE = "fine"
     AGAIN = "again"  # to be connected anew, once the store has leapt
+    IMPOSSIBLE = "impossible"  # what it says cannot be true of any cluster: it is not to be believed
     REPLACED = "replaced"  # another koalad of this store is at work on the cluster
 
 
@@ -35,6 +39,14 @@ def trusting(session: int, welcome: Welcome) -> Verdict:
     return Verdict.REPLACED if is_stale(welcome) else Verdict.FINE
 
 
+IMPOSSIBLE = Reason(
+    "impossible_number",
+    "ours",
+    "The cluster says that it was sent more commands, or by more koalads, than there can have been.",
+    "Nothing it says is believed. Look at heard.* and relay.* in its shared directory, and at who wrote them.",
+)
+
+
 class Vetting:
     """Of one koalad's life, which began with this epoch and last number of its store."""
 
@@ -49,6 +61,9 @@ class Vetting:
         if cluster in self._vetted:
             return Judgement(Verdict.REPLACED if stale else Verdict.FINE)
         number = welcome.newest_number
+        too_many = number is not None and number > self._last_number + MOST_AHEAD
+        if too_many or welcome.newest_epoch // CONNECTS > self._epoch + MOST_EPOCHS_AHEAD:
+            return Judgement(Verdict.IMPOSSIBLE)
         if not stale and (number is None or number <= self._last_number):
             if number is not None:
                 self._vetted.add(cluster)

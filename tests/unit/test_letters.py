@@ -162,7 +162,7 @@ def test_who_is_not_let_in_learns_only_that(scene: Scene, said: list[Any]) -> No
     assert not (scene.own / TAG / "post").exists()
 
 
-@pytest.mark.parametrize("data", [b"", b"[", b"{}", b"\xff", b"[5]", b'[{"type": "beat", "more": 1}]'])
+@pytest.mark.parametrize("data", [b"", b"[", b"{}", b"\xff", b"[5]", b'[{"type": "stop", "force": 1}]'])
 def test_what_is_no_letter_ends_the_visit(scene: Scene, data: bytes) -> None:
     scene.enter()
     visit = letters.Visit(TAG, scene.names()[0].split(".")[1])

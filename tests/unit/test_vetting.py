@@ -79,3 +79,20 @@ def test_the_tags_of_a_job_lie_between_its_first_and_last(job: int) -> None:
         assert first <= tag_of(instance, attempt) <= last
     for other in {job - 1, min(job + 1, (1 << 24) - 1)} - {job}:
         assert not first <= tag_of(instance, AttemptId(JobId(other), 3, 3)) <= last
+
+
+@pytest.mark.parametrize(
+    "said",
+    [welcome(newest_number=LAST + 10**9 + 1), welcome(newest_number=1 << 53), stale((EPOCH + 10**6 + 1) * CONNECTS)],
+    ids=["a number", "the largest number", "an epoch"],
+)
+def test_what_no_koalad_can_have_said_is_that_clusters_trouble_alone(vetting: Vetting, said: Welcome) -> None:
+    """A store that went on beyond it would have used up its numbers."""
+    assert vetting.judge("evil", SESSION, said) == Judgement(Verdict.IMPOSSIBLE)
+    assert vetting.judge("vu", SESSION + 1, welcome(newest_number=LAST)) == FINE
+    assert vetting.judge("evil", SESSION + 2, welcome(newest_number=LAST)) == FINE
+
+
+def test_a_store_may_be_far_behind(vetting: Vetting) -> None:
+    found = vetting.judge("vu", SESSION, welcome(newest_number=LAST + 10**9))
+    assert found.restored is not None

@@ -71,6 +71,9 @@ def start(connection: Connection, packed: Packed, target: Target, stderr: Lines)
             advice = "Is the host overloaded, or does a start-up file of the login shell wait for something?"
             raise TransientError("no_answer", message, advice) from error
         raise
+    except BaseException:
+        channel.close()
+        raise
     finally:
         timer.cancel()
     return channel

@@ -12,7 +12,10 @@ from koalapy_adapters.kcm.deeds import Deeds
 from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.network import Addresses
 from koalapy_adapters.kcm.troubles import Stale
-from koalapy_adapters.messages import PROTOCOL, ClusterConfig, Hello, Welcome
+from koalapy_adapters.messages import PROTOCOL, ClusterConfig, Hello, MessageError, Welcome
+from koalapy_adapters.messages.fields import reader
+
+_CONFIG = reader(ClusterConfig)
 
 
 class Memory(NamedTuple):
@@ -81,9 +84,10 @@ def configured(hello: Hello) -> ClusterConfig:
     if hello.protocol != PROTOCOL:
         raise SiteError("protocol", "koalad speaks protocol %s, this KCM %d." % (hello.protocol, PROTOCOL))
     try:
-        return ClusterConfig(**hello.cluster)
-    except TypeError as error:
+        config: ClusterConfig = _CONFIG(hello.cluster)
+    except MessageError as error:
         raise RequestError("bad_cluster", "koalad describes the cluster in words unknown here: %s." % error) from error
+    return config
 
 
 def welcome(

@@ -6,6 +6,7 @@ import threading
 from koalapy_adapters import layout
 from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.troubles import unusable
+from koalapy_adapters.messages.fields import MOST_NUMBERS
 
 
 class Heard:
@@ -21,9 +22,10 @@ class Heard:
     def newest(self) -> int:
         """The highest that was ever heard on this cluster, or 0."""
         try:
-            return layout.read_number(self._path, "number", self._files)
+            number = layout.read_number(self._path, "number", self._files)
         except OSError as error:
             raise unusable(os.path.dirname(self._path), error) from error
+        return number if number <= MOST_NUMBERS else 0
 
     def expect(self, number: int) -> None:
         """A Submit of this number has come: whoever remembers one next remembers this one too, by the same write."""

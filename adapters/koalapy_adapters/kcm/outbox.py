@@ -4,8 +4,14 @@ from collections import OrderedDict
 from typing import Any, List, Optional
 
 from koalapy_adapters.kcm.actions import SECOND, Send
-from koalapy_adapters.messages import Event, to_json
+from koalapy_adapters.messages import Event, Failure, Measured, MeasureFailed, is_sound, to_json
 
+_BAD_MEASUREMENT = Failure(
+    "bad_measurement",
+    "ours",
+    "The numbers that were read from the batch system are impossible.",
+    "Its adapter misreads it: report this, with the output of the batch system's status command.",
+)
 PATIENCE = 30 * SECOND  # an event that long unacknowledged is sent again
 
 
@@ -25,7 +31,11 @@ class Outbox:
         return self._last
 
     def put(self, now: int, body: Any) -> List[Any]:
-        """Number this message as an event and send it."""
+        """Number this message as an event and send it. One that koalad would not understand is passed over."""
+        if not is_sound(body):
+            if not isinstance(body, Measured):
+                return []
+            body = MeasureFailed(body.measured_at, dict(_BAD_MEASUREMENT._asdict()))
         self._last += 1
         event = Event(self._last, to_json(body))
         if not self._events:

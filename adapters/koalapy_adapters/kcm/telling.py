@@ -12,12 +12,14 @@ from koalapy_adapters.kcm.numbers import MANY, each, ranges_of
 from koalapy_adapters.kcm.supply import Launcher, Supply
 from koalapy_adapters.kcm.sweeps import Told
 from koalapy_adapters.messages import Kept, LaunchersSeen, ParametersBack, ParametersDone, ToLauncher, to_json
+from koalapy_adapters.messages.fields import passes
+from koalapy_adapters.messages.kcm import RESULT
 
 GATHER = SECOND // 12  # results wait so long for others
 ROWS = 1500  # results of one event; a MiB has room for twice as many
 SEEN = "seen"  # the alarm of LaunchersSeen
 SEEN_EVERY = SECOND
-_FIELDS, _INTEGERS, _STARTED, _ENDED, _HOST = 11, (0, 1, 4, 5, 6, 7, 8, 9, 10), 5, 6, 3
+_FIELDS, _HOST, _STARTED, _ENDED = 11, 3, 5, 6
 _LONGEST = 255  # characters of a host's name
 
 
@@ -28,7 +30,8 @@ def say(tag: str, message: Any) -> Tell:
 
 def mapped(attempt: Attempt, rows: Iterable[Any]) -> List[List[Any]]:
     """Results with instants of the KCM's clock; those that are none are left out."""
-    return [_mapped(row, attempt.offset) for row in rows if _is_row(row)]
+    ours = (_mapped(row, attempt.offset) for row in rows if _is_row(row))
+    return [row for row in ours if passes(RESULT, row)]
 
 
 def gather(core: Core, now: int, launcher: Launcher, supply: Supply, rows: List[List[Any]]) -> List[Any]:
@@ -109,7 +112,7 @@ def say_seen(core: Core, now: int) -> List[Any]:
 def _is_row(row: Any) -> bool:
     if not isinstance(row, list) or len(row) != _FIELDS:
         return False
-    return all(isinstance(row[field], int) for field in _INTEGERS) and all(isinstance(row[at], str) for at in (2, 3))
+    return isinstance(row[_HOST], str) and all(isinstance(row[at], int) for at in (_STARTED, _ENDED))
 
 
 def _mapped(row: List[Any], offset: int) -> List[Any]:

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional
 from koalapy_adapters.kcm import ending, farewell, launchers
 from koalapy_adapters.kcm.actions import Inspect, OtherVersion, Send, Tell, WrapperEntered
 from koalapy_adapters.kcm.attempts import RESTARTED, Attempt, Core, failure, is_restart
-from koalapy_adapters.messages import Done, PutKey, Refused, Release, Report
+from koalapy_adapters.messages import Done, MessageError, PutKey, Refused, Release, Report, is_sound, read
 
 AT_BARRIER = "at_barrier"
 INSTANTS = ("at_barrier_at", "released_at", "started_at", "ended_at")
@@ -137,17 +137,16 @@ def _answer_release(attempt: Attempt) -> List[Any]:
 
 def _mapped(attempt: Attempt, report: Dict[str, Any]) -> Optional[Report]:
     """With instants of the KCM's clock; one that was mapped before stays as it was, whatever the clocks do."""
-    fields = {name: value for name, value in report.items() if name in Report._fields}
-    fields["tag"] = attempt.tag
-    if attempt.report is not None and not fields.get("nodes"):
-        fields["nodes"] = attempt.report.nodes  # a second start does not know them
+    try:
+        said: Report = read(Report, dict(report, tag=attempt.tag))
+    except MessageError:
+        return None  # of a wrapper that is broken, or of another time; the batch system will say how it ended
+    if attempt.report is not None and not said.nodes:
+        said = said._replace(nodes=attempt.report.nodes)  # a second start does not know them
     for name in INSTANTS:
         before = getattr(attempt.report, name) if attempt.report is not None else None
         if before is not None:
-            fields[name] = before
-        elif fields.get(name) is not None:
-            fields[name] += attempt.offset
-    try:
-        return Report(**fields)
-    except TypeError:
-        return None  # of a wrapper that is broken, or of another time; the batch system will say how it ended
+            said = said._replace(**{name: before})
+        elif getattr(said, name) is not None:
+            said = said._replace(**{name: getattr(said, name) + attempt.offset})
+    return said if is_sound(said) else None

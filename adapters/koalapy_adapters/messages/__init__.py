@@ -6,9 +6,10 @@ twice, they are done once and answered twice. Batch jobs and attempts are known 
 """
 
 import re
-from typing import Any, Dict, Type
+from typing import Any, Callable, Dict, Type
 
-from koalapy_adapters.messages import files, kcm, koalad, launcher, relay
+from koalapy_adapters.messages import fields, files, kcm, koalad, launcher, relay
+from koalapy_adapters.messages.fields import Json, MessageError, passes, shown
 from koalapy_adapters.messages.files import Fetch, FetchMany, ListFiles, Stat, Store, StoreMany, Want
 from koalapy_adapters.messages.kcm import (
     BatchSeen,
@@ -67,6 +68,9 @@ from koalapy_adapters.messages.relay import (
 )
 
 __all__ = [
+    "ALL",
+    "EVENTS",
+    "FROM_KCM",
     "PROTOCOL",
     "RELAY_PROTOCOL",
     "Acknowledge",
@@ -135,22 +139,33 @@ __all__ = [
     "Watch",
     "Welcome",
     "from_json",
+    "is_sound",
+    "read",
+    "readers",
     "to_json",
 ]
 
 PROTOCOL = 1
 
-Json = Dict[str, Any]
+Message = Callable[[Any], Any]  # see fields.reader
+Messages = Dict[str, Message]  # by `type`
 
 
-class MessageError(ValueError):
-    """A message that this side does not understand."""
+def _named(*kinds: Type[Any]) -> Dict[str, Type[Any]]:
+    return {re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).lower(): kind for kind in kinds}
 
 
-MESSAGES: Dict[str, Type[Any]] = {
-    re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).lower(): kind
-    for kind in (*koalad.MESSAGES, *files.MESSAGES, *kcm.MESSAGES, *relay.MESSAGES, *launcher.MESSAGES)
-}
+def readers(*kinds: Type[Any]) -> Messages:
+    """Readers of these messages, for `from_json`."""
+    return {name: fields.reader(kind) for name, kind in _named(*kinds).items()}
+
+
+MESSAGES: Dict[str, Type[Any]] = _named(
+    *koalad.MESSAGES, *files.MESSAGES, *kcm.MESSAGES, *relay.MESSAGES, *launcher.MESSAGES
+)
+ALL: Messages = readers(*MESSAGES.values())
+FROM_KCM: Messages = {name: ALL[name] for name in _named(*kcm.MESSAGES)}
+EVENTS: Messages = {name: ALL[name] for name in _named(*kcm.EVENTS)}
 _NAMES = {kind: name for name, kind in MESSAGES.items()}
 
 
@@ -161,13 +176,31 @@ def to_json(message: Any) -> Json:
     return fields
 
 
-def from_json(data: Any) -> Any:
-    """The message of a JSON object. Raises MessageError for whatever is none."""
-    if not isinstance(data, dict) or not isinstance(data.get("type"), str) or data["type"] not in MESSAGES:
-        raise MessageError("not a message: %.80r" % (data,))
-    kind = MESSAGES[data["type"]]
-    fields = {name: value for name, value in data.items() if name != "type"}
+def from_json(data: Any, among: Messages = ALL) -> Any:
+    """The message of a JSON object, one of those that may be `among` what this side hears.
+
+    Fields that are unknown are ignored: a newer release may have added them. Raises MessageError for whatever is no
+    such message, and names the field of a value that is wrong.
+    """
+    kind = data.get("type") if type(data) is dict else None
+    read = among.get(kind) if type(kind) is str else None
+    if read is None:
+        raise MessageError("not a message: %s" % shown(data))
     try:
-        return kind(**fields)
-    except TypeError as error:
-        raise MessageError("%s: %s" % (data["type"], error)) from error
+        return read(data)
+    except MessageError as error:
+        raise error.inside(str(kind)) from None
+
+
+def read(kind: Type[Any], data: Any) -> Any:
+    """The message of this type of a JSON object, which need not name it. Raises MessageError."""
+    name = _NAMES[kind]
+    try:
+        return ALL[name](data)
+    except MessageError as error:
+        raise error.inside(name) from None
+
+
+def is_sound(message: Any) -> bool:
+    """Whether the other side would take this message of this side's own."""
+    return passes(ALL[_NAMES[type(message)]], message._asdict())

@@ -1,6 +1,13 @@
 """What koalad asks a KCM of files: of the staging cache, where they come in, and of attempts, which leave some."""
 
-from typing import Any, List, NamedTuple, Tuple, Type
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple, Type
+
+from koalapy_adapters.messages.fields import Content, Count, Flag, Name, Rows, Tag, Whole, many, row
+
+if TYPE_CHECKING:
+    Files = Rows
+else:
+    Files = many(row(Name, Count))  # content hash, size
 
 
 class Want(NamedTuple):
@@ -10,8 +17,8 @@ class Want(NamedTuple):
     tells, its `free` and `total` bytes.
     """
 
-    id: int
-    files: List[List[Any]]
+    id: Count
+    files: Files
 
 
 class Store(NamedTuple):
@@ -21,17 +28,17 @@ class Store(NamedTuple):
     else by Done after the last chunk was verified. What has come of it stays if the connection is cut.
     """
 
-    id: int
-    digest: str
-    size: int
-    offset: int = 0
+    id: Count
+    digest: Name
+    size: Count
+    offset: Count = 0
 
 
 class StoreMany(NamedTuple):
     """The same for small files, [content hash, size] each: their contents follow on stream `id` one after the other."""
 
-    id: int
-    files: List[List[Any]]
+    id: Count
+    files: Files
 
 
 class Fetch(NamedTuple):
@@ -42,13 +49,13 @@ class Fetch(NamedTuple):
     bytes at most of what a slot wrote, which has no digest.
     """
 
-    id: int
-    tag: str
-    where: str
-    path: str = ""
-    offset: int = 0
-    follow: bool = False
-    size: int = -1
+    id: Count
+    tag: Tag
+    where: Name
+    path: Content = ""
+    offset: Count = 0
+    follow: Flag = False
+    size: Whole = -1
 
 
 class FetchMany(NamedTuple):
@@ -58,9 +65,9 @@ class FetchMany(NamedTuple):
     whole stream's.
     """
 
-    id: int
-    tag: str
-    paths: List[str]
+    id: Count
+    tag: Tag
+    paths: List[Content]
 
 
 class ListFiles(NamedTuple):
@@ -69,17 +76,17 @@ class ListFiles(NamedTuple):
     Lines of JSON, trees.Found each, come on stream `id`; then Fetched.
     """
 
-    id: int
-    tag: str
-    patterns: List[str]
+    id: Count
+    tag: Tag
+    patterns: List[Content]
 
 
 class Stat(NamedTuple):
     """Which of these paths exist in the attempt's working directory. Answered by Done with details = {path: size}."""
 
-    id: int
-    tag: str
-    paths: List[str]
+    id: Count
+    tag: Tag
+    paths: List[Content]
 
 
 MESSAGES: Tuple[Type[Any], ...] = (Want, Store, StoreMany, Fetch, FetchMany, ListFiles, Stat)

@@ -1,8 +1,64 @@
 """What a KCM says to koalad, and the values in it; and what passes both ways."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple, Type
 
-Json = Dict[str, Any]
+from koalapy_adapters.messages.fields import (
+    Body,
+    Check,
+    Cost,
+    Count,
+    Details,
+    Epoch,
+    Flag,
+    Instant,
+    Json,
+    Line,
+    Name,
+    Number,
+    Processors,
+    Ranges,
+    Rows,
+    Status,
+    Tag,
+    Words,
+    fields_of,
+    many,
+    row,
+    sized,
+)
+
+
+class Failure(NamedTuple):
+    """A BatchError on the wire."""
+
+    code: Name
+    whose: Name  # transient, site, request, ours
+    message: Line
+    advice: Line = ""
+    command: Line = ""
+    exit_status: Optional[Status] = None
+    words: Words = ""
+
+
+# Number, exit status, ending, host, slot, started at, ended at, output at, output size, errors at, errors size.
+RESULT: Check = row(Number, Status, Name, Name, Count, Instant, Instant, Count, Count, Count, Count)
+
+if TYPE_CHECKING:
+    FailureFields = Json
+    Nodes = Rows
+    Results = Rows
+    Launchers = Rows
+    FreeNodes = List[List[int]]
+    Key = str
+    Value = str
+else:
+    FailureFields = fields_of(Failure)
+    Nodes = many(row(Name, Name, Processors))  # name, address, processes: none on some, perhaps
+    Results = many(RESULT)
+    Launchers = many(row(Tag, Count, Instant))
+    FreeNodes = many(row(Processors, Processors))
+    Key = sized(1 << 10)
+    Value = sized(1 << 16)
 
 
 class Welcome(NamedTuple):
@@ -13,52 +69,40 @@ class Welcome(NamedTuple):
     Hello.
     """
 
-    protocol: int
-    version: str
-    clock: int
-    python: str
-    host: str
-    batch_version: str = ""
-    features: List[str] = []
-    error: Optional[Json] = None
-    newest_epoch: int = 0
-    newest_number: Optional[int] = None
-    recalled: List[str] = []
-
-
-class Failure(NamedTuple):
-    """A BatchError on the wire."""
-
-    code: str
-    whose: str  # transient, site, request, ours
-    message: str
-    advice: str = ""
-    command: str = ""
-    exit_status: Optional[int] = None
-    words: str = ""
+    protocol: Count
+    version: Name
+    clock: Instant
+    python: Line
+    host: Line
+    batch_version: Line = ""
+    features: List[Name] = []
+    error: Optional[FailureFields] = None
+    newest_epoch: Epoch = 0
+    newest_number: Optional[Count] = None
+    recalled: List[Tag] = []
 
 
 class Submitted(NamedTuple):
     """The attempt is in the batch system under this id."""
 
-    id: int
-    tag: str
-    batch_id: str
+    id: Count
+    tag: Tag
+    batch_id: Name
 
 
 class Refused(NamedTuple):
     """The request `id` was not done, and nothing of it is left (a Submit: no batch job exists)."""
 
-    id: int
-    error: Json
+    id: Count
+    error: FailureFields
 
 
 class Done(NamedTuple):
     """The request `id` was done."""
 
-    id: int
-    have: bool = False
-    details: Json = {}
+    id: Count
+    have: Flag = False
+    details: Details = {}
 
 
 class Fetched(NamedTuple):
@@ -67,66 +111,66 @@ class Fetched(NamedTuple):
     `digest`: of a file of the working directory the sha256, in hex, of all of it, those bytes too that were passed by.
     """
 
-    id: int
-    size: int
-    mode: int = 0
-    digest: str = ""
+    id: Count
+    size: Count
+    mode: Count = 0
+    digest: Name = ""
 
 
 class Pong(NamedTuple):
     """Answers Ping with the KCM's clock and what its polling has cost: CPU seconds of batch commands so far."""
 
-    id: int
-    clock: int
-    cost: float = 0.0
+    id: Count
+    clock: Instant
+    cost: Cost = 0.0
 
 
 class Event(NamedTuple):
     """What happened on the cluster, numbered per epoch from 1; sent again until acknowledged. `body` is a message."""
 
-    number: int
-    body: Json
+    number: Number
+    body: Body
 
 
 class Measured(NamedTuple):
     """One measurement: Capacity's numbers, taken when the command was started."""
 
-    measured_at: int
-    total: int
-    idle: int
-    ours: int
-    others: int
-    waiting_local: int
-    allocated: List[str]
-    pending: List[str]
-    free_nodes: List[List[int]]
-    unit: str = "core"
-    largest: Optional[int] = None
-    largest_idle: Optional[int] = None
-    wanted_local: int = 0
-    others_hidden: bool = False
-    whole_nodes: List[List[int]] = []
+    measured_at: Instant
+    total: Processors
+    idle: Processors
+    ours: Processors
+    others: Processors
+    waiting_local: Processors
+    allocated: List[Tag]
+    pending: List[Tag]
+    free_nodes: FreeNodes
+    unit: Name = "core"
+    largest: Optional[Processors] = None
+    largest_idle: Optional[Processors] = None
+    wanted_local: Processors = 0
+    others_hidden: Flag = False
+    whole_nodes: FreeNodes = []
 
 
 class MeasureFailed(NamedTuple):
     """The batch system did not answer."""
 
-    at: int
-    error: Json
+    at: Instant
+    error: FailureFields
 
 
 class BatchSeen(NamedTuple):
     """The batch system's own view of an attempt changed: queued, held, running, suspended, ended or missing."""
 
-    tag: str
-    batch_id: str
-    at: int
-    state: str
-    reason: str = ""
-    stuck: str = ""
-    exit_status: Optional[int] = None
-    ending: str = ""
-    restarts: int = 0
+    tag: Tag
+    batch_id: Name
+    at: Instant
+    state: Name
+    reason: Line = ""
+    stuck: Name = ""
+    exit_status: Optional[Status] = None
+    ending: Name = ""
+    restarts: Count = 0
 
 
 class Report(NamedTuple):
@@ -137,24 +181,24 @@ class Report(NamedTuple):
     `nodes`: [name, address, processes].
     """
 
-    tag: str
-    batch_id: str
-    phase: str
-    nodes: List[List[Any]]
-    at_barrier_at: Optional[int] = None
-    released_at: Optional[int] = None
-    started_at: Optional[int] = None
-    ended_at: Optional[int] = None
-    exit_status: Optional[int] = None
-    ending: str = ""
-    error: Optional[Json] = None
+    tag: Tag
+    batch_id: Name
+    phase: Name
+    nodes: Nodes
+    at_barrier_at: Optional[Instant] = None
+    released_at: Optional[Instant] = None
+    started_at: Optional[Instant] = None
+    ended_at: Optional[Instant] = None
+    exit_status: Optional[Status] = None
+    ending: Name = ""
+    error: Optional[FailureFields] = None
 
 
 class Gone(NamedTuple):
     """After a Cancel: no batch job of this tag is left, and none that comes late can run its program."""
 
-    tag: str
-    at: int
+    tag: Tag
+    at: Instant
 
 
 class Lingers(NamedTuple):
@@ -163,17 +207,17 @@ class Lingers(NamedTuple):
     Once for each Cancel; a Gone follows if the job goes after all. `error`: see `Failure`.
     """
 
-    tag: str
-    at: int
-    error: Json
+    tag: Tag
+    at: Instant
+    error: FailureFields
 
 
 class PutKey(NamedTuple):
     """A key of the attempt's key space. `space` is the tag of a component; koalad passes it on to the job's others."""
 
-    space: str
-    key: str
-    value: str
+    space: Tag
+    key: Key
+    value: Value
 
 
 class ParametersDone(NamedTuple):
@@ -181,24 +225,24 @@ class ParametersDone(NamedTuple):
     output at, output size, errors at, errors size] each (see koalapy.model.sweep.ParameterResult); instants of the
     KCM's clock. An event; it goes out before the end of the Launcher's attempt does."""
 
-    sweep: int
-    tag: str
-    results: List[List[Any]]
+    sweep: Count
+    tag: Tag
+    results: Results
 
 
 class ParametersBack(NamedTuple):
     """Parameters that are out here no more: in nobody's hands, and not done; `begun` of them were begun. An event."""
 
-    sweep: int
-    ranges: List[List[int]]
-    begun: List[List[int]] = []
+    sweep: Count
+    ranges: Ranges
+    begun: Ranges = []
 
 
 class ParametersWanted(NamedTuple):
     """The KCM could use so many more to keep its credit. An event."""
 
-    sweep: int
-    wanted: int
+    sweep: Count
+    wanted: Count
 
 
 class LaunchersSeen(NamedTuple):
@@ -207,14 +251,14 @@ class LaunchersSeen(NamedTuple):
     An event.
     """
 
-    launchers: List[List[Any]]
+    launchers: Launchers
 
 
 class LauncherSuspected(NamedTuple):
     """Everything that the Launcher ran failed at once: it waits for Trust or its end. An event."""
 
-    tag: str
-    host: str
+    tag: Tag
+    host: Name
 
 
 MESSAGES: Tuple[Type[Any], ...] = (
@@ -232,6 +276,19 @@ MESSAGES: Tuple[Type[Any], ...] = (
     Gone,
     Lingers,
     PutKey,
+    ParametersDone,
+    ParametersBack,
+    ParametersWanted,
+    LaunchersSeen,
+    LauncherSuspected,
+)
+EVENTS: Tuple[Type[Any], ...] = (  # what the body of an Event may be
+    Measured,
+    MeasureFailed,
+    BatchSeen,
+    Report,
+    Gone,
+    Lingers,
     ParametersDone,
     ParametersBack,
     ParametersWanted,

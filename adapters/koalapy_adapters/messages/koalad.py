@@ -1,8 +1,34 @@
 """What koalad says to a KCM, and the values in it; what it asks of files is in `files`."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple, Type
 
-Json = Dict[str, Any]
+from koalapy_adapters.messages.fields import (
+    Body,
+    Content,
+    Count,
+    Epoch,
+    Flag,
+    Instant,
+    Json,
+    LongName,
+    Name,
+    Ranges,
+    Rows,
+    Tag,
+    many,
+    row,
+)
+
+if TYPE_CHECKING:
+    Known = List[List[str]]
+    Recalled = List[List[str]]
+    Staged = Rows
+    Hosts = Rows
+else:
+    Known = many(row(Tag, Name))
+    Recalled = many(row(Tag, Tag))
+    Staged = many(row(Content, Name, Count))  # path, content hash, mode
+    Hosts = many(row(Count, Name, Count))  # component, address, processes
 
 
 class Hello(NamedTuple):
@@ -12,14 +38,14 @@ class Hello(NamedTuple):
     that have left a trace in the shared directory.
     """
 
-    protocol: int
-    version: str
-    epoch: int
-    instance: str
-    clock: int
-    cluster: Json  # ClusterConfig's fields
-    known: List[List[str]] = []
-    recall: List[List[str]] = []
+    protocol: Count
+    version: Name
+    epoch: Epoch
+    instance: Name
+    clock: Instant
+    cluster: Body  # ClusterConfig's fields
+    known: Known = []
+    recall: Recalled = []
 
 
 class ClusterConfig(NamedTuple):
@@ -35,8 +61,8 @@ class ClusterConfig(NamedTuple):
     parallel_environment: Optional[str] = None
     processors_per_node: Optional[int] = None
     exclusive: bool = False
-    native: List[str] = []
-    setup: List[str] = []
+    native: List[Content] = []
+    setup: List[Content] = []
     slots: Optional[int] = None
     shared: Optional[str] = None  # absolute; None: ~/.koala
     python: str = "python3"  # on the compute nodes
@@ -65,10 +91,10 @@ class Program(NamedTuple):
     component: int
     components: int
     attempt: int
-    executable: str
-    arguments: List[str]
-    environment: List[List[str]]
-    setup: List[str]
+    executable: Content
+    arguments: List[Content]
+    environment: List[List[Content]]
+    setup: List[Content]
     launch: str  # per-processor, per-node, once
     processors: int
     threads: int
@@ -89,21 +115,21 @@ class Submit(NamedTuple):
     be more files than a message has room for.
     """
 
-    id: int
-    tag: str
-    batch: Json
-    program: Json
-    staged: List[List[Any]] = []
-    doubt: bool = False
+    id: Count
+    tag: Tag
+    batch: Body
+    program: Body
+    staged: Staged = []
+    doubt: Flag = False
 
 
 class Release(NamedTuple):
     """Let the attempt out of its barrier. `hosts`: [component, address, processes] of the whole job, by rank."""
 
-    id: int
-    tag: str
-    first_rank: int
-    hosts: List[List[Any]]
+    id: Count
+    tag: Tag
+    first_rank: Count
+    hosts: Hosts
 
 
 class Cancel(NamedTuple):
@@ -112,23 +138,23 @@ class Cancel(NamedTuple):
     `force`: do not wait for the program's grace.
     """
 
-    id: int
-    tag: str
-    batch_id: str = ""
-    force: bool = False
+    id: Count
+    tag: Tag
+    batch_id: Name = ""
+    force: Flag = False
 
 
 class Forget(NamedTuple):
     """koalad has recorded the end: the attempt's directory may go. Answered by Done."""
 
-    id: int
-    tag: str
+    id: Count
+    tag: Tag
 
 
 class Watch(NamedTuple):
     """Whether something waits on this cluster's numbers: then poll at the floor rate."""
 
-    urgent: bool
+    urgent: Flag
 
 
 class Feed(NamedTuple):
@@ -139,36 +165,36 @@ class Feed(NamedTuple):
     that a KCM hears is one of these; it heeds no other before.
     """
 
-    sweep: int
-    ranges: List[List[int]]
-    anew: bool = False
-    launchers: List[str] = []
+    sweep: Count
+    ranges: Ranges
+    anew: Flag = False
+    launchers: List[Tag] = []
 
 
 class Recall(NamedTuple):
     """Give back what no Launcher has, `most` at most. Answered by a ParametersBack event, an empty one too."""
 
-    sweep: int
-    most: int
+    sweep: Count
+    most: Count
 
 
 class Trust(NamedTuple):
     """The Launcher that suspected itself to be on a black hole is not: it goes on."""
 
-    tag: str
+    tag: Tag
 
 
 class Acknowledge(NamedTuple):
     """Events up to this number are committed."""
 
-    number: int
+    number: Count
 
 
 class Ping(NamedTuple):
     """Keeps the connection alive and measures the clock's offset."""
 
-    id: int
-    clock: int
+    id: Count
+    clock: Instant
 
 
 class Tags(NamedTuple):
@@ -178,8 +204,8 @@ class Tags(NamedTuple):
     `directories`, a page of tags in their order, those after the tag `after`, and `more`: whether others follow.
     """
 
-    id: int
-    after: str = ""
+    id: Count
+    after: Tag = ""
 
 
 class Examine(NamedTuple):
@@ -189,8 +215,8 @@ class Examine(NamedTuple):
     None where no wrapper has been there.
     """
 
-    id: int
-    tags: List[str]
+    id: Count
+    tags: List[Tag]
 
 
 class Clean(NamedTuple):
@@ -200,9 +226,9 @@ class Clean(NamedTuple):
     may take as long as an orphan lives. Asked again meanwhile, it is done once and answered twice.
     """
 
-    id: int
-    tag: str
-    batch_id: str = ""
+    id: Count
+    tag: Tag
+    batch_id: Name = ""
 
 
 class Diagnose(NamedTuple):
@@ -211,15 +237,15 @@ class Diagnose(NamedTuple):
     Its details: what was found; or `failure` (see Failure), and `value`, what the grid file should say instead.
     """
 
-    id: int
-    check: str
+    id: Count
+    check: LongName
 
 
 class Dissolve(NamedTuple):
     """The store is over: remove all that it has in the shared directory. Answered by Done; refused while it has an
     attempt there, for which Forget is meant."""
 
-    id: int
+    id: Count
 
 
 MESSAGES: Tuple[Type[Any], ...] = (

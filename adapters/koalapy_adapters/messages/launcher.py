@@ -4,7 +4,9 @@
 been told is kept, it sends again after every reconnect, after a Holding.
 """
 
-from typing import Any, List, NamedTuple, Tuple, Type
+from typing import Any, NamedTuple, Tuple, Type
+
+from koalapy_adapters.messages.fields import Count, FewRanges, Instant, Name, Number, Rows
 
 
 class Holding(NamedTuple):
@@ -14,8 +16,8 @@ class Holding(NamedTuple):
     has been repeated. `slots`: how many it runs at a time.
     """
 
-    ranges: List[List[int]]
-    slots: int = 0
+    ranges: FewRanges
+    slots: Count = 0
 
 
 class Pull(NamedTuple):
@@ -25,27 +27,27 @@ class Pull(NamedTuple):
     of `wanted`: still to give are `wanted` less what was given over this connection, plus `given`.
     """
 
-    wanted: int
-    given: int = 0
+    wanted: Count
+    given: Count = 0
 
 
 class Give(NamedTuple):
     """Parameters to run, at most as many as were pulled."""
 
-    ranges: List[List[int]]
+    ranges: FewRanges
 
 
 class Ended(NamedTuple):
-    """Results, as in ParametersDone. `number` grows by 1 from 1 over the Launcher's life."""
+    """Results, as in ParametersDone; a row that is none is passed over. `number` grows by 1 from 1 over its life."""
 
-    number: int
-    results: List[List[Any]]
+    number: Number
+    results: Rows
 
 
 class Kept(NamedTuple):
     """Every Ended up to this number is safe with koalad."""
 
-    number: int
+    number: Count
 
 
 class Back(NamedTuple):
@@ -54,21 +56,21 @@ class Back(NamedTuple):
     The last thing that a Launcher says; and said before, where what it holds would wait long for its turn.
     """
 
-    ranges: List[List[int]]
-    begun: List[List[int]]
+    ranges: FewRanges
+    begun: FewRanges
 
 
 class Doing(NamedTuple):
     """How many parameters run, and when the newest was begun; once a second at most, when it has changed."""
 
-    running: int
-    newest_at: int
+    running: Count
+    newest_at: Instant
 
 
 class Suspect(NamedTuple):
     """All that it ran so far failed at once; it keeps the results to itself, and pulls nothing until it is trusted."""
 
-    host: str
+    host: Name
 
 
 class Trusted(NamedTuple):

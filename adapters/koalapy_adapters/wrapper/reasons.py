@@ -3,7 +3,7 @@
 import signal
 from typing import List, Optional
 
-from koalapy_adapters.messages import Report
+from koalapy_adapters.messages import MessageError, Report, read
 from koalapy_adapters.wrapper.events import Json, ProcessEnded, failure
 
 # A process that dies of these did it to itself: that is its answer, not somebody's who killed it from outside.
@@ -158,9 +158,8 @@ def no_room(what: str, error: OSError) -> Json:
 
 def recorded_report(record: Optional[Json]) -> Optional[Report]:
     """The Report that a record holds; None where there is none, or what lies there is none."""
-    if not isinstance(record, dict):
-        return None
     try:
-        return Report(**{name: value for name, value in record.items() if name in Report._fields})
-    except TypeError:
+        report: Report = read(Report, record)
+    except MessageError:
         return None
+    return report

@@ -10,7 +10,7 @@ from typing import Any
 
 from koalapy_adapters.connections.protocol import Channel
 from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode, together
-from koalapy_adapters.messages import MessageError, from_json, to_json
+from koalapy_adapters.messages import FROM_KCM, MessageError, from_json, to_json
 
 from koalapy.model.errors import Reason, TransientError
 from koalapy.runtime.session.exchange import Exchange
@@ -21,6 +21,12 @@ _FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
 _LOST = Reason("lost", "transient", "The connection was lost.", "koalad connects again by itself.")
 
 Receive = Callable[[Any], None]
+
+
+def garbled(error: Exception) -> Reason:
+    """Why a session ends over what is no frame, or a message that does not pass its checks."""
+    advice = "koalad connects again after a while. If it stays, end what runs as the KCM there, and look for its cause."
+    return Reason("garbled", "ours", f"The KCM cannot be understood: {error}.", advice)
 
 
 class Session:
@@ -53,7 +59,7 @@ class Session:
         try:
             self._read()
         except (FrameError, MessageError) as error:
-            self.end(Reason("garbled", "ours", f"The KCM cannot be understood: {error}."))
+            self.end(garbled(error))
         finally:
             self.end(None)
             self._channel.close()
@@ -121,7 +127,7 @@ class Session:
 
     def _take(self, frame: Frame) -> None:
         if isinstance(frame, Control):
-            message = from_json(frame.data)
+            message = from_json(frame.data, FROM_KCM)
             exchange = self._exchanges.get(getattr(message, "id", -1))
             if exchange is None:
                 self._receive(message)

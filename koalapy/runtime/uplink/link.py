@@ -16,12 +16,13 @@ from koalapy_adapters.connections.pack import Packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Remembering
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.messages import Done, Welcome
+from koalapy_adapters.messages.fields import shown
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.translate import reason_of_error
-from koalapy.link.vetting import Verdict
+from koalapy.link.vetting import IMPOSSIBLE, Verdict
 from koalapy.model.commands import WatchCluster, Word
 from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.events import ClusterLost
@@ -29,7 +30,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.runtime.uplink.around import Around, LinkStatus
 from koalapy.runtime.uplink.kcm import Kcm, Listener
 from koalapy.runtime.uplink.outage import OutageWatch
-from koalapy.runtime.uplink.patience import FOR_A_PERSON, Lost, Patience
+from koalapy.runtime.uplink.patience import FOR_A_PERSON, Lost, Patience, is_nonsense
 
 _LOG = structlog.get_logger()
 CLOSE_S = 20.0
@@ -171,12 +172,23 @@ class Link:
                 retry=tenacity.retry_if_exception_type(Lost),
             )
             try:
-                tries(self._live)
+                tries(self._guarded)
             except tenacity.RetryError:
                 return
-            except Exception:
-                _LOG.exception("link_failed", cluster=self.cluster.name)
-                self._closing.wait(self.cluster.timing.retry_max)
+
+    def _guarded(self) -> None:
+        """A mistake of ours in a session costs that session: the driver hears at once that the cluster is lost."""
+        try:
+            self._live()
+        except Lost:
+            raise
+        except Exception as error:
+            _LOG.exception("link_failed", cluster=self.cluster.name)
+            with self._lock:
+                talking, self._talking, self._kcm = self._talking, None, None
+            if talking is not None:
+                talking.end()
+            raise self._lost(_failure_of(error)) from error
 
     def _pause(self, seconds: float) -> None:
         self._woken.wait(None if seconds == FOR_A_PERSON else seconds)
@@ -220,7 +232,9 @@ class Link:
             why = kcm.run(known, doubtful)
         self._kcm = self._talking = None
         if not self._closing.is_set():
-            self._lost(why or self._cut())
+            lost = self._lost(why or self._cut())
+            if is_nonsense(lost.reason):
+                raise lost
 
     def _as_patient(self) -> Cluster:
         """The cluster, with the patience that its login is worth."""
@@ -260,7 +274,7 @@ class Link:
         if verdict is Verdict.REPLACED:
             self._replaced.set()
         if (talking := self._talking) is not None:
-            talking.end(REPLACED if verdict is Verdict.REPLACED else _RESTORED)
+            talking.end({Verdict.REPLACED: REPLACED, Verdict.IMPOSSIBLE: IMPOSSIBLE}.get(verdict, _RESTORED))
 
     def _lost(self, reason: Reason) -> Lost:
         """Tell the driver, but for the same reason once only."""
@@ -284,6 +298,12 @@ class Link:
     def _hear(self, line: str) -> None:
         self._said.append(line)
         _LOG.debug("kcm_said", cluster=self.cluster.name, line=line)
+
+
+def _failure_of(error: Exception) -> Reason:
+    message = f"What the KCM said made koalad's link fail ({type(error).__name__}: {shown(str(error))})."
+    advice = "koalad connects again after a while. Report this, with koalad's log."
+    return Reason("link_failed", "ours", message, advice)
 
 
 REPLACED = Reason(

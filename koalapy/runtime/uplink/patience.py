@@ -12,9 +12,15 @@ from koalapy.model.errors import Reason
 FOR_A_PERSON = math.inf
 _ANSWERS = ("asks", "answer_refused")  # nothing but a person mends these
 _REFUSAL = "authentication"
+_NONSENSE = ("garbled", "link_failed", "quarantined", "impossible_number")  # a cluster that must not be believed
 _MOST_REFUSALS = 3  # in a row: sites lock accounts
 _LONGER = 5  # times, the wait after each further refusal
 _SHARE = 8  # of the time that it has been failing for, to wait before the next try
+
+
+def is_nonsense(reason: Reason) -> bool:
+    """Whether a session ended because of what the cluster said."""
+    return reason.code in _NONSENSE
 
 
 class Lost(Exception):
@@ -31,12 +37,14 @@ class Patience(tenacity.wait.wait_base):
     A head node that is out of reach is tried again after an eighth of the time that it has been so, so that what is
     down for seconds is back within seconds, and what is down for hours is not bothered: from `retry_soon` on, to
     `retry_max`. What a site has to mend waits for `retry_site`. A login that is refused is tried three times in all,
-    and one that asks for an answer not at all: then only a person can start the next try (`renew`).
+    and one that asks for an answer not at all: then only a person can start the next try (`renew`). A cluster that
+    talks nonsense is connected again after a wait that doubles each time to `retry_site`, however long it was sane.
     """
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
         self._refusals = 0
+        self._nonsense = 0  # sessions that ended for it, less those that did not
 
     def renew(self) -> None:
         """A login worked, or a person has asked for another try."""
@@ -44,6 +52,7 @@ class Patience(tenacity.wait.wait_base):
 
     def told(self, reason: Reason) -> Reason:
         """The reason, and what to do where koalad does nothing more by itself. Once a failure."""
+        self._nonsense = max(0, self._nonsense + (1 if is_nonsense(reason) else -1))
         if reason.code != _REFUSAL:
             return reason
         self._refusals += 1
@@ -55,6 +64,9 @@ class Patience(tenacity.wait.wait_base):
     def __call__(self, retry_state: tenacity.RetryCallState) -> float:
         lost = retry_state.outcome.exception() if retry_state.outcome else None
         assert isinstance(lost, Lost)
+        if is_nonsense(lost.reason):
+            most = min(self._timing.retry_first * 2.0 ** min(self._nonsense, 30), self._timing.retry_site)
+            return most * random.uniform(0.75, 1.0)
         doubled = self._timing.retry_first * 2.0 ** min(retry_state.attempt_number - 1, 30)
         most = self.most(lost.reason, retry_state.seconds_since_start or 0.0)
         return most if most == FOR_A_PERSON else min(doubled, most) * random.uniform(0.75, 1.0)

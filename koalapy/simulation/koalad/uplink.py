@@ -8,14 +8,14 @@ from itertools import count
 from random import Random
 from typing import Any, Protocol
 
-from koalapy_adapters.messages import MessageError, Welcome, from_json, to_json
+from koalapy_adapters.messages import FROM_KCM, MessageError, Welcome, from_json, to_json
 
 import koalapy
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Conversation, Heard, Messages
 from koalapy.link.outstanding import ComponentCommand
-from koalapy.link.vetting import Verdict
+from koalapy.link.vetting import IMPOSSIBLE, Verdict
 from koalapy.model.commands import SubmitComponent, WatchCluster, Word
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import ClusterLost
@@ -148,7 +148,7 @@ class Uplink:
             return
         self._heard_at = self._around.agenda.now
         try:
-            message = from_json(json)
+            message = from_json(json, FROM_KCM)
             answered = self._asked.pop(getattr(message, "id", -1), None)
             if answered is not None:
                 answered(message)
@@ -156,6 +156,8 @@ class Uplink:
                 self._act(self._talk.heard(self._around.now(), message))
         except MessageError as error:
             self._end(pipe, Reason("garbled", "ours", f"The KCM cannot be understood: {error}."))
+        except Exception as error:
+            self._end(pipe, Reason("link_failed", "ours", f"The link failed ({type(error).__name__}: {error})."))
 
     def _act(self, heard: Heard) -> None:
         self._say(heard.messages)
@@ -168,7 +170,7 @@ class Uplink:
         """From now on the driver's commands go through; False for a KCM with which there is nothing to be done."""
         verdict = self._around.vet(self._cluster.name, self._session, welcome)
         if verdict is not Verdict.FINE and self.pipe is not None:
-            self._end(self.pipe, _REPLACED if verdict is Verdict.REPLACED else _RESTORED)
+            self._end(self.pipe, {Verdict.REPLACED: _REPLACED, Verdict.IMPOSSIBLE: IMPOSSIBLE}.get(verdict, _RESTORED))
             return False
         self.connected, self._reason = True, None
         if self._watched is not None and self._talk is not None:
