@@ -8,6 +8,7 @@ from koalapy.coallocation import absence, claim, hearing, users
 from koalapy.coallocation.followup import FollowUps
 from koalapy.coallocation.recovery import Unheard
 from koalapy.coallocation.runlist import RunList
+from koalapy.coallocation.speaking import Speaking
 from koalapy.coallocation.whereabouts import FirstContact, Whereabouts, ahead, doubtful
 from koalapy.information.kis import Information, View
 from koalapy.information.watching import Watching
@@ -18,6 +19,7 @@ from koalapy.model.events import (
     ClusterMeasured,
     Event,
     MeasurementFailed,
+    ParametersEnded,
     StoreRestored,
 )
 from koalapy.model.identity import JobId
@@ -70,13 +72,17 @@ class Engine:
         self._whereabouts = Whereabouts(names)
         self._first_contact = FirstContact(names, snapshot.jobs)
         self._watching = Watching()
+        self._speaking = Speaking()
         self._dirty = True  # something has changed that the scheduling pass reads
 
     # ---- what the driver calls
 
     def handle(self, now: Instant, events: Sequence[Event]) -> Step:
         """Take a batch of events; with none, whatever time has brought about."""
-        for event in events:
+        for each in events:
+            event = self._speaking.heed(self._records, each)
+            if event is None:
+                continue
             self._unheard.hear(self._records, now, event)
             self._dirty |= bool(self._handlers[type(event)](self, now, event))
         if self._follow_ups.ring(now):
@@ -140,6 +146,11 @@ class Engine:
         return self._first_contact
 
     @property
+    def speaking(self) -> Speaking:
+        """Which clusters spoke of what is not theirs."""
+        return self._speaking
+
+    @property
     def records(self) -> Records:
         return self._records
 
@@ -160,7 +171,9 @@ class Engine:
         return hearing.hear(self._records, self._settings, self._information, now, event)
 
     def _on_launcher(self, now: Instant, event: Told) -> bool:
-        self._scavenger.hear(event)
+        foreign = self._scavenger.hear(event)
+        if foreign and isinstance(event, ParametersEnded):
+            self._speaking.note_parameters(event.cluster, event.sweep, foreign)
         return False
 
     def _on_restored(self, now: Instant, event: StoreRestored) -> bool:

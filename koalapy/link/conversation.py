@@ -124,7 +124,7 @@ class Conversation:
         if command is None:
             return Heard()
         self._outstanding.confirm(number)
-        event = SubmissionFailed(attempt=command.attempt, reason=reason)
+        event = SubmissionFailed(cluster=self._cluster.name, attempt=command.attempt, reason=reason)
         return Heard((Delivery(events=(event,), confirmed=(number,)),))
 
     def tell(self, word: Word) -> Messages:
@@ -199,14 +199,15 @@ class Conversation:
         return ((), ()) if attempt is None else self._told_of_attempt(attempt, message)
 
     def _told_of_attempt(self, attempt: AttemptId, message: Any) -> _Told:
+        name = self._cluster.name
         if isinstance(message, wire.Gone):
-            return (ComponentGone(attempt=attempt),), self._outstanding.confirm_gone(attempt)
+            return (ComponentGone(cluster=name, attempt=attempt),), self._outstanding.confirm_gone(attempt)
         if isinstance(message, wire.Lingers):
-            return (ComponentLingers(attempt=attempt, reason=translate.reason_of(message.error)),), ()
+            return (ComponentLingers(cluster=name, attempt=attempt, reason=translate.reason_of(message.error)),), ()
         if isinstance(message, wire.BatchSeen):
-            return (translate.seen(attempt, message, self._ours),), ()
+            return (translate.seen(name, attempt, message, self._ours),), ()
         if isinstance(message, wire.Report):
-            return (translate.reported(attempt, message, self._ours),), ()
+            return (translate.reported(name, attempt, message, self._ours),), ()
         return (), ()
 
     def _on_welcome(self, message: wire.Welcome) -> Heard:
@@ -233,7 +234,7 @@ class Conversation:
         command = self._outstanding.get(message.id)
         if not isinstance(command, SubmitComponent):
             return Heard()
-        event = ComponentSubmitted(attempt=command.attempt, batch_id=message.batch_id)
+        event = ComponentSubmitted(cluster=self._cluster.name, attempt=command.attempt, batch_id=message.batch_id)
         return self._confirmed(message.id, event)
 
     def _on_refused(self, message: wire.Refused) -> Heard:

@@ -177,8 +177,9 @@ def measure_failed(cluster: str, message: wire.MeasureFailed) -> MeasurementFail
     return MeasurementFailed(cluster=cluster, reason=reason_of(message.error))
 
 
-def seen(attempt: AttemptId, message: wire.BatchSeen, mapped: Mapped) -> ComponentSeen:
+def seen(cluster: str, attempt: AttemptId, message: wire.BatchSeen, mapped: Mapped) -> ComponentSeen:
     return ComponentSeen(
+        cluster=cluster,
         attempt=attempt,
         batch_id=message.batch_id,
         at=mapped(message.at),
@@ -190,11 +191,12 @@ def seen(attempt: AttemptId, message: wire.BatchSeen, mapped: Mapped) -> Compone
     )
 
 
-def reported(attempt: AttemptId, message: wire.Report, mapped: Mapped) -> ComponentReported:
+def reported(cluster: str, attempt: AttemptId, message: wire.Report, mapped: Mapped) -> ComponentReported:
     def ours(instant: int | None) -> Instant | None:
         return None if instant is None else mapped(instant)
 
     return ComponentReported(
+        cluster=cluster,
         attempt=attempt,
         batch_id=message.batch_id,
         phase=message.phase,

@@ -42,7 +42,7 @@ class ReleaseRequested:
     job: JobId
 
 
-# ---- from links to clusters
+# ---- from links to clusters: `cluster` is the one that says so, and speaks for itself only (coallocation.speaking)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +110,7 @@ class FilesStaged:
 class ComponentSubmitted:
     attempt: AttemptId
     batch_id: str
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,7 @@ class SubmissionFailed:
 
     attempt: AttemptId
     reason: Reason
+    cluster: str = ""
 
 
 @quick
@@ -137,6 +139,7 @@ class ComponentSeen:
     stuck: str = ""
     exit_status: int | None = None
     ending: str = ""
+    cluster: str = ""
 
 
 @quick
@@ -159,6 +162,7 @@ class ComponentReported:
     exit_status: int | None = None
     ending: str = ""
     reason: Reason | None = None
+    cluster: str = ""
 
 
 @quick
@@ -167,6 +171,7 @@ class ComponentGone:
     """After a cancel: no batch job of this attempt is left, and none that comes late can run its program."""
 
     attempt: AttemptId
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +180,7 @@ class ComponentLingers:
 
     attempt: AttemptId
     reason: Reason
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from koalapy.coallocation.speaking import Foreign
 from koalapy.engine import Engine
 from koalapy.information.kis import Known, View
 from koalapy.model.units import Instant
@@ -16,12 +17,15 @@ class ClusterReport:
     view: View
     age: int | None  # microseconds since the measurement
     scavenged: int = 0  # processors that Launchers have
+    foreign: Foreign | None = None  # what it has said of what is not its own
 
 
 def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
     taken, known = scavenged(engine.records.jobs.values()), engine.known.clusters
+    foreign = engine.speaking.foreign
     return [
-        ClusterReport(known[view.name], view, _age(now, view), taken.get(view.name, 0)) for view in engine.views(now)
+        ClusterReport(known[view.name], view, _age(now, view), taken.get(view.name, 0), foreign.get(view.name))
+        for view in engine.views(now)
     ]
 
 

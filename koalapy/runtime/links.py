@@ -11,6 +11,7 @@ import structlog
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.messages import Done, Welcome
 
+from koalapy.coallocation.speaking import is_elsewhere
 from koalapy.coallocation.whereabouts import doubtful
 from koalapy.config import GridFile, cluster_config
 from koalapy.driver import Delivery
@@ -152,7 +153,7 @@ class ClusterLinks:
             known=functools.partial(self._known, name),
             doubtful=self._doubtful,
             vet=functools.partial(self._vet, name),
-            put=self._hub.put,
+            put=functools.partial(self._hub.put, name),
             intake=self._intake,
             connected=functools.partial(self._welcomed, name),
             told=lambda status, number: login.told(status.state, status.reason, number),
@@ -194,8 +195,8 @@ class ClusterLinks:
         found = self._loop.ask(lambda engine: engine.job(job))
         return found is not None and found.collecting and found.state is JobState.RUNNING
 
-    def _peers(self, attempt: AttemptId) -> list[tuple[str, AttemptId]]:
-        return self._loop.ask(lambda engine: _peers(engine, attempt))
+    def _peers(self, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:
+        return self._loop.ask(lambda engine: _peers(engine, attempt, cluster))
 
     def _put(self, cluster: str, attempt: AttemptId, key: str, value: str) -> None:
         if cluster in self._links:
@@ -209,8 +210,11 @@ def _known(engine: Engine, cluster: str) -> list[tuple[AttemptId, str]]:
     return live + [(debt.attempt, debt.batch_id) for debt in records.debts.values() if debt.cluster == cluster]
 
 
-def _peers(engine: Engine, attempt: AttemptId) -> list[tuple[str, AttemptId]]:
-    """The other components of the same try of its job; none for an attempt of the past."""
+def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:
+    """The other components of the same try of its job; none for an attempt of the past, or of another cluster."""
+    if cluster is not None and is_elsewhere(engine.records, cluster, attempt):
+        engine.speaking.note(cluster, f"a key of attempt {attempt}")
+        return []
     found = engine.records.component(attempt)
     if found is None:
         return []

@@ -15,11 +15,12 @@ MAX_KEYS = 100_000  # of one attempt; ranks put a few each
 MAX_BYTES = 64 << 20  # of one attempt's keys and values
 _RETRY_S = 1.0
 
-Peers = Callable[[AttemptId], Sequence[tuple[str, AttemptId]]]
+Peers = Callable[[AttemptId, str | None], Sequence[tuple[str, AttemptId]]]
 Send = Callable[[str, AttemptId, str, str], None]
 
 
 class _Put(NamedTuple):
+    cluster: str
     attempt: AttemptId
     key: str
     value: str
@@ -36,7 +37,8 @@ class _Forgotten(NamedTuple):
 class RendezvousHub:
     """Keeps keys while their job lives, and says them again to a cluster that has come back.
 
-    `peers(attempt)`: the other components of the same try, as (cluster, attempt); it may block. `send(cluster, attempt,
+    `peers(attempt, cluster)`: the other components of the same try, as (cluster, attempt), if the attempt is on that
+    cluster, or none is said; it may block. `send(cluster, attempt,
     key, value)` returns at once. All work is done by a thread of the hub's own, in the order of the calls.
     """
 
@@ -57,9 +59,9 @@ class RendezvousHub:
         if self._thread.is_alive():
             self._thread.join()
 
-    def put(self, attempt: AttemptId, key: str, value: str) -> None:
-        """A component has put a key."""
-        self._work.put(_Put(attempt, key, value))
+    def put(self, cluster: str, attempt: AttemptId, key: str, value: str) -> None:
+        """A component has put a key, says this cluster."""
+        self._work.put(_Put(cluster, attempt, key, value))
 
     def connected(self, cluster: str) -> None:
         """What its components may have missed is said again."""
@@ -81,7 +83,7 @@ class RendezvousHub:
 
     def _do(self, item: _Put | _Connected | _Forgotten) -> None:
         if isinstance(item, _Put):
-            peers = self._peers(item.attempt)
+            peers = self._peers(item.attempt, item.cluster)
             if peers and self._keep(item):
                 self._pass_on(item, peers)
         elif isinstance(item, _Connected):
@@ -109,6 +111,6 @@ class RendezvousHub:
 
     def _say_again(self, cluster: str) -> None:
         for attempt, keys in self._keys.items():
-            there = [peer for peer in self._peers(attempt) if peer[0] == cluster]
+            there = [peer for peer in self._peers(attempt, None) if peer[0] == cluster]
             for key, value in keys.items():
-                self._pass_on(_Put(attempt, key, value), there)
+                self._pass_on(_Put(cluster, attempt, key, value), there)

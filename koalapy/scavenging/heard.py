@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.intervals import Intervals
 from koalapy.model.units import Instant
 
 On = tuple[JobId, str]  # a sweep, and a cluster
@@ -17,6 +18,7 @@ class Heard:
     `failures`: Launchers of a sweep that failed in a row on a cluster. `latest`: whether something of a Launcher's
     newest results had ended well. `suspects`: Launchers that may be on black holes, and their hosts. `recalled`: what
     was out on a cluster when some of it was asked back. `refused`: why a cluster will not have what a sweep asks for.
+    `fed`: what was out on a cluster and came back, so that its end may be told late.
     `told`: why a sweep waits, as it was last told. `faults`: what is wrong with a policy's last answer for a sweep, by
     what was asked; `blamed`: what its story tells of that. `fresh`: clusters whose KCM has not been told what is
     out there.
@@ -30,6 +32,7 @@ class Heard:
     suspects: dict[AttemptId, str] = field(default_factory=dict)
     recalled: dict[On, int] = field(default_factory=dict)
     refused: dict[On, Reason] = field(default_factory=dict)
+    fed: dict[On, Intervals] = field(default_factory=dict)
     told: dict[JobId, str] = field(default_factory=dict)
     faults: dict[tuple[JobId, str], str] = field(default_factory=dict)
     blamed: dict[tuple[JobId, str], None] = field(default_factory=dict)
@@ -49,7 +52,7 @@ class Heard:
 
     def forget_sweep(self, sweep: JobId) -> None:
         of_sweeps = self.wanted, self.begun, self.recalled, self.failures, self.refused, self.faults, self.blamed
-        for of_sweep in of_sweeps:
+        for of_sweep in (*of_sweeps, self.fed):
             for key in [key for key in of_sweep if key[0] == sweep]:
                 del of_sweep[key]
         self.told.pop(sweep, None)

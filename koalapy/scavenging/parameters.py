@@ -13,15 +13,21 @@ from koalapy.scavenging.launchers import runner_of
 PerCluster = tuple[tuple[str, Intervals], ...]
 
 
-def ended(records: Records, event: ParametersEnded) -> tuple[ParameterResult, ...]:
-    """Record what is new of it, wherever its parameters were believed to be; what was recorded before is not again."""
+def ended(records: Records, event: ParametersEnded, fed: Intervals = NONE) -> tuple[tuple[ParameterResult, ...], int]:
+    """Record what is new of it; what was recorded before is not again. And how many results are passed over.
+
+    Those of parameters that are not out on the cluster that tells them, nor have come back from there, nor are `fed`.
+    """
     sweep = sweep_of(records, event.sweep)
     if sweep is None:
-        return ()
+        return (), 0
     runner = runner_of(sweep)
-    fresh = _fresh(runner, event.results)
+    there = runner.out_on(event.cluster) | dict(runner.returned).get(event.cluster, NONE) | fed
+    new = _fresh(runner, event.results)
+    forgotten = sweep.id < records.counters.doubtful_below  # a store that was restored knows not all that was fed
+    fresh = tuple(each for each in new if forgotten or each.number in there)
     if not fresh:
-        return ()
+        return (), len(new)
     numbers = Intervals.numbers(each.number for each in fresh)
     failed = Intervals.numbers(each.number for each in fresh if not each.succeeded)
     put_runner(
@@ -33,7 +39,7 @@ def ended(records: Records, event: ParametersEnded) -> tuple[ParameterResult, ..
         returned=without(runner.returned, numbers),
     )
     records.result(ResultBatch(sweep.id, event.cluster, event.attempt, fresh))
-    return fresh
+    return fresh, len(new) - len(fresh)
 
 
 def _fresh(runner: Runner, results: Iterable[ParameterResult]) -> tuple[ParameterResult, ...]:

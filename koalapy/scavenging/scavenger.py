@@ -70,8 +70,9 @@ class Scavenger:
         for launcher in list(self._launchers):
             send_away(self._records, now, launcher, "over")
 
-    def hear(self, event: hearing.Told) -> None:
-        hearing.hear(self._records, self._heard, event)
+    def hear(self, event: hearing.Told) -> int:
+        """How many results it passes over, of parameters that were never out on the cluster that tells them."""
+        return hearing.hear(self._records, self._heard, event)
 
     def measured(self, cluster: str) -> None:
         self._ground.measured(cluster)

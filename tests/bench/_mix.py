@@ -99,6 +99,7 @@ def _words(event: Event) -> str:
 class _BatchJob:
     processors: int
     attempt: AttemptId | None = None
+    cluster: str = ""
     walltime: Duration = HOUR
     running: bool = False
     seen: str = ""
@@ -204,7 +205,9 @@ class _Play:
             state = "running" if job.running else "queued"
             if job.seen != state:
                 job.seen = state
-                yield ComponentSeen(attempt=job.attempt, batch_id=_id(job), at=now, state=state, words="Resources")
+                yield ComponentSeen(
+                    cluster=cluster.name, attempt=job.attempt, batch_id=_id(job), at=now, state=state, words="Resources"
+                )
         yield ClusterMeasured(cluster=cluster.name, state=self._state(now, cluster))
         self._soon(now, 10 * SECOND, self._measure, cluster)
 
@@ -247,15 +250,15 @@ class _Play:
 
     def _submit(self, now: Instant, command: SubmitComponent) -> Iterator[Event]:
         if self._dice.random() < 0.02:
-            yield SubmissionFailed(attempt=command.attempt, reason=BUSY)
+            yield SubmissionFailed(cluster=command.cluster, attempt=command.attempt, reason=BUSY)
             return
         walltime = Duration(round(command.request.walltime * self._dice.uniform(0.2, 0.9)))
-        job = _BatchJob(command.request.processors, command.attempt, walltime)
+        job = _BatchJob(command.request.processors, command.attempt, command.cluster, walltime)
         self._batch[command.attempt] = job
         cluster = self._clusters[command.cluster]
         cluster.queue.append(job)
         self._start_jobs(now, cluster)
-        yield ComponentSubmitted(attempt=command.attempt, batch_id=_id(job))
+        yield ComponentSubmitted(cluster=command.cluster, attempt=command.attempt, batch_id=_id(job))
 
     def _report(self, now: Instant, job: _BatchJob, phases: tuple[str, ...]) -> Iterator[Event]:
         """The first phase now, the others one after another."""
@@ -278,7 +281,8 @@ class _Play:
             Node(f"n{n}", f"10.0.0.{n}", min(8, job.processors - 8 * n)) for n in range(-(-job.processors // 8))
         )
         return ComponentReported(
-            attempt=job.attempt, batch_id=_id(job), phase=job.phase, nodes=nodes, ending=ending, exit_status=status,
+            cluster=job.cluster, attempt=job.attempt, batch_id=_id(job), phase=job.phase, nodes=nodes, ending=ending,
+            exit_status=status,
             at_barrier_at=job.began.get("at_barrier"), released_at=job.began.get("released"),
             started_at=job.began.get("running"), ended_at=job.began.get("ended"),
         )  # fmt: skip
@@ -292,7 +296,7 @@ class _Play:
         job = self._batch.pop(command.attempt, None)
         if job is not None:
             self._remove(now, self._clusters[command.cluster], job)
-        yield ComponentGone(attempt=command.attempt)
+        yield ComponentGone(cluster=command.cluster, attempt=command.attempt)
 
 
 def _id(job: _BatchJob) -> str:

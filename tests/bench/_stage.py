@@ -120,10 +120,13 @@ def _live(engine: Engine) -> list[AttemptId]:
 def _told(engine: Engine, attempt: AttemptId, phase: str) -> list[Event]:
     processors = engine.records.jobs[attempt.job].components[attempt.component].processors
     nodes = tuple(Node(f"n{n}", f"10.0.0.{n}", min(8, processors - 8 * n)) for n in range(-(-processors // 8)))
-    report = ComponentReported(attempt=attempt, batch_id="1", phase=phase, nodes=nodes, at_barrier_at=START)
+    cluster = engine.records.jobs[attempt.job].components[attempt.component].cluster or ""
+    report = ComponentReported(
+        cluster=cluster, attempt=attempt, batch_id="1", phase=phase, nodes=nodes, at_barrier_at=START
+    )
     if phase == "running":
         return [replace(report, released_at=START, started_at=START)]
-    return [ComponentSubmitted(attempt=attempt, batch_id="1"), report]
+    return [ComponentSubmitted(cluster=cluster, attempt=attempt, batch_id="1"), report]
 
 
 def _tag(engine: Engine, job: Job, component: int) -> Tag:

@@ -1,6 +1,7 @@
 """A grid played by hand: what the engine's tests tell it, and what they ask it."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
@@ -60,7 +61,7 @@ class Play:
     def tell(self, *events: Event, after: Duration = Duration(1000)) -> list[Command]:
         """The commands that these events lead to, polling hints left out."""
         self.now = Instant(self.now + after)
-        step = self.engine.handle(self.now, events)
+        step = self.engine.handle(self.now, [from_its_own(self.engine, event) for event in events])
         self.jobs |= {job.id: job for job in step.jobs}
         self.history += step.history
         self.debts |= {debt.attempt: debt for debt in step.debts}
@@ -180,3 +181,13 @@ def check(game: Play) -> None:
     for job in game.jobs.values():
         over = job.state.final and any(not each.gone for each in job.components)
         assert not over, f"job {job.id} is {job.state} and something of it is left"
+
+
+def from_its_own(engine: Engine, event: Event) -> Event:
+    """The event as told by the cluster that its attempt is on, where it does not say by which."""
+    if getattr(event, "cluster", None) != "":
+        return event
+    attempt: AttemptId = event.attempt  # type: ignore[union-attr]
+    found, debt = engine.records.component(attempt), engine.records.debts.get(attempt)
+    cluster = debt.cluster if debt is not None else found[1].cluster if found is not None else None
+    return replace(event, cluster=cluster or "")  # type: ignore[call-arg]

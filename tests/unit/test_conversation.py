@@ -204,7 +204,7 @@ def test_a_submit_is_said_once_and_confirmed_by_its_answer(talk: Conversation) -
     assert (message.id, message.tag, message.doubt) == (3, TAG, True)
     assert talk.send(3, submit_of(), True) == ()
     answer = wire.Submitted(3, TAG, "17")
-    submitted = ComponentSubmitted(attempt=ATTEMPT, batch_id="17")
+    submitted = ComponentSubmitted(cluster="vu", attempt=ATTEMPT, batch_id="17")
     assert talk.heard(NOW, answer).deliveries == (Delivery((submitted,), (3,)),)
     assert talk.heard(NOW, answer).deliveries == ()
 
@@ -212,7 +212,7 @@ def test_a_submit_is_said_once_and_confirmed_by_its_answer(talk: Conversation) -
 def test_a_refused_submit_has_failed(talk: Conversation) -> None:
     talk.send(3, submit_of(), False)
     refused = wire.Refused(3, dict(wire.Failure("no_queue", "request", "No queue.")._asdict()))
-    failed = SubmissionFailed(attempt=ATTEMPT, reason=Reason("no_queue", "request", "No queue."))
+    failed = SubmissionFailed(cluster="vu", attempt=ATTEMPT, reason=Reason("no_queue", "request", "No queue."))
     assert talk.heard(NOW, refused).deliveries == (Delivery((failed,), (3,)),)
 
 
@@ -230,7 +230,7 @@ def test_a_cancel_is_confirmed_when_nothing_is_left(talk: Conversation) -> None:
         assert talk.send(number, command, False)
     assert talk.heard(NOW, wire.Done(3)).deliveries == ()
     (delivery,) = talk.heard(NOW, event_of(1, wire.Gone(TAG, NOW))).deliveries
-    assert delivery == Delivery((ComponentGone(attempt=ATTEMPT),), (1, 2, 3), ("vu", EPOCH, 1))
+    assert delivery == Delivery((ComponentGone(cluster="vu", attempt=ATTEMPT),), (1, 2, 3), ("vu", EPOCH, 1))
     assert talk.heard(NOW, wire.Submitted(1, TAG, "17")).deliveries == ()
     assert talk.heard(NOW, wire.Done(4)).deliveries == (Delivery(confirmed=(4,)),)
     assert talk.heard(NOW, wire.Submitted(5, "", "18")).deliveries != ()
@@ -274,7 +274,7 @@ def test_what_was_cancelled_while_its_files_were_staged_is_not_said(talk: Conver
 
 def test_what_cannot_be_staged_has_failed(talk: Conversation) -> None:
     talk.begin(3, submit_of())
-    failed = SubmissionFailed(attempt=ATTEMPT, reason=GONE)
+    failed = SubmissionFailed(cluster="vu", attempt=ATTEMPT, reason=GONE)
     assert talk.not_staged(3, GONE, False).deliveries == (Delivery((failed,), (3,)),)
     assert talk.not_staged(3, GONE, False).deliveries == ()
 
@@ -288,7 +288,7 @@ def test_what_cannot_be_staged_again_may_be_there(talk: Conversation) -> None:
     assert message.doubt
     assert message.staged
     (delivery,) = talk.heard(NOW, wire.Refused(3, {"code": "no_staged_file"})).deliveries
-    assert delivery.events == (SubmissionFailed(attempt=ATTEMPT, reason=GONE),)
+    assert delivery.events == (SubmissionFailed(cluster="vu", attempt=ATTEMPT, reason=GONE),)
 
 
 # ---- silence

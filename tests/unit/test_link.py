@@ -116,7 +116,7 @@ def test_a_cancel_of_what_was_never_submitted(haven: Any) -> None:
     haven.start()
     attempt = AttemptId(JobId(99), 0, 1)
     number = haven.send(CancelComponent(cluster="here", attempt=attempt, batch_id=""))
-    assert haven.ear.confirmed(number).events == (ComponentGone(attempt=attempt),)
+    assert haven.ear.confirmed(number).events == (ComponentGone(cluster="here", attempt=attempt),)
 
 
 def test_a_refused_submit_is_a_failure_with_the_batch_systems_reason(haven: Any) -> None:

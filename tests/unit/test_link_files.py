@@ -218,7 +218,9 @@ def test_in_doubt_a_lost_file_makes_no_second_batch_job_and_denies_no_first(have
     haven.make().start()
     haven.ear.event(ClusterConnected, after=mark)
     first, second = haven.send(there, doubt=True), haven.send(never, doubt=True)
-    assert haven.ear.confirmed(first).events == (ComponentSubmitted(attempt=there.attempt, batch_id=batch_id),)
+    assert haven.ear.confirmed(first).events == (
+        ComponentSubmitted(cluster="here", attempt=there.attempt, batch_id=batch_id),
+    )
     [failed] = haven.ear.confirmed(second).events
     assert isinstance(failed, SubmissionFailed)
     assert failed.reason.code == "no_such_file"

@@ -94,12 +94,12 @@ class Hub:
     def settle(self) -> list[tuple[str, AttemptId, str, str]]:
         """What was sent by now, all that was asked for being done."""
         self.hub.forget(LAST)
-        self.hub.put(LAST, "turn", "")
+        self.hub.put("none", LAST, "turn", "")
         self._turns.get(timeout=30)
         sent, self._sent = self._sent, []
         return sent
 
-    def _peers(self, attempt: AttemptId) -> list[tuple[str, AttemptId]]:
+    def _peers(self, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:
         if attempt == LAST:
             return [("none", LAST)]
         if self.busy:
@@ -125,8 +125,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def test_a_key_goes_to_all_others_on_whatever_cluster(hub: Hub) -> None:
-    hub.hub.put(A, "port", "1")
-    hub.hub.put(B, "port", "2")
+    hub.hub.put(hub.clusters[A], A, "port", "1")
+    hub.hub.put(hub.clusters[B], B, "port", "2")
     assert hub.settle() == [
         ("beta", B, "port", "1"),
         ("beta", C, "port", "1"),
@@ -136,17 +136,17 @@ def test_a_key_goes_to_all_others_on_whatever_cluster(hub: Hub) -> None:
 
 
 def test_a_key_that_is_told_again_is_no_news(hub: Hub) -> None:
-    hub.hub.put(A, "port", "1")
+    hub.hub.put(hub.clusters[A], A, "port", "1")
     hub.settle()
-    hub.hub.put(A, "port", "1")
-    hub.hub.put(A, "port", "of another mind")
+    hub.hub.put(hub.clusters[A], A, "port", "1")
+    hub.hub.put(hub.clusters[A], A, "port", "of another mind")
     assert hub.settle() == []
 
 
 def test_a_cluster_that_comes_back_hears_all_again(hub: Hub) -> None:
-    hub.hub.put(A, "one", "1")
-    hub.hub.put(A, "two", "2")
-    hub.hub.put(C, "three", "3")
+    hub.hub.put(hub.clusters[A], A, "one", "1")
+    hub.hub.put(hub.clusters[A], A, "two", "2")
+    hub.hub.put(hub.clusters[C], C, "three", "3")
     hub.settle()
     hub.hub.connected("beta")
     assert hub.settle() == [
@@ -161,7 +161,7 @@ def test_a_cluster_that_comes_back_hears_all_again(hub: Hub) -> None:
 
 
 def test_an_attempt_that_is_over_is_forgotten(hub: Hub) -> None:
-    hub.hub.put(A, "one", "1")
+    hub.hub.put(hub.clusters[A], A, "one", "1")
     hub.hub.forget(A)
     hub.hub.connected("beta")
     assert len(hub.settle()) == 2
@@ -170,24 +170,24 @@ def test_an_attempt_that_is_over_is_forgotten(hub: Hub) -> None:
 
 def test_keys_of_the_past_are_not_kept(hub: Hub) -> None:
     hub.clusters = {}
-    hub.hub.put(A, "one", "1")
+    hub.hub.put("alpha", A, "one", "1")
     assert hub.settle() == []
     assert hub.hub._keys.keys() == {LAST}
 
 
 def test_a_busy_koalad_loses_no_key(hub: Hub) -> None:
     hub.busy = 3
-    hub.hub.put(A, "one", "1")
+    hub.hub.put(hub.clusters[A], A, "one", "1")
     assert len(hub.settle()) == 2
 
 
 def test_keys_have_a_limit(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "MAX_KEYS", 2)
     for key in ("one", "two", "three"):
-        hub.hub.put(A, key, "1")
+        hub.hub.put(hub.clusters[A], A, key, "1")
     assert {put[2] for put in hub.settle()} == {"one", "two"}
     monkeypatch.setattr(rendezvous, "MAX_BYTES", 10)
-    hub.hub.put(B, "key", "x" * 10)
+    hub.hub.put(hub.clusters[B], B, "key", "x" * 10)
     assert hub.settle() == []
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from engine_play import from_its_own
 
 from koalapy.coallocation.whereabouts import JOBS_AHEAD, UNTIL_HEARD, FirstContact
 from koalapy.driver import Delivery, Driver
@@ -81,7 +82,7 @@ class World:
         return Driver(engine, self, self, self, next_number=self.store.next_number)
 
     def tell(self, *events: Event) -> None:
-        self.driver.step([Delivery(events)])
+        self.driver.step([Delivery(tuple(from_its_own(self.driver.engine, event) for event in events))])
 
     def connect(self, cluster: str, idle: int, *recalled: AttemptId) -> None:
         state = ClusterState(measured_at=Instant(self.time), total=idle, idle=idle, ours=0, others=0, waiting_local=0)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from koalapy.api.documents.document import Document
+from koalapy.coallocation.speaking import Foreign
 from koalapy.model.cluster import ClusterState
 from koalapy.model.units import SECOND
 from koalapy.runtime.clusterreports import ClusterReport
@@ -30,12 +31,23 @@ def cluster(report: ClusterReport) -> Document:
         "unit": state.unit if state else None,
         "age_s": None if report.age is None else round(report.age / SECOND, 3),
         "reason": str(view.trouble) if view.trouble else None,
+        "foreign": report.foreign.count if report.foreign else 0,
     }
 
 
 def cluster_troubles(reports: Iterable[ClusterReport]) -> list[str]:
-    """A sentence for each cluster that cannot be used."""
-    return [f"{each.view.name}: {each.view.trouble}" for each in reports if each.view.trouble]
+    """A sentence for each cluster that cannot be used, and for each that spoke of what is not its own."""
+    told = list(reports)
+    unusable = [f"{each.view.name}: {each.view.trouble}" for each in told if each.view.trouble]
+    return unusable + [_spoke_of_others(each.view.name, each.foreign) for each in told if each.foreign]
+
+
+def _spoke_of_others(name: str, foreign: Foreign) -> str:
+    times = "once" if foreign.count == 1 else f"{foreign.count} times"
+    return (
+        f"{name}: It has spoken {times} of what is not on it, and was not believed (last: {foreign.last}). "
+        f"Look at what runs as the KCM there, and at who can write to its shared directory."
+    )
 
 
 def _connection(report: ClusterReport) -> str:

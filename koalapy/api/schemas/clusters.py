@@ -24,6 +24,7 @@ class Cluster(Answer):
     unit: str | None = Field(description="core or thread")
     age_s: float | None
     reason: str | None = Field(description="why nothing is placed there")
+    foreign: int = Field(description="how often it spoke of what is not its own, since koalad's start; passed over")
 
 
 class ClustersAnswer(Answer):

@@ -133,12 +133,13 @@ class Replay:
         job = self._batch[command.attempt] = site.submit(command)
         started = list(self._start_jobs(site))
         if site.waits:
-            yield ComponentSubmitted(attempt=job.attempt, batch_id=job.batch_id)
+            yield ComponentSubmitted(cluster=command.cluster, attempt=job.attempt, batch_id=job.batch_id)
         yield from started
 
     def _start_jobs(self, site: Site) -> Iterator[Event]:
         for job in site.start_jobs():
             yield ComponentReported(
+                cluster=site.settings.name,
                 attempt=job.attempt,
                 batch_id=job.batch_id,
                 phase="at_barrier",
@@ -156,6 +157,7 @@ class Replay:
         trace, job.end = self._jobs[job.attempt.job], None
         killed = trace.runtime > trace.walltime
         return ComponentReported(
+            cluster=job.site.settings.name,
             attempt=job.attempt,
             batch_id=job.batch_id,
             phase="ended",
@@ -172,7 +174,7 @@ class Replay:
             self._agenda.cancel(job.end)
             job.site.remove(job)
             yield from self._start_jobs(job.site)
-        yield ComponentGone(attempt=command.attempt)
+        yield ComponentGone(cluster=command.cluster, attempt=command.attempt)
 
     # ---- ends
 

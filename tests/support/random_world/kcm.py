@@ -1,7 +1,7 @@
 """A KCM of the random world: one for each connection, and lost with it. It does what `messages` says of it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from koalapy.driver import Delivery
@@ -83,8 +83,11 @@ class Kcm:
         if not isinstance(command, SubmitComponent):
             return None if command is None else Delivery(confirmed=(message.number,))
         if message.reason is not None:
-            return Delivery((SubmissionFailed(attempt=command.attempt, reason=message.reason),), (message.number,))
-        submitted = ComponentSubmitted(attempt=command.attempt, batch_id=message.batch_id)
+            return Delivery(
+                (SubmissionFailed(cluster=command.cluster, attempt=command.attempt, reason=message.reason),),
+                (message.number,),
+            )
+        submitted = ComponentSubmitted(cluster=command.cluster, attempt=command.attempt, batch_id=message.batch_id)
         return Delivery((submitted,), (message.number,))
 
     def _ended_by(self, event: Event) -> tuple[int, ...]:
@@ -147,7 +150,7 @@ class Kcm:
     def _cancel(self, known: Known, command: CancelComponent) -> None:
         known.cancelled = True
         if known.gone:
-            self.tell(ComponentGone(attempt=command.attempt))
+            self.tell(ComponentGone(cluster=command.cluster, attempt=command.attempt))
 
     def _forget(self, number: int, attempt: AttemptId) -> None:
         trace = self.cluster.traces.pop(attempt, None)
@@ -171,7 +174,7 @@ class Kcm:
     def _tell(self, known: Known, trace: Trace, now: Instant) -> None:
         if trace.phase and (trace.alive or trace.recorded) and trace.report() != known.told:
             known.told = trace.report()
-            self.tell(known.told)
+            self.tell(replace(known.told, cluster=self.cluster.settings.name))
             known.seen = None if known.seen == MISSING else known.seen
         if trace.batch is None or trace.recorded or _sight(trace.batch) == known.seen:
             return
@@ -179,7 +182,13 @@ class Kcm:
         stuck = "never" if trace.batch.stuck else ""
         self.tell(
             ComponentSeen(
-                attempt=trace.attempt, batch_id=trace.batch.id, at=now, state=state, ending=ending, stuck=stuck
+                cluster=self.cluster.settings.name,
+                attempt=trace.attempt,
+                batch_id=trace.batch.id,
+                at=now,
+                state=state,
+                ending=ending,
+                stuck=stuck,
             )
         )
 
@@ -204,7 +213,7 @@ class Kcm:
         if (batch is None or batch.state == "ended") and (over or now >= (trace.sign_at or 0) + ORPHAN):
             promise(not trace.may_run, "what is gone cannot run", attempt)
             known.gone = True
-            self.tell(ComponentGone(attempt=attempt))
+            self.tell(ComponentGone(cluster=self.cluster.settings.name, attempt=attempt))
 
 
 def _sight(batch: BatchJob) -> tuple[str, str]:

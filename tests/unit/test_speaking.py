@@ -1,0 +1,174 @@
+"""A cluster speaks for itself only: nothing that it says of attempts, debts and parameters elsewhere is believed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from engine_play import UNREACHABLE, Play, component
+from sweep_play import SweepPlay, result
+
+from koalapy.api.documents import cluster_troubles, clusters
+from koalapy.model.errors import Reason
+from koalapy.model.events import (
+    CancelRequested,
+    ClusterConnected,
+    ClusterLost,
+    ComponentGone,
+    ComponentLingers,
+    ComponentReported,
+    ComponentSeen,
+    ComponentSubmitted,
+    LaunchersSeen,
+    LauncherSuspected,
+    ParametersEnded,
+    SubmissionFailed,
+)
+from koalapy.model.identity import AttemptId
+from koalapy.model.intervals import Intervals
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
+from koalapy.runtime.clusterreports import cluster_reports
+
+WHY = Reason("refused", "transient", "The batch system is busy.", "")
+Forge = Callable[[AttemptId], Any]
+FORGED: dict[str, Forge] = {
+    "submitted": lambda attempt: ComponentSubmitted(cluster="beta", attempt=attempt, batch_id="666"),
+    "not submitted": lambda attempt: SubmissionFailed(cluster="beta", attempt=attempt, reason=WHY),
+    "lost": lambda attempt: ComponentSeen(cluster="beta", attempt=attempt, batch_id="666", at=5, state="ended"),
+    "missing": lambda attempt: ComponentSeen(cluster="beta", attempt=attempt, batch_id="666", at=5, state="missing"),
+    "at its barrier": lambda attempt: ComponentReported(
+        cluster="beta", attempt=attempt, batch_id="666", phase="at_barrier", at_barrier_at=5
+    ),
+    "ended": lambda attempt: ComponentReported(
+        cluster="beta", attempt=attempt, batch_id="666", phase="ended", ending="exited", exit_status=0
+    ),
+    "gone": lambda attempt: ComponentGone(cluster="beta", attempt=attempt),
+    "lingers": lambda attempt: ComponentLingers(cluster="beta", attempt=attempt, reason=WHY),
+}
+
+
+def on_alpha(play: Play) -> tuple[Job, AttemptId]:
+    job = play.submit(component(4, cluster="alpha"))
+    return play.job(job), play.attempts(job)[0]
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+@pytest.mark.parametrize("running", [False, True], ids=["submitted", "running"])
+def test_what_is_said_of_an_attempt_elsewhere_changes_nothing(
+    forged: Callable[[AttemptId], Any], running: bool
+) -> None:
+    play = Play()
+    job, attempt = on_alpha(play)
+    if running:
+        play.run(job.id)
+    before, history = play.job(job.id), list(play.history)
+    assert play.tell(forged(attempt)) == []
+    assert play.job(job.id) == before
+    assert play.history == history
+    assert play.engine.speaking.foreign["beta"].count == 1
+    assert str(attempt) in play.engine.speaking.foreign["beta"].last
+
+
+def test_its_own_cluster_is_believed() -> None:
+    play = Play()
+    job, attempt = on_alpha(play)
+    play.run(job.id)
+    play.end(attempt)
+    assert play.job(job.id).state in (JobState.STOPPING, JobState.DONE)
+    assert play.engine.speaking.foreign == {}
+
+
+def test_what_is_left_of_the_past_counts_as_nobodys() -> None:
+    """A KCM may say again what was settled long ago: that is no lie."""
+    play = Play()
+    job, attempt = on_alpha(play)
+    play.run(job.id)
+    play.end(attempt)
+    play.tell(ComponentGone(cluster="alpha", attempt=attempt))
+    play.tell(ComponentGone(cluster="alpha", attempt=attempt), ComponentGone(cluster="beta", attempt=attempt))
+    assert play.engine.speaking.foreign == {}
+
+
+def test_a_debt_is_settled_by_the_cluster_that_it_is_on() -> None:
+    play = Play()
+    job, attempt = on_alpha(play)
+    play.run(job.id)
+    play.down.add("alpha")
+    play.tell(ClusterLost(cluster="alpha", reason=UNREACHABLE))
+    play.tell(CancelRequested(job.id, force=True))
+    assert list(play.debts) == [attempt]
+    play.tell(ComponentGone(cluster="beta", attempt=attempt))
+    assert list(play.debts) == [attempt]
+    play.tell(ClusterConnected(cluster="alpha", version="22.05"), ComponentGone(cluster="alpha", attempt=attempt))
+    assert play.debts == {}
+
+
+def test_how_often_it_was_not_believed_is_told() -> None:
+    play = Play()
+    _, attempt = on_alpha(play)
+    for _ in range(3):
+        play.tell(ComponentGone(cluster="beta", attempt=attempt))
+    reports = cluster_reports(play.engine, play.now)
+    counts = {each["name"]: each["foreign"] for each in clusters(reports)["clusters"]}
+    assert counts == {"alpha": 0, "beta": 3, "gamma": 0}
+    (trouble,) = cluster_troubles(reports)
+    assert trouble.startswith("beta: It has spoken 3 times of what is not on it")
+    assert f"ComponentGone of attempt {attempt}" in trouble
+
+
+# ---- sweeps
+
+
+def swept() -> tuple[SweepPlay, Any, Job]:
+    """A sweep with a Launcher on each cluster, and parameters out on alpha."""
+    play = SweepPlay()
+    sweep = play.sweep()
+    play.start_all(sweep)
+    (launcher, *_) = play.staying(sweep, "alpha")
+    return play, sweep, launcher
+
+
+def test_results_count_of_parameters_that_are_out_there_only() -> None:
+    play, sweep, launcher = swept()
+    fed = [*play.want(sweep, "alpha", 4)]
+    (theirs, *_) = play.staying(sweep, "beta")
+    play.ran(theirs, fed[:2])
+    assert play.recorded(sweep) == []
+    assert play.engine.speaking.foreign["beta"].count == 1
+    never = max(fed) + 1
+    play.ran(launcher, [*fed, never])
+    assert play.recorded(sweep) == fed
+    assert play.engine.speaking.foreign["alpha"].count == 1
+
+
+def test_what_came_back_may_have_ended_all_the_same() -> None:
+    play, sweep, launcher = swept()
+    fed = [*play.want(sweep, "alpha", 2)]
+    play.back(sweep, "alpha", Intervals.numbers(fed))
+    play.ran(launcher, fed)
+    assert play.recorded(sweep) == fed
+    play.ran(launcher, fed)  # and said again
+    assert play.engine.speaking.foreign == {}
+
+
+def test_only_a_launcher_of_the_sweep_there_has_results() -> None:
+    play, sweep, _ = swept()
+    fed = [*play.want(sweep, "alpha", 2)]
+    job = play.submit(component(1, cluster="alpha"))
+    (theirs, *_) = play.staying(sweep, "beta")
+    for forger in (play.attempts(job)[0], theirs.attempt_of(theirs.components[0])):
+        rows = tuple(result(number) for number in fed)
+        play.tell(ParametersEnded(cluster="alpha", sweep=sweep, attempt=forger, results=rows))
+    assert play.recorded(sweep) == []
+    assert play.engine.speaking.foreign["alpha"].count == 2
+
+
+def test_launchers_elsewhere_are_neither_seen_nor_suspected() -> None:
+    play, sweep, launcher = swept()
+    (theirs, *_) = play.staying(sweep, "beta")
+    own, other = (each.attempt_of(each.components[0]) for each in (launcher, theirs))
+    play.tell(LaunchersSeen(cluster="alpha", launchers=((own, 1, play.now), (other, 5, play.now))))
+    assert play.engine.scavenger.running_parameters == {own: 1}
+    play.tell(LauncherSuspected(cluster="alpha", attempt=other, host="n1"))
+    assert not play.words or not any(type(word).__name__ == "TrustLauncher" for word in play.words)
+    assert play.engine.speaking.foreign["alpha"].count == 2
