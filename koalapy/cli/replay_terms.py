@@ -90,7 +90,7 @@ def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: Said)
 
     names = [cluster.name for cluster in settings.clusters]
     by_name, comments = header(trace)
-    counts = {name: _count(name, words) for name, words in _assigned(said.sizes, "--size")}
+    counts = processors_of(said.sizes)
     return Terms(
         sizes=sizes(names, counts, known, by_name),
         sites=None if said.sites is None else sites(names, dict(_assigned(said.sites, "--site")), comments),
@@ -98,6 +98,11 @@ def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: Said)
         lenient=said.lenient,
         grace=_grace(said.grace),
     )
+
+
+def processors_of(written: Sequence[str]) -> dict[str, int]:
+    """What `--size NAME=N` says, by name. Raises RequestError."""
+    return {name: _count(name, words) for name, words in _assigned(written, "--size")}
 
 
 def _is_system(name: str, known: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from koalapy.cli import output
 from koalapy.cli.experiments import run_experiment
+from koalapy.cli.logs import batches, imbalance
 from koalapy.cli.options import Json
 from koalapy.cli.replay import replay
 from koalapy.cli.signals import interruptible
@@ -32,6 +33,8 @@ app = typer.Typer(
 
 app.command("run")(run_experiment)
 app.command("replay")(replay)
+app.command("imbalance")(imbalance)
+app.command("batches")(batches)
 
 Seed = Annotated[int, typer.Option("--seed", help="The first seed; everything in a course follows from its own.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many seeds, one after the other.")]
