@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from koalapy_adapters import strict_modes
+
 from koalapy.model.errors import OurError, RequestError
 from koalapy.model.textfile.document import MAX_BYTES, read_document
 
@@ -51,12 +53,30 @@ class Locations:
         return self.state / "koalad.log"
 
     def make(self) -> None:
-        """The directories of state and socket, for their owner alone. Raises OurError where that cannot be."""
+        """Make the directories of state and socket, for their owner alone.
+
+        Raises OurError if that cannot be done, or if another user could replace one of them.
+        """
         with _told_of_places(self.state):
             _make_ours(self.state.parent)
         for directory in (self.state, self.socket.parent):
             with _told_of_places(directory):
                 _make_private(directory)
+        self.check()
+
+    def check(self) -> None:
+        """Raises OurError if another user could replace the directory of state or socket, as far as they exist."""
+        for directory in (self.state, self.socket.parent):
+            refuse_open(directory)
+
+
+def refuse_open(directory: Path) -> None:
+    """Raises OurError if another user could replace this directory of koalapy's, as far as it exists."""
+    with _told_of_places(directory):
+        found = strict_modes.refusal(str(directory))
+    if found is not None:
+        advice = f"{found.advice} $XDG_STATE_HOME and $XDG_RUNTIME_DIR name the place."
+        raise OurError("open_to_others", found.message, advice)
 
 
 def default_grid_file() -> Path:

@@ -96,6 +96,7 @@ def _grid(name: str | None) -> GridFile:
     if locations.grid_file is None:
         message = f"{locations.grid} is a name, not a grid file."
         raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
+    locations.check()
     return read_grid_file(locations.grid_file)
 
 

@@ -51,6 +51,7 @@ _BY_CODE = {
     "shared_gone": Remedy("you", "shared"),
     "shared_not_seen": Remedy("you", "shared"),
     "shared_not_writable": Remedy("you", "shared"),
+    "shared_open_to_others": Remedy("you", "shared"),
     "unknown_host": Remedy("you", "connect"),
     "unknown_host_key": Remedy("you", "known_hosts"),
     "unreachable": Remedy("administrator", "connect"),

@@ -6,11 +6,11 @@ Everything that is SQLite's own stands here. Its codes: https://sqlite.org/resco
 import errno
 import os
 import sqlite3
-import stat
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from koalapy_adapters import strict_modes
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -134,16 +134,14 @@ def _moved(where: str, replaced: bool) -> StoreError:
 
 
 def _refuse_open_place(path: Path) -> None:
-    """Who else may write there could leave a database, or a log that SQLite would read into ours, with jobs of his."""
-    place = path.parent.stat()
-    ours = (os.getuid(), 0)
-    if place.st_uid in ours and not place.st_mode & stat.S_IWOTH and (not path.exists() or path.stat().st_uid in ours):
-        return
-    raise StoreError(
-        "store_open_to_others",
-        f"Another user can write to {path}, or to the directory that it is in.",
-        "Let the store lie in a directory of your own, where nobody else may write.",
-    )
+    """Raises StoreError if another user can write there: SQLite would read a database or a log of his into ours."""
+    found = strict_modes.refusal(str(path.parent.absolute()))
+    if found is not None:
+        raise StoreError("store_open_to_others", found.message, found.advice)
+    if path.exists() and path.stat().st_uid not in (os.getuid(), 0):
+        raise StoreError(
+            "store_open_to_others", f"{path} belongs to another user.", "Move it away, or use another state directory."
+        )
 
 
 def _make_file(path: Path) -> None:

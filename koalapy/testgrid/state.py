@@ -10,15 +10,16 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from koalapy.locations import home
+from koalapy.locations import home, refuse_open
 from koalapy.testgrid import layout
 
 
 def directory() -> Path:
-    """`$XDG_STATE_HOME/koala/NAME`, made for its owner alone."""
+    """`$XDG_STATE_HOME/koala/NAME`, made for its owner alone. Raises OurError if another user could replace it."""
     states = Path(os.environ.get("XDG_STATE_HOME") or home() / ".local" / "state")
     made = states.absolute() / "koala" / layout.NAME
     made.mkdir(parents=True, exist_ok=True, mode=0o700)
+    refuse_open(made)
     return made
 
 

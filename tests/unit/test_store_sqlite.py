@@ -115,16 +115,21 @@ def test_a_file_that_others_could_read_is_closed_to_them(directory: Path) -> Non
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("what", ["directory", "sticky", "owner", "file"])
+@pytest.mark.parametrize("what", ["directory", "sticky", "parent", "group", "owner", "file"])
 def test_a_place_where_another_user_may_write_is_refused(directory: Path, what: str) -> None:
+    """By the name of what is open to others, which may be above."""
     open_store("sqlite", directory).close()
-    if what in ("directory", "sticky"):
-        directory.chmod(0o777 if what == "directory" else 0o1777)
-    elif os.getuid():
+    named = {"parent": directory.parent, "file": directory / FILE_NAME}.get(what, directory)
+    if what in ("owner", "file", "group") and os.getuid():
         pytest.skip("only root can give a file to another user")
-    else:
-        os.chown(directory if what == "owner" else directory / FILE_NAME, 65_534, 65_534)
-    with pytest.raises(StoreError, match=f"Another user can write to {directory}") as refusal:
+    if what in ("owner", "file"):
+        os.chown(named, 65_534, 65_534)
+    elif what == "group":
+        os.chown(named, -1, 61_003)
+    modes = {"directory": 0o777, "sticky": 0o1777, "parent": 0o777, "group": 0o2770}
+    if what in modes:
+        named.chmod(modes[what])
+    with pytest.raises(StoreError, match=f"^{named} belongs to ") as refusal:
         open_store("sqlite", directory)
     assert refusal.value.reason.code == "store_open_to_others"
 

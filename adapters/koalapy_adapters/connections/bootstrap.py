@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from koalapy_adapters import strict_modes
 from koalapy_adapters.connections import landing
 from koalapy_adapters.connections.pack import Packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Lines
@@ -98,13 +99,15 @@ class _Talk:
 
     def start(self, packed: Packed, target: Target) -> None:
         self._check_version(self._answer(banner=MAX_BANNER))
+        checks = Path(strict_modes.__file__).read_bytes()
         order = {
+            "strict_modes": len(checks),
             "digest": packed.digest,
             "size": len(packed.data),
             "directory": target.directory or DEFAULT_DIRECTORY,
             "arguments": list(target.arguments),
         }
-        self._write(json.dumps(order).encode() + b"\n")
+        self._write(json.dumps(order).encode() + b"\n" + checks)
         answer = self._answer()
         if answer["answer"] == "need":
             self._write(packed.data)
@@ -143,6 +146,9 @@ class _Talk:
         return more
 
     def _failed(self, answer: dict[str, Any]) -> BatchError:
+        if answer["answer"] == "refused":
+            advice = answer["advice"] + " The grid file names the directory with `shared:`."
+            return SiteError("shared_open_to_others", f"On {self._where} {answer['message']}", advice)
         path, number = answer.get("path") or "the shared directory", answer.get("errno")
         if number in _FULL:
             message = f"{self._where} has no room left for {path}."

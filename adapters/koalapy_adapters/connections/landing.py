@@ -1,7 +1,8 @@
 """What bootstrap starts on the head node by `python3 -c`: stores the pushed file, and becomes it.
 
-Its source is sent as it stands here. Any Python from 2.7 on can read it, so that one too old can say so. Standard input
-is read by exact sizes, never through a buffer: what follows the file belongs to the KCM.
+Its source is sent as it stands here. Any Python from 2.7 on can read it, so that one too old can say so. The source of
+strict_modes needs a later one, and comes after the order. Standard input is read by exact sizes, never through a
+buffer: what follows the file belongs to the KCM.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -59,30 +60,41 @@ def make(path):
         os.umask(before)
 
 
-def make_directory(path):
-    make(path)
-    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
-    os.chmod(path, 0o700)  # fails in another user's directory: there he could change what batch jobs run
+class Refused(Exception):
+    """The two sentences of a directory in which another user could change what batch jobs run."""
 
 
-def make_shared(path):
-    """Whoever owns it, or may write there, can put another `bin` in place of ours."""
-    make(path)
-    found = os.stat(path)
-    mode = stat.S_IMODE(found.st_mode)
-    safe = mode if mode & stat.S_ISVTX else mode & ~stat.S_IWOTH  # in a sticky one only its owner can move what is ours
-    if found.st_uid or not os.getuid():
-        os.chmod(path, safe)  # fails in another user's directory
-    elif mode != safe:
-        raise OSError(errno.EPERM, "everybody may move what is in it", path)
+def make_directories(shared, refusal):
+    """`shared` and its `bin`, for this user alone; the latter's path. `refusal` is that of strict_modes.
+
+    A directory that others may change is refused before anything is put into it. `bin` is ours, and therefore mended.
+    Raises Refused or OSError.
+    """
+    directory = os.path.join(shared, "bin")
+    refuse(refusal(shared))
+    make(shared)
+    if not os.access(shared, os.R_OK | os.W_OK | os.X_OK):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), shared)
+    make(directory)
+    found = os.lstat(directory)
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+        os.chmod(directory, 0o700)
+    refuse(refusal(directory))
+    return directory
+
+
+def refuse(found):
+    if found is not None:
+        raise Refused(found.message, found.advice)
 
 
 def whole(path, digest):
-    """Whether the file is there and has not rotted."""
+    """Whether the file is there, has not rotted, and can be changed by nobody else."""
     try:
         with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest() == digest
+            found = os.fstat(file.fileno())
+            ours = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            return ours and hashlib.sha256(file.read()).hexdigest() == digest
     except (IOError, OSError):
         return False
 
@@ -129,11 +141,11 @@ def named_in_scripts(shared):
 
 
 def land(order):
-    shared = os.path.expanduser(order["directory"])
+    strict_modes = {"__name__": "strict_modes"}
+    exec(read_exactly(order["strict_modes"]), strict_modes)
+    shared = os.path.join(os.getcwd(), os.path.expanduser(order["directory"]))
     name = order["digest"] + ".pyz"
-    path = os.path.join(shared, "bin", name)
-    make_shared(shared)
-    make_directory(os.path.dirname(path))
+    path = os.path.join(make_directories(shared, strict_modes["refusal"]), name)
     if not whole(path, order["digest"]):
         say(answer="need")
         data = read_exactly(order["size"])
@@ -163,6 +175,9 @@ def main():
     order = read_line()
     try:
         path = land(order)
+    except Refused as error:
+        say(answer="refused", message=error.args[0], advice=error.args[1])
+        sys.exit(1)
     except (IOError, OSError, ValueError) as error:
         fail(error)
     say(answer="go")

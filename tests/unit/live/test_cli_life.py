@@ -196,6 +196,20 @@ def test_neither_link_nor_directory_of_another_user_is_used(fresh: Any) -> None:
     assert fresh("up").status == 0
 
 
+@pytest.mark.parametrize("what", ["state", "run"])
+def test_a_place_below_one_that_others_may_write_is_refused(fresh: Any, what: str) -> None:
+    """Both when koalad starts and when the clusters are examined."""
+    assert fresh("up").status == 0
+    assert fresh("down").status == 0
+    above = fresh.root / what
+    above.chmod(0o777)
+    for command in (("up",), ("doctor",)):
+        fresh(*command).refused(1, f"{above} belongs to ", f"Enter `chmod go-w {above}`")
+    assert not fresh.processes()
+    above.chmod(0o755)
+    assert fresh("up").status == 0
+
+
 def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
