@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from koalapy.calls import NotReachable
-from koalapy.cli.output import DONE, FAILED, out, print_json, rich_table, say, table, told
+from koalapy.cli.output import DONE, FAILED, out, print_json, print_line, rich_table, say, table, told
 from koalapy.cli.signals import interruptible_once, uninterrupted
 from koalapy.client import Grid
 from koalapy.daemon import wait_for_end
@@ -155,7 +155,7 @@ def _follow(koalad: Grid, jobs: list[int], deadline: float, quiet: bool) -> list
         for job in found:
             line = _line(job)
             if told.get(job["id"]) != line and not quiet:
-                print(line, flush=True)
+                print_line(line)
             told[job["id"]] = line
         if all(job["state"] in _FINAL for job in found):
             return found

@@ -14,7 +14,7 @@ from rich.text import Text
 from koalapy.cli.gridfile import read_grid_file
 from koalapy.cli.login import AtTerminal, terminal_kept
 from koalapy.cli.options import GRID_HELP, Json
-from koalapy.cli.output import FAILED, errors, out, print_json, say, told
+from koalapy.cli.output import FAILED, errors, out, print_json, print_line, say, told
 from koalapy.cli.signals import interruptible, uninterrupted
 from koalapy.config import GridFile
 from koalapy.doctor.checks import CHECKS, TITLES
@@ -23,7 +23,7 @@ from koalapy.doctor.document import document
 from koalapy.doctor.findings import Failure, Finding, Report, Status
 from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
-from koalapy.model.textfile.words import use_known
+from koalapy.model.textfile.words import use_known, visible
 from koalapy.model.units import SECOND, parse_duration
 
 app = typer.Typer()
@@ -149,7 +149,7 @@ class _Lines(_Quiet):
     def told(self, cluster: str, finding: Finding) -> None:
         status = str(finding.status).replace("_", " ")
         with self._lock:
-            print(f"{cluster}: {TITLES[finding.check]}: {status}: {finding.message}", flush=True)
+            print_line(f"{cluster}: {TITLES[finding.check]}: {status}: {finding.message}")
 
 
 class _Live(_Quiet):
@@ -195,7 +195,7 @@ class _Live(_Quiet):
 def _line(finding: Finding) -> Text:
     mark, style = _MARKS[finding.status]
     text = Text("  ").append(mark, style=style).append(f" {TITLES[finding.check]}: ")
-    return text.append(finding.message, style="dim" if finding.status is Status.NOT_EXAMINED else "")
+    return text.append(visible(finding.message), style="dim" if finding.status is Status.NOT_EXAMINED else "")
 
 
 # ---- the end

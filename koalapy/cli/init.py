@@ -25,6 +25,7 @@ from koalapy.init.ssh_hosts import ssh_hosts
 from koalapy.init.writing import text, write
 from koalapy.locations import default_grid_file
 from koalapy.model.errors import RequestError
+from koalapy.model.textfile.words import visible
 from koalapy.runtime.registry import registered
 from koalapy.runtime.uplink.connect import connection_of
 
@@ -166,7 +167,7 @@ def _asked(given: dict[str, str]) -> list[Wish]:
     for connect in _ask("Head nodes", _HERE, lambda said: _connections(said, hosts)):
         name = proposed_name(connect, [wish.name for wish in wishes])
         read = functools.partial(_wish, connect=connect, given=given, others=wishes)
-        wishes.append(_ask(f"A name for {connect}", name, read))
+        wishes.append(_ask(f"A name for {visible(connect)}", name, read))
     return wishes
 
 
@@ -233,8 +234,8 @@ def _read(content: str) -> GridFile:
 def _confirmed(path: Path, content: str, force: bool) -> bool:
     errors.print(f"\n{content}")
     if path.exists() and not force:
-        return typer.confirm(f"Write it over {path}, which is there already?", default=False, err=True)
-    return typer.confirm(f"Write it to {path}?", default=True, err=True)
+        return typer.confirm(f"Write it over {visible(str(path))}, which is there already?", default=False, err=True)
+    return typer.confirm(f"Write it to {visible(str(path))}?", default=True, err=True)
 
 
 def _conclude(path: Path, written: bool, content: str | None) -> None:

@@ -13,6 +13,7 @@ from koalapy.cli.gridfile import WatchedFile, read_grid_file
 from koalapy.cli.log import LogFormat, set_up
 from koalapy.locations import Locations
 from koalapy.model.errors import KoalaError, RequestError
+from koalapy.model.textfile.words import visible_line
 
 if TYPE_CHECKING:
     from koalapy.cli.life import Life
@@ -37,7 +38,7 @@ def koalad(
         life.start()
     except KoalaError as error:
         _tell(ready_fd, {"error": error.reason.message, **_facts_of(error)})
-        print(f"koalad: {error}", file=sys.stderr)
+        print(visible_line(f"koalad: {error}"), file=sys.stderr)
         raise typer.Exit(2 if error.reason.whose == "request" else 1) from error
     _tell(ready_fd, {"pid": os.getpid()})
     raise typer.Exit(life.run())

@@ -1,14 +1,24 @@
-"""koalad's log: how its lines look, and how a log file is kept within bounds."""
+"""koalad's log: how its lines look, and how a log file is kept within bounds.
+
+Values come from other hosts. One event is one line, in which no value looks like another event: JSON escapes what would
+break it, and text for people is made visible. Only a traceback has lines of its own, which are indented.
+"""
 
 import contextlib
+import logging
 import os
 import sys
 import threading
+import traceback
+from collections.abc import MutableMapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, TextIO
 
 import structlog
+
+from koalapy.model.textfile.words import visible, visible_line
 
 MAX_BYTES = 10_000_000  # of a log file; then it becomes the one older file that is kept beside it
 
@@ -33,13 +43,40 @@ def set_up(wanted: LogFormat | None, file: Path | None, max_bytes: int = MAX_BYT
         logger_factory=lambda *_: log,
         cache_logger_on_first_use=True,
     )
+    logging.getLogger().addHandler(_Library())
+    sys.excepthook = _log_uncaught
+    threading.excepthook = lambda broken: _log_uncaught(broken.exc_type, broken.exc_value, broken.exc_traceback)
 
 
 def _renderers(chosen: LogFormat) -> list[Any]:
     if chosen is LogFormat.JSON:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    plain = structlog.dev.plain_traceback
-    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
+    return [_one_line, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_indented)]
+
+
+def _one_line(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """What is no text is shown by its repr, which escapes by itself."""
+    return {visible_line(key): visible_line(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _indented(stream: TextIO, error: Any) -> None:
+    lines = visible("".join(traceback.format_exception(*error))).splitlines()
+    stream.write("\n".join(f"    {line}" for line in lines))
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    if not issubclass(kind, SystemExit):
+        structlog.get_logger().error("uncaught", exc_info=(kind, error, trace))
+
+
+class _Library(logging.Handler):
+    """Warnings of libraries, which else would be printed as they are."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            structlog.get_logger().warning(
+                "library_said", library=record.name, text=record.getMessage(), exc_info=record.exc_info
+            )
 
 
 class _Log:

@@ -70,7 +70,7 @@ def answers(question: Document) -> Sequence[str]:
     """One for each prompt, from the terminal; from standard input's lines, if that is none."""
     for text in (question["title"], question["instructions"]):
         if text.strip():
-            errors.print(plain(text.rstrip()))
+            errors.print(text.rstrip())
     return [_ask(prompt) if sys.stdin.isatty() else _read_line(prompt) for prompt in question["prompts"]]
 
 
@@ -101,18 +101,12 @@ def terminal_kept() -> Iterator[None]:
 
 def _ask(prompt: Document) -> str:
     """What is typed is shown only where the server allows it."""
-    text = plain(prompt["text"]).rstrip()
-    return errors.input(f"{text} ", markup=False, emoji=False, password=not prompt["echo"])
+    return errors.input(f"{prompt['text'].rstrip()} ", markup=False, emoji=False, password=not prompt["echo"])
 
 
 def _read_line(prompt: Document) -> str:
     line = sys.stdin.readline()
     if not line:
-        message = f"There is no answer to '{plain(prompt['text']).strip()}': standard input has ended."
+        message = f"There is no answer to '{prompt['text'].strip()}': standard input has ended."
         raise RequestError("no_answer", message, "Run `koala login` on a terminal, or give an answer a line.")
     return line.rstrip("\r\n")
-
-
-def plain(text: str) -> str:
-    """A server's words without what would move the cursor."""
-    return "".join(character for character in text if character.isprintable() or character == "\n")

@@ -14,6 +14,7 @@ from koalapy.cli.signals import interruptible
 from koalapy.cli.sizes import in_bytes
 from koalapy.cli.sweep_progress import wait_for_all
 from koalapy.client import Grid
+from koalapy.model.textfile.words import visible
 
 LOOK_S = 1.0
 _EXPLAIN_S = 5.0  # of one state, before and between two looks why
@@ -163,7 +164,7 @@ class TransferLines:
             self._status = errors.status("")
             self._status.start()
         if self._status is not None:
-            self._status.update(Text(text))
+            self._status.update(Text(visible(text)))
             if not text:
                 self._status.stop()
                 self._status = None

@@ -1,5 +1,10 @@
-"""How the commands speak: one JSON document on stdout, or tables for people; messages and errors on stderr."""
+"""How the commands speak: one JSON document on stdout, or tables for people; messages and errors on stderr.
 
+Whatever is printed comes from programs, batch systems and other hosts. So all of it goes through `visible`: a terminal
+gets no control character but tabs, line feeds and rich's own. Only output of jobs is passed on as it is, as cat does.
+"""
+
+import codecs
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,24 +13,59 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from koalapy.calls import NotReachable
 from koalapy.model.errors import KoalaError
+from koalapy.model.textfile.words import HIDDEN, visible, visible_json
 
 _SHORT = 10  # a cell that nobody wants to see broken
 _PIECE = 4  # of a longer one, on a line
 DONE, FAILED, BAD_INPUT, NOT_REACHABLE = 0, 1, 2, 3
 _ABOUT_THE_STATE = frozenset({"no_such_job", "wrong_state", "known_tag", "no_such_tag", "not_ended"})
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+class SafeConsole(Console):
+    """A console that shows control characters of what it prints, and takes nothing in it for markup."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich's. Texts are made visible here, because rich drops some control characters."""
+        super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """As rich's, for what is no plain text: tables, live displays, progress."""
+        for segment in super().render(renderable, options):
+            hidden = segment.control is None and HIDDEN.search(segment.text)
+            yield Segment(visible(segment.text), segment.style) if hidden else segment
+
+
+errors = SafeConsole(stderr=True)
+out = SafeConsole()
 
 
 def print_json(document: Any) -> None:
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    """A JSON document that holds no control character, also none that JSON would allow in a text."""
+    sys.stdout.write(visible_json(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
+
+
+def print_line(text: str) -> None:
+    """A plain line on stdout, at once: for a pipe or a log."""
+    print(visible(text), flush=True)
+
+
+def pass_on(pieces: Iterable[bytes]) -> None:
+    """A document of koalad's in UTF-8 to stdout: byte by byte into a pipe or file, made visible on a terminal."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    shown = sys.stdout.isatty()
+    for piece in pieces:
+        sys.stdout.buffer.write(visible(decoder.decode(piece)).encode() if shown else piece)
+    sys.stdout.buffer.flush()
 
 
 def say(message: str) -> None:
@@ -67,7 +107,8 @@ def told() -> Iterator[None]:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table on a terminal; aligned plain lines when piped, or where the terminal would show only pieces of it."""
-    texts = [["-" if cell is None else " ".join(str(cell).split()) for cell in row] for row in rows]
+    texts = [["-" if cell is None else " ".join(visible(str(cell)).split()) for cell in row] for row in rows]
+    columns = [visible(column) for column in columns]
     if not out.is_terminal or _least_width(columns, texts) > out.width:
         return _plain(columns, texts)
     out.print(rich_table(columns, texts))
@@ -79,7 +120,7 @@ def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
     Where the terminal is too narrow, words of headings stand below each other, and only long cells are broken.
     """
-    cells = list(rows)
+    columns, cells = [visible(column) for column in columns], [[visible(cell) for cell in row] for row in rows]
     tight = sum(_widths(columns, cells)) + 2 * (len(columns) - 1) > out.width
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0) if tight else (0, 1))
     for column, width in zip(columns, _widths([""] * len(columns), cells), strict=True):

@@ -1,7 +1,6 @@
 """Commands about sweeps that run or have run: runners, results."""
 
 import os
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.output import out, print_json, table, told
+from koalapy.cli.output import out, pass_on, print_json, table, told
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sweep_progress import until
 from koalapy.client import Grid
@@ -74,9 +73,7 @@ def results(
     with told(), Grid(grid) as koalad, interruptible():
         pieces = koalad.results_as("json" if json else str(form), sweep, failed=failed)
         if output is None:
-            for piece in pieces:
-                sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+            pass_on(pieces)
         else:
             _write(output, pieces)
 

@@ -1,6 +1,5 @@
 """`koala sim`: the simulated world, from the command line."""
 
-import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.text import Text
 
 from koalapy.cli import output
 from koalapy.cli.experiments import run_experiment
@@ -117,7 +116,7 @@ class _Tally:
         self.done = self.happened = self.jobs = self.programs = self.parameters = 0
         self.digest = ""  # of the last course
         self.broken = ""  # what the last course broke
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = output.errors
         self._status: Any = None
 
     @contextmanager
@@ -130,9 +129,9 @@ class _Tally:
 
     def say(self, text: str) -> None:
         if self._status is not None:
-            self._status.update(f"{text} ({self.summary})")
+            self._status.update(Text(f"{text} ({self.summary})"))
         else:
-            print(text, file=sys.stderr, flush=True)
+            output.say(text)
 
     def add(self, result: "Result") -> None:
         self.happened += result.happened
@@ -173,13 +172,13 @@ def _print_proof(proof: "Proof") -> None:
     violation = proof.result.violation
     assert violation is not None
     print(f"Broken: {violation.promise}.")
-    print(f"{violation.details} (seed {proof.result.seed}, event {proof.result.happened:,}).")
+    output.print_line(f"{violation.details} (seed {proof.result.seed}, event {proof.result.happened:,}).")
     print(f"It takes {len(proof.only)} move{'' if len(proof.only) == 1 else 's'}:")
     for number, move in zip(proof.only, proof.moves, strict=True):
         print(f"  {number:>4}  after event {move.at:,}: {move.kind.replace('_', ' ')} (dice {move.seed})")
     print(f"See it again: {proof.command}")
     if violation.__cause__ is not None:
-        print("".join(traceback.format_exception(violation.__cause__)), end="")
+        output.print_line("".join(traceback.format_exception(violation.__cause__)).rstrip("\n"))
 
 
 def _document(

@@ -73,8 +73,8 @@ class SweepBars:
 
     def _show(self, runner: Document, told: str) -> None:
         if self._progress is None:
-            columns = TextColumn("sweep {task.fields[id]}", markup=False), BarColumn(), TextColumn("{task.description}")
-            self._progress = Progress(*columns, console=errors, transient=True)
+            words = TextColumn("sweep {task.fields[id]}", markup=False), TextColumn("{task.description}", markup=False)
+            self._progress = Progress(words[0], BarColumn(), words[1], console=errors, transient=True)
             self._progress.start()
         identity = runner["id"]
         if identity not in self._tasks:

@@ -3,16 +3,14 @@
 What drives containers is imported where it is needed: other commands start without it.
 """
 
-import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
+from koalapy.cli.output import errors, out, print_json, say, table
 from koalapy.model.errors import KoalaError
 
 if TYPE_CHECKING:
@@ -36,13 +34,13 @@ def up(as_json: Json = False) -> None:
     """Build and start the test grid, wait until it runs jobs, and print its grid file."""
     from koalapy import testgrid
 
-    with _reporting() as say:
-        running = testgrid.up(say)
+    with _reporting() as progress:
+        running = testgrid.up(progress)
     if as_json:
-        _print_json({"schema": "koala.testgrid/1", "grid": str(running.grid_file), "clusters": list(running.clusters)})
+        print_json({"schema": "koala.testgrid/1", "grid": str(running.grid_file), "clusters": list(running.clusters)})
     else:
-        _note(f"The grid file is {running.grid_file}:")
-        sys.stdout.write(running.grid_file.read_text())
+        say(f"The grid file is {running.grid_file}:")
+        out.print(running.grid_file.read_text(), end="")
 
 
 @app.command("down")
@@ -50,13 +48,13 @@ def down(images: Images = False, as_json: Json = False) -> None:
     """Remove its containers, networks and volumes."""
     from koalapy import testgrid
 
-    with _reporting() as say:
-        say("Removing the containers…")
+    with _reporting() as progress:
+        progress("Removing the containers…")
         testgrid.down(images)
     if as_json:
-        _print_json({"schema": "koala.testgrid-down/1", "images_removed": images})
+        print_json({"schema": "koala.testgrid-down/1", "images_removed": images})
     else:
-        _note("The test grid is down.")
+        say("The test grid is down.")
 
 
 @app.command("status")
@@ -68,7 +66,7 @@ def status(as_json: Json = False) -> None:
         found = testgrid.status()
     if as_json:
         grid = str(found.grid_file) if found.grid_file else None
-        _print_json(
+        print_json(
             {
                 "schema": "koala.testgrid-status/1",
                 "up": found.up,
@@ -88,44 +86,33 @@ def reset(as_json: Json = False) -> None:
     """Mend what is broken, cancel all jobs, remove what they left; the containers stay."""
     from koalapy import testgrid
 
-    with _reporting() as say:
-        say("Resetting…")
+    with _reporting() as progress:
+        progress("Resetting…")
         testgrid.reset()
     if as_json:
-        _print_json({"schema": "koala.testgrid-reset/1", "idle": True})
+        print_json({"schema": "koala.testgrid-reset/1", "idle": True})
     else:
-        _note("All nodes are idle.")
+        say("All nodes are idle.")
 
 
 @contextmanager
 def _reporting() -> "Iterator[Say]":
     """Progress on stderr: a spinner on a terminal, else plain lines. An error ends the command in one sentence."""
-    console = Console(stderr=True, highlight=False)
     try:
-        if console.is_terminal:
-            with console.status("…") as spinner:
-                yield spinner.update
+        if errors.is_terminal:
+            with errors.status("…") as spinner:
+                yield lambda text: spinner.update(Text(text))
         else:
-            yield _note
+            yield say
     except KoalaError as error:
-        _note(str(error.reason))
+        say(str(error.reason))
         raise typer.Exit(1) from error
 
 
-def _note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    print(json.dumps(document, indent=2))
-
-
 def _print_status(found: "Status") -> None:
-    table = Table("host", "container", "address")
-    for host, container in found.hosts.items():
-        table.add_row(host, container, found.addresses.get(host, ""))
-    Console(highlight=False).print(table)
-    _note(f"The grid file is {found.grid_file}." if found.up else "The test grid is not up.")
+    rows = [(host, container, found.addresses.get(host)) for host, container in found.hosts.items()]
+    table(("HOST", "CONTAINER", "ADDRESS"), rows)
+    say(f"The grid file is {found.grid_file}." if found.up else "The test grid is not up.")
 
 
 if __name__ == "__main__":

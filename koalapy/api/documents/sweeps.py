@@ -8,6 +8,7 @@ from itertools import islice
 
 from koalapy.api.documents.document import Document
 from koalapy.model.sweep import Runner
+from koalapy.model.textfile.words import visible_json
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.sweeps import Forecast, Place, Row, RunnerReport
 
@@ -144,7 +145,7 @@ def _pieces(rows: Rows) -> Iterator[list[Row]]:
 
 
 def _json(names: Sequence[str], row: Row) -> str:
-    return json.dumps(result(names, row), ensure_ascii=False)
+    return visible_json(json.dumps(result(names, row), ensure_ascii=False))
 
 
 def _cells(names: Sequence[str], row: Row) -> list[object]:

@@ -20,7 +20,7 @@ from pydantic_core.core_schema import no_info_after_validator_function
 
 from koalapy.model.request import MAX_PROCESSORS
 from koalapy.model.textfile.document import Path, Plain, kind_of
-from koalapy.model.textfile.words import listed, nearest, shown
+from koalapy.model.textfile.words import HIDDEN, listed, nearest, shown
 from koalapy.model.units import DAY, MILLISECOND, Duration, format_duration, parse_duration, parse_size
 
 LONGEST_DURATION = Duration(3650 * DAY)
@@ -61,13 +61,13 @@ def as_line(value: object) -> str:
     if len(text) > _LONGEST_LINE:
         raise wrong(f"has {len(text)} characters, more than {_LONGEST_LINE}", "Write a shorter one.")
     if not is_one_line(text):
-        raise wrong("holds a line break or control character", "Write it on one line.")
+        raise wrong("holds a line break or control character", "Write it on one line, without control characters.")
     return text
 
 
 def is_one_line(text: str) -> bool:
-    """Whether the text has no line break and no control character but the tab."""
-    return not any((ord(each) < 32 and each != "\t") or each in "\x7f\x85\u2028\u2029" for each in text)
+    """Whether the text has no line break and no control character but the tab, bidirectional ones included."""
+    return "\n" not in text and HIDDEN.search(text) is None
 
 
 def as_word(value: object) -> str:

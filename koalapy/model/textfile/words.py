@@ -1,9 +1,13 @@
 """How values and names are spoken of in errors: shortened, harmless to a terminal, and with the nearest known word."""
 
 import difflib
+import re
 from collections.abc import Collection, Iterable
 
 _SHOWN = 60
+# What a terminal obeys or what changes the order of what is read: C0 but tab and line feed, DEL, C1, line and paragraph
+# separators, bidirectional controls (UAX #9), and surrogates, which stand for bytes that are no text.
+HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def shown(value: object, quote: str = "'") -> str:
@@ -13,6 +17,21 @@ def shown(value: object, quote: str = "'") -> str:
     )
     cut = f"{text[: _SHOWN - 1]}…" if len(text) > _SHOWN else text
     return f"{quote}{cut}{quote}" if isinstance(value, str) else cut
+
+
+def visible(text: str) -> str:
+    """The text with each control character as an escape such as `\\x1b`; tabs and line feeds stay."""
+    return HIDDEN.sub(lambda found: _escaped(found[0]), text)
+
+
+def visible_line(text: str) -> str:
+    """The same on one line."""
+    return visible(text).replace("\n", "\\n")
+
+
+def visible_json(text: str) -> str:
+    """A JSON text that means the same and holds no control character. `text` is as json.dumps writes it."""
+    return HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:
