@@ -128,7 +128,7 @@ class Koalad:
         return {
             "version": "1", "grid": self.text, "state": "ready", "pid": 5, "troubles": [self.text], "debts": [debt],
             "runners": {"active": 0, "waiting": 0}, "unknown_tags": {"count": 1, "first": [tag(self.text)]},
-            "recovery": recovery,
+            "recovery": recovery, "grid_file_changed": True, "grid_file": self.text,
         }  # fmt: skip
 
     def clusters(self) -> list[Document]:
