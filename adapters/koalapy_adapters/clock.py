@@ -1,17 +1,59 @@
-"""The clock of a head node or compute node: microseconds since 1970 that never run backwards, whatever is done to its
-system's time.
+"""Time as it passes, whatever is done to the system's time: it goes on while the host sleeps.
+
+CLOCK_BOOTTIME counts the time of a suspended host, CLOCK_MONOTONIC of Linux does not; the difference of the two tells
+that the host has slept. Where a system has no CLOCK_BOOTTIME, CLOCK_MONOTONIC is taken for it (macOS counts all time
+with that one, and leaves sleep out of `time.monotonic`).
 """
 
+import sys
 import time
+from typing import Callable
 
-_ANCHOR = time.time() - time.monotonic()
+_BOOTTIME = 7 if sys.platform.startswith("linux") else time.CLOCK_MONOTONIC
+_GOES_ON = getattr(time, "CLOCK_BOOTTIME", _BOOTTIME)  # Python has a name for it from 3.7 on
 
 SECOND = 1000000
+SLEEP_AT_LEAST = 2 * SECOND  # what is shorter harms nothing, and may be the system's own correction of its clocks
+
+
+def elapsed() -> float:
+    """Seconds since the host was started, with those in which it slept."""
+    return time.clock_gettime(_GOES_ON)
+
+
+_ANCHOR = time.time() - elapsed()
 
 
 def now() -> int:
-    return int((_ANCHOR + time.monotonic()) * SECOND)
+    """Microseconds since 1970, by the system's time when this process began; they never run backwards."""
+    return int((_ANCHOR + elapsed()) * SECOND)
 
 
 def microseconds(seconds: float) -> int:
     return int(seconds * SECOND)
+
+
+def slept() -> int:
+    """Microseconds that the host has slept since it was started, or a little less.
+
+    A process that is stopped between the two readings sees less, and never more.
+    """
+    gone_on = elapsed()
+    return int((gone_on - time.monotonic()) * SECOND)
+
+
+class SleepWatch:
+    """Notices that the host has slept. `read` gives how long it has in all, in microseconds."""
+
+    def __init__(self, read: Callable[[], int] = slept) -> None:
+        self._read = read
+        self._known = read()
+
+    def look(self) -> int:
+        """Microseconds that the host has slept since this was asked before; 0 for less than SLEEP_AT_LEAST."""
+        total = self._read()
+        asleep = total - self._known
+        if asleep < SLEEP_AT_LEAST:
+            return 0
+        self._known = total
+        return asleep

@@ -276,6 +276,16 @@ def test_how_long_it_stood_still_is_not_how_long_a_parameter_takes(game: Game) -
     assert game.queue == [3]
 
 
+def test_while_its_host_sleeps_no_walltime_passes(game: Game) -> None:
+    game.hear(Give([[1, 2]]))
+    slept = 2 * 3600 * SECOND
+    game.now += slept
+    game.tell(e.Resumed(slept))
+    game.wait(1500 * SECOND)
+    assert game.stopped is None
+    assert not game.left
+
+
 def test_drained_it_leaves(game: Game) -> None:
     game.wait(3590 * SECOND)
     assert game.stopped == 0

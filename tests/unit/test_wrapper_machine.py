@@ -318,6 +318,29 @@ def test_one_that_was_suspended_for_long_is_no_orphan_while_it_looks_for_its_rel
     assert world.at(e.StopNodes) == [resumed_at + SETTINGS.orphan_timeout]
 
 
+def test_while_its_host_sleeps_no_walltime_passes() -> None:
+    """A laptop's own job is not ended for a night in which nothing of it ran, nor as an orphan of that night."""
+    world = released()
+    at_release, slept = world.now, 30 * SETTINGS.walltime
+    world.handle(e.RelayLost(world.now))
+    world.now += slept
+    world.handle(e.Resumed(slept))
+    world.handle(e.RelayEntered())
+    world.pass_time(at_release + slept + SETTINGS.walltime)
+    assert world.at(e.StopNodes) == [at_release + slept + SETTINGS.walltime]
+    assert empty(world).ending == "walltime"
+
+
+def test_a_barrier_does_not_wait_for_a_host_that_slept() -> None:
+    """The others have gone by then: koalad's own deadline has passed."""
+    world = ready()
+    came_at = world.now
+    world.now += 2 * SETTINGS.barrier_timeout
+    world.handle(e.Resumed(2 * SETTINGS.barrier_timeout))
+    world.pass_time(world.now)
+    assert world.at(e.StopNodes) == [came_at + 2 * SETTINGS.barrier_timeout]
+
+
 def test_a_second_start_says_restarted_and_never_prepares() -> None:
     machine = Machine(SETTINGS, 0)
     [write] = machine.handle(0, e.ClaimedBefore(None))

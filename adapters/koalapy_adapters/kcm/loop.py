@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, List, Optional, Set
 
-from koalapy_adapters.clock import now
+from koalapy_adapters.clock import SECOND, SleepWatch, now
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import Chunk, Control, Credit, Frame, FrameError
 from koalapy_adapters.kcm import actions as do
@@ -24,7 +24,7 @@ _FAREWELL = 2.0
 class Kcm:
     """One connection's KCM, from its Hello to its end."""
 
-    def __init__(self, streams: Streams, pushed: str) -> None:
+    def __init__(self, streams: Streams, pushed: str, sleep: Optional[SleepWatch] = None) -> None:
         self._pushed = pushed
         self._writer = Writer(streams.sink)
         self._reader = Reader(streams.source, self._received)
@@ -35,6 +35,7 @@ class Kcm:
         self._timer: Optional[asyncio.TimerHandle] = None
         self._timer_at: Optional[int] = None
         self._heard_at = now()
+        self._sleep = sleep or SleepWatch()
         self._telling = 0  # CPU time that the last measurement took once it was there, in microseconds
         self._done: "asyncio.Future[int]" = asyncio.get_event_loop().create_future()
 
@@ -58,6 +59,8 @@ class Kcm:
     # ---- from koalad
 
     def _received(self, frame: Optional[Frame]) -> None:
+        if not self._awake():
+            return
         self._heard_at = now()
         if frame is None:
             self._quit("koalad closed the connection")
@@ -125,7 +128,7 @@ class Kcm:
         self._quit(await ground.work())
 
     def _happened(self, event: Any) -> None:
-        if self._machine is not None and not self._done.done():
+        if self._awake() and self._machine is not None and not self._done.done():
             self._perform(self._machine.handle(now(), event))
 
     def _is_over(self, tag: str) -> bool:
@@ -188,13 +191,22 @@ class Kcm:
 
     def _tick(self) -> None:
         self._timer = self._timer_at = None
-        if self._machine is not None and not self._done.done():
+        if self._awake() and self._machine is not None and not self._done.done():
             self._perform(self._machine.tick(now()))
 
     async def _watch_silence(self) -> None:
-        while now() - self._heard_at < SILENCE * 1e6:
+        while self._awake() and now() - self._heard_at < SILENCE * 1e6:
             await asyncio.sleep(_LOOK)
         self._quit("koalad has said nothing for %d s" % SILENCE)
+
+    def _awake(self) -> bool:
+        """False, and it ends, once its host has slept: it would take that for silence of wrappers, which slept too or
+        have been on their own for so long. The next KCM begins without having waited for anybody.
+        """
+        slept = self._sleep.look()
+        if slept:
+            self._quit("its host slept for %d s" % (slept // SECOND))
+        return not slept
 
     # ---- the end
 

@@ -66,7 +66,12 @@ class Signalled(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """The batch system let the job go on, which it had suspended."""
+    """The batch system let the job go on, which it had suspended; or its host woke up, which had `slept` so long.
+
+    Microseconds. They are not counted to the walltime.
+    """
+
+    slept: int = 0
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class Loop:
             lambda: self._drive.tell(e.Disconnected()),
         )
         self._suspension = Suspension(lambda: self._slots.pids)
+        self._sleep = clock.SleepWatch()
         self._stopping = False
         self._sweeping = False
         self._left = False
@@ -78,6 +79,9 @@ class Loop:
         return max(0, due - now) / clock.SECOND
 
     def _heed(self, noticed: int) -> None:
+        slept = self._sleep.look()
+        if slept:
+            self._drive.tell(e.Resumed(slept))
         numbers = signals.read(noticed)
         if numbers:
             self._on_signals(numbers)

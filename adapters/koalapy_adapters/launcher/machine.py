@@ -222,6 +222,7 @@ class Machine:
 
     def _on_resumed(self, now: int, event: e.Resumed) -> List[Any]:
         """Suspended it could reach nobody, and nothing ended; it looked last, once a second, before that."""
+        self._settings = self._settings._replace(ends_at=self._settings.ends_at + event.slept)
         self._standstill.note(self._looked, now)
         self._contact = self._progress = self._looked = now
         return []

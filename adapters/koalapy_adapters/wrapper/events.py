@@ -101,7 +101,12 @@ class Signalled(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """The batch system let the wrapper go on, which it had suspended."""
+    """The batch system let the wrapper go on, which it had suspended; or its host woke up, which had `slept` so long.
+
+    Microseconds. A host that sleeps runs no program: they are not counted to any walltime.
+    """
+
+    slept: int = 0
 
 
 class RelayEntered(NamedTuple):

@@ -59,6 +59,7 @@ class Loop:
         self._heartbeat_at: Optional[int] = clock.now()
         self._orphan_timeout = attempt.settings(batch_id).orphan_timeout
         self._speak_at = clock.now()
+        self._sleep = clock.SleepWatch()
         self._exit_status: Optional[int] = None
 
     def run(self) -> int:
@@ -105,6 +106,9 @@ class Loop:
         return max(0, due - now) / clock.SECOND
 
     def _heed(self, noticed: int) -> None:
+        slept = self._sleep.look()
+        if slept:
+            self.handle(events.Resumed(slept))
         numbers = signals.read(noticed)
         if numbers:
             self._on_signals(numbers)

@@ -33,6 +33,7 @@ class Machine:
         self._captured = False
         self._relay = False
         self._began = now
+        self._slept = 0  # how long its host has slept since the release
         self._contact = now  # with the relay or the shared directory
         self._last_end: Optional[int] = None
         self._stopping_until: Optional[int] = None
@@ -143,8 +144,14 @@ class Machine:
         return self._end(now, "killed", self._settings.grace, reasons.SIGNALLED)
 
     def _on_resumed(self, now: int, event: e.Resumed) -> List[Any]:
-        """Suspended it could reach nobody, but was in the batch system's list: nobody has given it up."""
+        """Suspended it could reach nobody, but was in the batch system's list: nobody has given it up.
+
+        With its host asleep it is as if that time had not been, but at the barrier, where others wait.
+        """
         self._contact = now
+        self._began += event.slept
+        if self._report.released_at is not None:
+            self._slept += event.slept
         return []
 
     def _on_relay_entered(self, now: int, event: e.RelayEntered) -> List[Any]:
@@ -237,7 +244,7 @@ class Machine:
         if self._report.at_barrier_at is not None and self._report.phase == AT_BARRIER:
             due.append((self._report.at_barrier_at + self._settings.barrier_timeout, self._leave_barrier))
         if self._report.released_at is not None:
-            due.append((self._report.released_at + self._settings.walltime, self._exceed))
+            due.append((self._report.released_at + self._settings.walltime + self._slept, self._exceed))
         if not self._relay:
             due.append((self._contact + self._settings.orphan_timeout, self._orphaned))
         return due

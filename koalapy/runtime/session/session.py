@@ -2,12 +2,12 @@
 
 import itertools
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from koalapy_adapters import clock
 from koalapy_adapters.connections.protocol import Channel
 from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode, together
 from koalapy_adapters.messages import FROM_KCM, MessageError, from_json, to_json
@@ -44,13 +44,13 @@ class Session:
         self._why: Reason | None = None
         self._numbers = itertools.count(_FIRST_REQUEST)
         self._exchanges: dict[int, Exchange] = {}
-        self._heard = time.monotonic()
+        self._heard = clock.elapsed()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._write, self._watch)]
 
     @property
     def silent_s(self) -> float:
-        """Seconds since anything was heard."""
-        return time.monotonic() - self._heard
+        """Seconds since anything was heard, with those in which this host slept."""
+        return clock.elapsed() - self._heard
 
     def run(self) -> Reason | None:
         """Read until the session is over; why it was ended, None if the other side ended it. The channel is closed."""
@@ -117,7 +117,7 @@ class Session:
     def _read(self) -> None:
         decoder = Decoder()
         while data := self._channel.read(_READ):
-            self._heard = time.monotonic()
+            self._heard = clock.elapsed()
             for frame in decoder.feed(data):
                 self._take(frame)
             if self._over.is_set():

@@ -1,0 +1,44 @@
+"""A KCM whose host has slept ends before it makes anything of what comes, or of the time."""
+
+import asyncio
+import os
+
+import pytest
+from koalapy_adapters.clock import SECOND, SleepWatch
+from koalapy_adapters.frames import Control, Decoder, encode
+from koalapy_adapters.kcm.loop import Kcm
+from koalapy_adapters.kcm.pipes import Streams
+from koalapy_adapters.messages import Ping, Pong, from_json, to_json
+
+PING = encode(Control(to_json(Ping(1, 0))))
+
+
+def test_it_answers_before_its_host_sleeps_and_ends_at_the_first_word_after_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    slept = [0]
+    from_koalad, to_kcm = os.pipe()
+    from_kcm, to_koalad = os.pipe()
+
+    def talk() -> bytes:
+        os.write(to_kcm, PING)
+        answer = os.read(from_kcm, 1 << 16)
+        slept[0] = 3600 * SECOND
+        os.write(to_kcm, PING)
+        return answer
+
+    async def live() -> tuple[int, bytes]:
+        kcm = Kcm(Streams(from_koalad, to_koalad), "koala.pyz", SleepWatch(lambda: slept[0]))
+        running = asyncio.ensure_future(kcm.run())
+        answer = await asyncio.get_running_loop().run_in_executor(None, talk)
+        return await running, answer
+
+    status, answer = asyncio.run(live())
+    (frame,) = Decoder().feed(answer)
+    assert isinstance(frame, Control)
+    assert isinstance(from_json(frame.data), Pong)
+    assert status == 0
+    assert "The KCM ends: its host slept for 3600 s." in capfd.readouterr().err
+    os.close(to_kcm)
+    os.close(to_koalad)
+    assert os.read(from_kcm, 1 << 16) == b"", "nothing was answered after it"
