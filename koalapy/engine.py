@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from koalapy.broker.fit import Lack, lacks
 from koalapy.coallocation import absence, claim, hearing, users
+from koalapy.coallocation.barrier import AtBarrier
 from koalapy.coallocation.followup import FollowUps
 from koalapy.coallocation.recovery import Unheard
 from koalapy.coallocation.runlist import RunList
@@ -17,6 +18,7 @@ from koalapy.model.events import (
     ClusterConnected,
     ClusterLost,
     ClusterMeasured,
+    ComponentReported,
     Event,
     MeasurementFailed,
     ParametersEnded,
@@ -56,9 +58,11 @@ class Engine:
         self._settings = settings
         self._information = Information(settings.clusters, snapshot.instance)
         self._run_list, self._queue, launchers = RunList(), WaitQueue(), Launchers()
-        self._records = Records(snapshot, (self._run_list, self._queue, launchers), (self._information.promises,))
+        self._at_barrier = AtBarrier()
+        lives = self._information.promises, self._at_barrier
+        self._records = Records(snapshot, (self._run_list, self._queue, launchers), lives)
         self._passes = Passes(self._queue, self._information, settings, policies)
-        self._follow_ups = FollowUps(self._records, settings, self._information, self._run_list)
+        self._follow_ups = FollowUps(self._records, settings, self._information, self._run_list, self._at_barrier)
         self._scavenger = Scavenger(
             self._records,
             settings,
@@ -136,6 +140,11 @@ class Engine:
         return self._information
 
     @property
+    def at_barrier(self) -> AtBarrier:
+        """Who is known to be at its barrier."""
+        return self._at_barrier
+
+    @property
     def unheard(self) -> list[str]:
         """Clusters that have yet to say what became of doubtful jobs (see Counters); empty where there are none."""
         return self._whereabouts.unheard if doubtful(self._records) else []
@@ -168,7 +177,10 @@ class Engine:
         return users.hear(self._records, now, event)
 
     def _on_component(self, now: Instant, event: Event) -> bool:
-        return hearing.hear(self._records, self._settings, self._information, now, event)
+        look = hearing.hear(self._records, self._settings, self._information, now, event)
+        if isinstance(event, ComponentReported) and event.phase == "at_barrier":
+            self._follow_ups.came(event.attempt)
+        return look
 
     def _on_launcher(self, now: Instant, event: Told) -> bool:
         foreign = self._scavenger.hear(event)
@@ -193,6 +205,7 @@ class Engine:
             self._whereabouts.hear(event.cluster, event.recalled)
         self._follow_ups.rouse(event.cluster)
         if not again:
+            self._follow_ups.end_session(event.cluster)
             absence.asked_anew(self._records, now, event.cluster)
         self._scavenger.connected(event.cluster)
         self._watching.connected(event.cluster)
@@ -201,7 +214,7 @@ class Engine:
     def _on_lost(self, now: Instant, event: ClusterLost) -> bool:
         self._information.lost(event.cluster, event.reason)
         self._first_contact.met(event.cluster)
-        self._follow_ups.rouse(event.cluster)
+        self._follow_ups.end_session(event.cluster)
         absence.out_of_reach(self._records, now, event.cluster)
         return True
 

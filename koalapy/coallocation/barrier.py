@@ -1,9 +1,13 @@
 """The barrier: nobody starts before everybody has come, and nobody waits for ever (DCS, section 3.5)."""
 
+from collections.abc import Sequence
+
 from koalapy.coallocation.claim import BARRIER_MARGIN
 from koalapy.coallocation.stopping import account_held, end, stop
 from koalapy.model.commands import ReleaseComponent
 from koalapy.model.errors import Reason
+from koalapy.model.identity import AttemptId
+from koalapy.model.index import Move
 from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.records import Records
 from koalapy.model.settings import Settings
@@ -14,13 +18,36 @@ _MOST_JITTER = BARRIER_MARGIN * 2 // 3
 _LEAD = BARRIER_MARGIN - _MOST_JITTER  # between koalad's deadline and the first wrapper that leaves its barrier
 
 
-def release_if_whole(records: Records, now: Instant, job: Job, reachable: frozenset[str]) -> None:
-    """Release the job once every component of this try is at its barrier and can be told so."""
-    if job.state is not JobState.CLAIMING:
-        return
-    present = job.present
-    whole = all(component.state is ComponentState.AT_BARRIER for component in present)
-    if present and whole and all(each.cluster in reachable for each in present):
+class AtBarrier:
+    """The attempts whose wrapper has said that it is at its barrier, in the present session with their cluster.
+
+    One that said so in an earlier session may have left since. It is not stored: after a restart all sessions are new.
+    An index over the jobs, for attempts of which nothing is left.
+    """
+
+    def __init__(self) -> None:
+        self._clusters: dict[AttemptId, str] = {}
+
+    def __contains__(self, attempt: AttemptId) -> bool:
+        return attempt in self._clusters
+
+    def add(self, attempt: AttemptId, cluster: str) -> None:
+        self._clusters[attempt] = cluster
+
+    def end_session(self, cluster: str) -> None:
+        """Its attempts have to say so again."""
+        for attempt in [each for each, where in self._clusters.items() if where == cluster]:
+            del self._clusters[attempt]
+
+    def reckon(self, moves: Sequence[Move], job: Job) -> None:
+        for attempt, _, lives in moves:
+            if not lives:
+                self._clusters.pop(attempt, None)
+
+
+def release_if_whole(records: Records, now: Instant, job: Job, at_barrier: AtBarrier) -> None:
+    """Release the job once every component of this try is known to be at its barrier, and so can be told."""
+    if job.state is JobState.CLAIMING and job.present and not _not_come(job, at_barrier):
         _release(records, now, job)
 
 
@@ -51,11 +78,11 @@ def deadline(job: Job, settings: Settings) -> Instant | None:
     return min(ends, default=None)
 
 
-def time_out(records: Records, settings: Settings, now: Instant, job: Job) -> None:
+def time_out(records: Records, settings: Settings, now: Instant, job: Job, at_barrier: AtBarrier) -> None:
     """The time is up: go without the optional components if only they are late, else give everything back."""
     barrier_ends = _barrier_ends(job, settings)
     barrier_over = barrier_ends is not None and now >= barrier_ends
-    late = _not_come(job) if barrier_over else _missing(job)
+    late = _not_come(job, at_barrier) if barrier_over else _missing(job)
     in_time = barrier_ends is None or now < barrier_ends + _LEAD
     if in_time and late and len(late) < len(job.present) and all(each.request.optional for each in late):
         return _go_without(records, now, job, late)
@@ -97,19 +124,25 @@ def _missing(job: Job) -> list[Component]:
     return [component for component in job.present if component.allocated_at is None and not component.state.final]
 
 
-def _not_come(job: Job) -> list[Component]:
-    return [component for component in job.present if component.state is not ComponentState.AT_BARRIER]
+def _not_come(job: Job, at_barrier: AtBarrier) -> list[Component]:
+    """Those that are not at their barrier, or have not said so since their cluster was connected last."""
+    return [
+        component
+        for component in job.present
+        if component.state is not ComponentState.AT_BARRIER or job.attempt_of(component) not in at_barrier
+    ]
 
 
 def _too_late(code: str, late: list[Component], limit: Duration) -> Reason:
+    absent = [component for component in late if component.state is not ComponentState.AT_BARRIER]
     where = ", ".join(
         f"component {component.index} on {component.cluster}"
         + (f" ({component.pending_reason})" if component.pending_reason else "")
-        for component in late
+        for component in absent or late
     )
     what = "was not at its barrier" if code == "barrier_timeout" else "had not started"
-    if not late:
-        where, what = "its clusters", "could not all be told that everybody had come"
+    if not absent:
+        where, what = where or "its clusters", "could not be told that everybody had come"
     return Reason(
         code,
         "transient",

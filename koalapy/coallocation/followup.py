@@ -5,22 +5,31 @@ from koalapy.coallocation.moments import next_moment
 from koalapy.coallocation.runlist import RunList
 from koalapy.information.kis import Information
 from koalapy.model.alarms import Alarms
-from koalapy.model.identity import JobId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Outcome
 from koalapy.model.records import Records
 from koalapy.model.settings import Settings
-from koalapy.model.states import JobState
+from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 
 _NEVER_AGAIN = 1, 0  # a Launcher is not tried again: its sweep has others
 
 
 class FollowUps:
-    """Of the jobs of `records`, whose index `run_list` is. Nothing follows of what has not changed, but by time."""
+    """Of the jobs of `records`, whose indices `run_list` and `at_barrier` are. Nothing follows of what has not changed,
+    but by time.
+    """
 
-    def __init__(self, records: Records, settings: Settings, information: Information, run_list: RunList) -> None:
+    def __init__(
+        self,
+        records: Records,
+        settings: Settings,
+        information: Information,
+        run_list: RunList,
+        at_barrier: barrier.AtBarrier,
+    ) -> None:
         self._records, self._settings = records, settings
-        self._information, self._run_list = information, run_list
+        self._information, self._run_list, self._at_barrier = information, run_list, at_barrier
         self._limits = settings.max_submission_failures, settings.max_completion_failures
         self._alarms = Alarms()
         for identity in records.jobs:
@@ -34,6 +43,19 @@ class FollowUps:
         """Whether the cluster is in reach matters to every job that lives there."""
         for job, _ in self._records.live(cluster):
             self._run_list.stir(job.id)
+
+    def end_session(self, cluster: str) -> None:
+        """What its wrappers have said counts no more where it must be true now."""
+        self._at_barrier.end_session(cluster)
+        self.rouse(cluster)
+
+    def came(self, attempt: AttemptId) -> None:
+        """Its wrapper says that it is at its barrier, perhaps again: its job may be waiting for no more than that."""
+        found = self._records.component(attempt)
+        if found is None or found[1].state is not ComponentState.AT_BARRIER or found[1].cluster is None:
+            return
+        self._at_barrier.add(attempt, found[1].cluster)
+        self._run_list.stir(attempt.job)
 
     def ring(self, now: Instant) -> bool:
         """Jobs whose moment has come are to be followed up; whether one that waits in the queue is among them."""
@@ -67,8 +89,8 @@ class FollowUps:
         records, settings = self._records, self._settings
         deadline = barrier.deadline(records.jobs[identity], settings)
         if deadline is not None and now >= deadline:
-            barrier.time_out(records, settings, now, records.jobs[identity])
-        barrier.release_if_whole(records, now, records.jobs[identity], reachable)
+            barrier.time_out(records, settings, now, records.jobs[identity], self._at_barrier)
+        barrier.release_if_whole(records, now, records.jobs[identity], self._at_barrier)
         absence.lost(records, settings, now, records.jobs[identity], reachable, self._information)
         finishing.finish_if_over(records, now, records.jobs[identity])
         return self._settle(now, identity, reachable)

@@ -12,7 +12,7 @@ from koalapy.model.commands import (
     ReleaseComponent,
     SubmitComponent,
 )
-from koalapy.model.events import CancelRequested, ComponentSubmitted, FilesMoved, FilesStaged
+from koalapy.model.events import CancelRequested, ClusterConnected, ComponentSubmitted, FilesMoved, FilesStaged
 from koalapy.model.request import WhenBusy
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant
@@ -93,7 +93,52 @@ def test_the_release_waits_for_a_cluster_that_cannot_be_told(play: Any) -> None:
     play.tell(play.report(second, "at_barrier", at_barrier_at=play.now))
     assert play.job(job).state is JobState.CLAIMING
     play.reach("alpha")
+    play.tell(play.report(first, "at_barrier"))
     assert play.job(job).state is JobState.RUNNING
+
+
+def test_who_came_before_a_session_began_counts_once_its_wrapper_has_said_so_again(play: Any) -> None:
+    """It may have left, or been killed, since. What it says again changes nothing else, and releases all the same."""
+    job = play.submit(component(4, "alpha"), component(4, "gamma"))
+    first, second = play.attempts(job)
+    play.come(first)
+    play.lose("alpha")
+    play.reach("alpha")
+    play.come(second)
+    assert play.job(job).state is JobState.CLAIMING, "nothing was heard of the first since"
+    before = play.job(job)
+    play.tell(play.report(second, "at_barrier"))
+    assert play.job(job) == before
+    play.tell(play.report(first, "at_barrier", at_barrier_at=before.components[0].at_barrier_at))
+    assert play.job(job).state is JobState.RUNNING
+    for attempt in play.attempts(job):
+        play.end(attempt)
+
+
+def test_another_welcome_of_the_same_session_asks_nobody_to_come_again(play: Any) -> None:
+    """A KCM says Welcome twice where its batch system could not be used at first."""
+    job = play.submit(component(4, "alpha"), component(4, "gamma"))
+    first, second = play.attempts(job)
+    play.come(first)
+    play.tell(ClusterConnected(cluster="alpha", version="22.05"))
+    play.come(second)
+    assert play.job(job).state is JobState.RUNNING
+    for attempt in play.attempts(job):
+        play.end(attempt)
+
+
+def test_who_does_not_come_again_is_late_and_optional_ones_may_be(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
+    first, second = play.attempts(job)
+    play.come(second)
+    play.lose("gamma")
+    play.reach("gamma")
+    play.come(first)
+    play.wake()
+    assert play.job(job).state is JobState.RUNNING
+    assert play.job(job).components[1].state is ComponentState.CANCELLED
+    play.end(first)
+    play.obey()
 
 
 def test_a_circle_of_holding_and_waiting_is_broken_at_once_and_uncounted(play: Any) -> None:
@@ -247,4 +292,4 @@ def test_that_a_cluster_could_not_be_told_is_no_component_s_fault(play: Any) -> 
     play.wake()
     assert play.job(job).reason is not None
     assert play.job(job).reason.code == "barrier_timeout"
-    assert "could not all be told" in str(play.job(job).reason)
+    assert "component 0 on alpha could not be told that everybody had come" in str(play.job(job).reason)

@@ -107,7 +107,12 @@ class Claims:
         """Never for those that it does not need, if koalad looked in time."""
         if line.details.get("code") != "barrier_timeout" or job.state is not JobState.STOPPING:
             return
-        late = [each for each in job.present if each.state is not ComponentState.AT_BARRIER]
+        known = decided.engine.at_barrier
+        late = [
+            each
+            for each in job.present
+            if each.state is not ComponentState.AT_BARRIER or job.attempt_of(each) not in known
+        ]
         came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
         if not came or not late or not all(each.request.optional for each in late):
             return
