@@ -2,10 +2,11 @@
 
 It knows clock, store and links as protocols only. What it promises: nothing is done before it is committed; a command
 stays in the outbox until its cluster has confirmed it, and is sent again, in doubt, whenever the cluster is connected
-anew; an event is acknowledged only after it was committed.
+anew; an event is acknowledged only after it was committed; and after the host has slept nothing is decided on what
+sessions of before have said.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,9 +21,10 @@ from koalapy.model.commands import (
     SubmitComponent,
     Word,
 )
-from koalapy.model.events import ClusterConnected, Event, StoreRestored
+from koalapy.model.errors import Reason
+from koalapy.model.events import ClusterConnected, ClusterLost, Event, StoreRestored
 from koalapy.model.records import Step
-from koalapy.model.units import Instant
+from koalapy.model.units import SECOND, Duration, Instant, format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +32,23 @@ class Delivery:
     """What the driver is handed: events, and the outbox entries that are confirmed with them.
 
     `acknowledge`: (cluster, epoch, number) of the KCM's newest event in it. `after` is called with the step once it
-    is committed.
+    is committed. `session`: (cluster, epoch) of the session that it came over, None for what came over none.
     """
 
     events: tuple[Event, ...] = ()
     confirmed: tuple[int, ...] = ()
     acknowledge: tuple[str, int, int] | None = None
     after: Callable[[Step], None] | None = None
+    session: tuple[str, int] | None = None
 
 
 class Clock(Protocol):
     def now(self) -> Instant:
-        """UTC; never runs backwards."""
+        """UTC; never runs backwards, and goes on while the host sleeps."""
+        ...
+
+    def slept(self) -> Duration:
+        """How long the host has slept since this was asked last; 0 if it has not, or too shortly to matter."""
         ...
 
 
@@ -59,6 +66,10 @@ class Links(Protocol):
     def say(self, word: Word) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
+
+    def end_sessions(self, reason: Reason) -> Mapping[str, int]:
+        """End every session at once, to begin new ones; the epochs of those that were ended, by cluster."""
+        ...
 
 
 class Driver:
@@ -83,6 +94,7 @@ class Driver:
         self._next_number = max([next_number, *(number + 1 for number in self._outbox)])
         self._committed = committed
         self._uncommitted: tuple[Change, Sequence[Delivery], Step] | None = None
+        self._ended: dict[str, int] = {}  # the epoch of each cluster's newest session that the host's sleep has ended
 
     def start(self) -> None:
         """What is bound to no cluster, and was under way when the last koalad ended, is done again."""
@@ -92,8 +104,11 @@ class Driver:
 
     def step(self, deliveries: Sequence[Delivery]) -> None:
         """Handle one batch, commit, act. Raises KoalaError if the commit fails: then call `retry` until it does not."""
-        events = [event for delivery in deliveries for event in delivery.events]
-        step = self.engine.handle(self._clock.now(), events)
+        now = self._clock.now()
+        lost = self._lost_asleep()
+        deliveries = [each for each in deliveries if not self._is_of_ended(each)]
+        events = [*lost, *(event for delivery in deliveries for event in delivery.events)]
+        step = self.engine.handle(now, events)
         leap = self._leap([event for event in events if isinstance(event, StoreRestored)])
         confirmed = [number for delivery in deliveries for number in delivery.confirmed if number in self._outbox]
         self._uncommitted = self._change(step, confirmed, leap), deliveries, step
@@ -111,6 +126,27 @@ class Driver:
 
     def next_wakeup(self) -> Instant | None:
         return self.engine.next_wakeup()
+
+    def _lost_asleep(self) -> list[Event]:
+        """Every cluster counts as out of reach after the host has slept.
+
+        Who has come to a barrier may have left it meanwhile, and what old connections bring may be as old as they are.
+        """
+        slept = self._clock.slept()
+        if not slept:
+            return []
+        reason = host_slept(slept)
+        ended = self._links.end_sessions(reason)
+        self._ended |= ended
+        clusters = sorted(self.engine.known.reachable | ended.keys())
+        return [ClusterLost(cluster=cluster, reason=reason) for cluster in clusters]
+
+    def _is_of_ended(self, delivery: Delivery) -> bool:
+        """Neither handled nor acknowledged nor confirmed: it counts as lost with its session, and is said again."""
+        if delivery.session is None:
+            return False
+        cluster, epoch = delivery.session
+        return epoch <= self._ended.get(cluster, -1)
 
     def _leap(self, restored: list[StoreRestored]) -> Leap | None:
         if not restored:
@@ -184,6 +220,12 @@ class Driver:
             for number, command in sorted(self._outbox.items(), key=lambda item: item[0])
             if cluster_of(command) in clusters
         ]
+
+
+def host_slept(duration: Duration) -> Reason:
+    """Why every session was ended; to whole seconds."""
+    slept = format_duration(Duration(duration // SECOND * SECOND))
+    return Reason("host_slept", "transient", f"koalad's host slept for {slept}.", "koalad connects again by itself.")
 
 
 def cluster_of(command: Command) -> str | None:

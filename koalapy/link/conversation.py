@@ -125,7 +125,7 @@ class Conversation:
             return Heard()
         self._outstanding.confirm(number)
         event = SubmissionFailed(cluster=self._cluster.name, attempt=command.attempt, reason=reason)
-        return Heard((Delivery(events=(event,), confirmed=(number,)),))
+        return Heard((self._delivery((event,), (number,)),))
 
     def tell(self, word: Word) -> Messages:
         return (translate.word(self._cluster.instance, word),)
@@ -174,7 +174,12 @@ class Conversation:
             attempt = translate.own_attempt(self._cluster.instance, message.space)
             return Heard(key=(attempt, message.key, message.value)) if attempt is not None else Heard()
         events, confirmed = self._told(message)
-        return Heard((Delivery(events, confirmed),)) if events or confirmed else Heard()
+        return Heard((self._delivery(events, confirmed),)) if events or confirmed else Heard()
+
+    def _delivery(self, events: tuple[Event, ...], confirmed: tuple[int, ...] = (), number: int = 0) -> Delivery:
+        """What came over this session; `number`: of the KCM's event that it is."""
+        name, epoch = self._cluster.name, self._epoch
+        return Delivery(events, confirmed, (name, epoch, number) if number else None, session=(name, epoch))
 
     def _event(self, message: wire.Event) -> Heard:
         if message.number <= self._acknowledged:
@@ -184,7 +189,7 @@ class Conversation:
         body = wire.from_json(message.body, wire.EVENTS)
         events, confirmed = self._told(body)
         self._delivered = message.number
-        return Heard((Delivery(events, confirmed, (self._cluster.name, self._epoch, message.number)),))
+        return Heard((self._delivery(events, confirmed, message.number),))
 
     def _told(self, message: Any) -> _Told:
         name = self._cluster.name
@@ -221,7 +226,7 @@ class Conversation:
         events: list[Event] = [ClusterConnected(cluster=name, version=message.batch_version, recalled=known)]
         if message.error is not None:
             events.append(MeasurementFailed(cluster=name, reason=translate.reason_of(message.error)))
-        return Heard((Delivery(events=tuple(events)),), welcome=message)
+        return Heard((self._delivery(tuple(events)),), welcome=message)
 
     def _on_pong(self, message: wire.Pong) -> Heard:
         self.cost = message.cost
@@ -254,7 +259,7 @@ class Conversation:
 
     def _confirmed(self, number: int, *events: Event) -> Heard:
         self._outstanding.confirm(number)
-        return Heard((Delivery(events, (number,)),))
+        return Heard((self._delivery(events, (number,)),))
 
 
 def is_stale(message: wire.Welcome) -> bool:

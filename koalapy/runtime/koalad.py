@@ -79,7 +79,7 @@ class Koalad:
 
     def start(self) -> None:
         _log_recovered(self.service.recovered().lines)
-        self._links.start(self._loop, self.service.unknown.survey_soon)
+        self._links.start(self._loop, self.service.unknown.survey_soon, self.service.slept)
         self._loop.start()  # which sends at once what the last koalad had begun
 
     def cancel_all(self, patience_s: float) -> None:

@@ -20,6 +20,7 @@ from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.vetting import CONNECTS, Verdict, Vetting
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import CollectOutput, ForgetComponent, Word
+from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.states import JobState
@@ -68,12 +69,18 @@ class ClusterLinks:
         self._logins = logins or Logins((name, False) for name in grid.clusters)
         self._links: dict[str, Link] = {}
 
-    def start(self, loop: DriverLoop, connected: Callable[[str], None] = lambda cluster: None) -> None:
+    def start(
+        self,
+        loop: DriverLoop,
+        connected: Callable[[str], None] = lambda cluster: None,
+        slept: Callable[[Reason], None] = lambda reason: None,
+    ) -> None:
         """Connect in the background; what comes is delivered to the loop.
 
-        `connected` hears of every cluster that begins to take commands, and returns at once.
+        `connected` hears of every cluster that begins to take commands, `slept` that the host has slept; both return
+        at once.
         """
-        self._loop, self._connected = loop, connected
+        self._loop, self._connected, self._slept = loop, connected, slept
         self._hub = RendezvousHub(self._peers, self._put)
         self._links |= {name: self._link(name) for name in self._grid.clusters}
         transfers = self._intake.transfers
@@ -113,6 +120,13 @@ class ClusterLinks:
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         self._links[cluster].acknowledge(epoch, number)
+
+    def end_sessions(self, reason: Reason) -> dict[str, int]:
+        """End every session at once, to begin new ones; the epochs of those that were ended, by cluster."""
+        _LOG.warning(reason.code, reason=reason.message)
+        self._slept(reason)
+        ended = {name: link.end_session(reason) for name, link in self._links.items()}
+        return {name: epoch for name, epoch in ended.items() if epoch is not None}
 
     # ---- for the API's threads
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent, SubmitComponent
+from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import History, Job
 from koalapy.model.states import ComponentState, JobState
@@ -78,6 +79,10 @@ class Recovery:
         lines += self._forgotten(now, change)
         self._add(lines)
         return tuple(lines)
+
+    def slept(self, now: Instant, reason: Reason) -> None:
+        """The host did: all clusters are connected anew."""
+        self._add([Line(now, reason.code, f"{reason.message.rstrip('.')}: all clusters are connected anew.")])
 
     def _add(self, lines: Iterable[Line]) -> None:
         unheard, unconfirmed = len(self._unheard), len(self._outbox)

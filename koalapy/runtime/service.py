@@ -159,6 +159,10 @@ class Service:
         """By attempt; of this instant, even while the store cannot be read."""
         return self._loop.ask(lambda engine: [debt for _, debt in sorted(engine.records.debts.items())])
 
+    def slept(self, reason: Reason) -> None:
+        """koalad's host did. Called on the driver's thread."""
+        self._recovery.slept(self._clock.now(), reason)
+
     def recovered(self) -> Recovered:
         """What was recovered at koalad's start, and cleaned up since."""
         return self._recovery.recovered

@@ -38,7 +38,7 @@ class Process:
         self.alive = True
         self.fuse = Fuse()
         self._fuses = [self.fuse, *fuses]
-        self._waiting = False
+        self._waiting = self._frozen = False
         self._line: deque[Callable[[], None]] = deque()
         self._on_death: list[Callable[[], None]] = []
 
@@ -57,7 +57,7 @@ class Process:
 
     def run(self, call: Callable[[], None]) -> None:
         """Let it work until it waits again, or dies. What comes while it is at work waits in line."""
-        if self._waiting or self._line:
+        if self._waiting or self._frozen or self._line:
             self._line.append(call)
         else:
             self._work(call)
@@ -70,8 +70,17 @@ class Process:
         if self._line:
             self.agenda.after(Duration(0), self._catch_up)
 
+    def freeze(self) -> None:
+        """It is not run any more, until `thaw`; what comes meanwhile waits in line."""
+        self._frozen = True
+
+    def thaw(self) -> None:
+        self._frozen = False
+        if self._line:
+            self.agenda.after(Duration(0), self._catch_up)
+
     def _catch_up(self) -> None:
-        while self._line and not self._waiting:
+        while self._line and not self._waiting and not self._frozen:
             self._work(self._line.popleft())
 
     def _work(self, call: Callable[[], None]) -> None:

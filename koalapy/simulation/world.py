@@ -88,6 +88,7 @@ class World:
         """All faults stop, and everything is mended: disks are free, networks whole, and koalad is up."""
         self.koalad.fuse.left = None
         self.koalad.disk_full, self.koalad.commits_to_fail = False, 0
+        self.koalad.wake()
         for cluster in self.clusters.values():
             cluster.mend()
         self.koalad.start()

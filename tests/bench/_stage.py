@@ -13,6 +13,7 @@ from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterState, Node
 from koalapy.model.commands import Word
+from koalapy.model.errors import Reason
 from koalapy.model.events import (
     ClusterConnected,
     ClusterMeasured,
@@ -23,7 +24,7 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.job import Job
-from koalapy.model.units import SECOND, Instant
+from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.store.records import dump_job, load_job
 from koalapy.store.sql import SqlStore
 from koalapy.store.sqlite import SqliteFile
@@ -142,6 +143,9 @@ class _Links:
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
 
+    def end_sessions(self, reason: Reason) -> dict[str, int]:
+        raise AssertionError(reason)
+
 
 class _Clock:
     """Every step is a microsecond after the last."""
@@ -152,3 +156,6 @@ class _Clock:
     def now(self) -> Instant:
         self._now = Instant(self._now + 1)
         return self._now
+
+    def slept(self) -> Duration:
+        return Duration(0)

@@ -178,6 +178,58 @@ def test_a_clock_that_jumps_is_seen_by_the_next_life(world: World, ahead: Durati
     assert only_job(world) is JobState.DONE
 
 
+# ---- its sleep
+
+
+def lost(world: World) -> list[str]:
+    return [event.reason.code for event in notes_of(world).events if isinstance(event, ClusterLost)]
+
+
+def test_while_its_host_sleeps_it_does_nothing_and_time_goes_on(world: World) -> None:
+    koalad, decided = world.koalad, len(notes_of(world).decided)
+    koalad.sleep(Duration(30 * SECOND))
+    assert not koalad.submit(request())
+    world.run_for(Duration(29 * SECOND))
+    assert len(notes_of(world).decided) == decided
+    world.run_for(Duration(MINUTE))
+    assert koalad.now() == world.agenda.now
+    assert koalad.slept == 30 * SECOND
+    assert lost(world) == ["host_slept", "host_slept"]
+    assert notes_of(world).count(ClusterConnected) == 4
+    assert koalad.submit(request())
+    assert world.settle(Duration(10 * MINUTE))
+    assert only_job(world) is JobState.DONE
+
+
+def test_what_old_connections_bring_after_a_sleep_is_handled_over_new_ones_alone(world: World) -> None:
+    """The KCM says it again: who was submitted before the sleep is found, and its job goes on."""
+    koalad, notes = world.koalad, notes_of(world)
+    koalad.submit(request())
+    while not notes.submits:
+        world.agenda.step()
+    koalad.sleep(Duration(30 * SECOND))
+    assert world.settle(Duration(10 * MINUTE))
+    assert only_job(world) is JobState.DONE
+    assert [doubt for _, doubt in notes.submits] == [False, True]
+
+
+def test_a_moment_of_sleep_ends_no_session(world: World) -> None:
+    world.koalad.sleep(Duration(SECOND))
+    world.run_for(Duration(MINUTE))
+    assert lost(world) == []
+
+
+def test_a_koalad_that_died_before_its_host_slept_is_started_when_it_wakes_up(world: World) -> None:
+    koalad = world.koalad
+    koalad.kill()
+    koalad.sleep(Duration(MINUTE))
+    koalad.start()
+    assert not koalad.alive
+    world.run_for(Duration(2 * MINUTE))
+    assert koalad.alive
+    assert lost(world) == []
+
+
 # ---- its user
 
 

@@ -72,6 +72,11 @@ def event_of(number: int, body: Any | None = None) -> wire.Event:
     return wire.Event(number, wire.to_json(body or wire.BatchSeen(TAG, "17", NOW, "queued")))
 
 
+def came(*fields: Any, **named: Any) -> Delivery:
+    """What was delivered, over the session of these tests."""
+    return Delivery(*fields, session=("vu", EPOCH), **named)
+
+
 def told(talk: Conversation, number: int) -> bool:
     """Whether the event of this number is delivered, and to be acknowledged by it."""
     deliveries = talk.heard(NOW, event_of(number)).deliveries
@@ -94,7 +99,7 @@ def test_a_welcome_connects_the_cluster(talk: Conversation) -> None:
     talk.hello(NOW, "1", [])
     welcome = wire.Welcome(1, "1", NOW, "3.6", "fs0", "slurm 24")
     heard = talk.heard(NOW, welcome)
-    assert heard.deliveries == (Delivery((ClusterConnected(cluster="vu", version="slurm 24"),)),)
+    assert heard.deliveries == (came((ClusterConnected(cluster="vu", version="slurm 24"),)),)
     assert heard.welcome == welcome
 
 
@@ -174,7 +179,7 @@ def test_every_kind_of_event_has_its_translation(talk: Conversation, body: Any, 
 
 def test_what_another_store_runs_there_is_acknowledged_and_no_more(talk: Conversation) -> None:
     body = wire.Gone(tag_of(InstanceId("zzzzz"), ATTEMPT), NOW)
-    assert talk.heard(NOW, event_of(1, body)).deliveries == (Delivery(acknowledge=("vu", EPOCH, 1)),)
+    assert talk.heard(NOW, event_of(1, body)).deliveries == (came(acknowledge=("vu", EPOCH, 1)),)
 
 
 def test_a_key_goes_to_whoever_passes_keys_on(talk: Conversation) -> None:
@@ -205,7 +210,7 @@ def test_a_submit_is_said_once_and_confirmed_by_its_answer(talk: Conversation) -
     assert talk.send(3, submit_of(), True) == ()
     answer = wire.Submitted(3, TAG, "17")
     submitted = ComponentSubmitted(cluster="vu", attempt=ATTEMPT, batch_id="17")
-    assert talk.heard(NOW, answer).deliveries == (Delivery((submitted,), (3,)),)
+    assert talk.heard(NOW, answer).deliveries == (came((submitted,), (3,)),)
     assert talk.heard(NOW, answer).deliveries == ()
 
 
@@ -213,14 +218,14 @@ def test_a_refused_submit_has_failed(talk: Conversation) -> None:
     talk.send(3, submit_of(), False)
     refused = wire.Refused(3, dict(wire.Failure("no_queue", "request", "No queue.")._asdict()))
     failed = SubmissionFailed(cluster="vu", attempt=ATTEMPT, reason=Reason("no_queue", "request", "No queue."))
-    assert talk.heard(NOW, refused).deliveries == (Delivery((failed,), (3,)),)
+    assert talk.heard(NOW, refused).deliveries == (came((failed,), (3,)),)
 
 
 @pytest.mark.parametrize("command", [release_of(), forget_of()])
 def test_release_and_forget_are_confirmed_when_they_are_done(talk: Conversation, command: Any) -> None:
     (message,) = talk.send(3, command, False)
     assert (message.id, message.tag) == (3, TAG)
-    assert talk.heard(NOW, wire.Done(3)).deliveries == (Delivery(confirmed=(3,)),)
+    assert talk.heard(NOW, wire.Done(3)).deliveries == (came(confirmed=(3,)),)
 
 
 def test_a_cancel_is_confirmed_when_nothing_is_left(talk: Conversation) -> None:
@@ -230,9 +235,9 @@ def test_a_cancel_is_confirmed_when_nothing_is_left(talk: Conversation) -> None:
         assert talk.send(number, command, False)
     assert talk.heard(NOW, wire.Done(3)).deliveries == ()
     (delivery,) = talk.heard(NOW, event_of(1, wire.Gone(TAG, NOW))).deliveries
-    assert delivery == Delivery((ComponentGone(cluster="vu", attempt=ATTEMPT),), (1, 2, 3), ("vu", EPOCH, 1))
+    assert delivery == came((ComponentGone(cluster="vu", attempt=ATTEMPT),), (1, 2, 3), ("vu", EPOCH, 1))
     assert talk.heard(NOW, wire.Submitted(1, TAG, "17")).deliveries == ()
-    assert talk.heard(NOW, wire.Done(4)).deliveries == (Delivery(confirmed=(4,)),)
+    assert talk.heard(NOW, wire.Done(4)).deliveries == (came(confirmed=(4,)),)
     assert talk.heard(NOW, wire.Submitted(5, "", "18")).deliveries != ()
 
 
@@ -247,7 +252,7 @@ def test_a_refused_cancel_is_not_confirmed(talk: Conversation) -> None:
 def test_a_refused_release_is_done_with(talk: Conversation) -> None:
     talk.send(3, release_of(), False)
     heard = talk.heard(NOW, wire.Refused(3, {"code": "attempt_over"}))
-    assert heard.deliveries == (Delivery(confirmed=(3,)),)
+    assert heard.deliveries == (came(confirmed=(3,)),)
 
 
 def test_answers_to_nothing_are_nothing(talk: Conversation) -> None:
@@ -275,7 +280,7 @@ def test_what_was_cancelled_while_its_files_were_staged_is_not_said(talk: Conver
 def test_what_cannot_be_staged_has_failed(talk: Conversation) -> None:
     talk.begin(3, submit_of())
     failed = SubmissionFailed(cluster="vu", attempt=ATTEMPT, reason=GONE)
-    assert talk.not_staged(3, GONE, False).deliveries == (Delivery((failed,), (3,)),)
+    assert talk.not_staged(3, GONE, False).deliveries == (came((failed,), (3,)),)
     assert talk.not_staged(3, GONE, False).deliveries == ()
 
 

@@ -7,12 +7,19 @@ from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.commands import CancelComponent, SubmitComponent, Word
-from koalapy.model.errors import TransientError
-from koalapy.model.events import CancelRequested, ClusterConnected, ClusterMeasured, JobSubmitted
-from koalapy.model.identity import JobId
+from koalapy.model.errors import Reason, TransientError
+from koalapy.model.events import (
+    CancelRequested,
+    ClusterConnected,
+    ClusterMeasured,
+    ComponentSubmitted,
+    JobSubmitted,
+)
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.units import Instant
+from koalapy.model.states import ComponentState
+from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
@@ -27,10 +34,16 @@ class Recorder:
         self.said: list[tuple[str, object]] = []
         self.failing = False
         self.time = 0
+        self.asleep = Duration(0)
+        self.sessions: dict[str, int] = {}
 
     def now(self) -> Instant:
         self.time += 1000
         return Instant(self.time)
+
+    def slept(self) -> Duration:
+        slept, self.asleep = self.asleep, Duration(0)
+        return slept
 
     def commit(self, change: Change) -> None:
         if self.failing:
@@ -46,6 +59,10 @@ class Recorder:
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         self.said.append(("acknowledge", (cluster, epoch, number)))
+
+    def end_sessions(self, reason: Reason) -> dict[str, int]:
+        self.said.append(("end", reason.code))
+        return self.sessions
 
     @property
     def kinds(self) -> list[str]:
@@ -150,3 +167,46 @@ def test_whoever_asked_hears_after_the_commit(driver: Driver, recorder: Recorder
 def test_a_batch_that_changes_nothing_commits_nothing(driver: Driver, recorder: Recorder) -> None:
     driver.step([])
     assert recorder.kinds == []
+
+
+# ---- a host that sleeps
+
+SLEPT = Duration(8 * MINUTE)
+
+
+def test_after_a_sleep_every_cluster_is_lost_before_any_event_is_handled(driver: Driver, recorder: Recorder) -> None:
+    """What old connections bring counts as lost with them: neither handled nor confirmed nor acknowledged."""
+    submit(driver)
+    (entry,) = recorder.sent()
+    recorder.asleep, recorder.sessions = SLEPT, {"alpha": 7}
+    submitted = ComponentSubmitted(attempt=AttemptId(JobId(1), 0, 1), batch_id="12")
+    driver.step([Delivery((submitted,), (entry.number,), ("alpha", 7, 3), session=("alpha", 7))])
+    assert recorder.said[-1] == ("end", "host_slept")
+    assert not driver.engine.known.is_connected("alpha")
+    (job,) = recorder.store.jobs()
+    assert job.components[0].state is ComponentState.SUBMITTING
+    assert recorder.store.load().outbox == (entry,)
+    assert driver.engine.known.clusters["alpha"].trouble == Reason(
+        "host_slept", "transient", "koalad's host slept for 8m.", "koalad connects again by itself."
+    )
+
+
+def test_what_comes_late_from_a_session_of_before_the_sleep_is_dropped(driver: Driver, recorder: Recorder) -> None:
+    """And what comes over the next one is not, nor what came over none."""
+    recorder.asleep, recorder.sessions = SLEPT, {"alpha": 7}
+    submit(driver)
+    assert [job.id for job in recorder.store.jobs()] == [1]
+    connected = ClusterConnected(cluster="alpha", version="1")
+    driver.step([Delivery((connected,), session=("alpha", 7))])
+    assert not driver.engine.known.is_connected("alpha")
+    driver.step([Delivery((connected,), session=("alpha", 8))])
+    assert driver.engine.known.is_connected("alpha")
+
+
+def test_only_a_sleep_ends_sessions_and_each_does_once(driver: Driver, recorder: Recorder) -> None:
+    driver.step([])
+    assert "end" not in recorder.kinds
+    recorder.asleep = SLEPT
+    driver.step([])
+    driver.step([])
+    assert recorder.kinds.count("end") == 1

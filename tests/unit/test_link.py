@@ -13,6 +13,7 @@ import pytest
 from koalapy_adapters.errors import SiteError as SiteFault
 from koalapy_adapters.errors import TransientError as Passing
 
+from koalapy.driver import host_slept
 from koalapy.model.commands import CancelComponent, ForgetComponent, WatchCluster
 from koalapy.model.errors import TransientError
 from koalapy.model.events import (
@@ -20,6 +21,7 @@ from koalapy.model.events import (
     ClusterLost,
     ClusterMeasured,
     ComponentGone,
+    ComponentReported,
     ComponentSeen,
     ComponentSubmitted,
     MeasurementFailed,
@@ -193,6 +195,31 @@ def test_a_kcm_that_dies_is_replaced_and_its_jobs_are_found(haven: Any) -> None:
     epochs = [each.acknowledge[1] for each in haven.ear.deliveries if each.acknowledge is not None]
     assert set(epochs) == {1, 2}
     assert epochs == sorted(epochs)
+
+
+@pytest.mark.parametrize("relay", ["tcp", "files"])
+def test_a_session_that_is_ended_is_begun_anew_and_who_is_at_its_barrier_says_so_again(
+    tmp_path: Path, relay: str
+) -> None:
+    """Though nothing has changed: koalad believes nobody of whom it has not heard since."""
+    haven = Haven(tmp_path, relay=relay)
+    try:
+        command = haven.start().submit_of("exit 0")
+        haven.at_barrier(command)
+        slept, after = host_slept(MINUTE), len(haven.ear.deliveries)
+        assert haven.link.end_session(slept) == 1
+        assert haven.ear.event(ClusterLost).reason == slept
+        assert haven.ear.delivery(ClusterConnected, after=after)[1].session == ("here", 2)
+        again, delivery = haven.ear.delivery(ComponentReported, lambda event: event.phase == "at_barrier", after)
+        assert (again.attempt, delivery.session) == (command.attempt, ("here", 2))
+        haven.release(command.attempt)
+        assert haven.reported(command.attempt, "ended").exit_status == 0
+    finally:
+        haven.close()
+
+
+def test_what_is_not_connected_has_no_session_to_end(haven: Any) -> None:
+    assert haven.link.end_session(host_slept(MINUTE)) is None
 
 
 def test_a_kcm_that_falls_silent_is_given_up(haven: Any) -> None:

@@ -14,6 +14,7 @@ from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import Word
+from koalapy.model.errors import Reason
 from koalapy.model.events import JobSubmitted
 from koalapy.model.records import Step
 from koalapy.model.request import ComponentRequest, Request
@@ -46,6 +47,9 @@ class Nowhere:
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         raise AssertionError(cluster)
+
+    def end_sessions(self, reason: Reason) -> dict[str, int]:
+        raise AssertionError(reason)
 
 
 class Gate:

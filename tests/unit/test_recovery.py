@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from koalapy.driver import host_slept
 from koalapy.model.change import Change, Leap, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent, SubmitComponent
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId
@@ -226,6 +227,14 @@ def test_a_restored_backup_is_told_and_what_is_recalled_after_it() -> None:
             "Attempt 7.0.1 on delft was made after the backup that was restored; its job goes on with it.",
         )
     ]
+
+
+def test_a_sleep_of_the_host_is_told() -> None:
+    made = recovery()
+    made.slept(Instant(7), host_slept(MINUTE))
+    line = made.recovered.lines[-1]
+    assert (line.at, line.kind) == (7, "host_slept")
+    assert line.text == "koalad's host slept for 1m: all clusters are connected anew."
 
 
 def test_the_lines_are_bounded_and_the_oldest_go() -> None:

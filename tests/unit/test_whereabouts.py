@@ -27,7 +27,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
-from koalapy.model.units import Instant
+from koalapy.model.units import Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
@@ -109,6 +109,12 @@ class World:
     def say(self, word: Word) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
+
+    def slept(self) -> Duration:
+        return Duration(0)
+
+    def end_sessions(self, reason: Reason) -> dict[str, int]:
+        raise AssertionError(reason)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ RecoveryKind = Literal[
     "attempt_ended",
     "attempt_lost", "attempt_submitted", "attempt_refused", "attempt_cancelled", "debt_settled", "job_released",
     "job_given_back", "output_collected", "directories_forgotten", "store_restored", "attempt_recalled",
+    "host_slept",
 ]  # fmt: skip
 
 

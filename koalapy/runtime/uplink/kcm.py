@@ -44,6 +44,7 @@ class Kcm:
     """Commands in; events, confirmed with what confirms them, out to the listener. `run` blocks while it lasts."""
 
     def __init__(self, cluster: Cluster, channel: Channel, epoch: int, listener: Listener) -> None:
+        self.epoch = epoch
         self._cluster, self._listener = cluster, listener
         self._session = Session(channel, self._receive, self._tick, cluster.timing.ping)
         self._conversation = Conversation(cluster, epoch)

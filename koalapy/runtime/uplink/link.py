@@ -71,6 +71,15 @@ class Link:
         if talking is not None:
             talking.end()
 
+    def end_session(self, why: Reason) -> int | None:
+        """End the session there is, to begin a new one; its epoch. None: there is none. Returns at once."""
+        with self._lock:
+            talking = self._talking
+        if talking is None:
+            return None
+        talking.end(why)
+        return talking.epoch
+
     def close(self, within_s: float = CLOSE_S) -> None:
         """End the connection; jobs run on. Blocks for so many seconds at most: a login that hangs is left to itself."""
         self.end()

@@ -1,4 +1,4 @@
-"""The host of a simulated koalad: its disk, its clock, its user; koalad is killed and started again on it."""
+"""The host of a simulated koalad: its disk, clock, user and sleep; koalad is killed and started again on it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ from koalapy.model.identity import JobId
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
-from koalapy.model.units import Duration, Instant
+from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
 from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.dice import stream
+from koalapy.simulation.dice import between, stream
 from koalapy.simulation.koalad.errands import Collecting
 from koalapy.simulation.koalad.life import Life, Witness
 from koalapy.simulation.koalad.uplink import Outside, Uplink
@@ -28,6 +28,7 @@ from koalapy.store.errors import StoreError, StoreFull
 
 OWNER = "me"
 SLOW_PINGS = Timing(ping=10.0, silence=30.0)  # a quarter of the messages would be pings otherwise
+_LOOKS = (Duration(50 * MILLISECOND), Duration(5 * SECOND))  # after it woke up, until koalad looks at the time
 _FULL = ("store_full", "The disk is full.", "Make room.")
 _FAILS = ("store_failed", "The disk does not answer.", "Look at the disk.")
 
@@ -77,6 +78,9 @@ class SimKoalad:
         self._seed, self._installed, self._clusters = seed, installation, clusters
         self._dice = stream(seed, "koalad")
         self._clock_ahead = self._ahead = Duration(0)
+        self._slept = Duration(0)
+        self._asleep_since: Instant | None = None
+        self._to_start = False  # when it wakes up
         self.store = installation.open_store()
 
     # ---- its lives
@@ -91,8 +95,11 @@ class SimKoalad:
         return self.life.engine if self.life is not None and self.alive else None
 
     def start(self) -> None:
-        """Nothing happens if it lives."""
+        """Nothing happens if it lives. A host that sleeps starts it when it wakes up."""
         if self.alive:
+            return
+        if self.asleep:
+            self._to_start = True
             return
         if self.life is not None:
             self.store = self._installed.open_store()
@@ -111,12 +118,44 @@ class SimKoalad:
             self.life.process.kill()
 
     def now(self) -> Instant:
-        """koalad's clock: what the system's clock said at its start, and what has passed since."""
+        """koalad's clock: what the system's clock said at its start, and what has passed since, sleep too."""
         return Instant(self.agenda.now + self._ahead)
 
     def jump(self, ahead: Duration) -> None:
         """The system's clock is so far ahead of the world's from now on. koalad sees it when it is started."""
         self._clock_ahead = ahead
+
+    # ---- its sleep
+
+    @property
+    def asleep(self) -> bool:
+        return self._asleep_since is not None
+
+    @property
+    def slept(self) -> Duration:
+        """In all, until now."""
+        since = self._asleep_since
+        return Duration(self._slept + (0 if since is None else self.agenda.now - since))
+
+    def sleep(self, duration: Duration) -> None:
+        """Nothing runs on it for so long. Nothing happens if it sleeps."""
+        if self.asleep:
+            return
+        self._asleep_since = self.agenda.now
+        if self.life is not None:
+            self.life.fall_asleep()
+        self.agenda.after(duration, self.wake)
+
+    def wake(self) -> None:
+        """Nothing happens if it is awake."""
+        if not self.asleep:
+            return
+        self._slept, self._asleep_since = self.slept, None
+        if self.life is not None:
+            self.life.wake(between(self._dice, *_LOOKS))
+        if self._to_start:
+            self._to_start = False
+            self.start()
 
     # ---- its disk
 
@@ -131,7 +170,7 @@ class SimKoalad:
 
     def submit(self, request: Request, key: str = "") -> bool:
         """False if it was refused at once. The number comes later, into `accepted`, or never; then ask again."""
-        if not self.alive or self._stuck:
+        if not self.alive or self._stuck or self.asleep:
             return False
         known = self.store.job_of_key(OWNER, key) if key else None
         if known is not None:
@@ -141,7 +180,7 @@ class SimKoalad:
 
     def tell(self, *events: Event, after: Callable[[Step], None] | None = None) -> bool:
         """What a user asks for. False if koalad does not take it."""
-        if self.life is None or not self.alive or self._stuck:
+        if self.life is None or not self.alive or self._stuck or self.asleep:
             return False
         self.life.deliver(Delivery(events=events, after=after))
         return True
@@ -193,7 +232,7 @@ class SimKoalad:
     def at_rest(self) -> bool:
         """It lives, and has nothing to do nor to wait for."""
         life = self.life
-        if life is None or not self.alive or life.stuck or life.inbox or life.collecting:
+        if life is None or not self.alive or self.asleep or life.stuck or life.inbox or life.collecting:
             return False
         records = life.engine.records
         return not records.jobs and not records.debts and not self.store.load().outbox

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol
 
+from koalapy_adapters.clock import SleepWatch
 from koalapy_adapters.messages import Welcome
 
 from koalapy.coallocation.whereabouts import doubtful
@@ -12,7 +13,7 @@ from koalapy.engine import Engine
 from koalapy.link.vetting import CONNECTS, Verdict, Vetting
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput, Word
-from koalapy.model.errors import KoalaError
+from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
@@ -56,6 +57,14 @@ class Host(Protocol):
 
     def now(self) -> Instant: ...
 
+    @property
+    def asleep(self) -> bool: ...
+
+    @property
+    def slept(self) -> Duration:
+        """How long it has slept, in all."""
+        ...
+
     def may_commit(self) -> None:
         """Raises KoalaError while the disk is full."""
         ...
@@ -76,6 +85,7 @@ class Life:
         self._epochs = count(store.epoch * CONNECTS + 1)
         self._vetting = Vetting(store.epoch, store.next_number - 1)
         self._turn: Entry | None = None  # when the driver's thread goes on
+        self._sleep = SleepWatch(lambda: host.slept)
         self._idle_turns = 0
         self.driver = Driver(engine, self, self, self, snapshot.outbox, store.next_number)
         self.process.on_death(self._died)
@@ -100,10 +110,29 @@ class Life:
         self.process.run(call)
 
     def after(self, delay: Duration, call: Callable[[], None]) -> Entry:
-        return self.process.after(delay, call)
+        """So long that the host is awake: no timer goes on while it sleeps."""
+        slept = self._host.slept
+        return self.process.after(delay, lambda: self._ring(slept, call))
+
+    def _ring(self, slept: Duration, call: Callable[[], None]) -> None:
+        if self._host.slept > slept:
+            self.after(Duration(self._host.slept - slept), call)
+        else:
+            call()
 
     def now(self) -> Instant:
         return self._host.now()
+
+    def slept(self) -> Duration:
+        return Duration(self._sleep.look())
+
+    def fall_asleep(self) -> None:
+        self.process.freeze()
+
+    def wake(self, looks_after: Duration) -> None:
+        """With the host. The driver's thread looks at the time after so long, or as soon as something comes."""
+        self.process.thaw()
+        self._turn_at(Instant(self.agenda.now + (0 if self.inbox else looks_after)))
 
     def deliver(self, delivery: Delivery) -> None:
         """As the driver's thread hears of it: soon, in the order of arrival."""
@@ -117,7 +146,7 @@ class Life:
         if self._turn is not None and self._turn.call is not None and self._turn.at == when:
             return
         self.agenda.cancel(self._turn)
-        self._turn = self.agenda.at(when, lambda: self.enter(self._take_turn))
+        self._turn = self.agenda.at(when, lambda: None if self._host.asleep else self.enter(self._take_turn))
 
     def _take_turn(self) -> None:
         if self.stuck:
@@ -188,6 +217,10 @@ class Life:
         self.process.step()
         self._host.witness.acknowledged(cluster, epoch, number)
         self.links[cluster].acknowledge(epoch, number)
+
+    def end_sessions(self, reason: Reason) -> dict[str, int]:
+        ended = {name: link.end_session(reason) for name, link in self.links.items()}
+        return {name: epoch for name, epoch in ended.items() if epoch is not None}
 
     def next_epoch(self) -> int:
         return next(self._epochs)

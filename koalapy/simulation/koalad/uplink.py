@@ -113,6 +113,13 @@ class Uplink:
         if self._talk is not None:
             self._say(self._talk.acknowledge(epoch, number))
 
+    def end_session(self, why: Reason) -> int | None:
+        """End the session there is, to begin a new one; its epoch. None: there is none."""
+        if self.pipe is None:
+            return None
+        self._end(self.pipe, why)
+        return self._session
+
     # ---- for errands
 
     def ask(self, make: Callable[[int], Any], answered: Answered) -> None:

@@ -121,6 +121,9 @@ class Grid:
         if kcm is not None and kcm.epoch == epoch:
             kcm.acknowledge(number)
 
+    def end_sessions(self, reason: Reason) -> dict[str, int]:
+        raise AssertionError(reason)
+
     def _maybe_killed(self) -> None:
         self.killed_in -= 1
         if self.killed_in == 0:
@@ -158,6 +161,9 @@ class _Clock:
 
     def now(self) -> Instant:
         return self._grid.now
+
+    def slept(self) -> Duration:
+        return Duration(0)
 
 
 def _settings(dice: Random) -> Settings:
