@@ -4,7 +4,8 @@
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -20,11 +21,12 @@ from koalapy_adapters.wrapper.machine import AT_BARRIER
 from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 
 from koalapy.coallocation import barrier, stopping
+from koalapy.coallocation.followup import FollowUps
 from koalapy.driver import Driver
 from koalapy.information import promises
 from koalapy.model.job import Outcome
 from koalapy.model.states import ComponentState, JobState
-from koalapy.model.units import Duration
+from koalapy.model.units import Duration, Instant
 from koalapy.scavenging import parameters, reclaim
 from koalapy.scheduler import queue
 from koalapy.scheduler.ahead import Ahead
@@ -33,6 +35,8 @@ from koalapy.simulation.chaos.plan import plan
 from koalapy.simulation.chaos.run import Result, run
 from koalapy.simulation.chaos.violation import Promise as P
 from koalapy.simulation.chaos.violation import Violation
+from koalapy.simulation.koalad.host import SimKoalad
+from koalapy.simulation.koalad.life import Life
 from koalapy.simulation.requests import Habits
 from koalapy.store.memory import MemoryStore
 
@@ -199,9 +203,9 @@ def _passing_is_not_counted() -> Any:
 
 
 def _released_although_one_is_missing() -> Any:
-    def release(records: Any, now: Any, job: Any, reachable: Any) -> None:
-        came = any(component.state is ComponentState.AT_BARRIER for component in job.present)
-        if job.state is JobState.CLAIMING and came and all(each.cluster in reachable for each in job.present):
+    def release(records: Any, now: Any, job: Any, at_barrier: Any) -> None:
+        came = any(job.attempt_of(component) in at_barrier for component in job.present)
+        if job.state is JobState.CLAIMING and came:
             barrier._release(records, now, job)
 
     return patch.object(barrier, "release_if_whole", release)
@@ -210,6 +214,33 @@ def _released_although_one_is_missing() -> Any:
 def _a_debt_is_not_kept() -> Any:
     real = MemoryStore.commit
     return patch.object(MemoryStore, "commit", lambda self, change: real(self, replace(change, debts=())))
+
+
+def _time_stands_still_while_the_host_sleeps() -> Any:
+    """For koalad, as CLOCK_MONOTONIC does: it notices no sleep, and no wrapper need say again where it is."""
+    awake = patch.object(SimKoalad, "now", lambda self: Instant(self.agenda.now + self._ahead - self.slept))
+    unnoticed = patch.object(Life, "slept", lambda self: Duration(0))
+    return _together(awake, unnoticed, _who_came_to_a_barrier_counts_for_ever())
+
+
+def _who_came_to_a_barrier_counts_for_ever() -> Any:
+    """Whichever session its wrapper said so in."""
+
+    def end_session(self: Any, cluster: str) -> None:
+        for job, component in self._records.live(cluster):
+            if component.state is ComponentState.AT_BARRIER:
+                self._at_barrier.add(job.attempt_of(component), cluster)
+        self.rouse(cluster)
+
+    return patch.object(FollowUps, "end_session", end_session)
+
+
+@contextmanager
+def _together(*mutants: Any) -> Iterator[None]:
+    with ExitStack() as begun:
+        for mutant in mutants:
+            begun.enter_context(mutant)
+        yield
 
 
 # ---- sweeps
@@ -298,6 +329,28 @@ MUTANTS = (
     Mutant("priority counts for nothing", _priority_counts_for_nothing, (P.ORDER,)),
     Mutant("passing is not counted", _passing_is_not_counted, (P.ORDER,), {"job_killed": 2}, {"local_job": 4}, seed=6),
     Mutant("released although one is missing", _released_although_one_is_missing, (P.WHOLE,)),
+    Mutant(
+        "time stands still while the host sleeps",
+        _time_stands_still_while_the_host_sleeps,
+        (P.WHOLE,),
+        {"host_sleeps": 4, "barrier_never_reached": 1, "job_pending_for_ever": 1},
+        {"submit_many": 6, "local_job": 6},
+    ),
+    Mutant(
+        "who came to a barrier counts for ever",
+        _who_came_to_a_barrier_counts_for_ever,
+        (P.WHOLE,),
+        {
+            "connection_cut": 5,
+            "cluster_down": 2,
+            "wrapper_killed": 8,
+            "commands_fail": 8,
+            "shared_slow": 3,
+            "batch_system_down": 4,
+        },
+        {"cancel": 0, "local_job": 1},
+        seed=40,
+    ),
     Mutant("a debt is not kept", _a_debt_is_not_kept, (P.AGREE, P.COMMITTED)),
     Mutant(
         "a result is recorded whenever it is told",

@@ -18,6 +18,7 @@ Act = Callable[[World, Random], None]
 _NEVER = Duration(10**15)
 _SHORT, _LONG = (Duration(2 * SECOND), MINUTE), (MINUTE, Duration(8 * MINUTE))
 _JUMPS = (Duration(-10 * MINUTE), Duration(-30 * SECOND), Duration(-SECOND), SECOND, Duration(20 * SECOND), 5 * MINUTE)
+_NOTICED = (Duration(50 * MILLISECOND), Duration(5 * SECOND))  # after it woke up, that a connection is dead
 _STEPS = 40  # within which a process is killed
 
 
@@ -175,6 +176,23 @@ def _clock_of_node_jumps(world: World, dice: Random) -> None:
     dice.choice(_cluster(world, dice).batch.nodes).skew = Duration(dice.choice(_JUMPS))
 
 
+# ---- koalad's host asleep
+
+
+def _host_sleeps(world: World, dice: Random) -> None:
+    """Mostly as long as barriers last. Of its connections many are dead meanwhile, which it hears later, or never."""
+    barrier = world.settings.barrier_timeout
+    spans = (barrier * 7 // 10, barrier * 19 // 10) if dice.random() < 0.7 else (SECOND // 2, 8 * MINUTE)
+    asleep = between(dice, Duration(spans[0]), Duration(spans[1]))
+    dead = dice.choice((0.0, 0.8, 1.0))
+    for name in world.clusters:
+        noticed = Duration(asleep + between(dice, *_NOTICED)) if dice.random() < 0.8 else _NEVER
+        far = dice.choice((Duration(0), _NEVER))
+        if dice.random() < dead and (pipe := _pipe_to(world, name)) is not None:
+            pipe.cut(near_hears=noticed, far_hears=far)
+    world.koalad.sleep(asleep)
+
+
 # ---- koalad's disk, and kills between any two steps
 
 
@@ -271,6 +289,7 @@ ALL: dict[str, tuple[Act, int]] = {
     "clock_of_koalad_jumps": (_clock_of_koalad_jumps, 2),
     "clock_of_head_jumps": (_clock_of_head_jumps, 1),
     "clock_of_node_jumps": (_clock_of_node_jumps, 1),
+    "host_sleeps": (_host_sleeps, 3),
     "commit_fails": (_commit_fails, 3),
     "disk_full": (_disk_full, 1),
     "koalad_killed": (_koalad_killed, 4),

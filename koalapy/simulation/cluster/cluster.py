@@ -47,7 +47,10 @@ class Plan:
 
 
 class SimCluster:
-    """`kcms` and `wrappers` are those that live, oldest first; `batch`, `shell`, `shared` and `head` may fail."""
+    """`kcms` and `wrappers` are those that live, oldest first; `batch`, `shell`, `shared` and `head` may fail.
+
+    `logins`: when each KCM was started, that lives or not, oldest first.
+    """
 
     def __init__(self, agenda: Agenda, seed: int, plan: Plan, name: str, ledger: Ledger) -> None:
         self.plan, self.name = plan, name
@@ -65,7 +68,7 @@ class SimCluster:
         self.neighbours = Neighbours(agenda, self.around.dice("neighbours"), self.batch, plan.load)
         self._kcms: list[SimKcm] = []
         self._wrappers: list[SimWrapper] = []
-        self._logins = 0
+        self.logins: list[Instant] = []
         self._out_of_reach_until = Instant(0)
         self._mount = Mount(self.shared, "head", lambda: None, lambda: self.head.reachable)
 
@@ -75,8 +78,8 @@ class SimCluster:
         """A new KCM at this end of a connection. Raises TransientError where the head node is out of reach."""
         if not self.reachable:
             raise TransientError("unreachable", f"{self.name} does not answer.", "It is tried again.")
-        self._logins += 1
-        self._kcms.append(SimKcm(self.around, self.shell, end, self._logins))
+        self.logins.append(self._agenda.now)
+        self._kcms.append(SimKcm(self.around, self.shell, end, len(self.logins)))
 
     def config(self) -> dict[str, Any]:
         """The fields of messages.ClusterConfig."""

@@ -1,23 +1,40 @@
 """What programs may do: run once, alone, and only when everybody has come. Told by the programs themselves."""
 
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 from koalapy.model.change import Change
 from koalapy.model.commands import ReleaseComponent
 from koalapy.model.identity import AttemptId, InstanceId, JobId, Tag, attempt_of
 from koalapy.model.job import Job
+from koalapy.model.units import Instant
 from koalapy.simulation.chaos.violation import Promise, promise
 
 Place = tuple[str, str]  # cluster, node
 
 
-class Programs:
-    """Of one store's attempts; what programs wrote, wrappers did and koalad committed is told in this order."""
+@dataclass(slots=True)
+class _Stand:
+    """A wrapper at its barrier, until `left_at`."""
 
-    def __init__(self, instance: InstanceId) -> None:
-        self._instance = instance
+    start: str
+    deadline: Instant
+    left_at: Instant | None = None
+
+
+class Programs:
+    """Of one store's attempts; what programs wrote, wrappers did and koalad committed is told in this order.
+
+    `logins`: when the KCMs of a cluster were started, oldest first.
+    """
+
+    def __init__(self, instance: InstanceId, logins: Callable[[str], Sequence[Instant]]) -> None:
+        self._instance, self._logins = instance, logins
         self._starts: dict[AttemptId, dict[Place, str]] = {}  # which start of a batch job started it there
         self._running: dict[AttemptId, set[Place]] = {}
         self._of_component: dict[tuple[JobId, int], AttemptId] = {}  # whose programs run
-        self._came: set[AttemptId] = set()
+        self._stands: dict[AttemptId, _Stand] = {}
         self._released: set[AttemptId] = set()
         self._over: dict[AttemptId, str] = {}
 
@@ -58,11 +75,18 @@ class Programs:
             why = self._over.get(attempt)
             promise(why is None, Promise.NOTHING_LEFT, attempt, "is claimed by a wrapper, but was said to be", why)
 
-    def came(self, tag: Tag) -> None:
-        """A wrapper stands at its barrier."""
+    def came(self, tag: Tag, start: str, deadline: Instant) -> None:
+        """A wrapper stands at its barrier, and leaves it by then."""
         attempt = self._ours(tag)
         if attempt is not None:
-            self._came.add(attempt)
+            self._stands[attempt] = _Stand(start, deadline)
+
+    def went(self, now: Instant, tag: Tag, start: str) -> None:
+        """It stands there no more: it was released, or stopped, or it died, or its time was up."""
+        attempt = self._ours(tag)
+        stand = self._stands.get(attempt) if attempt is not None else None
+        if stand is not None and stand.start == start and stand.left_at is None:
+            stand.left_at = now
 
     def over(self, tag: Tag, why: str) -> None:
         """A KCM says that nothing of the attempt is left and nothing comes: it is gone, or was refused."""
@@ -73,21 +97,42 @@ class Programs:
 
     # ---- koalad
 
-    def committed(self, change: Change) -> None:
-        """Releases: all that a job needs have come, and are released together."""
+    def committed(self, change: Change, decided_at: Instant) -> None:
+        """Releases: all that a job needs stand at their barriers, and are released together.
+
+        `decided_at`, in the world's time: a store that fails keeps koalad from committing what it had decided.
+        """
         released = [entry.command for entry in change.sent if isinstance(entry.command, ReleaseComponent)]
         jobs = {job.id: job for job in change.jobs}
         for identity in dict.fromkeys(command.attempt.job for command in released):
             attempts = [command.attempt for command in released if command.attempt.job == identity]
-            self._whole(jobs[identity], attempts)
+            self._whole(jobs[identity], attempts, decided_at)
             self._released.update(attempts)
 
-    def _whole(self, job: Job, attempts: list[AttemptId]) -> None:
+    def _whole(self, job: Job, attempts: list[AttemptId], decided_at: Instant) -> None:
         indices = {attempt.component for attempt in attempts}
         for index, wanted in enumerate(job.request.components):
             promise(wanted.optional or index in indices, Promise.WHOLE, "job", job.id, "goes without component", index)
         for attempt in attempts:
-            promise(attempt in self._came, Promise.WHOLE, attempt, "is released, but never came")
+            self._at_barrier(attempt, job.components[attempt.component].cluster or "", decided_at)
+
+    def _at_barrier(self, attempt: AttemptId, cluster: str, decided_at: Instant) -> None:
+        """One that was killed may be released as long as nobody could know: since its cluster was connected last.
+
+        One whose time was up may never be: koalad's own time-out comes before any wrapper's.
+        """
+        stand = self._stands.get(attempt)
+        promise(stand is not None, Promise.WHOLE, attempt, "is released, but never came")
+        assert stand is not None
+        left_at = stand.left_at
+        if left_at is None or left_at >= decided_at:
+            return
+        promise(left_at < stand.deadline, Promise.WHOLE, attempt, "is released, but had left its barrier in vain")
+        logins = self._logins(cluster)
+        before = bisect_right(logins, decided_at)
+        connected_at = logins[before - 1] if before else decided_at
+        gone_since = "is released, but was at its barrier only before its cluster was connected"
+        promise(left_at >= connected_at, Promise.WHOLE, attempt, gone_since)
 
     def _ours(self, tag: Tag) -> AttemptId | None:
         instance, attempt = attempt_of(tag)

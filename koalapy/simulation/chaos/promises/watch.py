@@ -33,13 +33,14 @@ class Watch:
     def __init__(self, world: World, heard: Callable[[str], None]) -> None:
         self._world, self.heard = world, heard
         self._committed = Committed()
-        self._programs = Programs(world.instance)
+        self._programs = Programs(world.instance, lambda cluster: world.clusters[cluster].logins)
         self._jobs = Jobs(world.settings)
         self._claims = Claims(world.settings)
         self._queues = Queues(world.instance)
         self._sweeps = Sweeps(world.ledger.parameters)
         self._neighbours = Neighbours(world)
         self._decided: Decided | None = None
+        self._decided_at = world.agenda.now
         self._engine = world.koalad.engine
         self._broken: Violation | None = None
         self._acknowledged = 0  # events since koalad took up its last batch
@@ -99,7 +100,7 @@ class Watch:
 
     def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
         assert self._engine is not None
-        self._decided = Decided(self._engine, now)
+        self._decided, self._decided_at = Decided(self._engine, now), self._world.agenda.now
         self._acknowledged = 0
 
     def committed(self, change: Change, store: Store) -> None:
@@ -114,7 +115,7 @@ class Watch:
         assert decided is not None
         self.ask(lambda: self._committed.take(change, store))
         self.ask(lambda: self._jobs.committed(change, before))
-        self.ask(lambda: self._programs.committed(change))
+        self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, decided))
         for batch in change.results:
             self.heard(f"{batch.sweep} {batch.attempt} {[result.number for result in batch.results]}")
@@ -156,10 +157,11 @@ class Watch:
         self.ask(lambda: self._programs.claimed(Tag(tag)))
 
     def came(self, tag: str, start: str, deadline: Instant) -> None:
-        self.ask(lambda: self._programs.came(Tag(tag)))
+        self._programs.came(Tag(tag), start, deadline)
         self.ask(lambda: self._queues.came(Tag(tag), start, deadline))
 
     def went(self, tag: str, start: str) -> None:
+        self._programs.went(self._world.agenda.now, Tag(tag), start)
         self._queues.went(Tag(tag), start)
 
     def over(self, tag: str, why: str) -> None:
