@@ -24,8 +24,10 @@ from koalapy.coallocation import barrier, stopping
 from koalapy.coallocation.followup import FollowUps
 from koalapy.driver import Driver
 from koalapy.information import promises
+from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
 from koalapy.model.states import ComponentState, JobState
+from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Duration, Instant
 from koalapy.scavenging import parameters, reclaim
 from koalapy.scheduler import queue
@@ -247,7 +249,19 @@ def _together(*mutants: Any) -> Iterator[None]:
 
 
 def _a_result_is_recorded_whenever_it_is_told() -> Any:
-    return patch.object(parameters, "_fresh", lambda runner, results: tuple(results))
+    """Whether it was recorded before, and whether its parameter is out on the cluster that tells it."""
+
+    def ended(records: Any, event: Any, fed: Any = None) -> tuple[Any, int]:
+        sweep = parameters.sweep_of(records, event.sweep)
+        if sweep is None:
+            return (), 0
+        runner, numbers = sweep.runner, Intervals.numbers(each.number for each in event.results)
+        out, returned = parameters.without(runner.out, numbers), parameters.without(runner.returned, numbers)
+        parameters.put_runner(records, sweep, done=runner.done | numbers, out=out, returned=returned)
+        records.result(ResultBatch(sweep.id, event.cluster, event.attempt, tuple(event.results)))
+        return tuple(event.results), 0
+
+    return patch.object(parameters, "ended", ended)
 
 
 def _nodes_are_not_given_back() -> Any:
