@@ -46,6 +46,16 @@ class JobTexts(BaseModel):
     jobs: list[JobText] = Field(min_length=1, max_length=_MOST_JOBS)
 
 
+class Again(BaseModel):
+    """What is submitted once more."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    failed: bool = Field(default=False, description="of a sweep that is over: parameters that did not end with 0 only")
+    overrides: dict[str, str] = Field(default_factory=dict, description="values said anew, by their keys")
+    key: str = Field(default="", max_length=200, description="the same key again is the same job")
+
+
 class Ids(BaseModel):
     model_config = ConfigDict(extra="forbid")
 

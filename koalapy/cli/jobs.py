@@ -1,6 +1,8 @@
 """Commands about jobs: submit, jobs, show, logs, explain, wait, cancel, hold, release."""
 
+import shlex
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -12,29 +14,35 @@ from koalapy.cli import options
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
 from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, exit_status, out, print_json, say, table, tell, told
 from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
+from koalapy.cli.signals import deferred
 from koalapy.cli.sweep_progress import counted
 from koalapy.client import Grid
 from koalapy.model.states import JobState
 
 app = typer.Typer()
 Document = dict[str, Any]
+Override = Annotated[
+    list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="Change a key; nothing after = unsets it.")
+]
 
 
 @app.command()
 def submit(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Job files: all are accepted, or none.")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the jobs are over.")] = False,
-    override: Annotated[list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="Change a key.")] = None,
+    override: Override = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
     """Submit job files."""
-    with told(), Grid(grid) as koalad:
+    with told(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between a job and its number
         accepted = _submitted(koalad, files, _overrides(override or []))
         ids = accepted.get("ids") or [accepted["id"]]
+        say_accepted(ids, json and wait)
         if not json:
-            for job in ids:
-                out.print(f"job {job} accepted")
+            for job, file in zip(ids, files, strict=True):
+                out.print(f"job {job} accepted" + (f": {file}" if len(files) > 1 else ""))
+        let_in()
         found = wait_telling(koalad, ids) if wait else []
         if json:
             print_json(accepted | _ends(found, several=len(ids) > 1))
@@ -42,6 +50,42 @@ def submit(
             for each in found:
                 tell_end(each, reason_of(koalad, each))
         exit_by(found)
+
+
+@app.command()
+def resubmit(
+    job: options.JobId,
+    override: Override = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job is over.")] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Submit a job once more, as it was or with other values."""
+    with told(), Grid(grid) as koalad:
+        submit_again(koalad, job, wait, json, overrides=_overrides(override or []))
+
+
+def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) -> NoReturn:
+    """`wishes`: of Grid.resubmit."""
+    with deferred() as let_in:
+        again = koalad.resubmit(job, **wishes)
+        say_accepted([again], json and wait)
+        let_in()
+        if not json:
+            out.print(f"job {again} accepted, as job {job}")
+        found = wait_telling(koalad, [again]) if wait else []
+        if json:
+            print_json({"schema": "koala.submit/1", "id": again} | _ends(found, several=False))
+        else:
+            for each in found:
+                tell_end(each, reason_of(koalad, each))
+        exit_by(found)
+
+
+def say_accepted(jobs: Sequence[int], wanted: bool) -> None:
+    """On standard error, where the document comes only at the end: who is interrupted knows the numbers."""
+    for job in jobs if wanted else ():
+        say(f"job {job} accepted")
 
 
 def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str]) -> Document:
@@ -101,6 +145,7 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
         _show_components(found["components"])
     for transfer in found["transfers"]:
         out.print(f"\n{told_of(transfer)}")
+    _show_request(document["request"])
     out.print()
     for event in document["events"]:
         out.print(f"{event['at']}  {event['text']}")
@@ -125,6 +170,38 @@ def _show_runner(sweep: Document, runner: Document) -> None:
     for name, value in told.items():
         if value is not None:
             out.print(f"{name:24}{value}")
+
+
+def _show_request(request: Document) -> None:
+    """What it runs, component by component, as its user wrote it; what is as if nothing were said is left out."""
+    job = request["job"]
+    out.print()
+    for index, component in enumerate(job["components"]):
+        command = shlex.join([component["executable"], *component.get("arguments", ())])
+        out.print(f"component {index} runs          "[:24] + command)
+        for name, value in component.items():
+            if name not in ("executable", "arguments", "processors", "cluster", "environment"):
+                out.print(f"  {name.replace('_', ' '):22}{_words(value)}")
+        for name, value in component.get("environment", {}).items():
+            out.print(f"  {'environment':22}{name}={shlex.quote(value)}")
+    out.print(f"{'directory':24}{request['directory']}")
+    for name in ("when_busy", "retry_on", "communication", "stage_in", "stage_out", "order"):
+        if name in job:
+            out.print(f"{name.replace('_', ' '):24}{_words(job[name])}")
+    for each in request["parameters"]:
+        values = ":".join(each["loop"] or ()) or each["file"] or ", ".join(each["values"])
+        out.print(f"{'parameter ' + ', '.join(each['names']):24}{_shortened(values)}")
+
+
+def _words(value: Any) -> str:
+    """A value of a job file in a line."""
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return f"{value['path']} to {value['to']}" if isinstance(value, dict) else str(value)
+
+
+def _shortened(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else f"{text[:most]} …"
 
 
 def _show_components(components: list[Document]) -> None:

@@ -27,6 +27,7 @@ COMMANDS = {
     "run": "run",
     "sweep": "sweep",
     "submit": "jobs",
+    "resubmit": "jobs",
     "jobs": "jobs",
     "show": "jobs",
     "logs": "jobs",

@@ -10,10 +10,11 @@ import typer
 from koalapy_adapters.launcher.space import Compiled
 
 from koalapy.cli import options
-from koalapy.cli.jobs import exit_by, tell_end
+from koalapy.cli.jobs import exit_by, say_accepted, submit_again, tell_end
 from koalapy.cli.moving import wait_telling
 from koalapy.cli.output import BAD_INPUT, out, print_json, say, told
 from koalapy.cli.program import executable_of
+from koalapy.cli.signals import deferred
 from koalapy.client import Grid
 from koalapy.languages import from_mapping, sweep_request
 from koalapy.model.errors import RequestError
@@ -31,8 +32,8 @@ _SHOWN = 3  # commands of a dry run, and the last
 @app.command(context_settings={"allow_interspersed_args": False})
 def sweep(
     program: Annotated[
-        list[str], typer.Argument(metavar="-- PROGRAM ARG…", help="With {x} where the value of x is to stand.")
-    ],
+        list[str] | None, typer.Argument(metavar="-- PROGRAM ARG…", help="With {x} where the value of x is to stand.")
+    ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option("--parameter", "-p", metavar="NAME=VALUES", help="1:100, 0:1:0.1, a,b,c or @FILE; repeat it."),
@@ -61,11 +62,22 @@ def sweep(
         typer.Option("--order", metavar="NAME", help="Which parameters run next, instead of the grid file's."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the sweep is over, and tell how far it is.")] = False,
+    rerun_failed: Annotated[
+        int | None,
+        typer.Option("--rerun-failed", metavar="ID", help="Instead, what did not end well of a sweep that is over."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
     """Run a program once for each of many parameters, on idle nodes, in nobody's way."""
+    if rerun_failed is not None:
+        _check_alone(program, parameters, csv, stage_in, stage_out, name, on, walltime, order, dry_run, cross, zipped)
+        with told(), Grid(grid) as koalad:
+            submit_again(koalad, rerun_failed, wait, json, failed=True)
+    if not program:
+        say("koala: There is no program. Write it after the options, as in: koala sweep -p x=1:10 -- PROGRAM {x}")
+        raise typer.Exit(BAD_INPUT)
     if cross and zipped:
         say("koala: There are both --cross and --zip. Say one of them.")
         raise typer.Exit(BAD_INPUT)
@@ -89,10 +101,19 @@ def sweep(
             return _submit(koalad, request, wait, json)
 
 
+def _check_alone(*others: object) -> None:
+    if any(others):
+        say("koala: --rerun-failed takes all else from the sweep that it names. Leave out the program and its options.")
+        raise typer.Exit(BAD_INPUT)
+
+
 def _submit(koalad: Grid, request: Document, wait: bool, json: bool) -> None:
-    accepted = koalad.accept(request, source=_SOURCE)
-    if not json:
-        out.print(f"job {accepted['id']} accepted")
+    with deferred() as let_in:
+        accepted = koalad.accept(request, source=_SOURCE)
+        say_accepted([accepted["id"]], json and wait)
+        if not json:
+            out.print(f"job {accepted['id']} accepted")
+        let_in()
     if not wait:
         return print_json(accepted) if json else None
     (found,) = wait_telling(koalad, [accepted["id"]])

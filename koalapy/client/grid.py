@@ -2,6 +2,7 @@
 
 import json
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -89,6 +90,21 @@ class Grid:
         `source`: what errors call a mapping.
         """
         return post(self._calls, "/v1/jobs", as_posted(job, directory, overrides, key, source))
+
+    def resubmit(
+        self,
+        job: int,
+        *,
+        failed: bool = False,
+        overrides: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> int:
+        """Submit the same job once more, with its files as they are now; the new job's id.
+
+        `failed`: of a sweep that is over, only the parameters that did not end with 0. `overrides`: not of a sweep.
+        """
+        body = {"failed": failed, "overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
+        return int(self._calls.call("POST", f"/v1/jobs/{job}/resubmit", json=body)["id"])
 
     def submit_many(
         self,

@@ -46,6 +46,7 @@ from koalapy.model.units import MILLISECOND, SECOND, Duration
 
 # A poll may be put off by its own cost (100 × its CPU time), and one may fail: six polls outlast both.
 MAX_AGE_IN_POLLS = 6
+_LEAST_DEFAULT_AGE = Duration(30 * SECOND)
 _POLL = Duration(10 * SECOND)
 _SHORTEST_POLL = Duration(100 * MILLISECOND)
 _MOST_FAILURES = 40  # so that no job has more attempts than a tag can number
@@ -78,7 +79,7 @@ class Cluster(Section):
         default=_POLL, description="shortest time between two looks at the batch system"
     )
     max_age: Span | None = Field(
-        default=None, description="older than this, a measurement means nothing idle; 6 × poll"
+        default=None, description="older than this, a measurement means nothing idle; 6 × poll, 30s at least"
     )
     backlog: Count | None = Field(default=None, description="processors of ours that may wait in its queue; its size")
     drmaa: Drmaa = Field(default="off", description="off, auto, or the path of a libdrmaa")
@@ -103,8 +104,8 @@ class Cluster(Section):
 
     @property
     def oldest(self) -> Duration:
-        """`max_age` or its default."""
-        return self.max_age or Duration(MAX_AGE_IN_POLLS * self.poll)
+        """`max_age` or its default, which is long enough for a look that a busy machine holds up."""
+        return self.max_age or Duration(max(MAX_AGE_IN_POLLS * self.poll, _LEAST_DEFAULT_AGE))
 
     @model_validator(mode="after")
     def _check_age(self) -> Self:

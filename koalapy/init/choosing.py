@@ -38,7 +38,7 @@ def entry(name: str, connect: str, given: dict[str, str], seen: Look) -> Entry:
         comments += [*_about(systems[0]), _about_home(survey)]
     else:
         settings["slots"] = int(survey["processors"])
-        comments.append("no batch system was found: koalapy's own queue shares this machine's processors")
+        comments.append("no batch system was found: koalapy's own queue shares the processors of the head node")
     return Entry(name, settings, tuple(comments))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from koalapy.languages.jobfile import ComponentFile, JobFile
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import Document, Path, read_value
 from koalapy.model.textfile.words import shown
@@ -10,15 +11,29 @@ _ADVICE = "Write a key of the job, such as priority=5, or of a component, such a
 
 
 def override(document: Document, overrides: Mapping[str, str]) -> Document:
-    """The document with other values. Values are read as in the file: `[a, b]` is a list, all else as written."""
+    """The document with other values. Values are read as in the file: `[a, b]` is a list, all else as written.
+
+    Nothing, or null, unsets a key.
+    """
     for key, text in overrides.items():
         origin = f"-o {shown(key, quote='')}"
         try:
-            document = document.with_value(_path(key), read_value(text, origin), origin)
+            path, value = _path(key), read_value(text, origin)
+            unset = value is None and _may_be_unset(path)
+            document = document.without(path) if unset else document.with_value(path, value, origin)
         except (KeyError, IndexError, TypeError) as error:
             message = f"{origin}: the job has no place of this name."
             raise RequestError("unknown_key", message, _ADVICE) from error
     return document
+
+
+def _may_be_unset(path: Path) -> bool:
+    """Not a key that is unknown, which is refused as such, nor a whole component."""
+    if len(path) == 1:
+        return path[0] in JobFile.model_fields
+    if path[0] != "components":
+        return True
+    return len(path) > 3 or (len(path) == 3 and path[2] in ComponentFile.model_fields)
 
 
 def _path(key: str) -> Path:

@@ -141,6 +141,13 @@ def _stalled(now: Instant, job: Job, room: Room) -> bool:
     return any(name is not None and (name not in room.usable or name in without) for name in named)
 
 
+def _smaller(job: Job, views: Sequence[View]) -> str:
+    """Splitting a component helps only where the sum fits the grid."""
+    if job.request.processors > sum(view.total for view in views):
+        return "Ask for fewer processors: the whole grid has not as many."
+    return "Ask for fewer processors, or split it into more components."
+
+
 def _too_large(job: Job, views: Sequence[View]) -> Reason:
     sizes = ", ".join(f"{view.name} has {view.total}" for view in views)
     found = [each for each in lacks(dict(enumerate(job.request.components)), views) if each.reason.code == "too_large"]
@@ -150,5 +157,5 @@ def _too_large(job: Job, views: Sequence[View]) -> Reason:
         "too_large",
         "request",
         f"{which[0].upper()}{which[1:]} never fits: processors asked are {asked}; {sizes}.",
-        "Ask for fewer processors, or split it into more components.",
+        _smaller(job, views),
     )

@@ -237,6 +237,18 @@ def test_overrides() -> None:
     assert job(DESIGN).components[1].environment == ()
 
 
+@pytest.mark.parametrize("key", ["stage_out", "priority", "retry_on", "when_busy", "components.0.arguments", "name"])
+def test_an_override_by_nothing_unsets_a_key_whether_it_is_there_or_not(key: str) -> None:
+    assert job(job_without(key), **{key: ""}) == job(job_without(key)) == job(DESIGN, **{key: ""})
+
+
+def job_without(key: str) -> str:
+    document = yaml.safe_load(DESIGN)
+    place = document["components"][0] if key.startswith("components") else document
+    place.pop(key.rpartition(".")[2], None)
+    return str(yaml.safe_dump(document))
+
+
 def test_languages_by_ending() -> None:
     names = ["a.yaml", "a.YML", "dir.xml/a", "a.json", "a.jsdl", "a.xml", "a.rsl", "a.jdl", "-", ""]
     assert [language_of(name) for name in names] == [*["yaml"] * 4, "jsdl", "jsdl", "rsl", "jdl", "yaml", "yaml"]

@@ -13,6 +13,7 @@ from koalapy.api.documents.jobs import (
 )
 from koalapy.api.documents.logins import login
 from koalapy.api.documents.reasons import error
+from koalapy.api.documents.requests import job_mapping
 from koalapy.api.documents.status import status
 from koalapy.api.documents.unknown import cleaned, unknown
 
@@ -25,6 +26,7 @@ __all__ = [
     "error",
     "explanation",
     "fetched",
+    "job_mapping",
     "job_with_events",
     "jobs",
     "login",

@@ -5,6 +5,7 @@ from typing import Any
 
 from koalapy.api.documents.document import Document
 from koalapy.api.documents.reasons import reason
+from koalapy.api.documents.requests import request
 from koalapy.api.documents.sweeps import progress
 from koalapy.api.story import sentence
 from koalapy.model.identity import JobId
@@ -81,7 +82,12 @@ def jobs(found: Iterable[Job], transfers: Mapping[JobId, list[Progress]] | None 
 
 
 def job_with_events(found: Job, history: Iterable[History], transfers: Iterable[Progress] = ()) -> Document:
-    return {"schema": "koala.job/1", "job": job(found, transfers), "events": [event(each) for each in history]}
+    return {
+        "schema": "koala.job/1",
+        "job": job(found, transfers),
+        "request": request(found.request),
+        "events": [event(each) for each in history],
+    }
 
 
 def event(line: History) -> Document:

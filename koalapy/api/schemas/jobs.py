@@ -1,6 +1,6 @@
 """The answers about jobs, and to what is done with them."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -81,9 +81,29 @@ class Event(BaseModel):
     text: str = Field(description="a sentence")
 
 
+class Parameter(Answer):
+    """What one name of a sweep, or several together, stands for: one of `loop`, `values` and `file`."""
+
+    names: list[str]
+    loop: list[str] | None = Field(description="first, last and step")
+    without: list[str] = Field(description="values that the loop leaves out")
+    values: list[str]
+    file: str | None = Field(description="each of its lines is a value; it lies in the program's directory")
+    column: int | None = Field(description="from 0: of a file whose columns are parameters")
+
+
+class Request(Answer):
+    """What a job runs."""
+
+    directory: str = Field(description="absolute; the paths of the job are relative to it")
+    job: dict[str, Any] = Field(description="as a job file has it; what is as if nothing were said is left out")
+    parameters: list[Parameter] = Field(description="of a sweep")
+
+
 class JobAnswer(Answer):
     schema_: Literal["koala.job/1"] = Field(alias="schema")
     job: Job
+    request: Request
     events: list[Event]
 
 

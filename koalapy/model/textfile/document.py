@@ -56,6 +56,19 @@ class Document:
         """The same with another value. Raises KeyError, IndexError or TypeError where `path` has no place."""
         return replace(self, data=_with(self.data, path, value), origins={**self.origins, path: origin})
 
+    def without(self, path: Path) -> "Document":
+        """The same without this key, if it is there. Raises KeyError, IndexError or TypeError as `with_value` does."""
+        *above, key = path
+        found: Any = self.data
+        for step in above:
+            found = found.get(step) if isinstance(found, dict) else (found or _no_place())[step]
+            if found is None:
+                return self
+        if not isinstance(found, dict):
+            _no_place()
+        left = {name: value for name, value in found.items() if name != key}
+        return replace(self, data=_with(self.data, tuple(above), left))
+
 
 def read_document(text: str | bytes, source: str) -> Document:
     """The values of a YAML text whose top is a mapping. Raises RequestError for whatever else it is."""

@@ -164,7 +164,8 @@ def as_list(value: object) -> list[object]:
     """A list; one value is not taken for a list of one."""
     if isinstance(value, list | tuple):
         return list(value)
-    example = f"[{shown(value, quote='')}]" if isinstance(value, str) and value else "[a, b]"
+    words = value.split() if isinstance(value, str) else []
+    example = f"[{', '.join(shown(word, quote='') for word in words)}]" if words else "[a, b]"
     raise wrong(f"is {kind_of(value)} where a list belongs", f"Write it in brackets: {example}.")
 
 

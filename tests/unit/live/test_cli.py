@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -138,7 +139,7 @@ def test_several_files_are_submitted_together(koala: Any, shell: Callable[..., D
     ids = koala.ids()[-2:]
     assert answer.document == {"schema": "koala.submits/1", "ids": ids, "states": ["done", "failed"]}
     answer = koala("submit", good, good)
-    assert answer.out.splitlines() == [f"job {job} accepted" for job in koala.ids()[-2:]]
+    assert answer.out.splitlines() == [f"job {job} accepted: {good}" for job in koala.ids()[-2:]]
     before = koala.ids()
     wrong = koala.write("wrong.yaml", {"components": [shell("exit 0", walltime="soon")]})
     koala("submit", good, wrong).refused(2, "Job 2 of 2", "wrong.yaml", "walltime")
@@ -150,7 +151,8 @@ def test_submit_and_wait_ends_as_the_job_does(koala: Any, shell: Callable[..., D
     answer = koala("submit", "--wait", file)
     assert answer.status == 0, answer
     job = koala.ids()[-1]
-    assert (answer.out, answer.err) == (f"job {job} accepted\n", f"job {job} is done\n")
+    assert answer.out == f"job {job} accepted\n"
+    assert answer.err.splitlines()[-1] == f"job {job} is done"  # after what it did meanwhile
     answer = koala("submit", file, "--wait", "--json")
     found = answer.document
     assert (found["schema"], found["id"], found["state"]) == ("koala.submit/1", job + 1, "done")
@@ -224,6 +226,39 @@ def test_jobs_and_show_have_the_promised_names(koala: Any, shell: Callable[..., 
     assert kinds[-1] == "job_done"
     assert all(list(event)[:3] == ["at", "kind", "text"] for event in shown["events"])
     assert shown["events"] == sorted(shown["events"], key=lambda event: event["at"])
+
+
+def test_show_says_what_a_job_runs_and_resubmit_runs_it_again(koala: Any, shell: Callable[..., Document]) -> None:
+    (koala.work / "data").write_text("data")
+    program = shell('echo "$WHO $*"', environment={"WHO": "me you"}, walltime="2m", cluster="leiden")
+    program["arguments"] += ["zero", "a b"]
+    job = koala.end(koala.submit(program, stage_in=["data"], priority=7))
+    shown = koala("show", job["id"], "--json").document["request"]
+    assert shown["directory"] == str(koala.work)
+    assert shown["job"]["components"] == [
+        {"processors": 1, "cluster": "leiden", "walltime": "2m"}
+        | {name: program[name] for name in ("executable", "arguments", "environment")}
+    ]
+    assert (shown["job"]["stage_in"], shown["parameters"]) == (["data"], [])
+    text = koala("show", job["id"]).out
+    for words in ("/bin/sh -c 'echo \"$WHO $*\"' zero 'a b'", "WHO='me you'", str(koala.work), "2m"):
+        assert words in text
+    answer = koala("resubmit", job["id"], "-o", "priority=3", "-o", "components.0.walltime=", "--wait")
+    again = koala.ids()[-1]
+    assert (answer.status, answer.out) == (0, f"job {again} accepted, as job {job['id']}\n")
+    assert koala("logs", again).out == koala("logs", job["id"]).out == "me you a b\n"
+    assert koala.job(again)["priority"] == 3
+    assert koala.job(again)["components"][0]["walltime_s"] == 3600
+    koala("resubmit", 10**6).refused(1, "no job 1000000")
+
+
+def test_an_interrupted_submit_has_told_the_number_of_its_job(koala: Any, shell: Callable[..., Document]) -> None:
+    process = koala.start("submit", koala.write("job.yaml", {"components": [shell("sleep 600")]}), "--wait", "--json")
+    assert process.stderr is not None
+    assert process.stderr.readline().decode() == f"job {koala.ids()[-1]} accepted\n"
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=live.CALL_S)
+    assert (process.returncode, out) == (130, b"")
 
 
 def test_jobs_and_show_for_people(koala: Any, shell: Callable[..., Document]) -> None:

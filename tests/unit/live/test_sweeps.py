@@ -83,6 +83,12 @@ def test_every_parameter_is_run_once_and_has_one_result(koala: Any) -> None:
     lines = koala("results", sweep, "--format", "jsonl").out.splitlines()
     assert [json.loads(line) for line in lines] == document["results"]
     assert (runner(koala, sweep)["done"], runner(koala, sweep)["failed"]) == (2 * JOB_COUNT, 2)
+    again = begin(koala, "--rerun-failed", sweep)
+    assert koala("wait", again).status == 1
+    assert sorted((each["x"], each["y"]) for each in rows(koala, again)) == [("3", "a"), ("3", "b")]
+    shown = koala("show", again, "--json").document["request"]["parameters"]
+    assert [(each["names"], each["values"]) for each in shown] == [(["x"], ["3", "3"]), (["y"], ["a", "b"])]
+    koala("sweep", "--rerun-failed", again, "--", "true").refused(2, "Leave out the program")
 
 
 def test_what_parameters_left_comes_home(koala: Any) -> None:

@@ -1,0 +1,55 @@
+"""What is submitted when a job is submitted once more: its request, or that of a sweep for some of its parameters."""
+
+import json
+from dataclasses import asdict, replace
+
+from koalapy_adapters.launcher.space import Compiled
+
+from koalapy.languages.jobfile import MOST_BYTES
+from koalapy.model.errors import RequestError
+from koalapy.model.intervals import Intervals
+from koalapy.model.job import Job
+from koalapy.model.request import Request
+from koalapy.model.sweep import Axis, Source, Space
+from koalapy.runtime.parameters import line_reader
+
+
+def request_again(job: Job) -> Request:
+    """The request as it was submitted; its files are looked up anew."""
+    return replace(job.request, files="")
+
+
+def request_of_failed(job: Job) -> Request:
+    """The request of a sweep for those of its parameters that did not end with 0, numbered from 1.
+
+    Raises RequestError for a job that is no sweep or goes on, for one without such parameters, and where their values
+    are not known any more or too large.
+    """
+    runner, space = job.runner, job.request.parameters
+    if runner is None or space is None:
+        raise RequestError("no_sweep", f"Job {job.id} is no sweep.", f"`koala resubmit {job.id}` submits it again.")
+    if not job.state.final:
+        advice = f"Wait with `koala wait {job.id}`, or cancel it."
+        raise RequestError("wrong_state", f"Job {job.id} is {job.state}: some of its parameters may go on.", advice)
+    again = Intervals.of([(1, runner.count)]) - (runner.done - runner.failed)
+    if not again:
+        raise RequestError("none_failed", f"All parameters of sweep {job.id} ended with 0.", "There is nothing to do.")
+    found = _only(space, again, job) if len(again) < MOST_BYTES else space
+    if len(again) >= MOST_BYTES or len(json.dumps(asdict(found))) > MOST_BYTES:
+        message = f"The values of {len(again):,} parameters of sweep {job.id} have more than {MOST_BYTES:,} bytes."
+        raise RequestError("too_large", message, f"Write them into a file with `koala results {job.id} --failed`.")
+    return replace(job.request, files="", parameters=found)
+
+
+def _only(space: Space, numbers: Intervals, job: Job) -> Space:
+    """The values that these numbers stand for, written out."""
+    names = [name for axis in space.axes for source in axis.sources for name in source.names]
+    try:
+        compiled = Compiled(asdict(space), [f"{{{name}}}" for name in names], line_reader(job.request))
+        rows = [[value.decode() for value in compiled.of(number)] for number in numbers]
+    except ValueError as error:
+        message = f"The values of the parameters of sweep {job.id} are not known any more: {error}."
+        raise RequestError("no_value", message, "Put back the file that holds them.") from error
+    columns = zip(*rows, strict=True)
+    sources = [Source(names=(name,), values=tuple(column)) for name, column in zip(names, columns, strict=True)]
+    return Space(axes=(Axis(sources=tuple(sources), count=len(rows)),))
