@@ -9,5 +9,6 @@ from koalapy.model.textfile.words import listed, nearest
 def no_such_cluster(cluster: str, known: Collection[str]) -> RequestError:
     """To be raised. A name that is not known may be mistyped, or have been taken out while jobs were there."""
     meant = nearest(cluster, known)
-    advice = f"Did you mean {meant}?" if meant is not None else f"Name one of {listed(known)}, or put it back."
+    back = "If it was taken out of the grid file, put it back there."
+    advice = f"Did you mean {meant}?" if meant is not None else f"{back} The grid has {listed(known)}."
     return RequestError("no_such_cluster", f"The cluster {cluster} is not in the grid file.", advice)

@@ -232,6 +232,7 @@ def test_a_cluster_is_told_in_the_words_of_the_wire() -> None:
 def test_max_age_follows_poll() -> None:
     grid = read(in_cluster("poll: 1m"))
     assert grid.clusters["here"].oldest == 6 * MINUTE
+    assert read(in_cluster("poll: 1s")).clusters["here"].oldest == 30 * SECOND
 
 
 def test_dumped_and_read_again_it_is_the_same() -> None:

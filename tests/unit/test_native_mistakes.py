@@ -292,3 +292,17 @@ def test_garbage_values_are_refused(component: dict[str, Any], top: dict[str, An
     else:
         assert all(each.processors >= 1 for each in request.components)
         assert json.dumps(request.stage_in)
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ('components: [{processors: 1, executable: x, arguments: "-a -b"}]', "Write it in brackets: [-a, -b]."),
+        (
+            "components: [{processors: 1, executable: x, priority: 3}]",
+            "priority belongs to the whole file: write it at the left, outside of components.0.",
+        ),
+    ],
+)
+def test_advice_is_what_helps(text: str, advice: str) -> None:
+    assert refused(text).advice == advice

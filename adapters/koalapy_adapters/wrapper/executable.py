@@ -34,6 +34,8 @@ def locate(executable: str, work: str, environment: Dict[str, str]) -> str:
             _check(executable, path)
             return path
     advice = "Correct its name, load it with `setup`, or write ./%s for one that is staged in." % executable
+    if " " in executable.strip():
+        advice = "Write only `%s` there, and what follows it into `arguments`." % executable.split()[0]
     raise NoExecutable(no_executable(executable, "is not on the PATH of the cluster's nodes", advice))
 
 

@@ -61,7 +61,8 @@ class Document:
         *above, key = path
         found: Any = self.data
         for step in above:
-            found = found.get(step) if isinstance(found, dict) else (found or _no_place())[step]
+            inner: Any = found if isinstance(found, dict | list) else _no_place()
+            found = inner.get(step) if isinstance(inner, dict) else inner[step]
             if found is None:
                 return self
         if not isinstance(found, dict):

@@ -164,7 +164,9 @@ def as_list(value: object) -> list[object]:
     """A list; one value is not taken for a list of one."""
     if isinstance(value, list | tuple):
         return list(value)
-    words = value.split() if isinstance(value, str) else []
+    words = [value] if isinstance(value, str) and value else []
+    if words and words[0].startswith("-"):  # options of a program, each an argument
+        words = words[0].split()
     example = f"[{', '.join(shown(word, quote='') for word in words)}]" if words else "[a, b]"
     raise wrong(f"is {kind_of(value)} where a list belongs", f"Write it in brackets: {example}.")
 

@@ -1,5 +1,6 @@
 """YAML's syntax errors in words that a person can act on, with line and column."""
 
+import re
 from typing import NamedTuple
 
 import yaml
@@ -47,6 +48,7 @@ _MEANINGS = (
     ("alias", "an & or * begins an anchor or alias without a name", "Put the value in quotes."),
 )
 _UNREADABLE = yaml.reader.Reader.NON_PRINTABLE
+_BARE_LOCAL = re.compile(r"(\bconnect:\s*)local:(?=\s*(?:[,}#]|$))")
 _UNKNOWN = ("this is not YAML", "Check indentation, colons and quotes on this line and the one before.")
 _TAB = ("a tab stands where YAML takes spaces only", "Indent with spaces.")
 _CONTROL = ("a control character stands here", 'Remove it, or write it as an escape such as "\\x07" in double quotes.')
@@ -82,11 +84,13 @@ def _meaning(error: Exception, text: str, place: _Place) -> tuple[str, str]:
         return _CONTROL
     if "\t" in line[: len(line) - len(line.lstrip())] or line[place.column - 1 : place.column] == "\t":
         return _TAB
-    if "mapping values are not allowed" in str(error) and line.count(": ") < 2:
+    if not _BARE_LOCAL.search(line) and "mapping values are not allowed" in str(error) and line.count(": ") < 2:
         return (
             f"this line runs on from the one before{_quoting(line)}",
             "Indent both alike, and look for a missing colon.",
         )
+    if bare := _BARE_LOCAL.search(line):
+        return f"a value with a colon at its end needs quotes{_quoting(line)}", f'Write {bare[1]}"local:".'
     words = f"{getattr(error, 'context', '')} {getattr(error, 'problem', '')} {error}"
     for known, what, advice in _MEANINGS:
         if known in words:

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import Document, Path, dotted, kind_of
 from koalapy.model.textfile.fields import Section
-from koalapy.model.textfile.words import use_known
+from koalapy.model.textfile.words import nearest, use_known
 
 MOST_SHOWN = 5
 _WITH_KEYS = {"properties", "patternProperties", "additionalProperties", "$ref"}
@@ -98,7 +98,10 @@ def _path(detail: ErrorDetails) -> Path:
 
 
 def _unknown_key(schema: type[Section], path: Path) -> Problem:
-    advice = use_known(str(path[-1]), known_keys(schema, path[:-1]))
+    known = known_keys(schema, path[:-1])
+    advice = use_known(str(path[-1]), known)
+    if path[-1] in known_keys(schema, ()) and nearest(str(path[-1]), known) is None:
+        advice = f"{path[-1]} belongs to the whole file: write it at the left, outside of {dotted(path[:-1])}."
     return Problem(path, "unknown_key", "is not a known key", advice)
 
 
