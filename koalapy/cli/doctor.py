@@ -1,6 +1,8 @@
 """`koala doctor`: examines each cluster of a grid end to end."""
 
+import sys
 import threading
+from _thread import interrupt_main
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
@@ -79,8 +81,11 @@ def _run(examined: Doctor, progress: "_Quiet") -> bool:
             return True
         except KeyboardInterrupt:
             with uninterrupted():
-                say("koala: interrupted; removing what was brought to the clusters…")
+                if progress.broken is None:
+                    say("koala: interrupted; removing what was brought to the clusters…")
                 examined.interrupt()
+            if progress.broken is not None:
+                raise progress.broken from None
             return False
 
 
@@ -113,7 +118,10 @@ def _chosen(grid: GridFile, wanted: list[str]) -> list[str]:
 
 
 class _Quiet:
-    """Says nothing before the end."""
+    """Says nothing before the end. `broken`: why nothing more can be said."""
+
+    def __init__(self) -> None:
+        self.broken: OSError | None = None
 
     def began(self, cluster: str, check: str) -> None: ...
 
@@ -141,21 +149,29 @@ class _Asking(AtTerminal):
 
 
 class _Lines(_Quiet):
-    """A line for each check that is done, for a pipe or a log."""
+    """A line for each check that is done, for a pipe or a log. Where nobody reads them any more, the command ends."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.Lock()
 
     def told(self, cluster: str, finding: Finding) -> None:
         status = str(finding.status).replace("_", " ")
         with self._lock:
-            print_line(f"{cluster}: {TITLES[finding.check]}: {status}: {finding.message}")
+            if self.broken is None:
+                try:
+                    print_line(f"{cluster}: {TITLES[finding.check]}: {status}: {finding.message}")
+                    sys.stdout.flush()
+                except OSError as error:
+                    self.broken = error
+                    interrupt_main()
 
 
 class _Live(_Quiet):
     """All clusters side by side, each check as it stands."""
 
     def __init__(self, clusters: Sequence[str]) -> None:
+        super().__init__()
         self._findings: dict[str, dict[str, Finding]] = {name: {} for name in clusters}
         self._running: dict[str, str] = {}
         self._live = Live(console=out, get_renderable=self._rendered, refresh_per_second=8)
