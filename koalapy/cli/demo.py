@@ -196,6 +196,11 @@ def _summary(jobs: list[Document], stories: dict[int, Document], seconds: float)
     )  # fmt: skip
     released = sum(event["kind"] == "job_released" for story in stories.values() for event in story["events"])
     out.print(f"{len(jobs)} jobs, {released} releases of a whole job, {seconds} s; nothing is left behind.")
+    out.print("The job `mistaken` fails on purpose: its program is not there, and its reason says so.")
+    out.print(
+        "Next: `koala init` writes a grid file of your clusters, `koala doctor` checks them, `koala up` starts koalad."
+    )
+    out.print(f"Examples of jobs are in {data_path('configs') / 'examples'}.")
 
 
 def _processes_of(directory: Path) -> list[int]:

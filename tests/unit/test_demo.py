@@ -129,8 +129,10 @@ def test_piped_it_writes_plain_lines_and_a_summary(place: Place) -> None:
     assert lines[0].split()[:2] == ["1", "unordered"]
     for number, (name, state) in enumerate(STATES.items(), 1):
         assert any(line.split()[:3] == [str(number), name, state] for line in lines)
-    assert lines[-6].split() == ["ID", "NAME", "TYPE", "STATE", "CLUSTERS", "RETRIES", "REASON"]
-    assert re.fullmatch(r"4 jobs, 4 releases of a whole job, [\d.]+ s; nothing is left behind\.", lines[-1])
+    assert lines[-9].split() == ["ID", "NAME", "TYPE", "STATE", "CLUSTERS", "RETRIES", "REASON"]
+    assert re.fullmatch(r"4 jobs, 4 releases of a whole job, [\d.]+ s; nothing is left behind\.", lines[-4])
+    assert "`mistaken` fails on purpose" in lines[-3]
+    assert "`koala init`" in lines[-2]
 
 
 class Terminal:
