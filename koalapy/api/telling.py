@@ -41,7 +41,8 @@ def add_telling(app: FastAPI, service: Service) -> None:
     @app.get("/v1/jobs/{job}/explain", **answering(schemas.ExplainAnswer))
     def explain(job: JobId) -> Document:
         """Why a job is where it is, and what each cluster lacks for it."""
-        return documents.explanation(service.explain(job))
+        found = service.explain(job)
+        return documents.explanation(found, service.history(job) if found.job.state.final else ())
 
     @app.get("/v1/clusters", **answering(schemas.ClustersAnswer))
     def clusters() -> Document:

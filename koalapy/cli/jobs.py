@@ -2,22 +2,40 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.live import Live
 
 from koalapy.calls import error_of
 from koalapy.cli import options
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
-from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, exit_status, out, print_json, say, table, tell, told
+from koalapy.cli.output import (
+    BAD_INPUT,
+    DONE,
+    FAILED,
+    ago,
+    exit_status,
+    out,
+    print_json,
+    rich_table,
+    say,
+    table,
+    tell,
+    told,
+)
 from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
 from koalapy.cli.signals import deferred
 from koalapy.cli.sweep_progress import counted
 from koalapy.client import Grid
+from koalapy.model.errors import RequestError
 from koalapy.model.states import JobState
+from koalapy.model.units import SECOND, parse_duration
 
 app = typer.Typer()
 Document = dict[str, Any]
@@ -48,7 +66,7 @@ def submit(
             print_json(accepted | _ends(found, several=len(ids) > 1))
         else:
             for each in found:
-                tell_end(each, reason_of(koalad, each))
+                tell_end(each, explained_of(koalad, each))
         exit_by(found)
 
 
@@ -66,19 +84,20 @@ def resubmit(
 
 
 def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) -> NoReturn:
-    """`wishes`: of Grid.resubmit."""
+    """`wishes`: of Grid.accept_again."""
     with deferred() as let_in:
-        again = koalad.resubmit(job, **wishes)
+        accepted = koalad.accept_again(job, **wishes)
+        again = accepted["id"]
         say_accepted([again], json and wait)
         let_in()
         if not json:
             out.print(f"job {again} accepted, as job {job}")
         found = wait_telling(koalad, [again]) if wait else []
         if json:
-            print_json({"schema": "koala.submit/1", "id": again} | _ends(found, several=False))
+            print_json(accepted | _ends(found, several=False))
         else:
             for each in found:
-                tell_end(each, reason_of(koalad, each))
+                tell_end(each, explained_of(koalad, each))
         exit_by(found)
 
 
@@ -106,24 +125,120 @@ def _ends(found: list[Document], several: bool) -> Document:
 @app.command()
 def jobs(
     state: Annotated[list[JobState] | None, typer.Option("--state", help="Only jobs in this state; repeat it.")] = None,
+    last: Annotated[
+        int | None, typer.Option("--last", min=0, metavar="N", help="The newest N; 20 if not said, 0 for all.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Submitted within this time, like 2h or 1d.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="PATTERN", help="Of this name; * and ? match.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", "-c", help="Only jobs on this cluster.", autocompletion=options.complete_clusters),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show them again and again, until Ctrl-C.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """List jobs, finished ones too."""
+    """List jobs, finished ones too, the newest last.
+
+    With --json all of them are listed, unless --last says how many.
+    """
+    if watch and (json or not out.is_terminal):
+        say("koala: --watch needs a terminal, and no --json. Leave it out, and ask again.")
+        raise typer.Exit(BAD_INPUT)
     with told(), Grid(grid) as koalad:
-        found = koalad.jobs([str(each) for each in state or ()])
+        after = datetime.now(UTC) - _time_of(since) if since is not None else None
+
+        def find() -> list[Document]:
+            found = koalad.jobs([str(each) for each in state or ()])
+            return [job for job in found if _is_wanted(job, after, name, cluster)]
+
+        if watch:
+            return _watch(find, _LAST if last is None else last)
+        found = find()
     if json:
-        return print_json({"schema": "koala.jobs/1", "jobs": found})
-    return table(
-        ("ID", "NAME", "STATE", "TYPE", "CLUSTERS", "SUBMITTED", "REASON"),
-        [
-            (
-                job["id"], job["name"], job["state"], job["type"], _clusters(job), ago(job["submitted_at"]),
-                job["reason"] or ", ".join(filter(None, (job["sweep"] and counted(job["sweep"]), moving(job)))),
-            )
-            for job in found
-        ],
-    )  # fmt: skip
+        return print_json({"schema": "koala.jobs/1", "jobs": _newest(found, last or 0)})
+    shown = _newest(found, _LAST if last is None else last)
+    table(_JOB_COLUMNS, _job_rows(shown))
+    if len(shown) < len(found):
+        say(f"… {len(found) - len(shown)} older jobs; `koala jobs --last 0` lists all.")
+    return None
+
+
+_LAST = 20
+_WATCH_S = 2.0
+_LEAST_WHY = 16  # characters
+_JOB_COLUMNS = ("ID", "NAME", "STATE", "PROCS", "RUN", "CLUSTERS", "SUBMITTED", "WHY")
+
+
+def _watch(find: Callable[[], list[Document]], last: int) -> None:
+    with Live(console=out, auto_refresh=False) as live:
+        while True:
+            rows = [["-" if cell is None else str(cell) for cell in row] for row in _job_rows(_newest(find(), last))]
+            live.update(rich_table(_JOB_COLUMNS, rows), refresh=True)
+            time.sleep(_WATCH_S)
+
+
+def _newest(found: list[Document], last: int) -> list[Document]:
+    return found[-last:] if last else found
+
+
+def _is_wanted(job: Document, after: datetime | None, name: str | None, cluster: str | None) -> bool:
+    if after is not None and datetime.fromisoformat(job["submitted_at"]) < after:
+        return False
+    if name is not None and not fnmatchcase(job["name"], name):
+        return False
+    return cluster is None or cluster in (_clusters(job) or "").split(",")
+
+
+def _time_of(text: str) -> timedelta:
+    try:
+        return timedelta(seconds=parse_duration(text) / SECOND)
+    except ValueError as error:
+        raise RequestError("bad_time", f"{error}.", "Give --since such as 2h or 1d.") from error
+
+
+def _job_rows(found: Sequence[Document]) -> list[tuple[object, ...]]:
+    """A line each: on a terminal what is said of a job is cut to what the other cells leave."""
+    rows = [
+        (
+            job["id"], job["name"], job["state"], _processors(job), run_time(job, datetime.now(UTC)), _clusters(job),
+            ago(job["submitted_at"]), _why(job),
+        )
+        for job in found
+    ]  # fmt: skip
+    if not out.is_terminal:
+        return [*rows]
+    cells = [tuple("-" if cell is None else str(cell) for cell in row[:-1]) for row in rows]
+    taken = sum(max(map(len, column)) + 1 for column in zip(_JOB_COLUMNS[:-1], *cells, strict=True))
+    most = max(_LEAST_WHY, out.width - taken - 1)
+    return [(*row[:-1], why if len(why) <= most else why[: most - 1] + "…") for row in rows for why in [row[-1] or ""]]
+
+
+def _why(job: Document) -> str:
+    """The reason's first sentence; how far a sweep is; what is on its way."""
+    told = " ".join((job["reason"] or "").split())
+    sentence, dot, _ = told.partition(". ")
+    if told:
+        return f"{sentence}." if dot else told
+    return ", ".join(filter(None, (job["sweep"] and counted(job["sweep"]), moving(job))))
+
+
+def _processors(job: Document) -> int | None:
+    return sum(each["processors"] for each in job["components"]) or None
+
+
+def run_time(job: Document, now: datetime) -> str | None:
+    """How long a job ran, or has run until now, as in 5s, 3m20s or 2h05m."""
+    if job["started_at"] is None:
+        return None
+    end = datetime.fromisoformat(job["finished_at"]) if job["finished_at"] else now
+    seconds = max(0, int((end - datetime.fromisoformat(job["started_at"])).total_seconds()))
+    if seconds < 60:
+        return f"{seconds}s"
+    minutes, hours = seconds // 60, seconds // 3600
+    return f"{minutes}m{seconds % 60:02}s" if minutes < 60 else f"{hours}h{minutes % 60:02}m"
 
 
 @app.command()
@@ -280,6 +395,8 @@ def explain(job: options.JobId, grid: options.Grid = None, json: options.Json = 
     if document["reason"]:
         for line in words_of(document["reason"]):
             out.print(f"  {line}")
+    for note in document["notes"]:
+        out.print(f"  {note}")
     return None
 
 
@@ -297,12 +414,12 @@ def wait(
         except TimeoutError as error:
             say(f"koala: {error}\nWhat is left goes on; wait again, or longer than {timeout:g} s.")
             raise typer.Exit(FAILED) from None
-        reasons = {job["id"]: reason_of(koalad, job) for job in found}
+        explained = {job["id"]: explained_of(koalad, job) for job in found}
     if json:
         print_json({"schema": "koala.jobs/1", "jobs": found})
     else:
         for job in found:
-            tell_end(job, reasons[job["id"]])
+            tell_end(job, explained[job["id"]])
     exit_by(found)
 
 
@@ -364,26 +481,26 @@ def words_of(why: Document) -> list[str]:
     return [f"{why['command'] or 'The batch system'} said:", *(f"  {line}" for line in why["words"].splitlines())]
 
 
-def tell_end(job: Document, why: Document | None = None, *, output_shown: bool = False) -> None:
-    """How a job ended, for a person; `why`: the reason with all words, as `koala explain` has it.
+def tell_end(job: Document, explained: Document | None = None, *, output_shown: bool = False) -> None:
+    """How a job ended, for a person; `explained`: see explained_of.
 
     `output_shown`: what its processes wrote was shown before; so neither quote it nor say where it is.
     """
-    reason = job["reason"]
+    reason, why = job["reason"], explained["reason"] if explained and job["state"] == "failed" else None
     if output_shown and why and why["code"] in ("exit_status", "killed"):
         reason, why = why["message"], None
     ends = {"done": "is done", "failed": f"failed: {reason}", "cancelled": "was cancelled"}
     parameters = f": {counted(job['sweep'])}" if job["sweep"] and job["state"] != "failed" else ""
     say(f"job {job['id']} {ends.get(job['state'], 'is ' + job['state'])}{parameters}")
-    for line in words_of(why) if why else ():
+    for line in [*(words_of(why) if why else ()), *(explained["notes"] if explained else ())]:
         say(f"  {line}")
     if job["sweep"] and job["sweep"]["failed"]:
         say(f"`koala results {job['id']} --failed` lists those that failed.")
 
 
-def reason_of(koalad: Grid, job: Document) -> Document | None:
-    """Why a job failed, with all that was said of it."""
-    return koalad.explain(job["id"])["reason"] if job["state"] == "failed" else None
+def explained_of(koalad: Grid, job: Document) -> Document | None:
+    """What `koala explain` has of a job that is over, and that may have more to tell than its state."""
+    return koalad.explain(job["id"]) if job["state"] in ("done", "failed") else None
 
 
 def exit_by(jobs: list[Document]) -> NoReturn:

@@ -18,6 +18,7 @@ from koalapy.model.textfile.words import visible
 
 LOOK_S = 1.0
 _EXPLAIN_S = 5.0  # of one state, before and between two looks why
+_QUIET_S = 2.0  # a job that starts at once, and ends, needs no words
 _MOST_TOLD = 20  # jobs, each in lines of its own
 _RUNS = "It is running."  # which its state has said already
 _NUMBER = re.compile(r"\d+(\.\d+)?")
@@ -66,7 +67,9 @@ class StateLines:
 
     def __init__(self, koalad: Grid) -> None:
         self._koalad = koalad
+        self._begun = time.monotonic()
         self._states: dict[int, str] = {}
+        self._said: dict[int, str] = {}
         self._asked_at: dict[int, float] = {}
         self._told: dict[int, str] = {}
         self._counted: tuple[float, int] = (time.monotonic(), 0)
@@ -90,7 +93,8 @@ class StateLines:
         identity, state, now = job["id"], job["state"], time.monotonic()
         if job["finished_at"] is not None:
             return
-        if state != self._states.get(identity, "waiting"):
+        if state != self._said.get(identity, "waiting") and now - self._begun >= _QUIET_S:
+            self._said[identity] = state
             clusters = ", ".join(dict.fromkeys(each["cluster"] for each in job["components"] if each["cluster"]))
             say(f"job {identity} is {state}{f' ({clusters})' if clusters else ''}")
         if state != self._states.get(identity):

@@ -103,8 +103,19 @@ class Grid:
 
         `failed`: of a sweep that is over, only the parameters that did not end with 0. `overrides`: not of a sweep.
         """
+        return int(self.accept_again(job, failed=failed, overrides=overrides, key=key)["id"])
+
+    def accept_again(
+        self,
+        job: int,
+        *,
+        failed: bool = False,
+        overrides: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> Document:
+        """As `resubmit`, with all that koalad says of it: schema koala.submit/1."""
         body = {"failed": failed, "overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
-        return int(self._calls.call("POST", f"/v1/jobs/{job}/resubmit", json=body)["id"])
+        return self._calls.call("POST", f"/v1/jobs/{job}/resubmit", json=body)
 
     def submit_many(
         self,

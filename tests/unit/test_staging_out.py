@@ -45,7 +45,7 @@ def test_of_one_place_the_first_component_s_counts_and_the_other_is_told() -> No
         ["out", "x"], [directory("out"), file("out/a")], [directory("out"), file("out/a"), file("out/b"), file("x")]
     )
     assert targets(found) == {"/home/me/out": 0, "/home/me/out/a": 0, "/home/me/out/b": 1, "/home/me/x": 1}
-    assert found.notes == ("An earlier component's file has the same place: out/a of component 1.",)
+    assert found.notes == ("Not brought, since an earlier component's file has the same place: out/a of component 1.",)
     assert found.missing == ()
 
 

@@ -28,6 +28,7 @@ class ExplainAnswer(Answer):
     id: int
     state: JobStateName
     summary: str
+    notes: list[str] = Field(description="of a job that is over: sentences on files that were not brought")
     reason: Reason | None
     lacks: list[Lack]
     no_more_nodes: list[NoMoreNodes]

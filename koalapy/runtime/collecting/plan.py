@@ -139,8 +139,8 @@ class _Making:
         notes = [f"Nothing matches {pattern}." for pattern in absent if is_pattern(pattern)]
         notes += [f"{each.path} {each.why}, and is left." for each in self._refused.values() if each.path not in plain]
         if self._hidden:
-            names = _some([f"{item.found.path} of component {item.attempt.component}" for item in self._hidden])
-            notes.append(f"An earlier component's file has the same place: {names}.")
+            hidden = dict.fromkeys(f"{item.found.path} of component {item.attempt.component}" for item in self._hidden)
+            notes.append(f"Not brought, since an earlier component's file has the same place: {_some(list(hidden))}.")
         return Plan(tuple(self._items.values()), tuple(missing), tuple(notes))
 
     def _is_below_file(self, item: Item) -> bool:
