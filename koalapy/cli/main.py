@@ -12,50 +12,65 @@ from typer.main import get_group
 
 from koalapy import __version__
 from koalapy.cli.signals import ending
+from koalapy.model.textfile.words import nearest
 
-# As `koala --help` lists them, each with the module of koalapy.cli that has it.
+# As `koala --help` lists them: the module of koalapy.cli that has the command, and what it does in a few words.
 COMMANDS = {
-    "up": "grid",
-    "down": "grid",
-    "status": "grid",
-    "clusters": "grid",
-    "config": "grid",
-    "init": "init",
-    "doctor": "doctor",
-    "login": "login",
-    "clean": "unknown",
-    "run": "run",
-    "sweep": "sweep",
-    "submit": "jobs",
-    "resubmit": "jobs",
-    "jobs": "jobs",
-    "show": "jobs",
-    "logs": "jobs",
-    "fetch": "jobs",
-    "explain": "jobs",
-    "wait": "jobs",
-    "cancel": "jobs",
-    "hold": "jobs",
-    "release": "jobs",
-    "runners": "runners",
-    "results": "runners",
-    "demo": "demo",
-    "sim": "sim",
-    "testgrid": "testgrid",
+    "up": ("grid", "Start koalad."),
+    "down": ("grid", "Stop koalad; jobs run on, unless --cancel."),
+    "status": ("grid", "Show how koalad is, and what it recovered."),
+    "clusters": ("grid", "Show the processors of each cluster."),
+    "config": ("grid", "Check the grid file, or show its schema."),
+    "init": ("init", "Write a grid file by asking and by looking."),
+    "doctor": ("doctor", "Examine each cluster, and say what to change."),
+    "login": ("login", "Answer what logins on clusters ask."),
+    "clean": ("unknown", "Remove jobs and directories by their tags."),
+    "run": ("run", "Run a program now, and pass its output through."),
+    "sweep": ("sweep", "Run a program for each of many parameters."),
+    "submit": ("jobs", "Submit job files."),
+    "resubmit": ("jobs", "Submit a job once more."),
+    "jobs": ("jobs", "List jobs, the newest last."),
+    "show": ("jobs", "Show all of one job, with its whole story."),
+    "logs": ("jobs", "Print what the processes of a job wrote."),
+    "fetch": ("jobs", "Bring files that a job left on its clusters."),
+    "explain": ("jobs", "Say why a job waits, or why it failed."),
+    "wait": ("jobs", "Wait until jobs are over."),
+    "cancel": ("jobs", "Cancel jobs."),
+    "hold": ("jobs", "Keep jobs from starting, and sweeps from going on."),
+    "release": ("jobs", "Let held jobs go."),
+    "runners": ("runners", "Show sweeps: where they run, and how far they are."),
+    "results": ("runners", "List what became of a sweep's parameters."),
+    "demo": ("demo", "Co-allocate jobs on three clusters of this machine."),
+    "sim": ("sim", "Simulate: traces, experiments, chaos."),
+    "testgrid": ("testgrid", "Real clusters in containers, for tests."),
 }
 
 
 class Commands(TyperGroup):
-    """Those of COMMANDS: whoever asks for `koala jobs` does not wait for what `koala doctor` imports."""
+    """The commands of COMMANDS. `koala jobs` does not wait for what `koala doctor` imports, nor help for either."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """None for what is no command. Then all are loaded, for typer looks among them for what was meant."""
-        for module in [COMMANDS[name]] if name in COMMANDS else dict.fromkeys(COMMANDS.values()):
-            self.commands.update(commands_of(module))
-        return self.commands.get(name)
+        """None for an unknown name."""
+        if name not in COMMANDS:
+            return None
+        self.commands.update(commands_of(COMMANDS[name][0]))
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see entry: a command tells that it is interrupted
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return self.commands[name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Raises UsageError for an unknown name, with the one that may have been meant."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            meant = nearest(args[0], COMMANDS)
+            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{meant}'?" if meant else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
 
 def commands_of(module: str) -> dict[str, Any]:
@@ -83,9 +98,16 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def koala(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it.")] = False,
+    ctx: typer.Context,
+    grid: Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", help="As after the command.")] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """koalapy, a co-allocating meta-scheduler."""
+    if grid is not None:
+        of_command = {"grid": grid}
+        ctx.default_map = dict.fromkeys(COMMANDS, of_command) | {"config": {"check": of_command}, "sim": {}}
 
 
 def main() -> None:

@@ -1,12 +1,40 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what a shell completes for them."""
 
-from typing import Annotated
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Annotated, Any
 
 import typer
 
 GRID_HELP = "Grid file, or the name of a grid whose koalad runs. Default: $KOALA_GRID, else ~/.config/koala/grid.yaml."
+_COMPLETED_S = 2.0  # a person waits
+_COMPLETED = 200  # jobs, the newest
+
+
+def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Ids of jobs that begin like this, the newest first, each with name and state."""
+    found = _asked(ctx, lambda koalad: koalad.jobs())
+    texts = [(str(job["id"]), f"{job['name']}, {job['state']}") for job in reversed(found)]
+    return [each for each in texts if each[0].startswith(incomplete)][:_COMPLETED]
+
+
+def complete_clusters(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Names of clusters that begin like this."""
+    found = _asked(ctx, lambda koalad: koalad.clusters())
+    return [(each["name"], each["batch"]) for each in found if each["name"].startswith(incomplete)]
+
+
+def _asked(ctx: typer.Context, ask: Callable[[Any], Any]) -> Any:
+    """Nothing where koalad does not answer: a shell that completes a word shows no errors."""
+    from koalapy.client import Grid as Client
+    from koalapy.model.errors import KoalaError
+
+    with suppress(KoalaError), Client(ctx.params.get("grid"), timeout_s=_COMPLETED_S) as koalad:
+        return ask(koalad)
+    return []
+
 
 Grid = Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", help=GRID_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-JobIds = Annotated[list[int], typer.Argument(metavar="ID…", help="Jobs.")]
-JobId = Annotated[int, typer.Argument(metavar="ID", help="A job.")]
+JobIds = Annotated[list[int], typer.Argument(metavar="ID…", help="Jobs.", autocompletion=complete_jobs)]
+JobId = Annotated[int, typer.Argument(metavar="ID", help="A job.", autocompletion=complete_jobs)]

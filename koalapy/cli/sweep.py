@@ -44,7 +44,10 @@ def sweep(
     ] = False,
     zipped: Annotated[bool, typer.Option("--zip", help="The first values together, the second, and so on.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="The sweep's name.")] = None,
-    on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER", help="On this cluster only.")] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="CLUSTER", help="On this cluster only.", autocompletion=options.complete_clusters),
+    ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Processors of one process.")] = 1,
     walltime: Annotated[
         str | None, typer.Option("--walltime", "-t", help="Of one parameter, like 10m or 2h; then it is ended.")

@@ -140,7 +140,9 @@ def test_a_command_starts_without_what_only_others_need() -> None:
 
 
 def test_the_table_of_commands_is_what_their_modules_have() -> None:
-    modules = dict.fromkeys(cli.COMMANDS.values())
-    assert {name: module for module in modules for name in cli.commands_of(module)} == cli.COMMANDS
+    modules = dict.fromkeys(module for module, _ in cli.COMMANDS.values())
+    assert {name: module for module in modules for name in cli.commands_of(module)} == {
+        name: module for name, (module, _) in cli.COMMANDS.items()
+    }
     with_commands = {path.stem for path in (ROOT / "cli").glob("*.py") if "\napp = typer.Typer(" in path.read_text()}
     assert with_commands - {"main", "koalad"} == set(modules)

@@ -87,3 +87,33 @@ def test_an_event_is_set_by_a_signal_also_while_whoever_waits_for_it_has_its_loc
         assert event.wait(120)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_an_interrupt_while_koala_is_imported_leaves_no_traceback() -> None:
+    begin = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "sys.argv = ['koala', '--version']\n"
+        "from koalapy.cli.entry import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--nonsense"], ["jbs"]])
+def test_what_needs_no_command_imports_none(arguments: list[str]) -> None:
+    begin = (
+        "import atexit, sys\n"
+        f"sys.argv = ['koala', *{arguments!r}]\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from koalapy.cli.entry import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, timeout=60)
+    assert done.returncode == (0 if arguments[0] in ("--help", "--version") else 2)
+    assert not {"httpx", "pydantic", "rich.table", "yaml", "koalapy.client"} & set(done.stderr.split())
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
