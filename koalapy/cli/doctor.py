@@ -1,6 +1,5 @@
 """`koala doctor`: examines each cluster of a grid end to end."""
 
-import sys
 import threading
 from _thread import interrupt_main
 from collections.abc import Iterator, Sequence
@@ -161,7 +160,6 @@ class _Lines(_Quiet):
             if self.broken is None:
                 try:
                     print_line(f"{cluster}: {TITLES[finding.check]}: {status}: {finding.message}")
-                    sys.stdout.flush()
                 except OSError as error:
                     self.broken = error
                     interrupt_main()

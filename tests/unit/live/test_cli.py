@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,13 @@ def test_a_failure_quotes_the_last_lines_of_standard_error(koala: Any, shell: Ca
     assert "Its standard error ended with: no numpy here" in koala("show", job).out
 
 
+def test_the_example_of_the_readme_runs_as_it_stands(koala: Any) -> None:
+    readme = (Path(live.__file__).parents[2] / "README.md").read_text()
+    job = textwrap.dedent(readme.split("    $ cat job.yaml\n")[1].split("    $ ")[0])
+    assert koala("submit", koala.write("readme.yaml", job), "--wait").status == 0
+    assert koala("logs", koala.ids()[-1]).out.startswith("rank 0 of 2\n")
+
+
 def test_submit_takes_other_values_for_once(koala: Any, shell: Callable[..., Document]) -> None:
     file = koala.write("job.yaml", {"name": "first", "components": [shell("true"), shell("true")]})
     changes = ("name=second", "priority=3", "components.1.arguments=[-c, echo changed]", "components.0.cluster=delft")
@@ -229,17 +237,17 @@ def test_jobs_and_show_have_the_promised_names(koala: Any, shell: Callable[..., 
 
 
 def test_show_says_what_a_job_runs_and_resubmit_runs_it_again(koala: Any, shell: Callable[..., Document]) -> None:
-    (koala.work / "data").write_text("data")
+    (koala.work / "staged").write_text("data")
     program = shell('echo "$WHO $*"', environment={"WHO": "me you"}, walltime="2m", cluster="leiden")
     program["arguments"] += ["zero", "a b"]
-    job = koala.end(koala.submit(program, stage_in=["data"], priority=7))
+    job = koala.end(koala.submit(program, stage_in=["staged"], priority=7))
     shown = koala("show", job["id"], "--json").document["request"]
     assert shown["directory"] == str(koala.work)
     assert shown["job"]["components"] == [
         {"processors": 1, "cluster": "leiden", "walltime": "2m"}
         | {name: program[name] for name in ("executable", "arguments", "environment")}
     ]
-    assert (shown["job"]["stage_in"], shown["parameters"]) == (["data"], [])
+    assert (shown["job"]["stage_in"], shown["parameters"]) == (["staged"], [])
     text = koala("show", job["id"]).out
     for words in ("/bin/sh -c 'echo \"$WHO $*\"' zero 'a b'", "WHO='me you'", str(koala.work), "2m"):
         assert words in text
@@ -264,9 +272,10 @@ def test_an_interrupted_submit_has_told_the_number_of_its_job(koala: Any, shell:
 def test_jobs_and_show_for_people(koala: Any, shell: Callable[..., Document]) -> None:
     job = koala.end(koala.submit(shell("exit 5", cluster="delft"), name="[bold]:smile:"))
     lines = koala("jobs").out.splitlines()
-    assert lines[0].split() == ["ID", "NAME", "STATE", "TYPE", "CLUSTERS", "SUBMITTED", "REASON"]
+    assert lines[0].split() == ["ID", "NAME", "STATE", "PROCS", "RUN", "CLUSTERS", "SUBMITTED", "WHY"]
     line = lines[-1].split()
-    assert line[:5] == [str(job["id"]), "[bold]:smile:", "failed", "ordered", "delft"]
+    assert [*line[:4], line[5]] == [str(job["id"]), "[bold]:smile:", "failed", "1", "delft"]
+    assert line[4].endswith("s")  # how long it ran
     assert "exit status 5" in lines[-1]
     shown = koala("show", job["id"]).out
     assert "[bold]:smile:" in shown
@@ -275,6 +284,43 @@ def test_jobs_and_show_for_people(koala: Any, shell: Callable[..., Document]) ->
     assert story[-1].startswith("It failed: delft: ")
     assert any(f"Attempt {job['id']}.0.1 on delft (batch job " in line and "exit status 5" in line for line in story)
     assert [line for line in story if "_" in line.replace(str(koala.root), "")] == []
+
+
+def test_jobs_lists_the_newest_and_those_that_are_asked_for(koala: Any, shell: Callable[..., Document]) -> None:
+    ids = [koala.submit(shell("true", cluster=cluster), name=name) for name, cluster in FOUR]
+    for job in ids:
+        koala.end(job)
+
+    def listed(*options: object) -> list[int]:
+        return [int(line.split()[0]) for line in koala("jobs", *options).out.splitlines()[1:]]
+
+    assert listed("--last", 2) == ids[-2:]
+    assert [job["id"] for job in koala("jobs", "--last", 1, "--json").document["jobs"]] == ids[-1:]
+    assert listed("--name", "red-*") == ids[:2]
+    assert listed("--name", "red-*", "--cluster", "delft") == [ids[1]]
+    assert set(ids) <= set(listed("--since", "1h", "--last", 0))
+    assert f"{len(koala.ids()) - 1} older jobs" in koala("jobs", "--last", 1).err
+    koala("jobs", "--since", "soon").refused(2, "soon", "Give --since such as 2h or 1d.")
+    koala("jobs", "--watch").refused(2, "--watch needs a terminal")
+
+
+def test_a_shell_completes_ids_and_clusters(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.submit(shell("true"), name="completed")
+    koala.end(job)
+    assert f'"{job}":"completed, done"' in completed(koala, "koala show ")
+    assert "amsterdam" in completed(koala, "koala run --on ams")
+    assert "delft" not in completed(koala, "koala run --on ams")
+
+
+def completed(koala: Any, line: str) -> str:
+    """What zsh is told."""
+    environment = koala.environment | {"_TYPER_COMPLETE_ARGS": line, "_KOALA_COMPLETE": "complete_zsh"}
+    begin = "import sys; sys.argv[0] = 'koala'; from koalapy.cli.entry import main; main()"
+    done = subprocess.run([sys.executable, "-c", begin], env=environment, capture_output=True, text=True, timeout=60)
+    return done.stdout
+
+
+FOUR = (("red-1", "leiden"), ("red-2", "delft"), ("blue-1", "leiden"), ("blue-2", "delft"))
 
 
 def test_jobs_of_a_state(koala: Any, shell: Callable[..., Document]) -> None:

@@ -23,11 +23,14 @@ Document = dict[str, Any]
 def test_what_is_down_is_said_with_exit_status_3(fresh: Any, shell: Callable[..., Document]) -> None:
     file = fresh.write("job.yaml", {"components": [shell("true")]})
     commands: list[list[object]] = [
-        ["status"], ["clusters"], ["jobs"], ["submit", file], ["run", "-n", 1, "--", "true"], ["show", 1], ["logs", 1],
+        ["status"], ["clusters"], ["jobs"], ["submit", file], ["show", 1], ["logs", 1],
         ["explain", 1], ["wait", 1], ["cancel", 1, 2], ["hold", 1], ["release", 1], ["down"],
     ]  # fmt: skip
     for command in commands:
         fresh(*command).refused(3, "koalad of grid live is not running.", "Start it with `koala up`.")
+    fresh("run", "-n", 1, "--", "true").refused(125, "koalad of grid live is not running.")
+    fresh("--grid", "live", "status").refused(3, "koalad of grid live is not running.", "`koala up --grid FILE`")
+    fresh("-g", fresh.root / "none.yaml", "config", "check").refused(2, "There is no grid file")
     fresh("status", "--grid", "live").refused(3, "koalad of grid live is not running.", "`koala up --grid FILE`")
     other = fresh.root / "other.yaml"
     other.write_text(fresh.grid_file.read_text())
