@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -12,7 +13,6 @@ from typer.main import get_group
 
 from koalapy import __version__
 from koalapy.cli.signals import ending
-from koalapy.model.textfile.words import nearest
 
 # As `koala --help` lists them: the module of koalapy.cli that has the command, and what it does in a few words.
 COMMANDS = {
@@ -64,7 +64,7 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Raises UsageError for an unknown name, with the one that may have been meant."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            meant = nearest(args[0], COMMANDS)
+            meant = next(iter(get_close_matches(args[0], COMMANDS)), None)
             ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{meant}'?" if meant else ""))
         return super().resolve_command(ctx, args)
 

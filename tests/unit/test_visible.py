@@ -75,15 +75,33 @@ def job(text: str) -> Document:
     }  # fmt: skip
     return {
         "id": 7, "name": text, "state": "failed", "type": "ordered", "submitted_at": None, "reason": text,
+        "started_at": None, "finished_at": None,
         "components": [component], "transfers": [transfer(text)], "sweep": None, "directory": text,
         "completion_failures": 0, "submission_failures": 0,
     }  # fmt: skip
 
 
+def request(text: str) -> Document:
+    """What a job runs."""
+    program = {"processors": 1, "executable": text, "arguments": [text], "environment": {"A": text}, "setup": [text]}
+    mapping = {"name": text, "components": [program], "stage_in": [text], "stage_out": [{"path": text, "to": text}]}
+    sources = [
+        {"names": ["x"], "loop": None, "values": [text], "file": None},
+        {"names": ["y"], "loop": None, "values": [], "file": text},
+    ]
+    return {"directory": text, "job": mapping, "parameters": sources}
+
+
 def lack(text: str) -> Document:
     reason = {"words": text, "command": text}
     lacks = [{"component": 0, "cluster": text, "message": text}]
-    return {"summary": text, "lacks": lacks, "no_more_nodes": [{"cluster": text, "why": text}], "reason": reason}
+    return {
+        "summary": text,
+        "lacks": lacks,
+        "no_more_nodes": [{"cluster": text, "why": text}],
+        "reason": reason,
+        "notes": [text],
+    }
 
 
 def tag(text: str) -> Document:
@@ -111,7 +129,8 @@ class Koalad:
         return [job(self.text)]
 
     def show(self, _job: int) -> Document:
-        return {"job": job(self.text), "events": [{"at": "2026-01-01T00:00:00Z", "text": self.text}]}
+        events = [{"at": "2026-01-01T00:00:00Z", "text": self.text}]
+        return {"job": job(self.text), "request": request(self.text), "events": events}
 
     def explain(self, _job: int) -> Document:
         return lack(self.text)
