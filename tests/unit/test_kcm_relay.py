@@ -58,8 +58,10 @@ class Living:
         still = self._options.pop("still", False)
         self.relay = Relay(known, self.told.put, lambda: None, lambda tag: still, **self._options)
         await self.relay.start()
+        working = asyncio.ensure_future(self.relay.work())
         self._ready.set()
         await self._over.wait()
+        working.cancel()
         self.relay.close()
 
 
@@ -107,6 +109,29 @@ def test_one_that_is_suspended_may_be_silent_and_its_end_is_known_by_its_own_sid
         with pytest.raises(queue.Empty):
             relay.told.get(timeout=5 * SILENCE)
     assert relay.next() == WrapperLeft(TAG, True)
+
+
+def test_who_comes_before_the_relay_works_is_answered_when_it_does() -> None:
+    """Before, nobody could be told what he says."""
+
+    async def run() -> None:
+        told: asyncio.Queue[Any] = asyncio.Queue()
+        known = Authenticator(Accounts(lambda tag: TOKEN.encode()), SECRET, lambda size: random.randbytes(size).hex())
+        relay = Relay(known, told.put_nowait, lambda: None, lambda tag: False)
+        await relay.start()
+        line = Line(relay.port)
+        entered = asyncio.ensure_future(asyncio.to_thread(enter, line))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(told.get(), SILENCE)
+        working = asyncio.ensure_future(relay.work())
+        assert await told.get() == WrapperEntered(TAG, 0)
+        assert await entered
+        line.connection.close()
+        assert await told.get() == WrapperLeft(TAG, True)
+        working.cancel()
+        relay.close()
+
+    asyncio.run(run())
 
 
 # ---- men in the middle

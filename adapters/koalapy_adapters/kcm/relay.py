@@ -91,16 +91,16 @@ class Relay:
         self._authenticator, self._tell_machine, self._show_life = authenticator, tell, show_life
         self._stands_still, self._answers, self._silence = stands_still, answers, silence
         self._wrappers: Dict[str, _Wrapper] = {}
+        self._listener: Optional[socket.socket] = None
         self._server: Any = None
         self.strangers = Strangers()
         self.port = 0
 
     async def start(self) -> None:
-        """Listen on a free port of every address. Raises OSError."""
-        listener = network.listening_socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
-        self.port = listener.getsockname()[1]
-        self._server = await asyncio.start_server(self._serve, sock=listener)
+        """Listen on a free port of every address; nobody is answered before `work`. Raises OSError."""
+        self._listener = network.listening_socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
+        self.port = self._listener.getsockname()[1]
 
     def tell(self, tag: str, message: Any) -> None:
         """Send to the wrapper of this tag, if it is connected and reads."""
@@ -113,9 +113,11 @@ class Relay:
         wrapper.tell(message)
 
     async def work(self) -> str:
-        """Show that this KCM lives, for as long as it does: a wrapper that cannot connect is to know why."""
+        """Answer wrappers, now that somebody can be told what they say, and show that this KCM lives, while it does."""
         counted_at = now()
         while True:
+            if self._server is None and self._listener is not None:
+                self._server = await asyncio.start_server(self._serve, sock=self._listener)
             await asyncio.sleep(SHOW_LIFE)
             await in_thread(self._show_life)
             if now() - counted_at >= COUNTED_IN * 1e6:
@@ -125,6 +127,8 @@ class Relay:
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
+        elif self._listener is not None:
+            self._listener.close()
         for wrapper in self._wrappers.values():
             wrapper.writer.close()
 

@@ -144,6 +144,8 @@ class Contact:
         if self._state != APART:
             return []
         before, self._place = self._place, place
+        if before.secret != place.secret:
+            self._failed = []  # of another KCM
         self._lives = before.touched not in (0.0, place.touched)
         if not place.addresses and not place.last and not place.office:
             return self._again(now)
