@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 from engine_play import BUSY_QUEUE, component
+from koalapy_adapters.kcm.wrappers import OTHER_VERSION
 
+from koalapy.api.story import sentence
 from koalapy.model.commands import (
     CancelComponent,
     CollectOutput,
@@ -200,3 +202,19 @@ def test_what_was_told_to_end_has_not_failed(play: Any) -> None:
     assert play.job(job).components[0].state is ComponentState.CANCELLED
     (ended,) = [each for each in play.history if each.kind == "component_ended"]
     assert "message" not in ended.details
+
+
+def test_a_wrapper_of_another_version_is_replaced_and_the_story_says_why(play: Any) -> None:
+    """As after an upgrade of koalapy, while a batch job was queued or at its barrier."""
+    job = play.submit(component(4, "alpha"))
+    (before,) = play.attempts(job)
+    play.tell(ComponentSubmitted(attempt=before, batch_id="1"))
+    said = OTHER_VERSION
+    reason = Reason(said["code"], said["whose"], said["message"], said["advice"])
+    play.end(before, None, "restarted", reason=reason)
+    play.obey()
+    play.measure()
+    assert play.job(job).state is JobState.CLAIMING
+    (after,) = play.attempts(job)
+    assert after != before
+    assert any("of another version of koalapy than koalad" in sentence(line) for line in play.history)

@@ -1,8 +1,10 @@
 """The KCM as a process behind pipes, over the embedded queue: real jobs, real wrappers, real files."""
 
+import contextlib
 import hashlib
 import json
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from koalapy_adapters.messages import (
     RelayProof,
     RelayWelcome,
     Release,
+    Say,
     Stat,
     Stop,
     Store,
@@ -39,6 +42,7 @@ from koalapy_adapters.messages import (
     Tags,
     Welcome,
 )
+from koalapy_adapters.wrapper.handshake import Handshake
 
 INSTANCE = far.INSTANCE
 TAGS = far.TAGS
@@ -277,6 +281,53 @@ def test_the_relay_lets_nobody_in_without_the_token(connect: Callable[[], Any]) 
     for tag, known, secret in strangers:
         assert not far.lets_in(relay["port"], tag, known, secret)
     assert far.lets_in(relay["port"], TAGS[0], token, relay["secret"])
+
+
+def test_what_a_wrapper_said_is_of_no_use_to_who_recorded_it_while_its_kcm_lives(connect: Callable[[], Any]) -> None:
+    koalad = connect()
+    koalad.hello()
+    koalad.submit(TAGS[0], "exit 3")
+    koalad.report(TAGS[0], "at_barrier")
+    relay, token = relay_of(koalad), (koalad.shared / INSTANCE / TAGS[0] / "token").read_text()
+    ended = {"tag": TAGS[0], "batch_id": "", "phase": "ended", "nodes": [], "ending": "exited", "exit_status": 0}
+    with far.Line(relay["port"]) as recorded:  # as the wrapper, which comes again and throws it out
+        assert recorded.enter(Handshake(TAGS[0], token).open(0, relay["secret"], by_files=False))
+        recorded.channel.encode({})  # lost on the way, so that the next is not believed
+        recorded.send(Say(ended))
+        assert recorded.receive() is None
+    with far.Line(relay["port"]) as replayed:
+        replayed.send_bytes(recorded.sent)
+        assert isinstance(replayed.receive(), RelayChallenge)
+        assert replayed.receive() is None
+    release(koalad, TAGS[0])
+    assert koalad.report(TAGS[0], "ended").exit_status == 3
+
+
+def test_strangers_that_send_much_cost_little_memory_and_keep_no_wrapper_out(
+    connect: Callable[[], Any],
+) -> None:
+    """255 of them, each with a frame of 1 MiB but its last bytes."""
+    koalad = connect()
+    koalad.hello()
+    koalad.submit(TAGS[0], "exit 0")
+    koalad.report(TAGS[0], "at_barrier")
+    relay, token = relay_of(koalad), (koalad.shared / INSTANCE / TAGS[0] / "token").read_text()
+    before = resident_bytes(koalad)
+    with contextlib.ExitStack() as stack:
+        for number in range(255):
+            source = (f"127.0.0.{2 + number // 32}", 0)
+            stranger = stack.enter_context(socket.create_connection(("127.0.0.1", relay["port"]), 60, source))
+            with contextlib.suppress(OSError):
+                stranger.sendall(b"J" + (1 << 20).to_bytes(4, "big") + b" " * ((1 << 20) - 10))
+        assert resident_bytes(koalad) - before < 8 << 20
+        assert far.lets_in(relay["port"], TAGS[0], token, relay["secret"])
+    release(koalad, TAGS[0])
+    assert koalad.report(TAGS[0], "ended").exit_status == 0
+
+
+def resident_bytes(koalad: Any) -> int:
+    (line,) = (each for each in Path(f"/proc/{koalad.process.pid}/status").read_text().splitlines() if "VmRSS" in each)
+    return int(line.split()[1]) * 1024
 
 
 def test_who_takes_the_port_of_a_kcm_that_died_hears_nothing_that_lets_him_in(connect: Callable[[], Any]) -> None:

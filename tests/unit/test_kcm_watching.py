@@ -45,6 +45,22 @@ class TestWrapper:
         kcm.handle(T0, do.WrapperEntered(TAG, T0 - 40))
         assert said(kcm.handle(T0, do.WrapperSaid(TAG, report("at_barrier", at_barrier_at=T0 - 60)))) == []
 
+    def test_a_wrapper_of_another_version_is_said_to_be_over_and_leaves_its_own_end_open(self) -> None:
+        kcm = queued_machine()
+        (ended,) = said(kcm.handle(T0, do.OtherVersion(TAG, released=False)))
+        assert (ended.phase, ended.ending, ended.error["code"]) == ("ended", "restarted", "other_version")
+        assert said(kcm.handle(T0, do.OtherVersion(TAG, released=False))) == []
+        assert said(kcm.handle(T0, Release(5, TAG, 0, [])))[0].error["code"] == "attempt_over"
+
+    def test_one_of_another_version_that_may_run_its_program_is_left_to_its_record(self) -> None:
+        assert said(queued_machine().handle(T0, do.OtherVersion(TAG, released=True))) == []
+        connected = running_machine()
+        assert said(connected.handle(T0, do.OtherVersion(TAG, released=False))) == []
+        released = running_machine()
+        released.handle(T0, do.WrapperSaid(TAG, report("running", released_at=T0)))
+        released.handle(T0, do.WrapperLeft(TAG))
+        assert said(released.handle(T0, do.OtherVersion(TAG, released=False))) == []
+
     def test_release_is_answered_when_the_wrapper_says_that_it_has_it(self) -> None:
         kcm = running_machine()
         release = Release(5, TAG, 0, [[0, "10.0.0.1", 1]])
