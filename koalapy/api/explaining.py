@@ -73,7 +73,7 @@ def _why_blocked(component: Component, found: Explanation) -> str:
     what = f"component {component.index}, of {component.processors} processors,"
     if all(_sick(lack) for lack in lacks):
         return f"It waits: no cluster can be used for {what} now."
-    return f"It waits: no cluster has room for {what} now."
+    return f"It waits: no cluster has {component.processors} idle processors for component {component.index} now."
 
 
 def _claiming(found: Explanation) -> str:

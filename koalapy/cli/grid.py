@@ -9,7 +9,7 @@ from koalapy import __version__
 from koalapy.calls import Document
 from koalapy.cli import options
 from koalapy.cli.login import log_in_where_asked
-from koalapy.cli.output import ago, out, print_json, table, told
+from koalapy.cli.output import ago, counted_as, out, print_json, table, told
 from koalapy.cli.unknown import show_unknown, tell_unknown
 from koalapy.client import Grid
 from koalapy.locations import Locations
@@ -126,7 +126,8 @@ def _tell_runners(found: Document) -> None:
     """Nothing where there are no sweeps."""
     if found["active"] or found["waiting"]:
         waiting = f", {found['waiting']} wait or are held" if found["waiting"] else ""
-        out.print(f"  sweeps: {found['active']} active, on {found['nodes']} nodes{waiting}; `koala runners` has more")
+        nodes = counted_as(found["nodes"], "node")
+        out.print(f"  sweeps: {found['active']} active, on {nodes}{waiting}; `koala runners` has more")
 
 
 def _tell_recovery(found: Document, most: int | None) -> None:
@@ -186,7 +187,7 @@ def check(grid: options.Grid = None) -> None:
             message = f"There is no grid file {locations.grid}."
             raise RequestError("no_grid_file", message, "Give the path of one with --grid.")
         found = read_grid_file(locations.grid_file)
-    out.print(f"{locations.grid_file} is fine: grid {found.grid}, {len(found.clusters)} clusters")
+    out.print(f"{locations.grid_file} is fine: grid {found.grid}, {counted_as(len(found.clusters), 'cluster')}")
 
 
 def _batch(cluster: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from koalapy.cli.output import (
     DONE,
     FAILED,
     ago,
+    counted_as,
     exit_status,
     out,
     print_json,
@@ -374,7 +375,7 @@ def fetch(
     if json:
         print_json(found)
     else:
-        out.print(f"job {job}: {found['files']} files, {found['bytes']} bytes")
+        out.print(f"job {job}: {counted_as(found['files'], 'file')}, {counted_as(found['bytes'], 'byte')}")
         for each in filter(None, (*found["notes"], found["lack"])):
             say(each)
     raise typer.Exit(FAILED if found["lack"] else DONE)

@@ -27,7 +27,7 @@ def login(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Log in where a person has to answer: a second factor, a password, the passphrase of a key.
+    """Answer login prompts: a second factor, a password, the passphrase of a key.
 
     The connection is then kept open. Where standard input is no terminal, each of its lines is an answer.
     """

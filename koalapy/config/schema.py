@@ -120,9 +120,9 @@ class Cluster(Section):
         """A key that nothing reads is a mistake that nobody would notice."""
         for key, systems in _LACKED.items():
             if getattr(self, key) is not None and self.batch in systems:
-                raise wrong(f"is nothing that {self.batch} has", "Remove it.", at=(key,))
+                raise wrong(f"does not apply to batch: {self.batch}", "Remove it.", at=(key,))
         if self.scavenge.parallel_environment is not None and self.batch in _LACKED["parallel_environment"]:
-            raise wrong(f"is nothing that {self.batch} has", "Remove it.", at=("scavenge", "parallel_environment"))
+            raise wrong(f"does not apply to batch: {self.batch}", "Remove it.", at=("scavenge", "parallel_environment"))
         if self.relay_network is not None and self.relay is not Relay.TCP:
             raise wrong("is for relay: tcp only", "Remove it.", at=("relay_network",))
         for key in ("identity", "known_hosts", "ssh_config"):

@@ -73,7 +73,8 @@ class Information:
 
     def connected(self, cluster: str, version: str) -> None:
         known = self.clusters[cluster]
-        trouble = Reason("not_measured", "transient", "its batch system has not been asked yet.", "Wait a moment.")
+        message = "waiting for the first answer of its batch system."
+        trouble = Reason("not_measured", "transient", message, "Wait a moment.")
         version = version or known.version
         self._know(known, {"connected": True, "version": version, "state": None, "trouble": trouble})
 

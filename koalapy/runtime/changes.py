@@ -54,7 +54,7 @@ CANCEL = Changeable([state for state in JobState if not state.final], "is over a
 HOLD = Changeable(
     (JobState.WAITING, JobState.CLAIMING, JobState.HELD),
     "cannot be held",
-    "Only a job that has not started can be, and a sweep whose parameters are not all done.",
+    "Only jobs that have not started, and sweeps that have not finished, can be held.",
     of_sweeps=(JobState.RUNNING,),
     stopping=(Outcome.HOLD, Outcome.GIVE_BACK),
 )

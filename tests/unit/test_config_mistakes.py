@@ -180,8 +180,10 @@ BAD_VALUES = [
     pytest.param(
         in_cluster("identity: ~/.ssh/id"), "identity is for ssh:// only, not for local:", "Remove", id="identity"
     ),
-    pytest.param(in_cluster("parallel_environment: mpi"), "is nothing that local has", "Remove", id="no PE there"),
-    pytest.param(in_cluster("scavenge: {parallel_environment: a}"), "is nothing that local", "Remove", id="nor there"),
+    pytest.param(in_cluster("parallel_environment: mpi"), "does not apply to batch: local", "Remove", id="no PE there"),
+    pytest.param(
+        in_cluster("scavenge: {parallel_environment: a}"), "does not apply to batch", "Remove", id="nor there"
+    ),
     pytest.param(in_cluster("connect2: x").replace("local:", "ssh://h"), "connect2 is not", "connect?", id="connect2"),
     pytest.param(
         SMALL.replace('"local:"', '[ssh://a, "local:"]'), "connect lists what is not ssh://", "make a list", id="mixed"
@@ -297,3 +299,12 @@ def test_the_parsers_of_yaml_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     for text, code, _ in cases:
         assert isinstance(text, str | bytes)
         assert refused(text).code == code
+
+
+@pytest.mark.parametrize("line", ["connect: local:", "connect: local: # here"])
+def test_a_bare_local_is_told_to_need_quotes(line: str) -> None:
+    block = f"grid: a\nclusters:\n  b:\n    {line}\n    batch: local\n"
+    for text in (block, "grid: a\nclusters: {b: {connect: local:, batch: local}}"):
+        reason = refused(text)
+        assert "needs quotes" in reason.message
+        assert reason.advice == 'Write connect: "local:".'
