@@ -21,6 +21,7 @@ def add_itself(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[
         """Whether koalad is well, what troubles it, what it owes to clusters out of reach, and what it recovered."""
         known = facts()
         troubles = _troubles(service.trouble()) + service.restored() + service.ids_used()
+        troubles += documents.unreadable_records(service.unreadable())
         troubles += documents.cluster_troubles(service.clusters())
         return documents.status(
             known, service.debts(), troubles, service.recovered(),

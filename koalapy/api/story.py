@@ -23,6 +23,10 @@ def _submitted(line: History) -> str:
     return f"Submitted by {line.details.get('owner') or 'its user'}; {what}."
 
 
+def _line_unreadable(line: History) -> str:
+    return f"This line of its story cannot be read; it is record {line.details.get('record')} of the store."
+
+
 def _cancel_requested(line: History) -> str:
     forced = ", without waiting for clusters out of reach" if line.details.get("force") else ""
     return f"Its user wants it to end{forced}."
@@ -194,6 +198,7 @@ def _plain(words: str) -> Callable[[History], str]:
 
 
 TELLERS: dict[str, Callable[[History], str]] = {
+    "line_unreadable": _line_unreadable,
     "job_submitted": _submitted,
     "job_held": _plain("It is held by its user"),
     "job_unheld": _plain("Its user let it go: it waits in the queue again"),

@@ -44,6 +44,11 @@ def add_telling(app: FastAPI, service: Service) -> None:
         found = service.explain(job)
         return documents.explanation(found, service.history(job) if found.job.state.final else ())
 
+    @app.get("/v1/unreadable", **answering(schemas.UnreadableAnswer))
+    def unreadable() -> Document:
+        """Records of the store that could not be read so far: of jobs that are not over, and of those asked for."""
+        return documents.unreadable(service.unreadable())
+
     @app.get("/v1/clusters", **answering(schemas.ClustersAnswer))
     def clusters() -> Document:
         """What is known of each cluster, in processors."""

@@ -158,10 +158,13 @@ def jobs(
         if watch:
             return _watch(find, _LAST if last is None else last)
         found = find()
+        filtered = state or since is not None or name is not None or cluster is not None
+        broken = [] if filtered else [each for each in koalad.unreadable()["records"] if each["kind"] == "job"]
     if json:
-        return print_json({"schema": "koala.jobs/1", "jobs": _newest(found, last or 0)})
+        return print_json({"schema": "koala.jobs/1", "jobs": _newest(found, last or 0), "unreadable": broken})
     shown = _newest(found, _LAST if last is None else last)
-    table(_JOB_COLUMNS, _job_rows(shown))
+    unreadable = [(each["job"], None, "unreadable", *[None] * 4, each["reason"]) for each in broken]
+    table(_JOB_COLUMNS, [*_job_rows(shown), *unreadable])
     if len(shown) < len(found):
         say(f"… {len(found) - len(shown)} older jobs; `koala jobs --last 0` lists all.")
     return None

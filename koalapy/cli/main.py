@@ -25,6 +25,7 @@ COMMANDS = {
     "doctor": ("doctor", "Examine each cluster, and say what to change."),
     "login": ("login", "Answer what logins on clusters ask."),
     "clean": ("unknown", "Remove jobs and directories by their tags."),
+    "repair": ("repair", "Correct or drop unreadable records."),
     "run": ("run", "Run a program now, and pass its output through."),
     "sweep": ("sweep", "Run a program for each of many parameters."),
     "submit": ("jobs", "Submit job files."),

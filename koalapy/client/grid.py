@@ -144,6 +144,10 @@ class Grid:
             found += self._calls.call("GET", "/v1/jobs", params=parameters)["jobs"]
         return found
 
+    def unreadable(self) -> Document:
+        """Records of the store that could not be read so far: schema koala.unreadable/1."""
+        return self._calls.call("GET", "/v1/unreadable")
+
     def show(self, job: int) -> Document:
         """The job and its events: schema koala.job/1."""
         return self._calls.call("GET", f"/v1/jobs/{job}")

@@ -1,12 +1,13 @@
 """What can be done with a job in which of its states, and what came of it where it was asked of several."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.states import JobState
+from koalapy.store.unreadable import Unreadable
 
 _LAST_ID = (1 << 63) - 1  # that a store can hold
 
@@ -40,9 +41,9 @@ class Changeable:
     of_sweeps: Collection[JobState] = ()  # besides
     stopping: Collection[Outcome] = ()
 
-    def refusal(self, job: JobId, found: Job | None) -> RequestError | None:
+    def refusal(self, job: JobId, found: Job | None, unreadable: Iterable[Unreadable] = ()) -> RequestError | None:
         if found is None or found.glide is not None:
-            return no_such(job)
+            return no_such(job, unreadable)
         of_sweeps = self.of_sweeps if found.runner and not found.collecting else ()
         stopping = found.state is JobState.STOPPING and found.outcome in self.stopping
         if found.state not in self.states and found.state not in of_sweeps and not stopping:
@@ -61,10 +62,22 @@ HOLD = Changeable(
 RELEASE = Changeable((JobState.HELD,), "is not held", "Hold it first with `koala hold`.", stopping=(Outcome.HOLD,))
 
 
+def held(record: Unreadable) -> str:
+    """What is done with it, and what to do."""
+    what = (
+        "Nothing is done with the job and its batch jobs until it is repaired" if record.kind == "job" else "Repair it"
+    )
+    return f"{what}: `koala down`, then `koala repair {record.name}`; see docs/store.md."
+
+
 def is_possible(job: JobId) -> bool:
     """Whether a store can hold it at all."""
     return 0 < job <= _LAST_ID
 
 
-def no_such(job: JobId) -> RequestError:
+def no_such(job: JobId, unreadable: Iterable[Unreadable] = ()) -> RequestError:
+    """Why the store gave no such job: there is none, or its record cannot be read."""
+    for each in unreadable:
+        if (each.kind, each.job) == ("job", job):
+            return RequestError("job_unreadable", f"The record of job {job} cannot be read ({each.why}).", held(each))
     return RequestError("no_such_job", f"There is no job {job}.", "`koala jobs` lists those there are.")

@@ -45,6 +45,8 @@ class Koalad:
         chosen, of_sweeps = policies(settings), scavenging_policies(settings)
         self._store = open_store(grid.store, state_directory)
         snapshot = self._store.load()
+        for each in self._store.unreadable():
+            _LOG.error("record_unreadable", record=each.name, job=each.job, why=each.why)
         last_number = self._store.next_number - 1
         intake = Intake(state_directory / "staged")
         logins = Logins((name, may_ask(cluster)) for name, cluster in grid.clusters.items())
@@ -62,7 +64,8 @@ class Koalad:
         self._loop = DriverLoop(driver, self._clock, self._store.check, taken_over)
         recovery = Recovery(self._clock.now(), snapshot)
         jobs = lambda ids: self._store.jobs(ids=ids)  # noqa: E731
-        unknown = UnknownTags(snapshot.instance, list(grid.clusters), self._links.ask, jobs, self._clock.now)
+        held = lambda: {each.job for each in self._store.unreadable() if each.kind == "job"}  # noqa: E731
+        unknown = UnknownTags(snapshot.instance, list(grid.clusters), self._links.ask, jobs, self._clock.now, held)
         files = JobFiles(intake.take_down, intake.transfers, self._links.fetch)
         self.service = Service(
             self._store,

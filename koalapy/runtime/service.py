@@ -32,6 +32,7 @@ from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.waiting import Waiters
 from koalapy.store.contract import Store
+from koalapy.store.unreadable import Unreadable
 
 _COMMIT_S = 30.0  # what is not committed within this is answered as not recorded yet
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched at one time
@@ -149,7 +150,7 @@ class Service:
     def job(self, job: JobId) -> Job:
         found = self._store.job(job) if is_possible(job) else None
         if found is None:
-            raise no_such(job)
+            raise no_such(job, self._store.unreadable())
         return found
 
     def history(self, job: JobId) -> list[History]:
@@ -178,6 +179,10 @@ class Service:
     def ids_used(self) -> list[str]:
         """A sentence for each kind of ids that are nearly used up."""
         return self._loop.ask(lambda engine: ids_used(engine.records.counters))
+
+    def unreadable(self) -> list[Unreadable]:
+        """Records of the store that could not be read so far."""
+        return self._store.unreadable()
 
     def clusters(self) -> list[ClusterReport]:
         now = self._clock.now()
@@ -257,7 +262,8 @@ class Service:
     def _change(self, jobs: Sequence[JobId], changeable: Changeable, event: Callable[[JobId], Event]) -> Changed:
         """All that can be changed, by one commit, whatever is wrong with the others."""
         found = {job.id: job for job in self.jobs(ids=jobs)}
-        judged = {job: changeable.refusal(job, found.get(job)) for job in jobs}
+        unreadable = self._store.unreadable()
+        judged = {job: changeable.refusal(job, found.get(job), unreadable) for job in jobs}
         changed = [job for job, refusal in judged.items() if refusal is None]
         if changed:
             self._do(*map(event, changed))

@@ -167,7 +167,7 @@ class Sweeps:
     def _sweep(self, sweep: JobId) -> Job:
         job = self._store.job(sweep) if is_possible(sweep) else None
         if job is None:
-            raise no_such(sweep)
+            raise no_such(sweep, self._store.unreadable())
         if job.runner is None:
             raise RequestError("no_sweep", f"Job {sweep} is no sweep.", "`koala runners --all` lists the sweeps.")
         return job

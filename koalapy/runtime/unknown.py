@@ -68,8 +68,16 @@ class UnknownTags:
     """Asks the clusters `named`, over `ask`. Any thread may call it; only `survey_soon` and `last` return at once."""
 
     def __init__(
-        self, instance: InstanceId, named: Sequence[str], ask: Ask, jobs: Jobs, now: Callable[[], Instant]
+        self,
+        instance: InstanceId,
+        named: Sequence[str],
+        ask: Ask,
+        jobs: Jobs,
+        now: Callable[[], Instant],
+        held: Callable[[], Collection[JobId | None]] = tuple,
     ) -> None:
+        """`jobs`: of the store, by their ids; `held`: ids of those that it has and cannot read."""
+        self._held = held
         self._instance, self._named, self._ask, self._jobs, self._now = instance, tuple(named), ask, jobs, now
         self._seen: dict[str, Survey] = {}
 
@@ -124,7 +132,13 @@ class UnknownTags:
         if not is_tag(tag):
             raise RequestError("bad_tag", f"{tag!r} is no tag.", "`koala status --unknown` lists those there are.")
         instance, attempt = attempt_of(Tag(tag))
-        if instance == self._instance and attempt in known(self._jobs([attempt.job]), [attempt]):
+        if instance != self._instance:
+            return
+        found = self._jobs([attempt.job])
+        if attempt.job in self._held():
+            message = f"{tag} is attempt {attempt} of job {attempt.job}, whose record cannot be read."
+            raise RequestError("known_tag", message, f"Repair it: `koala down`, then `koala repair job/{attempt.job}`.")
+        if attempt in known(found, [attempt]):
             message = f"{tag} is attempt {attempt} of job {attempt.job}, which this store knows."
             advice = f"See `koala show {attempt.job}`; `koala cancel {attempt.job}` ends it if it is not over."
             raise RequestError("known_tag", message, advice)
@@ -165,6 +179,8 @@ class UnknownTags:
         named = {Tag(tag): attempt_of(Tag(tag)) for tag in sorted(tags) if is_tag(tag)}
         own = [attempt for instance, attempt in named.values() if instance == self._instance]
         knows = known(self._jobs(sorted({attempt.job for attempt in own})), own) if own else set()
+        held = self._held()
+        knows |= {attempt for attempt in own if attempt.job in held}
         return [tag for tag, (instance, attempt) in named.items() if instance != self._instance or attempt not in knows]
 
     def _examined(self, cluster: str, tags: list[Tag]) -> dict[str, Mapping[str, Any]]:

@@ -8,6 +8,7 @@ from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Debt, History, Job
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
+from koalapy.store.unreadable import Unreadable
 
 
 class Store(Protocol):
@@ -29,7 +30,14 @@ class Store(Protocol):
         """The first outbox number that was never used, confirmed entries counted."""
 
     def load(self) -> Snapshot:
-        """What the engine and the driver start from: jobs that are not over by id, debts by attempt, the outbox."""
+        """What the engine and the driver start from: jobs that are not over by id, debts by attempt, the outbox.
+
+        A record that cannot be read is set aside, see `unreadable`, and hides no other. So are the debts and commands
+        of a job that is set aside, and the Launchers of such a sweep: nothing is done for them until it is repaired.
+        """
+
+    def unreadable(self) -> list[Unreadable]:
+        """The records that could not be read so far, by kind and key. No method but `result` raises for one."""
 
     def commit(self, change: Change) -> None:
         """Keep all of the change, durably, before returning.

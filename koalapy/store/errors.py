@@ -6,6 +6,7 @@ StoreError             koalapy's own: the database refused or could not do it
 ├── StoreConflict      the change contradicts what the store holds; a mistake of its author
 │   └── RecordInvalid  a value of the change cannot be in any record
 └── StoreUnreadable    not a store of koalapy, a damaged one, or one of a newer koalapy
+    └── RecordUnreadable  one record of it
 """
 
 from koalapy.model.errors import OurError
@@ -36,3 +37,15 @@ class RecordInvalid(StoreConflict):
 
 class StoreUnreadable(StoreError):
     """What lies there cannot be understood; it was left as it is."""
+
+
+class RecordUnreadable(StoreUnreadable):
+    """One record that is damaged, or has a form that this version does not know. `why`: half a sentence."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(
+            "record_unreadable",
+            f"A {name} record of the store cannot be read ({why}).",
+            "Use the koalapy that wrote it, which may be newer than this one, repair it, or restore a backup.",
+        )
+        self.why = why

@@ -17,6 +17,7 @@ from koalapy.model.units import Instant
 from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
 from koalapy.store.founding import new_instance
 from koalapy.store.records import dump_details, load_details
+from koalapy.store.unreadable import Unreadable
 from koalapy.store.validation import refuse_invalid
 
 
@@ -82,6 +83,10 @@ class MemoryStore:
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
                 learned=contents.learned,
             )
+
+    def unreadable(self) -> list[Unreadable]:
+        """None: its records are never written down."""
+        return []
 
     def commit(self, change: Change) -> None:
         if change.empty:

@@ -16,7 +16,7 @@ from koalapy.model.commands import Command
 from koalapy.model.job import Counters, Debt, Job
 from koalapy.model.learned import Learned
 from koalapy.model.sweep import ResultBatch
-from koalapy.store.errors import StoreConflict, StoreUnreadable
+from koalapy.store.errors import RecordUnreadable, StoreConflict
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ def dump_job(job: Job) -> str:
 
 
 def load_job(text: str) -> Job:
-    """Raises StoreUnreadable, as all that load do."""
+    """Raises RecordUnreadable, as all that load do."""
     return _JOB.load(text)
 
 
@@ -46,7 +46,7 @@ def dump_command(command: Command) -> tuple[str, str]:
 
 def load_command(kind: str, text: str) -> Command:
     if kind not in _COMMANDS:
-        raise _unreadable("command", f"{kind} is not known")
+        raise RecordUnreadable("command", f"{kind} is not known")
     command: Command = _COMMANDS[kind].load(text)
     return command
 
@@ -80,7 +80,7 @@ def dump_details(details: Mapping[str, Any]) -> str:
 def load_details(text: str) -> dict[str, Any]:
     details = _parsed("history", text)
     if not isinstance(details, dict):
-        raise _unreadable("history", "its details are no mapping")
+        raise RecordUnreadable("history", "its details are no mapping")
     return details
 
 
@@ -102,7 +102,7 @@ class _Form(Generic[T]):
         try:
             record: T = self._adapter.validate_python((plain,))[0]
         except ValidationError as error:
-            raise _unreadable(self._name, _complaint(error)) from error
+            raise RecordUnreadable(self._name, _complaint(error)) from error
         return record
 
 
@@ -125,21 +125,13 @@ def _fields(value: object) -> dict[str, Any]:
 def _parsed(name: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
-        raise _unreadable(name, str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise RecordUnreadable(name, str(error)) from error
 
 
 def _complaint(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(str(part) for part in first['loc'][1:])}: {first['msg']}"
-
-
-def _unreadable(name: str, why: str) -> StoreUnreadable:
-    return StoreUnreadable(
-        "record_unreadable",
-        f"A {name} record of the store cannot be read ({why}).",
-        "Use the koalapy that wrote it, which may be newer than this one, or restore a backup.",
-    )
 
 
 _WRITER = json.JSONEncoder(default=_fields, separators=(",", ":"), allow_nan=False)

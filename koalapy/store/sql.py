@@ -1,7 +1,8 @@
 """The store in a database, by SQLAlchemy Core: one transaction a commit, prepared statements, no ORM."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, or_, select
@@ -20,9 +21,9 @@ from koalapy.store.errors import StoreError
 from koalapy.store.founding import found
 from koalapy.store.rows import Row
 from koalapy.store.turn import Turn
+from koalapy.store.unreadable import Aside, Unreadable, job_in, job_of
 from koalapy.store.validation import refuse_invalid
 
-_UNFINISHED = tuple(state for state in JobState if not state.final)
 _AT_ONCE = 1000  # databases bound the parameters of a statement
 T = TypeVar("T")
 
@@ -34,6 +35,7 @@ class SqlStore:
         self._backend = backend
         self._engine: Engine | None = backend.open()
         self._writes = _Writes(backend)
+        self._aside = Aside()
         try:
             with self._writing() as connection:
                 facts = found(connection, backend.where)
@@ -57,14 +59,28 @@ class SqlStore:
 
     def load(self) -> Snapshot:
         with self._transaction() as connection:
+            found = self._jobs(connection, _UNFINISHED, checked=True)
+            held = {each.job for each in self.unreadable() if each.kind == "job"}
+            held |= {job.id for job in found if job.glide is not None and job.glide.sweep in held}
             return Snapshot(
                 instance=self.instance,
                 counters=_counters(connection),
-                jobs=tuple(_jobs(connection, _in_states(_UNFINISHED))),
-                debts=tuple(_debts(connection)),
-                outbox=tuple(_outbox(connection)),
-                learned=_learned(connection),
+                jobs=tuple(job for job in found if job.id not in held),
+                debts=tuple(debt for debt in self._debts(connection) if debt.attempt.job not in held),
+                outbox=tuple(entry for entry in self._outbox(connection) if job_in(entry) not in held),
+                learned=self._learned(connection),
             )
+
+    def unreadable(self) -> list[Unreadable]:
+        return self._aside.all()
+
+    def repair(self, act: Callable[[Connection], T]) -> T:
+        """Do something with records that cannot be read, in one transaction: see `koalapy.store.unreadable`.
+
+        For a store that has not been loaded. Raises what `act` raises, and then nothing is changed.
+        """
+        with self._writing() as connection:
+            return act(connection)
 
     def commit(self, change: Change) -> None:
         if change.empty:
@@ -76,6 +92,8 @@ class SqlStore:
                 for statement, parameters in writes:
                     connection.execute(statement, parameters)
         self._turn.done(change)
+        if change.learned is not None:
+            self._aside.forget("learned")
 
     def check(self) -> None:
         with self._writing() as connection:
@@ -85,16 +103,16 @@ class SqlStore:
         query = _JOBS if states is None else _in_states(states)
         with self._transaction() as connection:
             if ids is None:
-                return _jobs(connection, query.where(schema.jobs.c.sweep.is_(None)))
+                return self._jobs(connection, query.where(schema.jobs.c.sweep.is_(None)))
             chunks = _chunks(sorted(set(ids)))
-            return [job for chunk in chunks for job in _jobs(connection, query.where(schema.jobs.c.id.in_(chunk)))]
+            return [job for chunk in chunks for job in self._jobs(connection, query.where(schema.jobs.c.id.in_(chunk)))]
 
     def job(self, job_id: JobId) -> Job | None:
         return next(iter(self.jobs(ids=[job_id])), None)
 
     def launchers_of(self, sweep: JobId) -> list[Job]:
         with self._transaction() as connection:
-            return _jobs(connection, _JOBS.where(schema.jobs.c.sweep == sweep))
+            return self._jobs(connection, _JOBS.where(schema.jobs.c.sweep == sweep))
 
     def job_of_key(self, owner: str, key: str) -> JobId | None:
         with self._transaction() as connection:
@@ -114,15 +132,14 @@ class SqlStore:
     def history(self, job_id: JobId) -> list[History]:
         with self._transaction() as connection:
             lines = connection.execute(_HISTORY, {"of_job": job_id}).all()
-        return [
-            History(job=job_id, at=Instant(at), kind=kind, details=records.load_details(details))
-            for at, kind, details in lines
-        ]
+        return [self._line(job_id, *line) for line in lines]
 
     def results(self, sweep: JobId, after: int = 0) -> Iterator[tuple[int, ResultBatch]]:
         while page := self._results(sweep, after):
             for after, text in page:
-                yield after, records.load_results(text)
+                load = partial(records.load_results, text)
+                if (batch := self._aside.read("results", after, sweep, load)) is not None:
+                    yield after, batch
 
     def _results(self, sweep: JobId, after: int) -> list[tuple[int, str]]:
         """A page of them: no transaction stays open while somebody thinks about what he has read."""
@@ -143,13 +160,49 @@ class SqlStore:
 
     def debts(self) -> list[Debt]:
         with self._transaction() as connection:
-            return _debts(connection)
+            return self._debts(connection)
 
     def close(self) -> None:
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.dispose()
             self._backend.close()
+
+    def _jobs(self, connection: Connection, query: Select[Any], checked: bool = False) -> list[Job]:
+        read = (
+            self._aside.read("job", row.id, row.id, partial(job_of, row.id, row.state, row.record, checked))
+            for row in connection.execute(query)
+        )
+        return [job for job in read if job is not None]
+
+    def _debts(self, connection: Connection) -> list[Debt]:
+        read = (
+            self._aside.read(
+                "debt", f"{row.job}.{row.component}.{row.number}", row.job, partial(records.load_debt, row.record)
+            )
+            for row in connection.execute(_DEBTS)
+        )
+        return [debt for debt in read if debt is not None]
+
+    def _outbox(self, connection: Connection) -> list[OutboxEntry]:
+        read = (
+            (number, self._aside.read("command", number, None, partial(records.load_command, kind, text)))
+            for number, kind, text in connection.execute(_OUTBOX)
+        )
+        return [OutboxEntry(number, command) for number, command in read if command is not None]
+
+    def _learned(self, connection: Connection) -> Learned:
+        text = connection.scalar(_LEARNED)
+        if text is None:
+            return NOTHING
+        return self._aside.read("learned", rows.NODES, None, partial(records.load_learned, text)) or NOTHING
+
+    def _line(self, job: JobId, sequence: int, at: int, kind: str, text: str) -> History:
+        """One that cannot be read says so in its place."""
+        details = self._aside.read("history", sequence, job, partial(records.load_details, text))
+        if details is None:
+            return History(job=job, at=Instant(at), kind="line_unreadable", details={"record": f"history/{sequence}"})
+        return History(job=job, at=Instant(at), kind=kind, details=details)
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
@@ -221,42 +274,27 @@ def _in_states(states: Iterable[JobState]) -> Select[Any]:
     return _JOBS.where(schema.jobs.c.state.in_([state.value for state in states]))
 
 
-def _jobs(connection: Connection, query: Select[Any]) -> list[Job]:
-    return [records.load_job(text) for text in connection.scalars(query)]
-
-
-def _debts(connection: Connection) -> list[Debt]:
-    return [records.load_debt(text) for text in connection.scalars(_DEBTS)]
-
-
-def _outbox(connection: Connection) -> list[OutboxEntry]:
-    return [OutboxEntry(number, records.load_command(kind, text)) for number, kind, text in connection.execute(_OUTBOX)]
-
-
 def _counters(connection: Connection) -> Counters:
     return records.load_counters({row.name: row.value for row in connection.execute(_COUNTERS)})
-
-
-def _learned(connection: Connection) -> Learned:
-    text = connection.scalar(_LEARNED)
-    return NOTHING if text is None else records.load_learned(text)
 
 
 def _chunks(values: list[T]) -> list[list[T]]:
     return [values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE)]
 
 
-_JOBS: Select[Any] = select(schema.jobs.c.record).order_by(schema.jobs.c.id)
+_JOBS: Select[Any] = select(schema.jobs.c.id, schema.jobs.c.state, schema.jobs.c.record).order_by(schema.jobs.c.id)
+# By those that are final: a state that nobody knows is one that is not.
+_UNFINISHED = _JOBS.where(schema.jobs.c.state.not_in([state.value for state in JobState if state.final]))
 _JOB_OF_KEY = select(schema.jobs.c.id).where(
     schema.jobs.c.owner == bindparam("of_owner"), schema.jobs.c.key == bindparam("of_key")
 )
 _JOBS_OF_KEYS = select(schema.jobs.c.key, schema.jobs.c.id).where(schema.jobs.c.owner == bindparam("of_owner"))
-_DEBTS = select(schema.debts.c.record).order_by(*schema.debts.primary_key)
+_DEBTS = select(*schema.debts.primary_key, schema.debts.c.record).order_by(*schema.debts.primary_key)
 _OUTBOX = select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command).order_by(schema.outbox.c.number)
 _COUNTERS = select(schema.counters.c.name, schema.counters.c.value)
 _LEARNED = select(schema.learned.c.record).where(schema.learned.c.name == rows.NODES)
 _HISTORY = (
-    select(schema.history.c.at, schema.history.c.kind, schema.history.c.details)
+    select(schema.history.c.sequence, schema.history.c.at, schema.history.c.kind, schema.history.c.details)
     .where(schema.history.c.job == bindparam("of_job"))
     .order_by(schema.history.c.sequence)
 )

@@ -16,6 +16,7 @@ from koalapy.api.documents.reasons import error
 from koalapy.api.documents.requests import job_mapping
 from koalapy.api.documents.status import status
 from koalapy.api.documents.unknown import cleaned, unknown
+from koalapy.api.documents.unreadable import unreadable, unreadable_records
 
 __all__ = [
     "Document",
@@ -34,4 +35,6 @@ __all__ = [
     "submitted",
     "submitted_many",
     "unknown",
+    "unreadable",
+    "unreadable_records",
 ]

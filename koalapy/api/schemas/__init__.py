@@ -12,6 +12,7 @@ from koalapy.api.schemas.reasons import ErrorAnswer
 from koalapy.api.schemas.status import DownAnswer, StatusAnswer
 from koalapy.api.schemas.sweeps import ResultsAnswer, RunnersAnswer
 from koalapy.api.schemas.unknown import CleanAnswer, UnknownAnswer
+from koalapy.api.schemas.unreadable import UnreadableAnswer
 
 __all__ = [
     "ANSWERS",
@@ -33,6 +34,7 @@ __all__ = [
     "SubmitAnswer",
     "SubmitsAnswer",
     "UnknownAnswer",
+    "UnreadableAnswer",
     "check",
 ]
 
@@ -41,7 +43,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     for model in (
         ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, UnknownAnswer, CleanAnswer,
         ExplainAnswer, DownAnswer, FetchAnswer, LoginAnswer, LoginsAnswer, SubmitsAnswer, ChangedAnswer,
-        RunnersAnswer, ResultsAnswer,
+        RunnersAnswer, ResultsAnswer, UnreadableAnswer,
     )
 }  # fmt: skip
 

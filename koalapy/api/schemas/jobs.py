@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from koalapy.api.schemas.answer import INSTANT, Answer
 from koalapy.api.schemas.reasons import Reason
 from koalapy.api.schemas.sweeps import JobStateName, SweepProgress
+from koalapy.api.schemas.unreadable import UnreadableRecord
 
 ComponentStateName = Literal[
     "waiting", "submitting", "queued", "at_barrier", "released", "running", "suspended", "unknown", "done", "failed",
@@ -110,6 +111,7 @@ class JobAnswer(Answer):
 class JobsAnswer(Answer):
     schema_: Literal["koala.jobs/1"] = Field(alias="schema")
     jobs: list[Job]
+    unreadable: list[UnreadableRecord] = Field(default=[], description="of `koala jobs --json` only")
 
 
 class SubmitAnswer(Answer):

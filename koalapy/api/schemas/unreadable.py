@@ -1,0 +1,21 @@
+"""The answer about records of the store that cannot be read."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from koalapy.api.schemas.answer import Answer
+
+
+class UnreadableRecord(Answer):
+    """A record that is set aside. Nothing is done with its job until it is repaired."""
+
+    record: str = Field(description="as `koala repair` takes it")
+    kind: Literal["job", "debt", "command", "results", "history", "learned"]
+    job: int | None = Field(description="that it is about, if that is known")
+    reason: str = Field(description="what is wrong with it, and what to do")
+
+
+class UnreadableAnswer(Answer):
+    schema_: Literal["koala.unreadable/1"] = Field(alias="schema")
+    records: list[UnreadableRecord]

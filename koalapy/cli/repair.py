@@ -1,0 +1,129 @@
+"""`koala repair`: records of the store that cannot be read, while no koalad has it open."""
+
+import json as json_module
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from koalapy.cli import options
+from koalapy.cli.gridfile import read_grid_file
+from koalapy.cli.output import FAILED, out, print_json, say, table, told
+from koalapy.locations import Locations
+from koalapy.model.errors import RequestError
+
+app = typer.Typer()
+_MOST = 1 << 28  # bytes of a record's text
+
+
+@app.command()
+def repair(
+    record: Annotated[
+        str | None, typer.Argument(metavar="[RECORD]", help="Such as job/7; all are listed if none is named.")
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="Write the record's text as it is; - is standard output."),
+    ] = None,
+    corrected: Annotated[
+        Path | None, typer.Option("--import", metavar="FILE", help="Put this text in its place.")
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Remove the record.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """List, export, correct or remove records of the store that cannot be read. koalad must be down.
+
+    A job whose record cannot be read is held: koalad does nothing with it and with its batch jobs. Export its text,
+    which is JSON, correct it in an editor and import it; then `koala up` goes on with the job. With --drop the job is
+    removed with its history. Its batch jobs and directories are unknown tags from then on, which `koala status
+    --unknown` lists and `koala clean` removes.
+    """
+    with told():
+        chosen = [export is not None, corrected is not None, drop].count(True)
+        if chosen > 1 or bool(chosen) != bool(record):
+            advice = "Write `koala repair`, or `koala repair RECORD` with one of --export, --import and --drop."
+            raise RequestError("bad_usage", "It is not said what to do with which record.", advice)
+        _repair(record or "", export, corrected, drop, yes, grid, json)
+
+
+def _repair(
+    record: str, export: Path | None, corrected: Path | None, drop: bool, yes: bool, grid: str | None, json: bool
+) -> None:
+    from koalapy.store import unreadable  # late: a database's library takes long to import
+    from koalapy.store.open import open_store
+    from koalapy.store.sql import SqlStore
+
+    text = _read(corrected) if corrected is not None else ""
+    locations = Locations.of(grid)
+    if locations.grid_file is None:
+        message = f"There is no grid file {locations.grid}."
+        raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
+    store = open_store(read_grid_file(locations.grid_file).store, locations.state)
+    assert isinstance(store, SqlStore)
+    try:
+        if export is not None:
+            _write(export, store.repair(partial(unreadable.raw, name=record)))
+        elif corrected is not None:
+            store.repair(partial(unreadable.replace, name=record, text=text))
+            out.print(f"{record} is corrected; `koala up` goes on with it.")
+        elif drop:
+            store.repair(partial(unreadable.raw, name=record))  # it must be there before anybody is asked
+            _confirm(record, yes)
+            store.repair(partial(unreadable.drop, name=record))
+            out.print(f"{record} is removed.")
+        else:
+            _list(store.repair(unreadable.survey), json)
+    finally:
+        store.close()
+
+
+def _list(found: "list[unreadable.Unreadable]", json: bool) -> None:  # type: ignore[name-defined]  # noqa: F821
+    if json:
+        records = [{"record": each.name, "kind": each.kind, "job": each.job, "reason": each.why} for each in found]
+        return print_json({"schema": "koala.unreadable/1", "records": records})
+    if not found:
+        return out.print("All records of the store can be read.")
+    return table(("RECORD", "JOB", "REASON"), [(each.name, each.job, each.why) for each in found])
+
+
+def _confirm(record: str, yes: bool) -> None:
+    """Ends the command unless a person at a terminal says yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        advice = f"Keep its text with `koala repair {record} --export FILE`; then say --yes."
+        raise RequestError("not_confirmed", f"Nobody is there to be asked whether {record} may go.", advice)
+    say("What it holds is lost. The batch jobs and directories of a job become unknown tags.")
+    if not typer.confirm(f"Remove {record}?", err=True):
+        raise typer.Exit(FAILED)
+
+
+def _read(path: Path) -> str:
+    """A corrected text, in one line. Raises RequestError for what cannot be read or is no JSON."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST).decode()
+        return json_module.dumps(json_module.loads(text), separators=(",", ":"))
+    except (OSError, ValueError, RecursionError) as error:
+        message = f"{path} cannot be imported: {error}."
+        raise RequestError("bad_record", message, "Name a file with the record's JSON in it.") from error
+
+
+def _write(path: Path, text: str) -> None:
+    """With its lines broken, if it is JSON. A file is made for its owner alone. Raises RequestError."""
+    try:
+        pretty = json_module.dumps(json_module.loads(text), indent=1)
+    except (ValueError, RecursionError):
+        pretty = text
+    if str(path) == "-":
+        sys.stdout.write(pretty + "\n")
+        return
+    try:
+        path.touch(mode=0o600)
+        path.write_text(pretty + "\n")
+    except OSError as error:
+        raise RequestError("not_written", f"{path} cannot be written: {error}.", "Name another file.") from error

@@ -1,0 +1,221 @@
+"""Records that cannot be read: set aside one by one, so that they hide no other, and repaired by command."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import Column, Connection, Table, and_, delete, or_, select, update
+
+from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.errors import RequestError
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.store import records, rows, schema
+from koalapy.store.errors import RecordInvalid, RecordUnreadable
+from koalapy.store.validation import refuse_invalid
+
+T = TypeVar("T")
+_LONGEST_WHY = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record that is set aside. `key` names its row among those of its kind; `job`: the job it is about, if known."""
+
+    kind: str  # one of KINDS
+    key: str
+    job: JobId | None
+    why: str
+
+    @property
+    def name(self) -> str:
+        """As `koala repair` takes it."""
+        return f"{self.kind}/{self.key}"
+
+
+class Aside:
+    """What could not be read so far. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Unreadable] = {}
+
+    def read(self, kind: str, key: object, job: int | None, load: Callable[[], T]) -> T | None:
+        """What `load` returns. None, and a note of it, if it raises RecordUnreadable or RecordInvalid."""
+        place = kind, str(key)
+        try:
+            value = load()
+        except (RecordUnreadable, RecordInvalid) as error:
+            why = error.why if isinstance(error, RecordUnreadable) else error.reason.message
+            known = None if job is None else JobId(job)
+            self._found[place] = Unreadable(kind, str(key), known, why[:_LONGEST_WHY])
+            return None
+        self._found.pop(place, None)
+        return value
+
+    def forget(self, kind: str) -> None:
+        """Records of this kind were replaced."""
+        for place in [place for place in self._found if place[0] == kind]:
+            self._found.pop(place, None)
+
+    def all(self) -> list[Unreadable]:
+        """By kind, in the order of KINDS, and key."""
+        order = list(KINDS)
+        return sorted(
+            self._found.copy().values(), key=lambda each: (order.index(each.kind), [*map(_number, each.key.split("."))])
+        )
+
+
+def job_of(row_id: int, state: str, text: str, checked: bool = False) -> Job:
+    """The job of a row. `checked`: with the bounds that a commit has. Raises RecordUnreadable and RecordInvalid."""
+    job = records.load_job(text)
+    if job.id != row_id:
+        raise RecordUnreadable("Job", f"it is of job {job.id}")
+    if job.state != state:
+        raise RecordUnreadable("Job", f"it is {job.state}, and its row is {state}")
+    if checked:
+        refuse_invalid(Change(jobs=(job,)))
+    return job
+
+
+# ---- repair: for a store that no koalad has open
+
+
+class _Kind(NamedTuple):
+    table: Table
+    text: "Column[Any]"
+    keys: tuple["Column[Any]", ...]
+
+
+KINDS = {
+    "job": _Kind(schema.jobs, schema.jobs.c.record, (schema.jobs.c.id,)),
+    "debt": _Kind(
+        schema.debts, schema.debts.c.record, (schema.debts.c.job, schema.debts.c.component, schema.debts.c.number)
+    ),
+    "command": _Kind(schema.outbox, schema.outbox.c.command, (schema.outbox.c.number,)),
+    "results": _Kind(schema.results, schema.results.c.results, (schema.results.c.sequence,)),
+    "history": _Kind(schema.history, schema.history.c.details, (schema.history.c.sequence,)),
+    "learned": _Kind(schema.learned, schema.learned.c.record, (schema.learned.c.name,)),
+}
+
+
+def survey(connection: Connection) -> list[Unreadable]:
+    """Read all records, finished jobs' too. Returns those that cannot be read."""
+    aside = Aside()
+    for kind, found in KINDS.items():
+        for row in connection.execute(select(found.table)).mappings():
+            key = ".".join(str(row[column.name]) for column in found.keys)
+            aside.read(kind, key, _job_in(kind, row), lambda kind=kind, row=row: _load(kind, row))  # type: ignore[misc]
+    return aside.all()
+
+
+def raw(connection: Connection, name: str) -> str:
+    """The text of a record, as it is. Raises RequestError `no_such_record`."""
+    return str(_row(connection, name)[_kind(name).text.name])
+
+
+def replace(connection: Connection, name: str, text: str) -> None:
+    """Put a corrected text in place of a record's.
+
+    Raises RequestError `no_such_record`, and `bad_record` for a text that is not a record of this kind and key.
+    """
+    kind, row = name.partition("/")[0], dict(_row(connection, name))
+    changed = row | {_kind(name).text.name: text}
+    try:
+        if kind == "job":
+            job = records.load_job(text)
+            changed = rows.job_rows([job])[0] | {"id": job.id}
+        _same(row, changed, name)
+        _load(kind, changed)
+    except (RecordUnreadable, RecordInvalid) as error:
+        why = error.why if isinstance(error, RecordUnreadable) else error.reason.message
+        raise RequestError("bad_record", f"The text is not a {kind} record ({why}).", "Correct it first.") from error
+    connection.execute(update(_kind(name).table).where(_where(name)).values(**changed))
+
+
+def drop(connection: Connection, name: str) -> None:
+    """Remove a record. With a job go its history, its results, its Launchers and what was to be sent for all of them.
+
+    Its debts stay, and are settled: they end batch jobs. Raises RequestError `no_such_record`.
+    """
+    row = _row(connection, name)
+    if name.partition("/")[0] != "job":
+        connection.execute(delete(_kind(name).table).where(_where(name)))
+        return
+    jobs = schema.jobs.c
+    gone = set(connection.scalars(select(jobs.id).where(or_(jobs.id == row["id"], jobs.sweep == row["id"]))))
+    for number, kind, text in connection.execute(
+        select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command)
+    ):
+        entry = Aside().read("command", number, None, lambda kind=kind, text=text: records.load_command(kind, text))  # type: ignore[misc]
+        if entry is not None and job_in(OutboxEntry(number, entry)) in gone:
+            connection.execute(delete(schema.outbox).where(schema.outbox.c.number == number))
+    connection.execute(delete(schema.jobs).where(jobs.id.in_(gone)))
+
+
+def job_in(entry: OutboxEntry) -> JobId:
+    """The job that a command is about."""
+    attempt = getattr(entry.command, "attempt", None)
+    return entry.command.job if attempt is None else attempt.job  # type: ignore[union-attr]
+
+
+def _load(kind: str, row: Any) -> object:
+    """Raises RecordUnreadable or RecordInvalid."""
+    match kind:
+        case "job":
+            return job_of(row["id"], row["state"], row["record"], checked=True)
+        case "debt":
+            debt = records.load_debt(row["record"])
+            if tuple(debt.attempt) != (row["job"], row["component"], row["number"]):
+                raise RecordUnreadable("Debt", f"it is of attempt {debt.attempt}")
+            return debt
+        case "command":
+            return records.load_command(row["kind"], row["command"])
+        case "results":
+            return records.load_results(row["results"])
+        case "history":
+            return records.load_details(row["details"])
+    return records.load_learned(row["record"])
+
+
+def _same(row: Any, changed: Any, name: str) -> None:
+    if any(row[column.name] != changed[column.name] for column in _kind(name).keys):
+        raise RecordUnreadable("Job", f"it is of job {changed['id']}")
+
+
+def _job_in(kind: str, row: Any) -> int | None:
+    column = {"job": "id", "debt": "job", "results": "sweep", "history": "job"}.get(kind)
+    return None if column is None else int(row[column])
+
+
+def _kind(name: str) -> _Kind:
+    return KINDS[name.partition("/")[0]]
+
+
+def _where(name: str) -> Any:
+    """Raises RequestError for a name that no record can have."""
+    kind, _, key = name.partition("/")
+    parts = [key] if kind == "learned" else key.split(".")
+    if kind not in KINDS or len(parts) != len(KINDS[kind].keys):
+        raise _no_such(name)
+    if kind != "learned" and not all(part.isdecimal() and len(part) < 19 for part in parts):
+        raise _no_such(name)
+    wanted = parts if kind == "learned" else [int(part) for part in parts]
+    return and_(*(column == value for column, value in zip(KINDS[kind].keys, wanted, strict=True)))
+
+
+def _row(connection: Connection, name: str) -> Any:
+    where = _where(name)
+    found = connection.execute(select(_kind(name).table).where(where)).mappings().first()
+    if found is None:
+        raise _no_such(name)
+    return found
+
+
+def _no_such(name: str) -> RequestError:
+    advice = "`koala repair` lists those that cannot be read; a job's is named like job/7."
+    return RequestError("no_such_record", f"There is no record {json.dumps(name)} in the store.", advice)
+
+
+def _number(part: str) -> tuple[int, str]:
+    return (int(part), "") if part.isdecimal() else (0, part)

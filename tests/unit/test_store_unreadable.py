@@ -1,0 +1,288 @@
+"""Records that cannot be read, in real SQLite files: each is set aside, hides no other, and can be repaired."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.commands import CancelComponent, Command, ForgetComponent
+from koalapy.model.errors import RequestError
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, tag_of
+from koalapy.model.job import Component, Counters, Debt, History, Job
+from koalapy.model.learned import NOTHING, Learned, Past
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import JobState
+from koalapy.model.sweep import Axis, Glide, ParameterResult, ResultBatch, Runner, Source, Space
+from koalapy.model.units import Instant
+from koalapy.runtime.unknown import UnknownTags
+from koalapy.store import unreadable
+from koalapy.store.open import FILE_NAME, open_store
+from koalapy.store.sql import SqlStore
+
+WISH = ComponentRequest(processors=2, executable="./a.out")
+SPACE = Space(axes=(Axis(sources=(Source(names=("x",), loop=("1", "9", "1")),), count=9),))
+
+
+def a_job(number: int, state: JobState = JobState.RUNNING, **fields: Any) -> Job:
+    return Job(
+        id=JobId(number),
+        owner="mona",
+        request=Request(name="poisson", components=(WISH,)),
+        state=state,
+        place=number,
+        submitted_at=Instant(number),
+        components=(Component(index=0, request=WISH, cluster="vu", attempt=1, gone=False),),
+        key=f"key-{number}",
+        **fields,
+    )
+
+
+def attempt(job: int) -> AttemptId:
+    return AttemptId(JobId(job), 0, 1)
+
+
+def a_debt(job: int) -> Debt:
+    return Debt(attempt=attempt(job), cluster="vu", batch_id="7", since=Instant(5))
+
+
+def a_command(number: int, job: int) -> OutboxEntry:
+    command: Command = CancelComponent(cluster="vu", attempt=attempt(job), batch_id="7")
+    return OutboxEntry(number, command if number % 2 else ForgetComponent(cluster="vu", attempt=attempt(job)))
+
+
+@pytest.fixture
+def open_it(tmp_path: Path) -> Callable[[], SqlStore]:
+    def opened() -> SqlStore:
+        store = open_store("sqlite", tmp_path)
+        assert isinstance(store, SqlStore)
+        return store
+
+    store = opened()
+    sweep = replace(a_job(4), components=(), request=Request(name="s", components=(WISH,), parameters=SPACE))
+    rows = [ParameterResult(number, 0, "exited", "node1", 0, 5, 6, 0, 0, 0, 0) for number in (1, 2)]
+    store.commit(
+        Change(
+            jobs=(
+                *(a_job(number) for number in (1, 2, 3)),
+                replace(sweep, runner=Runner(count=9)),
+                a_job(FIRST_LAUNCHER, glide=Glide(sweep=JobId(4))),
+                a_job(5, JobState.DONE),
+            ),
+            debts=(a_debt(1), a_debt(2), a_debt(9)),
+            sent=tuple(a_command(number, number) for number in (1, 2, 3)),
+            counters=Counters(next_job=6, next_launcher=FIRST_LAUNCHER + 1),
+            history=tuple(
+                History(job=JobId(1), at=Instant(at), kind="job_submitted", details={"n": at}) for at in (1, 2)
+            ),
+            results=tuple(ResultBatch(JobId(4), "vu", attempt(FIRST_LAUNCHER), (row,)) for row in rows),
+            learned=Learned((Past("vu", 5),)),
+        )
+    )
+    store.close()
+    return opened
+
+
+def change(directory: Path, statement: str, *values: object) -> None:
+    with closing(sqlite3.connect(directory / FILE_NAME)) as database, database:
+        assert database.execute(statement, values).rowcount == 1
+
+
+def damaged(text: str, how: str) -> str:
+    plain = json.loads(text)
+    component = plain["components"][0]
+    match how:
+        case "cut":
+            return text[: len(text) // 2]
+        case "empty":
+            return ""
+        case "wrong type":
+            component["batch_id"] = {"a": 1}
+        case "too large":
+            component["exit_status"] = 10**30
+        case "missing field":
+            del plain["owner"]
+        case "unknown state":
+            plain["state"] = "sleeping"
+        case "unknown field":
+            plain["colour"] = "red"
+        case "another's":
+            plain["id"] = 9
+        case "other state":
+            plain["state"] = "done"
+        case "deep":
+            return "[" * 100_000
+    return json.dumps(plain)
+
+
+HOWS = [
+    "cut", "empty", "wrong type", "too large", "missing field", "unknown state", "unknown field", "another's",
+    "other state", "deep",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_job_that_cannot_be_read_is_held_and_hides_no_other(
+    open_it: Callable[[], SqlStore], tmp_path: Path, how: str
+) -> None:
+    store = open_it()
+    text = store.repair(partial(unreadable.raw, name="job/1"))
+    store.close()
+    change(tmp_path, "UPDATE jobs SET record = ? WHERE id = 1", damaged(text, how))
+    store = open_it()
+    found = store.load()
+    assert [job.id for job in found.jobs] == [2, 3, 4, FIRST_LAUNCHER]
+    assert [debt.attempt.job for debt in found.debts] == [2, 9]
+    assert [entry.number for entry in found.outbox] == [2, 3]
+    assert [(each.name, each.job) for each in store.unreadable()] == [("job/1", 1)]
+    assert store.unreadable()[0].why
+    assert store.next_number == 4
+    assert found.counters.next_job == 6
+    assert store.job_of_key("mona", "key-1") == 1
+    if how != "too large":  # what is only listed need not be fit to be written
+        assert [job.id for job in store.jobs()] == [2, 3, 4, 5]
+        assert store.job(JobId(1)) is None
+    store.close()
+    store = open_it()
+    assert [each.name for each in store.repair(unreadable.survey)] == ["job/1"]
+    store.repair(partial(unreadable.replace, name="job/1", text=text))
+    assert store.repair(unreadable.survey) == []
+    found = store.load()
+    assert [job.id for job in found.jobs] == [1, 2, 3, 4, FIRST_LAUNCHER]
+    assert [entry.number for entry in found.outbox] == [1, 2, 3]
+    assert store.unreadable() == []
+    store.close()
+
+
+def test_a_state_of_a_row_that_nobody_knows_hides_no_job_for_good(
+    open_it: Callable[[], SqlStore], tmp_path: Path
+) -> None:
+    change(tmp_path, "UPDATE jobs SET state = 'sleeping' WHERE id = 2")
+    store = open_it()
+    assert [job.id for job in store.load().jobs] == [1, 3, 4, FIRST_LAUNCHER]
+    assert [each.name for each in store.unreadable()] == ["job/2"]
+    text = store.repair(partial(unreadable.raw, name="job/2"))
+    store.repair(partial(unreadable.replace, name="job/2", text=text))
+    assert store.repair(unreadable.survey) == []
+    store.close()
+
+
+def test_launchers_are_held_with_their_sweep(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
+    change(tmp_path, "UPDATE jobs SET record = '{' WHERE id = 4")
+    store = open_it()
+    assert [job.id for job in store.load().jobs] == [1, 2, 3]
+    store.repair(partial(unreadable.drop, name="job/4"))
+    assert store.repair(unreadable.survey) == []
+    assert store.jobs(ids=[JobId(4), JobId(FIRST_LAUNCHER)]) == []
+    assert list(store.results(JobId(4))) == []
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "column", "name"),
+    [
+        ("debts", "job = 2", "record", "debt/2.0.1"),
+        ("outbox", "number = 2", "command", "command/2"),
+        ("outbox", "number = 2", "kind", "command/2"),
+        ("results", "sequence = 1", "results", "results/1"),
+        ("history", "sequence = 2", "details", "history/2"),
+        ("learned", "name = 'nodes'", "record", "learned/nodes"),
+    ],
+)
+def test_another_record_that_cannot_be_read_hides_no_other(
+    open_it: Callable[[], SqlStore], tmp_path: Path, table: str, where: str, column: str, name: str
+) -> None:
+    change(tmp_path, f"UPDATE {table} SET {column} = '{{' WHERE {where}")
+    store = open_it()
+    found = store.load()
+    assert [job.id for job in found.jobs] == [1, 2, 3, 4, FIRST_LAUNCHER]
+    assert [debt.attempt.job for debt in found.debts] == ([1, 9] if table == "debts" else [1, 2, 9])
+    assert [entry.number for entry in found.outbox] == ([1, 3] if table == "outbox" else [1, 2, 3])
+    assert (found.learned == NOTHING) == (table == "learned")
+    numbers = [batch.results[0].number for _, batch in store.results(JobId(4))]
+    assert numbers == ([2] if table == "results" else [1, 2])
+    kinds = [line.kind for line in store.history(JobId(1))]
+    assert kinds == ["job_submitted", "line_unreadable" if table == "history" else "job_submitted"]
+    assert [each.name for each in store.unreadable()] == [name]
+    assert [each.name for each in store.repair(unreadable.survey)] == [name]
+    store.repair(partial(unreadable.drop, name=name))
+    assert store.repair(unreadable.survey) == []
+    store.close()
+
+
+def test_what_is_learned_anew_takes_the_place_of_what_cannot_be_read(
+    open_it: Callable[[], SqlStore], tmp_path: Path
+) -> None:
+    change(tmp_path, "UPDATE learned SET record = '{'")
+    store = open_it()
+    store.load()
+    store.commit(Change(learned=Learned((Past("vu", 6),))))
+    assert store.unreadable() == []
+    store.close()
+
+
+def test_a_dropped_job_takes_its_commands_along_and_leaves_its_debt(
+    open_it: Callable[[], SqlStore], tmp_path: Path
+) -> None:
+    change(tmp_path, "UPDATE jobs SET record = '{' WHERE id = 1")
+    store = open_it()
+    store.repair(partial(unreadable.drop, name="job/1"))
+    found = store.load()
+    assert [job.id for job in found.jobs] == [2, 3, 4, FIRST_LAUNCHER]
+    assert [entry.number for entry in found.outbox] == [2, 3]
+    assert [debt.attempt.job for debt in found.debts] == [1, 2, 9]
+    assert store.history(JobId(1)) == []
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["job/99", "job/", "job/one", "job/1.0", "debt/1", "what/1", "", "job/" + "9" * 40])
+def test_a_name_of_no_record_is_refused(open_it: Callable[[], SqlStore], name: str) -> None:
+    store = open_it()
+    for act in (unreadable.raw, unreadable.drop, partial(unreadable.replace, text="{}")):
+        with pytest.raises(RequestError, match="There is no record"):
+            store.repair(partial(act, name=name))  # type: ignore[arg-type]
+    store.close()
+
+
+@pytest.mark.parametrize("how", [each for each in HOWS if each != "other state"])  # which is a correction
+def test_a_text_that_is_no_such_record_is_not_imported(open_it: Callable[[], SqlStore], how: str) -> None:
+    store = open_it()
+    before = store.repair(partial(unreadable.raw, name="job/1"))
+    with pytest.raises(RequestError, match="is not a job record"):
+        store.repair(partial(unreadable.replace, name="job/1", text=damaged(before, how)))
+    assert store.repair(partial(unreadable.raw, name="job/1")) == before
+    store.close()
+
+
+def test_attempts_of_a_job_that_cannot_be_read_are_no_unknown_tags(
+    open_it: Callable[[], SqlStore], tmp_path: Path
+) -> None:
+    change(tmp_path, "UPDATE jobs SET record = '{' WHERE id = 1")
+    store = open_it()
+    store.load()
+    held, stranger = tag_of(store.instance, attempt(1)), tag_of(store.instance, attempt(99))
+    answer = {"queue": [[held, "5", "running"], [stranger, "6", "running"]], "directories": [], "more": False}
+
+    def ask(cluster: str, message: Any, timeout_s: float) -> Any:
+        return type("Answer", (), {"details": answer})
+
+    tags = UnknownTags(
+        store.instance,
+        ["vu"],
+        ask,
+        lambda ids: store.jobs(ids=ids),
+        lambda: Instant(1),
+        lambda: {each.job for each in store.unreadable() if each.kind == "job"},
+    )
+    (survey,) = tags.look()
+    assert [each.tag for each in survey.tags] == [stranger]
+    with pytest.raises(RequestError, match="whose record cannot be read") as refusal:
+        tags.clean("vu", held, 1.0)
+    assert "koala repair job/1" in refusal.value.reason.advice
+    store.close()
