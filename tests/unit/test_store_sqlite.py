@@ -505,5 +505,7 @@ def test_one_result_is_found_without_reading_the_others(directory: Path) -> None
         database.commit()
     assert store.result(JobId(1), 6) == replace(batches[2], results=(rows[6],))
     with pytest.raises(StoreUnreadable):
-        list(store.results(JobId(1)))
+        store.result(JobId(1), 5)
+    assert [batch for _, batch in store.results(JobId(1))] == [batches[2]]
+    assert [each.name for each in store.unreadable()] == ["results/1", "results/2", "results/4"]
     store.close()
