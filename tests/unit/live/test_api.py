@@ -171,6 +171,7 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("post", "/v1/logins"),
         ("get", "/v1/status"),
         ("get", "/v1/unknown"),
+        ("get", "/v1/unreadable"),
         ("post", "/v1/unknown/{tag}/clean"),
         ("post", "/v1/shutdown"),
     }
