@@ -128,6 +128,10 @@ class Koalad:
     def jobs(self, *_: object, **__: object) -> list[Document]:
         return [job(self.text)]
 
+    def unreadable(self) -> Document:
+        record = {"record": "job/7", "kind": "job", "job": 7, "reason": self.text}
+        return {"schema": "koala.unreadable/1", "records": [record]}
+
     def show(self, _job: int) -> Document:
         events = [{"at": "2026-01-01T00:00:00Z", "text": self.text}]
         return {"job": job(self.text), "request": request(self.text), "events": events}
