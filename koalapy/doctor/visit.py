@@ -12,7 +12,7 @@ from koalapy_adapters.errors import BatchError
 
 import koalapy
 from koalapy.link.translate import reason_of
-from koalapy.model.errors import KoalaError, Reason, TransientError
+from koalapy.model.errors import KoalaError, Reason, SiteError, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.session.exchange import Exchange
@@ -22,6 +22,7 @@ _TICK_S = 5.0
 _ANSWER_S = 60.0
 _GONE_S = 75.0  # from a cancel until nothing of it is left, agents included that notice their wrapper's silence
 _EPOCH = 1
+_MOST_READ = 16 << 20  # bytes of what a job of the visit's own has written
 
 T = TypeVar("T")
 Bodies = Sequence[Any]  # the bodies of the KCM's events, in their order
@@ -77,8 +78,7 @@ class Visit:
                 self._check()
                 raise
             except TimeoutError as error:
-                message_ = f"The agent on the head node did not answer within {timeout_s:.0f} s."
-                raise TransientError("silent", message_, "Is the head node overloaded?") from error
+                raise _silent(timeout_s) from error
 
     def diagnose(self, check: str) -> dict[str, Any]:
         """What the head node found; see messages.Diagnose."""
@@ -103,15 +103,26 @@ class Visit:
         return tag
 
     def read(self, tag: str, where: str, path: str = "") -> bytes:
-        """What the attempt has written; see messages.Fetch."""
+        """What the attempt has written; see messages.Fetch. Raises KoalaError."""
         with self._session.exchange() as exchange:
             self._session.send(wire.Fetch(exchange.id, tag, where, path))
-            data = b""
-            for chunk in exchange.chunks():
-                data += chunk
-                self._session.grant(exchange.id, 1)
-            exchange.answer(_ANSWER_S)
+            try:
+                data = self._all_of(exchange)
+                exchange.answer(_ANSWER_S)
+            except TimeoutError as error:
+                raise _silent() from error
             return data
+
+    def _all_of(self, exchange: Exchange) -> bytes:
+        data = bytearray()
+        for chunk in exchange.chunks(_ANSWER_S):
+            data += chunk
+            if len(data) > _MOST_READ:
+                message = f"More than {_MOST_READ} bytes came of what the agent's own job has written."
+                raise SiteError("bad_stream", message, "Look at what runs on that head node.")
+            if chunk:
+                self._session.grant(exchange, 1)
+        return bytes(data)
 
     def wait(self, tag: str, found: Callable[[Bodies], T | None], timeout_s: float) -> T | None:
         """What `found` makes of the bodies of this attempt's events, once it is something; None after the time."""
@@ -209,3 +220,8 @@ def refusal(details: dict[str, Any]) -> Reason | None:
 
 
 _INTERRUPTED = Reason("interrupted", "request", "It was interrupted.")
+
+
+def _silent(after_s: float = _ANSWER_S) -> TransientError:
+    message = f"The agent on the head node did not answer within {after_s:.0f} s."
+    return TransientError("silent", message, "Is the head node overloaded?")

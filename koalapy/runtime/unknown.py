@@ -18,7 +18,6 @@ from koalapy.runtime.unnamed import no_such_cluster
 _ANSWER_S = 60.0  # that a cluster may take to list or to examine
 _EXAMINED = 200  # tags in one request
 _PAGES = 100  # of tags, of one cluster: a bound on what a broken KCM could say
-_AT_ONCE = 8  # clusters that are asked at one time
 
 Ask = Callable[[str, Callable[[int], Any], float], wire.Done]
 Jobs = Callable[[Sequence[JobId]], Collection[Job]]
@@ -94,7 +93,7 @@ class UnknownTags:
         if wrong := [name for name in clusters if name not in self._named]:
             raise no_such_cluster(wrong[0], self._named)
         wanted = [name for name in self._named if not clusters or name in clusters]
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
+        with ThreadPoolExecutor(max(1, len(wanted))) as threads:  # none waits behind another
             return without_twins(list(threads.map(self._survey, wanted)))
 
     def place_of(self, tag: str, cluster: str | None) -> str:

@@ -12,6 +12,7 @@ import linked
 import pytest
 from koalapy_adapters.errors import SiteError as SiteFault
 from koalapy_adapters.errors import TransientError as Passing
+from koalapy_adapters.messages import Stat
 
 from koalapy.driver import host_slept
 from koalapy.model.commands import CancelComponent, ForgetComponent, WatchCluster
@@ -39,6 +40,12 @@ def haven(tmp_path: Path) -> Iterator[Any]:
     made = Haven(tmp_path)
     yield made
     made.close()
+
+
+def stat(haven: Any, attempt: AttemptId, *paths: str) -> Any:
+    """The sizes of those that there are."""
+    tag = tag_of(linked.INSTANCE, attempt)
+    return haven.link.ask(lambda number: Stat(number, tag, list(paths)), linked.PATIENCE_S).details
 
 
 # ---- commands and what confirms them
@@ -267,7 +274,7 @@ def test_a_cluster_out_of_reach_says_why_once(haven: Any, fault: Any) -> None:
 def test_what_needs_the_cluster_says_that_it_is_out_of_reach(haven: Any) -> None:
     attempt = AttemptId(JobId(1), 0, 1)
     with pytest.raises(TransientError, match="here is not connected"):
-        haven.link.stat(attempt, ["x"])
+        haven.link.ask(lambda number: Stat(number, tag_of(linked.INSTANCE, attempt), ["x"]), 1.0)
     haven.connection.refusal = Passing("refused", "fs0 refuses connections.", "Is it up?")
     haven.link.start()
     haven.ear.event(ClusterLost)
@@ -377,7 +384,7 @@ def test_more_output_than_the_credit_lets_pass_at_once(haven: Any) -> None:
     haven.run(command)
     pieces = haven.link.fetch(command.attempt, "output")
     first = next(pieces)
-    assert haven.link.stat(command.attempt, []) == {}, "control passes while a flood waits"
+    assert stat(haven, command.attempt) == {}, "control passes while a flood waits"
     assert len(first) + sum(map(len, pieces)) == size
     assert len(b"".join(haven.link.fetch(command.attempt, "output", offset=size - 10))) == 10
 
@@ -390,7 +397,7 @@ def test_a_reader_that_stops_early_blocks_nobody(haven: Any) -> None:
     pieces = haven.link.fetch(command.attempt, "output", follow=True)
     next(pieces)
     pieces.close()
-    assert haven.link.stat(command.attempt, ["none"]) == {}
+    assert stat(haven, command.attempt, "none") == {}
     readers = [threading.Thread(target=lambda: next(haven.link.fetch(command.attempt, "output"))) for _ in range(8)]
     for reader in readers:
         reader.start()

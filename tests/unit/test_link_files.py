@@ -367,6 +367,6 @@ def test_closing_leaves_what_is_not_done_to_the_next_koalad(haven: Any, tmp_path
     )
     collector.collect(1, command)
     collector.close()
-    collector._threads.shutdown(wait=True)
+    collector.join()
     assert not haven.ear.deliveries
     collector.collect(2, command)

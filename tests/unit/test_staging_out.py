@@ -1,21 +1,30 @@
 """What is staged out: who brings what where, and what no cluster can make koalad write."""
 
+import contextlib
 import json
+import math
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koalapy_adapters.messages import Fetched
 from koalapy_adapters.trees import DIRECTORY, FILE, REFUSED, Found
 
 from koalapy.model.commands import CollectOutput
-from koalapy.model.errors import KoalaError, RequestError, SiteError
-from koalapy.model.identity import AttemptId, JobId
-from koalapy.runtime.collecting import landing
+from koalapy.model.errors import KoalaError, RequestError, SiteError, TransientError
+from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.runtime.collecting.bring import Bringing
+from koalapy.runtime.collecting.landing import Landing, Part, Small
 from koalapy.runtime.collecting.moving import _unpacked
 from koalapy.runtime.collecting.plan import Item, Plan, entries, plan
+from koalapy.runtime.staging.transfers import Transfer
 
 FIRST, SECOND = AttemptId(JobId(7), 0, 1), AttemptId(JobId(7), 1, 2)
 
@@ -113,22 +122,32 @@ def test_small_files_come_out_of_a_stream_however_it_is_cut(contents: list[bytes
         b"null\n" if data is None else json.dumps([len(data), 0o600, 3]).encode() + b"\n" + data for data in contents
     )
     pieces = iter([stream[at : at + cut] for at in range(0, len(stream), cut)])
-    assert [data if facts else None for facts, data in _unpacked(pieces)] == contents
-
-
-def test_a_stream_that_breaks_off_is_said() -> None:
-    with pytest.raises(SiteError, match="broke off"):
-        list(_unpacked(iter([b"[5,384,0]\nab"])))
+    batch = [item(Path("/home/me"), str(number), size=50) for number in range(len(contents))]
+    gone = next((number for number, data in enumerate(contents) if data is None), len(contents))
+    found: list[bytes] = []
+    with contextlib.ExitStack() as end:
+        if gone < len(contents):
+            end.enter_context(pytest.raises(TransientError, match="was taken away"))
+        for _, facts, data in _unpacked(batch, pieces):
+            assert (facts.size, facts.mode, facts.mtime_ns) == (len(data), 0o600, 3)
+            found.append(data)
+    assert found == contents[:gone]
 
 
 # ---- landing
 
 
-def item(base: Path, path: str, kind: Any = file) -> Item:
-    return Item("vu", FIRST, kind(path), base, base / path)
+def item(base: Path, path: str, size: int = 1) -> Item:
+    return Item("vu", FIRST, file(path, size), base, base / path)
 
 
-def test_nothing_is_made_through_a_link_that_leads_out(tmp_path: Path) -> None:
+@pytest.fixture
+def landing() -> Iterator[Landing]:
+    with Landing(InstanceId("abcde")) as made:
+        yield made
+
+
+def test_nothing_is_made_through_a_link_that_leads_out(tmp_path: Path, landing: Landing) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "link").symlink_to(tmp_path / "outside")
@@ -139,34 +158,277 @@ def test_nothing_is_made_through_a_link_that_leads_out(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "outside") == []
 
 
-def test_a_link_to_a_place_below_the_job_is_used(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
+@pytest.mark.parametrize("leads", ["real", "./real/../real", "other/../real", "{base}/real", "{base}/via/real"])
+def test_a_link_to_a_place_below_the_job_is_used(tmp_path: Path, landing: Landing, leads: str) -> None:
+    for name in ("real", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "via").symlink_to(".")
+    (tmp_path / "link").symlink_to(leads.format(base=tmp_path))
     landing.make_directories([item(tmp_path, "link/x/y")])
     assert (tmp_path / "real" / "x").is_dir()
 
 
-def test_what_does_not_fit_is_said_before_anything_is_written(tmp_path: Path) -> None:
-    huge = Item("vu", FIRST, file("huge", 1 << 60), tmp_path, tmp_path / "huge")
+@pytest.mark.parametrize("leads", ["..", "real/../..", "link", "{base}/..", "/", "../{name}/real"])
+def test_a_link_that_leads_out_or_in_a_circle_is_refused(tmp_path: Path, landing: Landing, leads: str) -> None:
+    """On its way back in, too: what lies above may be exchanged."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(leads.format(base=tmp_path, name=tmp_path.name))
+    with pytest.raises(RequestError) as refused:
+        landing.make_directories([item(tmp_path, "link/x/y")])
+    assert refused.value.reason.code == "leads_out"
+
+
+def test_what_does_not_fit_is_said_before_anything_is_written(tmp_path: Path, landing: Landing) -> None:
+    huge = item(tmp_path, "huge", 1 << 60)
     with pytest.raises(RequestError) as refused:
         landing.check_room([huge], {})
     assert refused.value.reason.code == "no_room"
     landing.check_room([huge], {huge.target: (1 << 60) - 1})
 
 
-def test_a_part_is_not_written_through_a_link(tmp_path: Path) -> None:
+def test_a_part_is_not_written_through_a_link(tmp_path: Path, landing: Landing) -> None:
+    """Whoever else may write there puts it in its place; the part becomes a file of its own."""
     (tmp_path / "precious").write_text("mine")
-    part = landing.part_of(item(tmp_path, "x"), "kabcde000000001")
-    part.symlink_to(tmp_path / "precious")
-    with pytest.raises(OSError, match="symbolic"), landing.Part(part):
-        pass
-    with pytest.raises(OSError, match="symbolic"):
-        landing.Small("kabcde000000001").write(item(tmp_path, "x"), 0o600, 0, b"theirs")
+    large, small = item(tmp_path, "x", 6), item(tmp_path, "y", 6)
+    for each in (large, small):
+        (tmp_path / landing.name_of_part(each)).symlink_to(tmp_path / "precious")
+    with Part(landing, large) as part:
+        part.write(b"theirs")
+        part.become(0o600)
+    Small(landing).write(small, 0o600, 0, b"theirs")
     assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "x").read_text() == "theirs"
 
 
-def test_modes_of_directories_leave_their_owner_in(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plant", [os.link, lambda precious, there: os.mkfifo(there)], ids=["link", "fifo"])
+def test_a_part_is_not_written_to_what_has_another_name_or_blocks(
+    tmp_path: Path, landing: Landing, plant: Callable[[Path, Path], None]
+) -> None:
+    (tmp_path / "precious").write_text("mine")
+    large = item(tmp_path, "x", 6)
+    plant(tmp_path / "precious", tmp_path / landing.name_of_part(large))
+    with Part(landing, large) as part:
+        part.write(b"theirs")
+        part.become(0o600)
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "x").read_text() == "theirs"
+
+
+def test_modes_of_directories_leave_their_owner_in(tmp_path: Path, landing: Landing) -> None:
     made = Item("vu", FIRST, Found("d", DIRECTORY, 0, 0o055), tmp_path, tmp_path / "d")
     landing.make_directories([made])
     landing.set_modes([made])
     assert (tmp_path / "d").stat().st_mode & 0o777 == 0o755
+
+
+def test_directories_are_as_many_as_there_are(tmp_path: Path, landing: Landing) -> None:
+    """More than descriptors are kept open."""
+    items = [item(tmp_path / str(base), f"{number}/x/y") for base in range(3) for number in range(40)]
+    landing.make_directories(items)
+    small = Small(landing)
+    for each in items:
+        small.write(each, 0o644, 5, b"x")
+    assert not any(map(landing.is_there, items))
+    small.become()
+    assert all(map(landing.is_there, items))
+    assert len(os.listdir("/proc/self/fd")) < 100
+
+
+def test_a_directory_that_is_exchanged_for_a_link_leads_nowhere(tmp_path: Path) -> None:
+    """Another process does it again and again, as somebody who may write there could, while files are put there."""
+    (tmp_path / "outside").mkdir()
+    base = tmp_path / "home"
+    base.mkdir()
+    swapping = subprocess.Popen(
+        [sys.executable, "-c", _SWAPS, str(base), str(tmp_path / "outside")], stdout=subprocess.PIPE
+    )
+    assert swapping.stdout is not None
+    swapping.stdout.readline()
+    refused = 0
+    try:
+        for number in range(300):
+            items = [item(base, f"d/e/{number}-{each}", 3) for each in range(4)]
+            try:
+                with Landing(InstanceId("abcde")) as landing:
+                    landing.make_directories(items)
+                    small = Small(landing)
+                    for each in items[:2]:
+                        small.write(each, 0o644, 5, b"abc")
+                    small.become()
+                    for each in items[2:]:
+                        with Part(landing, each) as part:
+                            part.write(b"abc")
+                            part.become(0o644)
+            except (OSError, RequestError):
+                refused += 1
+    finally:
+        swapping.terminate()
+        swapping.wait()
+        swapping.stdout.close()
+    assert list((tmp_path / "outside").rglob("*")) == []
+    assert refused < 300, "some were put where they belong"
+
+
+_SWAPS = """
+import os, sys
+base, outside = sys.argv[1:]
+print("begun", flush=True)
+while True:
+    try:
+        os.rename(base + "/d", base + "/aside")
+    except OSError:
+        pass
+    try:
+        os.symlink(outside, base + "/d")
+    except OSError:
+        pass
+    try:
+        os.unlink(base + "/d")
+    except OSError:
+        pass
+    try:
+        os.rename(base + "/aside", base + "/d")
+    except OSError:
+        pass
+"""
+
+
+# ---- what a cluster cannot make koalad hold or write
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ["a", "file", math.inf, 0, 0, ""],
+        ["a", "file", 1e3, 0, 0, ""],
+        ["a", "file", 1 << 63, 0, 0, ""],
+        ["a", "file", "1", 0, 0, ""],
+        ["a", "file", True, 0, 0, ""],
+        ["a", "file", 1, -1, 0, ""],
+        ["a", "file", 1, 0, 1e30, ""],
+        ["a", "file", 1, 0, 1 << 63, ""],
+        ["a", "file", 1, 0, 0, None],
+        ["\ud800", "file", 1, 0, 0, ""],
+        ["a", ["file"], 1, 0, 0, ""],
+    ],
+)
+def test_a_list_has_whole_numbers_and_names_only(entry: list[Any]) -> None:
+    with pytest.raises(SiteError):
+        list(entries([json.dumps(entry).encode() + b"\n"]))
+
+
+@pytest.mark.parametrize("path", ["/".join("a" * 2000), "a" * 300, "/".join(["b" * 200] * 25)])
+def test_a_path_is_bounded_in_length_and_in_parts(path: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        list(entries([json.dumps(list(file(path))).encode() + b"\n"]))
+    assert refused.value.reason.code == "path_too_long"
+
+
+@pytest.mark.parametrize("line", [b"[" * (1 << 20), b'["' + b"a" * (1 << 20)], ids=["nested", "long"])
+def test_a_line_of_a_list_is_bounded(line: bytes) -> None:
+    taken = Counted(line[at : at + 65536] for at in range(0, len(line), 65536))
+    with pytest.raises(SiteError):
+        list(entries(taken))
+    assert taken.bytes <= 2 * 65536
+    with pytest.raises(SiteError):
+        list(entries([line[:60000] + b"\n"]))
+
+
+class Counted:
+    """Pieces of a stream, and how many bytes were taken from it."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces, self.bytes = iter(pieces), 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        piece = next(self._pieces)
+        self.bytes += len(piece)
+        return piece
+
+
+@pytest.mark.parametrize(
+    ("begins", "words"),
+    [
+        (b"[1152921504606846976,420,0]\n", "has grown"),
+        (b"[11,420,0]\n", "has grown"),
+        (b"[-1,420,0]\n", "not understood"),
+        (b"[1e3,420,0]\n", "not understood"),
+        (b"[Infinity,420,0]\n", "not understood"),
+        (b"[5,420,0,0]\n", "not understood"),
+        (b"x", "not understood"),
+    ],
+)
+def test_no_more_than_was_listed_is_held_of_a_stream(begins: bytes, words: str) -> None:
+    endless = Counted(chain([begins], repeat(bytes(1000))))
+    with pytest.raises(KoalaError, match=words):
+        list(_unpacked([item(Path("/home/me"), "a", 10)], endless))
+    assert endless.bytes <= 2000
+
+
+def test_a_stream_has_no_more_files_than_were_asked_for() -> None:
+    with pytest.raises(SiteError, match="more than was asked for"):
+        list(_unpacked([item(Path("/home/me"), "a")], iter([b"[1,420,0]\na", b"[1,420,0]\nb"])))
+
+
+def test_a_stream_that_breaks_off_is_said() -> None:
+    for cut in ([b"[5,384,0]\nab"], [b"[5,38"], []):
+        with pytest.raises(SiteError, match="broke off"):
+            list(_unpacked([item(Path("/home/me"), "a", 5)], iter(cut)))
+
+
+class Hostile:
+    """A cluster that announces small files or large ones, and sends zeros without an end."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self.sent = size, 0
+
+    def list_files(self, attempt: AttemptId, patterns: Sequence[str]) -> Iterator[bytes]:
+        yield json.dumps(list(file("a", self._size))).encode() + b"\n"
+
+    def fetch(
+        self, attempt: AttemptId, where: str, path: str = "", offset: int = 0, *, ended: Callable[[Fetched], None]
+    ) -> Iterator[bytes]:
+        return self._zeros()
+
+    def fetch_many(self, attempt: AttemptId, paths: Sequence[str], ended: Callable[[Fetched], None]) -> Iterator[bytes]:
+        return chain([b"[%d,420,0]\n" % self._size], self._zeros())
+
+    def _zeros(self) -> Iterator[bytes]:
+        while True:
+            self.sent += 65536
+            yield bytes(65536)
+
+
+@pytest.mark.parametrize("size", [2_000_000, 10], ids=["large", "small"])
+def test_not_a_byte_more_than_listed_is_written_and_nothing_stays(tmp_path: Path, size: int) -> None:
+    cluster = Hostile(size)
+    command = CollectOutput(job=JobId(7), sources=(("vu", FIRST),), paths=("a",), directory=str(tmp_path))
+    bringing = Bringing(
+        InstanceId("abcde"), {"vu": cluster}, command, Transfer(JobId(7), None, "", "out"), lambda: None
+    )
+    with pytest.raises(KoalaError):
+        list(bringing.steps())
+    assert cluster.sent <= 3 * (size + 2 * 65536), "each try takes what was listed"
+    assert os.listdir(tmp_path) == []
+    with Landing(InstanceId("abcde")) as landing, Part(landing, item(tmp_path, "a", 10)) as part:
+        assert part.write(bytes(10))
+        assert not part.write(b"x")
+        part.drop()
+
+
+def test_a_part_that_is_longer_than_its_file_is_begun_anew(tmp_path: Path, landing: Landing) -> None:
+    shorter = item(tmp_path, "x", 3)
+    (tmp_path / landing.name_of_part(shorter)).write_bytes(b"too long")
+    with Part(landing, shorter) as part:
+        assert part.size == 0
+        part.drop()
+
+
+def test_room_is_looked_at_while_a_file_comes(tmp_path: Path, landing: Landing) -> None:
+    with Part(landing, item(tmp_path, "x", 1 << 60)) as part, pytest.raises(RequestError) as refused:
+        part.write(b"some")
+    assert refused.value.reason.code == "no_room"
+    assert os.listdir(tmp_path) == []

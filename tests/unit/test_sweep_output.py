@@ -4,7 +4,7 @@ import os
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from koalapy_adapters import errors
@@ -25,6 +25,7 @@ from koalapy.model.sweep import ParameterResult, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.collecting.collector import Collector
+from koalapy.runtime.collecting.lanes import Steps
 from koalapy.runtime.collecting.sweep import bring as module
 from koalapy.runtime.collecting.sweep import pages as paging
 from koalapy.runtime.collecting.sweep.bring import SweepBringing
@@ -34,6 +35,7 @@ from koalapy.runtime.staging.transfers import Transfer
 from koalapy.store.errors import StoreError
 
 SWEEP = JobId(7)
+T = TypeVar("T")
 
 
 def result(number: int, status: int = 0) -> ParameterResult:
@@ -97,6 +99,16 @@ def asks(directory: Path, parameters: Sequence[str], *stage_out: Any, **more: An
     return from_mapping(job, "koala sweep", str(directory), open_file=open_plain)
 
 
+def through(steps: Steps[T]) -> T:
+    """All of them; what comes of it."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+
 class Play:
     """One sweep that has ended. `batches`: its results."""
 
@@ -109,7 +121,7 @@ class Play:
         self._made = self._made or SweepBringing(
             InstanceId("abcde"), self.clusters, self.command(of), self.request, lambda: self.batches
         )
-        return self._made.bring(self.transfer, lambda: None)
+        return through(self._made.steps(self.transfer, lambda: None))
 
     def command(self, of: Of) -> CollectOutput:
         request = self.request

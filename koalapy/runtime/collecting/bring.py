@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from koalapy.model.commands import CollectOutput
 from koalapy.model.identity import AttemptId, InstanceId
-from koalapy.runtime.collecting import landing
+from koalapy.runtime.collecting.landing import Landing, told
+from koalapy.runtime.collecting.lanes import Steps
 from koalapy.runtime.collecting.moving import Mover, Source
-from koalapy.runtime.collecting.plan import Listed, check_paths, plan
+from koalapy.runtime.collecting.plan import Item, Listed, check_paths, plan
 from koalapy.runtime.staging.transfers import Transfer
 
 
@@ -28,7 +29,7 @@ class Home:
 
 
 class Bringing:
-    """Of one CollectOutput. What was brought is not brought again when `bring` is called again."""
+    """Of one CollectOutput. What was brought is not brought again by the steps of another try."""
 
     def __init__(
         self,
@@ -38,28 +39,44 @@ class Bringing:
         transfer: Transfer,
         go_on: Callable[[], None],
     ) -> None:
-        self._command, self._transfer = command, transfer
-        self._mover = Mover(instance, links, transfer, go_on)
+        self._instance, self._command, self._transfer = instance, command, transfer
+        self._mover = Mover(links, transfer, go_on)
 
-    def bring(self) -> Home:
-        """Raises KoalaError; of a cluster out of reach one that may pass."""
+    def steps(self) -> Steps[Home]:
+        """Each waits for one cluster. Raises KoalaError; of a cluster out of reach one that may pass."""
         check_paths(self._command.paths)
-        found = plan(self._command, [self._listed(cluster, attempt) for cluster, attempt in self._command.sources])
+        listed: list[Listed] = []
+        for cluster, attempt in self._command.sources:
+            yield cluster
+            listed.append(self._listed(cluster, attempt))
+        found = plan(self._command, listed)
         files = found.files
         self._transfer.begin("receiving", len(files), sum(item.found.size for item in files))
-        landing.make_directories(found.items)
-        left = self._mover.left(files)
-        self._mover.bring_small(left)
-        with landing.told():
-            os.sync()
-        self._mover.bring_large(left)
-        landing.set_modes(found.items)
+        with Landing(self._instance) as landing:
+            landing.make_directories(found.items)
+            left = self._mover.left(landing, files)
+            for cluster, items in _by_cluster(left).items():
+                yield cluster
+                self._mover.bring_small(landing, items)
+            with told():
+                os.sync()
+            for cluster, items in _by_cluster(left).items():
+                yield cluster
+                self._mover.bring_large(landing, items)
+            landing.set_modes(found.items)
         return Home(
             len(files), sum(item.found.size for item in files), found.missing, found.notes, _lack(found.missing)
         )
 
     def _listed(self, cluster: str, attempt: AttemptId) -> Listed:
         return cluster, attempt, self._mover.listed(cluster, attempt, self._command.paths)
+
+
+def _by_cluster(items: Sequence[Item]) -> dict[str, list[Item]]:
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(item.cluster, []).append(item)
+    return found
 
 
 def _lack(missing: Sequence[str]) -> str:

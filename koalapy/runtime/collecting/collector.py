@@ -1,15 +1,17 @@
-"""Brings jobs' staged-out files home, and whatever else of them is asked for, by threads of its own."""
+"""Brings jobs' staged-out files home, and whatever else of them is asked for, by workers of each cluster's own."""
 
 import functools
+import itertools
+import math
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from typing import Protocol
 
 import structlog
-import tenacity
 
 from koalapy.driver import Delivery
 from koalapy.model.commands import CollectOutput, Of
@@ -18,19 +20,19 @@ from koalapy.model.events import OutputCollected
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Job
 from koalapy.model.sweep import ResultBatch
-from koalapy.runtime.backoff import Backoff
 from koalapy.runtime.collecting.bring import Bringing, Home
+from koalapy.runtime.collecting.lanes import Lanes, Steps
 from koalapy.runtime.collecting.moving import Source
 from koalapy.runtime.collecting.sweep.bring import SweepBringing
 from koalapy.runtime.staging.transfers import Transfer, Transfers
 from koalapy.store.errors import StoreError
 
 _LOG = structlog.get_logger()
-_AT_ONCE = 4
 _FIRST_S = 0.2
+FORGOTTEN_S = 60.0
 _LOOK_S = 1.0  # between looks at whether anybody still wants it
 
-Bring = Callable[[Transfer, Callable[[], None]], Home]
+Bring = Callable[[Transfer, Callable[[], None]], Steps[Home]]
 
 __all__ = ["Collector", "Source"]
 
@@ -48,7 +50,7 @@ class Recorded(Protocol):
 
 
 class Collector:
-    """Does CollectOutput commands. One that needs what is out of reach waits for it.
+    """Does CollectOutput commands. One that needs what is out of reach waits for it, and keeps no other waiting.
 
     `wanted`: whether the job still waits for its files. `recorded`: where sweeps and their results are.
     """
@@ -66,18 +68,12 @@ class Collector:
         self._recorded = recorded
         self._instance, self._links, self._deliver, self._wanted = instance, links, deliver, wanted
         self._transfers = transfers or Transfers()
+        self._retry_max_s = retry_max_s
         self._closing = threading.Event()
-        self._threads = ThreadPoolExecutor(_AT_ONCE, "collect")
-        self._fetchers = ThreadPoolExecutor(_AT_ONCE, "fetch")
+        self._collecting, self._fetching = Lanes("collect"), Lanes("fetch")
         self._under_way: set[int] = set()
-        self._fetches: dict[CollectOutput, Future[Home]] = {}
+        self._fetches: dict[CollectOutput, _Fetch] = {}
         self._lock = threading.Lock()
-        self._tries = tenacity.Retrying(
-            wait=Backoff(_FIRST_S, lambda error: retry_max_s),
-            stop=tenacity.stop_when_event_set(self._closing),
-            sleep=tenacity.sleep_using_event(self._closing),
-            retry=tenacity.retry_if_exception(_may_pass),
-        )
 
     def collect(self, number: int, command: CollectOutput) -> None:
         """Returns at once. The same number again does nothing while it is under way."""
@@ -85,40 +81,50 @@ class Collector:
             if number in self._under_way or self._closing.is_set():
                 return
             self._under_way.add(number)
-            self._threads.submit(self._collect, number, command)
+        self._collecting.run(self._collect(number, command))
 
     def fetch(self, command: CollectOutput, timeout_s: float) -> Home | None:
         """The same for a person, whatever the job's state. None if it takes longer: asked again, it is waited for.
 
-        Raises KoalaError; what needs a cluster out of reach does not wait for it.
+        What nobody asks for again for FORGOTTEN_S seconds is given up. Raises KoalaError; what needs a cluster out of
+        reach does not wait for it.
         """
         with self._lock:
-            if command not in self._fetches:
-                self._fetches[command] = self._fetchers.submit(self._fetch, command)
-            found = self._fetches[command]
+            found = self._fetches.get(command)
+            if found is None:
+                found = self._fetches[command] = _Fetch()
+                found.home = self._fetching.run(self._fetch(command, found))
+            found.until = math.inf
         try:
-            home = found.result(timeout_s)
+            home = found.home.result(timeout_s)
         except TimeoutError:
-            if not found.done():
+            if not found.home.done():
                 return None
             raise
+        except CancelledError as error:
+            raise TransientError("stopping", "koalad is ending.", "Start it anew, then fetch again.") from error
         finally:
-            if found.done():
-                with self._lock:
+            with self._lock:
+                found.until = time.monotonic() + FORGOTTEN_S
+                if found.home.done():
                     self._fetches.pop(command, None)
         return home
 
     def close(self) -> None:
         """What is not done yet is left, to be done again by the next koalad."""
-        with self._lock:
-            self._closing.set()
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        self._fetchers.shutdown(wait=False, cancel_futures=True)
+        self._closing.set()
+        self._collecting.close()
+        self._fetching.close()
 
-    def _collect(self, number: int, command: CollectOutput) -> None:
+    def join(self) -> None:
+        """Once it is closed, wait until nothing of it runs."""
+        self._collecting.join()
+        self._fetching.join()
+
+    def _collect(self, number: int, command: CollectOutput) -> Steps[None]:
         try:
-            event = self._collected(command)
-        except (tenacity.RetryError, _Unwanted):
+            event = yield from self._collected(command)
+        except _Unwanted:
             if self._closing.is_set():
                 return
             self._forget(number)
@@ -134,10 +140,10 @@ class Collector:
         with self._lock:
             self._under_way.discard(number)
 
-    def _collected(self, command: CollectOutput) -> OutputCollected:
+    def _collected(self, command: CollectOutput) -> Steps[OutputCollected]:
+        go_on = self._going_on(lambda: self._wanted(command.job))
         try:
-            bring = self._tries.copy()(self._bringing, command)
-            home = self._tries.copy()(self._bring, bring, command, lambda: self._wanted(command.job))
+            home = yield from self._tried(command, go_on)
         except KoalaError as error:
             return OutputCollected(job=command.job, reason=_advised(command.job, error.reason))
         return OutputCollected(
@@ -148,36 +154,70 @@ class Collector:
             notes=home.notes,
         )
 
-    def _fetch(self, command: CollectOutput) -> Home:
-        return self._bring(self._bringing(command), command, lambda: True)
+    def _tried(self, command: CollectOutput, go_on: Callable[[], None]) -> Steps[Home]:
+        """As often as it takes, with longer and longer waits between; what was brought stays brought."""
+        bring: Bring | None = None
+        for tries in itertools.count():
+            try:
+                go_on()
+                bring = bring or self._bringing(command)
+                return (yield from self._bring(bring, command, go_on))
+            except KoalaError as error:
+                if not _may_pass(error):
+                    raise
+                log = _LOG.warning if error.reason.code == "stalled" else _LOG.debug
+                log("collect_waits", job=command.job, reason=str(error))
+            yield min(_FIRST_S * 2.0 ** min(tries, 30), self._retry_max_s) * random.uniform(0.75, 1.0)
+        raise AssertionError("it is counted without an end")
+
+    def _fetch(self, command: CollectOutput, fetch: "_Fetch") -> Steps[Home]:
+        go_on = self._going_on(lambda: time.monotonic() < fetch.until)
+        try:
+            return (yield from self._bring(self._bringing(command), command, go_on))
+        except _Unwanted as error:
+            with self._lock:
+                self._fetches.pop(command, None)
+            raise TransientError("not_fetched", "Nobody waits for these files any more.", "Ask again.") from error
+
+    def _going_on(self, wanted: Callable[[], bool]) -> Callable[[], None]:
+        """What is called all the time while files come: it looks at times whether they are wanted."""
+        looked = -math.inf
+
+        def go_on() -> None:
+            nonlocal looked
+            if self._closing.is_set():
+                raise _Unwanted
+            if time.monotonic() - looked >= _LOOK_S:
+                looked = time.monotonic()
+                if not wanted():
+                    raise _Unwanted
+
+        return go_on
 
     def _bringing(self, command: CollectOutput) -> Bring:
         """How it is brought, as often as that has to be tried. Raises RequestError, or TransientError for the store."""
         if command.of is Of.COMPONENTS:
-            return lambda transfer, go_on: Bringing(self._instance, self._links, command, transfer, go_on).bring()
+            return lambda transfer, go_on: Bringing(self._instance, self._links, command, transfer, go_on).steps()
         assert self._recorded is not None
         with _patient():
             sweep = self._recorded.job(command.job)
         if sweep is None:
             raise RequestError("no_such_job", f"There is no job {command.job}.", "`koala jobs` lists those there are.")
         results = functools.partial(_results, self._recorded, command.job)
-        return SweepBringing(self._instance, self._links, command, sweep.request, results).bring
+        return SweepBringing(self._instance, self._links, command, sweep.request, results).steps
 
-    def _bring(self, bring: Bring, command: CollectOutput, wanted: Callable[[], bool]) -> Home:
-        looked = time.monotonic()
-
-        def go_on() -> None:
-            nonlocal looked
-            if self._closing.is_set():
-                raise _Unwanted
-            if time.monotonic() - looked > _LOOK_S:
-                looked = time.monotonic()
-                if not wanted():
-                    raise _Unwanted
-
+    def _bring(self, bring: Bring, command: CollectOutput, go_on: Callable[[], None]) -> Steps[Home]:
         where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources)) or "its clusters"
         with self._transfers.open(command.job, None, where, "out") as transfer:
-            return bring(transfer, go_on)
+            return (yield from bring(transfer, go_on))
+
+
+class _Fetch:
+    """One that a person waits for, until this instant of the monotonic clock if he does not ask again."""
+
+    def __init__(self) -> None:
+        self.home: Future[Home]
+        self.until = math.inf
 
 
 def _results(recorded: Recorded, sweep: JobId) -> Iterator[ResultBatch]:

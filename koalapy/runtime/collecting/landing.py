@@ -1,148 +1,369 @@
-"""Files that arrive, put where their user wants them: whole or not at all, and nowhere else."""
+"""Files that arrive, put where their user wants them: whole or not at all, and nowhere else.
+
+All below a base is reached from one descriptor of it, a directory at a time and through no link that leads out: whoever
+may write there can exchange a directory for a link at any moment, and nothing is written where that link leads.
+"""
 
 import errno
 import hashlib
 import os
+import stat
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO, NamedTuple, Self
 
-from koalapy_adapters.trees import DIRECTORY, FILE
+from koalapy_adapters.trees import DIRECTORY, FILE, native
 
 from koalapy.model.errors import RequestError
+from koalapy.model.identity import InstanceId, tag_of
 from koalapy.runtime.collecting.plan import Item
 from koalapy.runtime.staging.upload import megabytes
 
 _READ = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MOST_OPEN = 32  # directories
+_MOST_LINKS = 40  # in one path, as in the Linux kernel
+_ROOM_EVERY = 64 << 20  # bytes of one file between looks at the room that is left
 
 
-def is_there(item: Item) -> bool:
-    """Whether it was brought before: as rsync, by size and time."""
+class _Place(NamedTuple):
+    """A directory below a base: the names that lead to it."""
+
+    base: Path
+    names: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        return self.base.joinpath(*self.names)
+
+
+class Landing:
+    """The directories that one collecting writes to, each opened once and kept as long as there is room for it.
+
+    Methods raise OSError, and RequestError for a link that leads out of its base.
+    """
+
+    def __init__(self, instance: InstanceId) -> None:
+        self._instance = instance
+        self._open: OrderedDict[_Place, int] = OrderedDict()
+        self._bases: dict[Path, tuple[int, int]] = {}  # which directory each is: device and inode
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def is_there(self, item: Item) -> bool:
+        """Whether it was brought before: as rsync, by size and time."""
+        try:
+            status = os.lstat(_name(item), dir_fd=self.directory(_parent(item)))
+        except OSError:
+            return False
+        return (status.st_size, status.st_mtime_ns) == (item.found.size, item.found.mtime_ns)
+
+    def make_directories(self, items: Iterable[Item]) -> None:
+        """All that the items need. Raises RequestError, with nothing made, for one that leads out of its base."""
+        needed = dict.fromkeys(_place(item) if item.found.kind == DIRECTORY else _parent(item) for item in items)
+        with told():
+            for place in needed:
+                with suppress(FileNotFoundError):
+                    self.directory(place)
+            for place in needed:
+                if place.base not in self._bases:
+                    place.base.mkdir(parents=True, exist_ok=True)
+                self.directory(place, make=True)
+
+    def set_modes(self, items: Sequence[Item]) -> None:
+        """Of directories, once all is in them; their owner keeps all rights."""
+        with told():
+            for item in reversed(items):
+                if item.found.kind == DIRECTORY:
+                    os.fchmod(self.directory(_place(item)), item.found.mode | 0o700)
+
+    def check_room(self, items: Iterable[Item], parts: dict[Path, int]) -> None:
+        """Raises RequestError if the files do not fit; `parts`: what has come of some already."""
+        needed: dict[int, int] = {}
+        places: dict[int, _Place] = {}
+        for item in items:
+            if item.found.kind == FILE:
+                device = os.fstat(self.directory(_parent(item))).st_dev
+                needed[device] = needed.get(device, 0) + item.found.size - parts.get(item.target, 0)
+                places[device] = _parent(item)
+        for device, size in needed.items():
+            _check_room(self.directory(places[device]), size, places[device].path)
+
+    def size_of_part(self, item: Item) -> int:
+        try:
+            return os.lstat(self.name_of_part(item), dir_fd=self.directory(_parent(item))).st_size
+        except OSError:
+            return 0
+
+    def name_of_part(self, item: Item) -> str:
+        """Of the file while it comes: named for its attempt, so that no other koalad's can be taken for it."""
+        name = hashlib.sha256(os.fsencode(item.found.path)).hexdigest()[:16]
+        return f".koala-{tag_of(self._instance, item.attempt)}-{name}.part"
+
+    def directory(self, place: _Place, make: bool = False) -> int:
+        """Its descriptor, valid until the next call."""
+        found = self._open.pop(place, None)
+        if found is None:
+            found = self._opened(place, make)
+            if len(self._open) >= _MOST_OPEN:
+                os.close(self._open.popitem(last=False)[1])
+        self._open[place] = found
+        return found
+
+    # ---- opening
+
+    def _opened(self, place: _Place, make: bool) -> int:
+        if not place.names:
+            return self._opened_base(place.base)
+        with _kept(os.dup(self.directory(_Place(place.base, ())))) as base:
+            return _Walk(place, base, make).end()
+
+    def _opened_base(self, base: Path) -> int:
+        """Links on the way to it are followed: its user has named it. It stays the directory that it was."""
+        descriptor = os.open(base, _DIRECTORY)
+        status = os.fstat(descriptor)
+        if self._bases.setdefault(base, (status.st_dev, status.st_ino)) != (status.st_dev, status.st_ino):
+            os.close(descriptor)
+            message = f"{base} was exchanged for another directory while files were put there."
+            raise RequestError("leads_out", message, "Look who else may write there.")
+        return descriptor
+
+
+class _Walk:
+    """From a base to a directory below it. Links are read and followed by hand, so that none is followed outside."""
+
+    def __init__(self, place: _Place, base: int, make: bool) -> None:
+        self._place, self._make = place, make
+        self._above = [os.dup(base)]  # the base and the directories below it, down to where the walk is
+        self._left = list(reversed(place.names))
+        self._links = 0
+
+    def end(self) -> int:
+        """The directory's descriptor."""
+        try:
+            with _naming(self._place.path):
+                while self._left:
+                    self._go(self._left.pop())
+            return self._above.pop()
+        finally:
+            for descriptor in self._above:
+                os.close(descriptor)
+
+    def _go(self, name: str) -> None:
+        if name in ("", "."):
+            return
+        if name == "..":
+            os.close(self._above.pop())
+            if not self._above:
+                raise self._leads_out()
+            return
+        try:
+            self._above.append(os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self._above[-1]))
+        except FileNotFoundError:
+            if not self._make:
+                raise
+            with suppress(FileExistsError):  # made by another job at this moment
+                os.mkdir(name, dir_fd=self._above[-1])
+            self._left.append(name)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+                raise
+            self._follow(name, error)
+
+    def _follow(self, name: str, error: OSError) -> None:
+        try:
+            target = os.readlink(name, dir_fd=self._above[-1])
+        except OSError:
+            raise error from None  # it is no link
+        self._links += 1
+        if self._links > _MOST_LINKS:
+            raise self._leads_out()
+        if os.path.isabs(target):
+            target = self._below_base(target)
+            while len(self._above) > 1:
+                os.close(self._above.pop())
+        self._left += reversed(target.split("/"))
+
+    def _below_base(self, target: str) -> str:
+        """It is walked to from the base, wherever it leads by the time that this is done."""
+        real, base = os.path.realpath(target), os.path.realpath(self._place.base)
+        if real != base and not real.startswith(base.rstrip("/") + "/"):
+            raise self._leads_out()
+        return os.path.relpath(real, base)
+
+    def _leads_out(self) -> RequestError:
+        message = f"{self._place.path} is a link that leads out of {self._place.base}: nothing is written there."
+        return RequestError("leads_out", message, "Name the place where it leads with `to`, or take the link away.")
+
+
+@contextmanager
+def _kept(descriptor: int) -> Iterator[int]:
     try:
-        status = os.lstat(item.target)
-    except OSError:
-        return False
-    return (status.st_size, status.st_mtime_ns) == (item.found.size, item.found.mtime_ns)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def make_directories(items: Iterable[Item]) -> None:
-    """All that the items need. Raises RequestError, with nothing made, for one that leads out of its base."""
-    needed = {item.target if item.found.kind == DIRECTORY else item.target.parent: item.base for item in items}
-    with told():
-        for directory, base in needed.items():
-            _check_inside(directory, base)
-        for directory in needed:
-            directory.mkdir(parents=True, exist_ok=True)
-
-
-def set_modes(items: Sequence[Item]) -> None:
-    """Of directories, once all is in them; their owner keeps all rights."""
-    with told():
-        for item in reversed(items):
-            if item.found.kind == DIRECTORY:
-                item.target.chmod(item.found.mode | 0o700)
-
-
-def check_room(items: Iterable[Item], parts: dict[Path, int]) -> None:
-    """Raises RequestError if the files do not fit; `parts`: what has come of some already."""
-    needed: dict[int, int] = {}
-    places: dict[int, Path] = {}
-    for item in items:
-        if item.found.kind == FILE:
-            device = item.target.parent.stat().st_dev
-            needed[device] = needed.get(device, 0) + item.found.size - parts.get(item.target, 0)
-            places[device] = item.target.parent
-    for device, size in needed.items():
-        status = os.statvfs(places[device])
-        free = status.f_bavail * status.f_frsize
-        if status.f_blocks and size > free:
-            message = (
-                f"The job's files do not fit: {megabytes(size)} for {places[device]}, which has {megabytes(free)}."
-            )
-            raise RequestError("no_room", message, "Make room there.")
-
-
-def part_of(item: Item, tag: str) -> Path:
-    """Where a large file is while it comes: named for its attempt, so that no other koalad's can be taken for it."""
-    name = hashlib.sha256(os.fsencode(item.found.path)).hexdigest()[:16]
-    return item.target.parent / f".koala-{tag}-{name}.part"
-
-
-def size_of_part(path: Path) -> int:
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What fails is said of this path: the system names what was opened in a directory by its last name, or not."""
     try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _place(item: Item) -> _Place:
+    return _Place(item.base, tuple(native(item.found.path).split("/")))
+
+
+def _parent(item: Item) -> _Place:
+    return _Place(item.base, tuple(native(item.found.path).split("/")[:-1]))
+
+
+def _name(item: Item) -> str:
+    return native(item.found.path).rpartition("/")[2]
+
+
+def _check_room(directory: int, size: int, where: Path) -> None:
+    status = os.fstatvfs(directory)
+    free = status.f_bavail * status.f_frsize
+    if status.f_blocks and size > free:
+        message = f"The job's files do not fit: {megabytes(size)} for {where}, which has {megabytes(free)}."
+        raise RequestError("no_room", message, "Make room there.")
+
+
+# ---- files
 
 
 class Part:
-    """A file on its way, which outlives its connection and this koalad."""
+    """A large file on its way, which outlives its connection and this koalad."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, landing: Landing, item: Item) -> None:
+        self._landing, self._item = landing, item
+        self._name = landing.name_of_part(item)
         self._hash = hashlib.sha256()
+        self._room_at = 0  # the size at which it is looked whether there is room for the rest
         self.size = 0
 
     def __enter__(self) -> Self:
-        """Read what is there."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file: BinaryIO = os.fdopen(os.open(self._path, flags, 0o600), "r+b")
+        """Read what is there. Raises OSError where another user's file is."""
+        self._directory = os.dup(self._landing.directory(_parent(self._item)))
+        try:
+            self._file: BinaryIO = os.fdopen(self._opened(), "r+b")
+        except BaseException:
+            os.close(self._directory)
+            raise
         while data := self._file.read(_READ):
             self._hash.update(data)
             self.size += len(data)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._file.close()
+        with suppress(OSError):  # what is buffered has no room either
+            self._file.close()
+        os.close(self._directory)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> bool:
+        """False, with nothing written, if the file would be longer than it was listed.
+
+        Raises OSError, and RequestError when there is no room for the rest; the part is removed then.
+        """
+        if self.size + len(data) > self._item.found.size:
+            return False
         try:
-            self._file.write(data)
-        except OSError:
+            if self.size >= self._room_at:
+                self._room_at = self.size + _ROOM_EVERY
+                _check_room(self._directory, self._item.found.size - self.size, self._item.target.parent)
+            with _naming(self._item.target):
+                self._file.write(data)
+        except (OSError, RequestError):
             self.drop()
             raise
         self._hash.update(data)
         self.size += len(data)
+        return True
 
     def is_whole(self, digest: str) -> bool:
         return self._hash.hexdigest() == digest
 
-    def become(self, item: Item, mode: int) -> None:
-        self._file.flush()
-        os.fchmod(self._file.fileno(), mode & 0o777)
-        os.fsync(self._file.fileno())
-        os.utime(self._path, ns=(item.found.mtime_ns, item.found.mtime_ns))
-        self._path.rename(item.target)
+    def become(self, mode: int) -> None:
+        with _naming(self._item.target):
+            self._file.flush()
+            os.fchmod(self._file.fileno(), mode & 0o777)
+            os.fsync(self._file.fileno())
+            os.utime(self._file.fileno(), ns=(self._item.found.mtime_ns, self._item.found.mtime_ns))
+            os.rename(self._name, _name(self._item), src_dir_fd=self._directory, dst_dir_fd=self._directory)
 
     def drop(self) -> None:
-        self._path.unlink(missing_ok=True)
+        _unlink(self._name, self._directory)
+
+    def _opened(self) -> int:
+        """What has come of it; a new one where something else lies in its place, or more than the file has."""
+        with suppress(FileNotFoundError):
+            status = os.lstat(self._name, dir_fd=self._directory)
+            if not _is_ours(status) or status.st_size > self._item.found.size:
+                _unlink(self._name, self._directory)
+        descriptor = os.open(
+            self._name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600,
+            dir_fd=self._directory,
+        )  # fmt: skip
+        if _is_ours(os.fstat(descriptor)):
+            return descriptor
+        os.close(descriptor)
+        raise OSError(errno.EEXIST, "Another user's file lies there", str(self._item.target.parent / self._name))
 
 
 class Small:
     """Small files of one stream, put in place together once the whole stream is verified."""
 
-    def __init__(self, tag: str) -> None:
-        self._tag = tag
-        self._written: list[tuple[Path, Path]] = []
+    def __init__(self, landing: Landing) -> None:
+        self._landing = landing
+        self._written: list[Item] = []
 
     def write(self, item: Item, mode: int, mtime_ns: int, data: bytes) -> None:
-        part = part_of(item, self._tag)
-        self._written.append((part, item.target))
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            os.fchmod(descriptor, mode & 0o777)
-        os.utime(part, ns=(mtime_ns, mtime_ns))
+        name, directory = self._landing.name_of_part(item), self._landing.directory(_parent(item))
+        _unlink(name, directory)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with _naming(item.target):
+            descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+            self._written.append(item)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fchmod(descriptor, mode & 0o777)
+                os.utime(descriptor, ns=(mtime_ns, mtime_ns))
 
     def become(self) -> None:
-        for part, target in self._written:
-            part.rename(target)
+        for item in self._written:
+            directory = self._landing.directory(_parent(item))
+            with _naming(item.target):
+                os.rename(self._landing.name_of_part(item), _name(item), src_dir_fd=directory, dst_dir_fd=directory)
+        self._written.clear()
 
     def drop(self) -> None:
-        for part, _ in self._written:
-            part.unlink(missing_ok=True)
+        for item in self._written:
+            with suppress(OSError, RequestError):
+                _unlink(self._landing.name_of_part(item), self._landing.directory(_parent(item)))
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    """A plain file that nobody else has put there, and that has no other name: none of the user's that has another."""
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1
+
+
+def _unlink(name: str, directory: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)
 
 
 @contextmanager
@@ -155,11 +376,3 @@ def told() -> Iterator[None]:
         code = "no_room" if error.errno in _FULL else "output_not_written"
         message = f"{os.fsdecode(where)} cannot be written: {error.strerror}."
         raise RequestError(code, message, "Make room or change permissions there.") from error
-
-
-def _check_inside(directory: Path, base: Path) -> None:
-    """A link in the job's directory may lead to another place below it, to none outside."""
-    inside, outer = os.path.realpath(directory), os.path.realpath(base)
-    if inside != outer and not inside.startswith(outer.rstrip("/") + "/"):
-        message = f"{directory} is a link that leads out of {base}: nothing is written there."
-        raise RequestError("leads_out", message, "Name the place where it leads with `to`, or take the link away.")

@@ -2,30 +2,30 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple, Protocol
 
 from koalapy_adapters.messages import Fetched
 from koalapy_adapters.trees import Found
 
 from koalapy.model.errors import RequestError, SiteError, TransientError
-from koalapy.model.identity import AttemptId, InstanceId, tag_of
-from koalapy.runtime.collecting import landing
-from koalapy.runtime.collecting.plan import Item, entries
+from koalapy.model.identity import AttemptId
+from koalapy.runtime.collecting.landing import Landing, Part, Small, told
+from koalapy.runtime.collecting.plan import Item, as_count, as_time, entries
 from koalapy.runtime.staging.transfers import Transfer
 from koalapy.runtime.unnamed import no_such_cluster
 
 _SMALL = 1 << 20
 _BATCH_NAMES, _BATCH_BYTES = 1 << 17, 8 << 20  # bytes of names in one FetchMany, and of what they name
 _TRIES = 3
+_LINE = 256  # bytes before each small file at most
 
 Ended = Callable[[Fetched], None]
 
 
 class Source(Protocol):
-    """The part of a Link that collecting needs. Every call raises KoalaError."""
+    """The part of a Link that collecting needs. Every call raises KoalaError, and empty pieces mean nothing."""
 
     def list_files(self, attempt: AttemptId, patterns: Sequence[str]) -> Iterator[bytes]: ...
 
@@ -37,37 +37,38 @@ class Source(Protocol):
 
 
 class Mover:
-    """`go_on` is called for every piece, and may raise. Every method raises KoalaError."""
+    """`go_on` is called for every piece, an empty one too, and may raise. Every method raises KoalaError."""
 
-    def __init__(
-        self, instance: InstanceId, links: Mapping[str, Source], transfer: Transfer, go_on: Callable[[], None]
-    ) -> None:
-        self._instance, self._links, self._transfer, self._go_on = instance, links, transfer, go_on
+    def __init__(self, links: Mapping[str, Source], transfer: Transfer, go_on: Callable[[], None]) -> None:
+        self._links, self._transfer, self._go_on = links, transfer, go_on
 
     def listed(self, cluster: str, attempt: AttemptId, patterns: Sequence[str]) -> list[Found]:
         """What these name in the attempt's working directory."""
-        return list(entries(self._watched(self._link(cluster).list_files(attempt, patterns))))
+        with closing(self._watched(self._link(cluster).list_files(attempt, patterns))) as pieces:
+            return list(entries(pieces))
 
-    def left(self, files: Sequence[Item]) -> list[Item]:
+    def left(self, landing: Landing, files: Sequence[Item]) -> list[Item]:
         """Those that are not there yet; there is room for them, and their directories are there."""
-        left = [item for item in files if not landing.is_there(item)]
-        parts = {item.target: min(item.found.size, landing.size_of_part(self._part(item))) for item in left}
-        self._transfer.there(sum(item.found.size for item in files) - sum(item.found.size for item in left))
-        landing.check_room(left, parts)
+        with told():
+            left = [item for item in files if not landing.is_there(item)]
+            parts = {item.target: min(item.found.size, landing.size_of_part(item)) for item in left}
+            self._transfer.there(sum(item.found.size for item in files) - sum(item.found.size for item in left))
+            landing.check_room(left, parts)
         return left
 
-    def bring_small(self, items: Iterable[Item]) -> None:
+    def bring_small(self, landing: Landing, items: Iterable[Item]) -> None:
         """Those of them that are."""
-        with landing.told():
+        with told():
             for batch in _batches(item for item in items if item.found.size <= _SMALL):
-                self._bring_batch(batch)
+                landing.check_room(batch, {})
+                self._bring_batch(landing, batch)
 
-    def bring_large(self, items: Iterable[Item]) -> None:
+    def bring_large(self, landing: Landing, items: Iterable[Item]) -> None:
         """All others."""
-        with landing.told():
+        with told():
             for item in items:
                 if item.found.size > _SMALL:
-                    self._bring_one(item)
+                    self._bring_one(landing, item)
 
     def _link(self, cluster: str) -> Source:
         link = self._links.get(cluster)
@@ -75,57 +76,63 @@ class Mover:
             raise no_such_cluster(cluster, self._links)
         return link
 
-    def _watched(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        for piece in pieces:
-            self._go_on()
-            yield piece
+    def _watched(self, pieces: Iterator[bytes]) -> Generator[bytes, None, None]:
+        """As long as they are wanted. What is left of them when it is closed is not asked for any more."""
+        try:
+            for piece in pieces:
+                self._go_on()
+                if piece:
+                    yield piece
+        finally:
+            if isinstance(pieces, Generator):
+                pieces.close()
 
     # ---- large ones
 
-    def _bring_one(self, item: Item) -> None:
+    def _bring_one(self, landing: Landing, item: Item) -> None:
         self._transfer.file(item.found.path, item.cluster)
         for _ in range(_TRIES):
-            if self._bring_part(item):
+            if self._bring_part(landing, item):
                 return
         message = f"{item.found.path} arrives damaged from {item.cluster}, or is still being written there."
         raise RequestError("output_damaged", message, "See that nothing of the job is at work any more.")
 
-    def _bring_part(self, item: Item) -> bool:
-        """From where it was. False if it is not what is there, and was dropped."""
+    def _bring_part(self, landing: Landing, item: Item) -> bool:
+        """From where it was. False if it is not what is there, or longer than it was listed, and was dropped."""
         ends: list[Fetched] = []
-        with landing.Part(self._part(item)) as part:
+        with Part(landing, item) as part:
             self._transfer.there(part.size)
             source = self._link(item.cluster)
-            for data in self._watched(
-                source.fetch(item.attempt, "work", item.found.path, part.size, ended=ends.append)
-            ):
-                part.write(data)
-                self._transfer.add(len(data))
-            if not part.is_whole(ends[0].digest):
+            pieces = self._watched(source.fetch(item.attempt, "work", item.found.path, part.size, ended=ends.append))
+            with closing(pieces):
+                fits = all(self._written(part, data) for data in pieces)
+            if not fits or not part.is_whole(ends[0].digest):
                 self._transfer.there(-part.size)
                 part.drop()
                 return False
-            part.become(item, ends[0].mode)
+            part.become(ends[0].mode)
         return True
 
-    def _part(self, item: Item) -> Path:
-        return landing.part_of(item, tag_of(self._instance, item.attempt))
+    def _written(self, part: Part, data: bytes) -> bool:
+        fits = part.write(data)
+        if fits:
+            self._transfer.add(len(data))
+        return fits
 
     # ---- small ones
 
-    def _bring_batch(self, batch: Sequence[Item]) -> None:
+    def _bring_batch(self, landing: Landing, batch: Sequence[Item]) -> None:
         first = batch[0]
         self._transfer.file(first.found.path, first.cluster)
         ends: list[Fetched] = []
         paths = [item.found.path for item in batch]
+        small, digest = Small(landing), hashlib.sha256()
         pieces = self._watched(self._link(first.cluster).fetch_many(first.attempt, paths, ends.append))
-        small, digest = landing.Small(tag_of(self._instance, first.attempt)), hashlib.sha256()
         try:
-            for item, (facts, data) in zip(batch, _unpacked(_hashing(pieces, digest.update)), strict=True):
-                if facts is None:
-                    raise TransientError("output_changed", f"{item.found.path} was taken away meanwhile.", "")
-                small.write(item, facts[1], facts[2], data)
-                self._transfer.add(len(data))
+            with closing(pieces):
+                for item, facts, data in _unpacked(batch, _hashing(pieces, digest.update)):
+                    small.write(item, facts.mode, facts.mtime_ns, data)
+                    self._transfer.add(len(data))
             if digest.hexdigest() != ends[0].digest:
                 raise TransientError("output_damaged", f"Files arrived damaged from {first.cluster}.", "")
             small.become()
@@ -156,25 +163,64 @@ def _batches(items: Iterator[Item]) -> Iterator[list[Item]]:
         yield batch
 
 
-def _unpacked(pieces: Iterator[bytes]) -> Iterator[tuple[list[int] | None, bytes]]:
-    """Of each file its facts and its bytes, out of the stream of messages.FetchMany. Raises SiteError for nonsense."""
+class Facts(NamedTuple):
+    """What messages.FetchMany says of a file before its bytes."""
+
+    size: int
+    mode: int
+    mtime_ns: int
+
+
+def _unpacked(batch: Sequence[Item], pieces: Iterator[bytes]) -> Iterator[tuple[Item, Facts, bytes]]:
+    """Each file's facts and its bytes, out of the stream of messages.FetchMany.
+
+    Raises SiteError for nonsense, and TransientError for a file that is not what was listed any more: no more than a
+    file of that size, and a piece, is ever held.
+    """
     buffer = bytearray()
-    for piece in chain(pieces, (b"",)):
-        buffer += piece
-        while (end := buffer.find(b"\n")) >= 0:
-            facts = _facts(bytes(buffer[:end]))
-            size = facts[0] if facts else 0
-            if len(buffer) < end + 1 + size:
-                break
-            yield facts, bytes(buffer[end + 1 : end + 1 + size])
-            del buffer[: end + 1 + size]
-    if buffer:
+    for item in batch:
+        line = _line(buffer, pieces)
+        facts = _facts(line)
+        if facts is None:
+            raise TransientError("output_changed", f"{item.found.path} was taken away meanwhile.", "")
+        if facts.size > item.found.size:
+            raise TransientError("output_changed", f"{item.found.path} has grown since it was listed.", "")
+        while len(buffer) < facts.size:
+            buffer += _more(pieces)
+        yield item, facts, bytes(buffer[: facts.size])
+        del buffer[: facts.size]
+    if buffer or next(pieces, b""):
+        raise SiteError("bad_stream", "A stream of files has more than was asked for.", "")
+
+
+def _line(buffer: bytearray, pieces: Iterator[bytes]) -> bytes:
+    """Take the first line."""
+    while (end := buffer.find(b"\n", 0, _LINE)) < 0:
+        if len(buffer) >= _LINE:
+            raise _not_understood(bytes(buffer))
+        buffer += _more(pieces)
+    line = bytes(buffer[:end])
+    del buffer[: end + 1]
+    return line
+
+
+def _more(pieces: Iterator[bytes]) -> bytes:
+    piece = next(pieces, b"")
+    if not piece:
         raise SiteError("bad_stream", "A stream of files broke off.", "")
+    return piece
 
 
-def _facts(line: bytes) -> list[int] | None:
+def _facts(line: bytes) -> Facts | None:
     try:
-        facts: Any = json.loads(line)
-        return None if facts is None else [int(facts[0]), int(facts[1]), int(facts[2])]
-    except (ValueError, TypeError, IndexError) as error:
-        raise SiteError("bad_stream", f"What a KCM sends of its files is not understood: {line[:80]!r}.", "") from error
+        told: Any = json.loads(line)
+        if told is None:
+            return None
+        size, mode, mtime_ns = told
+        return Facts(as_count(size), as_count(mode) & 0o777, as_time(mtime_ns))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _not_understood(line) from error
+
+
+def _not_understood(line: bytes) -> SiteError:
+    return SiteError("bad_stream", f"What a KCM sends of its files is not understood: {line[:80]!r}.", "")

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from koalapy_adapters.trees import DIRECTORY, FILE, REFUSED, Found, is_inside, is_pattern, matches, native
 
@@ -15,6 +15,13 @@ from koalapy.model.identity import AttemptId
 
 MOST_FILES = 100_000
 _MOST_BYTES = 64 << 20  # of one component's list
+_LINE = 1 << 16  # bytes of one entry in it
+_PATH, _NAME, _DEPTH = (
+    4000,
+    255,
+    200,
+)  # bytes of a path and of a name in it, and how many names: as file systems have it
+_MOST = 1 << 63  # a number on the wire is less
 _SHOWN = 5
 
 
@@ -79,7 +86,10 @@ def leads_out(path: str) -> bool:
 
 
 def entries(pieces: Iterable[bytes]) -> Iterator[Found]:
-    """Out of the stream that a KCM lists them in. Raises SiteError for what is none, RequestError if it is too long."""
+    """Out of the stream that a KCM lists them in.
+
+    Raises SiteError for what is none, RequestError if it is too long, or a path in it is.
+    """
     rest, size, count = b"", 0, 0
     for piece in pieces:
         size += len(piece)
@@ -89,17 +99,42 @@ def entries(pieces: Iterable[bytes]) -> Iterator[Found]:
         if size > _MOST_BYTES or count > MOST_FILES:
             advice = "Let the program pack them into an archive."
             raise RequestError("too_many_files", f"More than {MOST_FILES} files are to be staged out.", advice)
+        if len(rest) > _LINE:
+            raise _not_understood(rest)
         yield from map(_entry, lines)
 
 
 def _entry(line: bytes) -> Found:
     try:
         path, kind, size, mode, mtime_ns, why = json.loads(line)
-        if not isinstance(path, str) or kind not in (FILE, DIRECTORY, REFUSED) or int(size) < 0:
+        if not isinstance(path, str) or not isinstance(why, str) or kind not in (FILE, DIRECTORY, REFUSED):
             raise ValueError(line)
-        return Found(path, kind, int(size), int(mode) & 0o777, int(mtime_ns), str(why))
-    except (ValueError, TypeError) as error:
-        raise SiteError("bad_listing", f"What a KCM says of its files is not understood: {line[:80]!r}.", "") from error
+        found = Found(path, kind, as_count(size), as_count(mode) & 0o777, as_time(mtime_ns), why)
+        names = path.encode("utf-8", "surrogateescape").split(b"/")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _not_understood(line) from error
+    if len(names) > _DEPTH or max(map(len, names)) > _NAME or sum(map(len, names)) + len(names) > _PATH:
+        advice = "Let the program write it under a shorter path, or pack it into an archive."
+        raise RequestError("path_too_long", f"The path {path[:80]!r}… is too long to be staged out.", advice)
+    return found
+
+
+def as_count(value: Any) -> int:
+    """A size, or what else is told as a whole number that is not negative. Raises ValueError for anything else."""
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise ValueError(value)
+    return value
+
+
+def as_time(value: Any) -> int:
+    """A time in ns since 1970, or before. Raises ValueError for anything else."""
+    if type(value) is not int or not -_MOST < value < _MOST:
+        raise ValueError(value)
+    return value
+
+
+def _not_understood(line: bytes) -> SiteError:
+    return SiteError("bad_listing", f"What a KCM says of its files is not understood: {line[:80]!r}.", "")
 
 
 def _check(cluster: str, found: Found, named: Sequence[str]) -> None:

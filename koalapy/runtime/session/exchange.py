@@ -1,15 +1,18 @@
 """One request under way on a link: its answer, and the chunks and the credit of its stream."""
 
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from koalapy_adapters.frames import INITIAL_CREDIT
+from koalapy_adapters.frames import INITIAL_CREDIT, FrameError
 from koalapy_adapters.messages import Refused
 
 from koalapy.link.translate import reason_of
 from koalapy.model.errors import KoalaError, Reason, TransientError
+
+LOOK_S = 1.0  # between two looks at whether what is waited for is still wanted
 
 
 class RefusedError(KoalaError):
@@ -27,7 +30,8 @@ class Exchange:
     def __init__(self, id: int) -> None:
         self.id = id
         self._changed = threading.Condition()
-        self._credit = INITIAL_CREDIT
+        self._credit = INITIAL_CREDIT  # chunks that may be sent
+        self._open = INITIAL_CREDIT  # chunks that may still come
         self._chunks: deque[bytes] = deque()
         self._ended = False
         self._answer: Any = None
@@ -36,12 +40,19 @@ class Exchange:
     # ---- what the reader calls
 
     def granted(self, chunks: int) -> None:
+        """Raises FrameError for credit that no chunk was sent for: it would let all of a file into memory."""
         with self._changed:
             self._credit += chunks
+            if self._credit > INITIAL_CREDIT:
+                raise FrameError("credit for more chunks than were sent")
             self._changed.notify_all()
 
     def arrived(self, data: bytes) -> None:
+        """Raises FrameError for a chunk that there was no credit for."""
         with self._changed:
+            self._open -= 1
+            if self._open < 0:
+                raise FrameError("a chunk beyond the credit of its stream")
             self._ended = self._ended or not data
             self._chunks.append(data)
             self._changed.notify_all()
@@ -58,38 +69,75 @@ class Exchange:
 
     # ---- what the asker calls
 
-    def may_send(self) -> bool:
-        """Wait for the credit to send one more chunk, and take it. False if an answer came first."""
+    def grant(self, chunks: int) -> None:
+        """So many more chunks may come: to be called before the other side is told."""
         with self._changed:
-            self._changed.wait_for(lambda: self._credit > 0 or self._answer is not None or self._lost is not None)
-            if self._answer is not None or self._lost is not None:
+            self._open += chunks
+
+    def may_send(self, limit_s: float | None = None, look: Callable[[], None] = lambda: None) -> bool:
+        """Wait for the credit to send one more chunk, and take it. False if an answer came first.
+
+        `look` is called about every LOOK_S seconds, and may raise. Raises TimeoutError after `limit_s` seconds.
+        """
+        self._await(lambda: self._credit > 0 or self._is_over(), limit_s, look)
+        with self._changed:
+            if self._is_over():
                 return False
             self._credit -= 1
             return True
 
-    def chunks(self) -> Iterator[bytes]:
-        """Until the stream ends or is refused. Raises TransientError if the link is lost before."""
+    def chunks(self, limit_s: float | None = None) -> Iterator[bytes]:
+        """Until the stream ends or is refused; an empty one about every LOOK_S seconds in which nothing has come.
+
+        Raises TransientError if the link is lost before, and TimeoutError when nothing has come for `limit_s` seconds.
+        """
+        since = time.monotonic()
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._chunks or self._answer is not None or self._lost is not None)
+                there = self._changed.wait_for(lambda: self._chunks or self._is_over(), LOOK_S)
                 data = self._chunks.popleft() if self._chunks else b""
-                if not data:
+                if there and not data:
                     if not self._ended and self._answer is None:
                         self._raise_lost()
                     return
-            yield data
-
-    def answer(self, timeout_s: float | None = None) -> Any:
-        """Wait for it. Raises RefusedError for a no, TransientError if the link is lost before, or TimeoutError."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._answer is not None or self._lost is not None, timeout_s):
+            if not there and limit_s is not None and time.monotonic() - since >= limit_s:
                 raise TimeoutError
-            if self._answer is None:
-                self._raise_lost()
+            yield data
+            if data:
+                since = time.monotonic()
+
+    def answer(self, limit_s: float | None = None, look: Callable[[], None] = lambda: None) -> Any:
+        """Wait for it. Raises RefusedError for a no, TransientError if the link is lost before, or TimeoutError.
+
+        `look` is called about every LOOK_S seconds, and may raise.
+        """
+        self._await(self._is_over, limit_s, look)
+        if self._answer is None:
+            self._raise_lost()
         if isinstance(self._answer, Refused):
             raise RefusedError(reason_of(self._answer.error))
         return self._answer
 
+    def _is_over(self) -> bool:
+        return self._answer is not None or self._lost is not None
+
+    def _await(self, there: Callable[[], bool], limit_s: float | None, look: Callable[[], None]) -> None:
+        began = time.monotonic()
+        while True:
+            left = LOOK_S if limit_s is None else min(LOOK_S, limit_s - (time.monotonic() - began))
+            with self._changed:
+                if self._changed.wait_for(there, max(0.0, left)):
+                    return
+            look()
+            if limit_s is not None and time.monotonic() - began >= limit_s:
+                raise TimeoutError
+
     def _raise_lost(self) -> None:
         assert self._lost is not None
         raise TransientError(self._lost.code, self._lost.message, self._lost.advice)
+
+
+def stalled(cluster: str) -> TransientError:
+    """Nothing comes any more of what this cluster was asked for, though its session lives."""
+    message = f"Nothing has come of {cluster}'s files for too long, though its connection lives."
+    return TransientError("stalled", message, "Is its shared directory slow, or does it hang? It is tried again.")

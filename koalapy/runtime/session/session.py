@@ -18,6 +18,7 @@ from koalapy.runtime.session.exchange import Exchange
 _READ = 1 << 18
 _LAST_WORDS_S = 0.5  # that the other side has, once its output has ended, to say why
 _FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
+_MOST_WAITING = 4 << 20  # bytes of control that may wait to be written while the other side is read
 _LOST = Reason("lost", "transient", "The connection was lost.", "koalad connects again by itself.")
 
 Receive = Callable[[Any], None]
@@ -32,13 +33,16 @@ def garbled(error: Exception) -> Reason:
 class Session:
     """Lasts until the channel ends or `end` is called.
 
-    `receive` is called by `run` with every message that answers no exchange; `tick` about every `tick_s`.
+    `receive` is called by `run` with every message that answers no exchange; `tick` about every `tick_s`. A side that
+    does not take what it is sent is not read either: what it says would make more to send, without a bound.
     """
 
     def __init__(self, channel: Channel, receive: Receive, tick: Callable[[], None], tick_s: float) -> None:
         self._channel, self._receive, self._tick, self._tick_s = channel, receive, tick, tick_s
         self._urgent: deque[bytes] = deque()
         self._bulk: deque[bytes] = deque()
+        self._waiting = 0  # bytes in the first of them, and of it on the wire
+        self._taken = 0  # bytes of it that were written
         self._changed = threading.Condition()
         self._over = threading.Event()
         self._why: Reason | None = None
@@ -49,8 +53,14 @@ class Session:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since anything was heard, with those in which this host slept."""
+        """Seconds since anything was heard, with those in which this host slept; while it is not read, since it took
+        anything."""
         return clock.elapsed() - self._heard
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of control that are not written yet."""
+        return self._waiting
 
     def run(self) -> Reason | None:
         """Read until the session is over; why it was ended, None if the other side ended it. The channel is closed."""
@@ -86,14 +96,18 @@ class Session:
 
     def send(self, message: Any) -> None:
         """Returns at once; lost if the session is over. Raises FrameError for a message that is too large."""
-        self._put(self._urgent, encode(Control(to_json(message))))
+        self._put_urgent(encode(Control(to_json(message))))
 
     def send_chunk(self, chunk: Chunk) -> None:
         """What is urgent passes it. The caller keeps to its credit."""
-        self._put(self._bulk, encode(chunk))
+        with self._changed:
+            self._bulk.append(encode(chunk))
+            self._changed.notify_all()
 
-    def grant(self, stream: int, chunks: int) -> None:
-        self._put(self._urgent, encode(Credit(stream, chunks)))
+    def grant(self, exchange: Exchange, chunks: int) -> None:
+        """So many more chunks may come on its stream."""
+        exchange.grant(chunks)
+        self._put_urgent(encode(Credit(exchange.id, chunks)))
 
     @contextmanager
     def exchange(self) -> Iterator[Exchange]:
@@ -107,9 +121,10 @@ class Session:
         finally:
             del self._exchanges[exchange.id]
 
-    def _put(self, queue: deque[bytes], data: bytes) -> None:
+    def _put_urgent(self, data: bytes) -> None:
         with self._changed:
-            queue.append(data)
+            self._urgent.append(data)
+            self._waiting += len(data)
             self._changed.notify_all()
 
     # ---- threads
@@ -120,10 +135,20 @@ class Session:
             self._heard = clock.elapsed()
             for frame in decoder.feed(data):
                 self._take(frame)
+            self._let_it_read()
             if self._over.is_set():
                 return
         if not self._over.is_set():
             self._channel.exit_status(_LAST_WORDS_S)
+
+    def _let_it_read(self) -> None:
+        """Wait while too much waits to be written; that it takes some shows that it lives."""
+        with self._changed:
+            while self._waiting > _MOST_WAITING and not self._over.is_set():
+                before = self._taken
+                self._changed.wait()
+                if self._taken > before:
+                    self._heard = clock.elapsed()
 
     def _take(self, frame: Frame) -> None:
         if isinstance(frame, Control):
@@ -141,19 +166,37 @@ class Session:
             exchange.granted(frame.chunks)
 
     def _write(self) -> None:
-        while (data := self._next()) is not None:
+        urgent = 0  # bytes of the last write that were
+        while (data := self._next(urgent)) is not None:
             try:
-                self._channel.write(data)
+                self._channel.write(data[0])
             except (OSError, EOFError):
                 self._channel.close()  # the reader comes to the end of the stream
+                self._drop_all()
                 return
+            urgent = data[1]
 
-    def _next(self) -> bytes | None:
+    def _next(self, written: int) -> tuple[bytes, int] | None:
+        """What is written next, and how many bytes of it are urgent; `written`: that were in the last."""
         with self._changed:
+            self._waiting -= written
+            self._taken += written
+            if written:
+                self._changed.notify_all()
             self._changed.wait_for(lambda: self._urgent or self._bulk or self._over.is_set())
             if self._over.is_set():
                 return None
-            return together(self._urgent) if self._urgent else self._bulk.popleft()
+            if not self._urgent:
+                return self._bulk.popleft(), 0
+            data = together(self._urgent)
+            return data, len(data)
+
+    def _drop_all(self) -> None:
+        with self._changed:
+            self._urgent.clear()
+            self._bulk.clear()
+            self._waiting = 0
+            self._changed.notify_all()
 
     def _watch(self) -> None:
         while not self._over.wait(self._tick_s):

@@ -50,6 +50,7 @@ class Transfer:
         self._about: tuple[JobId, int | None, str, Direction] = (job, component, cluster, direction)
         self._phase: Phase = "waiting"
         self._files = self._size = self._moved = self._sent = 0
+        self._carried = 0  # bytes read or moved, in all phases
         self._file = ""
         self._parameters: tuple[int, int] | None = None
         self._marks: deque[tuple[float, int]] = deque(maxlen=64)
@@ -93,9 +94,16 @@ class Transfer:
         with self._lock:
             self._moved += size
             self._sent += size
+            self._carried += size
             now = time.monotonic()
             if now - self._marks[-1][0] > _WINDOW_S / 32:
                 self._marks.append((now, self._sent))
+
+    @property
+    def carried(self) -> int:
+        """Bytes that were read or moved since it was opened; it only grows."""
+        with self._lock:
+            return self._carried
 
     def progress(self) -> Progress:
         with self._lock:

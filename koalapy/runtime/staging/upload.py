@@ -14,8 +14,9 @@ from koalapy_adapters.files import SMALL
 from koalapy_adapters.frames import MAX_CHUNK, Chunk
 from koalapy_adapters.messages import Done, Store, StoreMany, Want
 
-from koalapy.model.errors import Reason, TransientError
-from koalapy.runtime.session.exchange import Exchange, RefusedError
+from koalapy.link.cluster import Timing
+from koalapy.model.errors import KoalaError, Reason, SiteError, TransientError
+from koalapy.runtime.session.exchange import LOOK_S, Exchange, RefusedError, stalled
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.gather import Entry, gone, unchanged
 from koalapy.runtime.staging.transfers import Transfer
@@ -25,7 +26,6 @@ _TRIES = 3
 _ASKED = 2000  # hashes in one Want
 _BATCH_FILES, _BATCH_BYTES = 1000, 8 << 20  # small files in one StoreMany
 _SENDERS = 2  # streams at one time: what is on the wire delays what is said
-_LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,13 @@ class _Missing:
 
 
 class Uploads:
-    """Of one session. Who needs what another thread is sending waits for that, and sends it himself if it fails."""
+    """Of one session. Who needs what another thread is sending waits for that, and sends it himself if it fails.
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    `name`: the cluster's.
+    """
+
+    def __init__(self, name: str, session: Session, timing: Timing) -> None:
+        self._name, self._session, self._timing = name, session, timing
         self._flying: dict[str, Future[None]] = {}
         self._lock = threading.Lock()
         self._senders = threading.BoundedSemaphore(_SENDERS)
@@ -77,7 +80,8 @@ class Uploads:
     def bring(self, contents: Iterable[Content], copies: int, transfer: Transfer, go_on: Callable[[], None]) -> None:
         """Return when all of them are there. `copies`: bytes that the job needs for its own beside them.
 
-        `go_on` is called all the time, and raises to give up. Raises KoalaError; TransientError if the link is lost.
+        `go_on` is called about every second at least, and raises to give up. Raises KoalaError; TransientError if the
+        link is lost, and with the code `stalled` if the cluster takes nothing, or gives no answer, for too long.
         """
         left = {content.digest: content for content in contents}
         while left:
@@ -116,13 +120,13 @@ class Uploads:
         while flight is not None and not flight.done():
             go_on()
             with suppress(TimeoutError):
-                flight.result(_LOOK_S)
+                flight.result(LOOK_S)
 
     # ---- sending
 
     def _send(self, contents: Sequence[Content], copies: int, transfer: Transfer, go_on: Callable[[], None]) -> None:
         for left in reversed(range(_TRIES)):
-            missing = self._missing(contents, copies)
+            missing = self._missing(contents, copies, go_on)
             for content in contents:
                 transfer.there(content.size)
             for each in missing:
@@ -139,14 +143,14 @@ class Uploads:
             transfer.restart()
         raise AssertionError("the last try raises or returns")
 
-    def _missing(self, contents: Sequence[Content], copies: int) -> list[_Missing]:
+    def _missing(self, contents: Sequence[Content], copies: int, go_on: Callable[[], None]) -> list[_Missing]:
         """What is not there. Raises KoalaError if there is no room for it."""
         missing: list[_Missing] = []
         room: dict[str, Any] = {}
         for page in _pages(contents, _ASKED):
             asked = [[content.digest, content.size] for content in page]
-            room = self._ask(lambda id, asked=asked: Want(id, asked)).details  # type: ignore[misc]
-            missing += [_Missing(page[index], there) for index, there in room["missing"]]
+            room = self._ask(lambda id, asked=asked: Want(id, asked), go_on).details  # type: ignore[misc]
+            missing += _lacking(page, room.get("missing"))
         _check_room(sum(each.content.size - each.there for each in missing), copies, room)
         return missing
 
@@ -159,40 +163,76 @@ class Uploads:
 
     def _send_one(self, missing: _Missing, transfer: Transfer, go_on: Callable[[], None]) -> None:
         content = missing.content
-        with self._senders, content.open() as file, self._session.exchange() as exchange:
+        with self._turn(go_on), content.open() as file, self._session.exchange() as exchange:
             transfer.file(content.name)
             file.seek(missing.there)
             self._session.send(Store(exchange.id, content.digest, content.size, missing.there))
-            self._send_chunks(exchange, iter(lambda: file.read(MAX_CHUNK), b""), transfer, go_on)
+            pieces = iter(lambda: file.read(MAX_CHUNK), b"")
+            self._send_chunks(exchange, pieces, content.size, transfer, go_on)
 
     def _send_batch(self, batch: Sequence[Content], transfer: Transfer, go_on: Callable[[], None]) -> None:
-        with self._senders, self._session.exchange() as exchange:
+        with self._turn(go_on), self._session.exchange() as exchange:
             transfer.file(batch[0].name)
             self._session.send(StoreMany(exchange.id, [[content.digest, content.size] for content in batch]))
-            self._send_chunks(exchange, _joined(batch), transfer, go_on)
+            size = sum(content.size for content in batch)
+            self._send_chunks(exchange, _joined(batch), size, transfer, go_on)
+
+    @contextmanager
+    def _turn(self, go_on: Callable[[], None]) -> Iterator[None]:
+        """One of the streams at one time."""
+        while not self._senders.acquire(timeout=LOOK_S):
+            go_on()
+        try:
+            yield
+        finally:
+            self._senders.release()
 
     def _send_chunks(
-        self, exchange: Exchange, pieces: Iterator[bytes], transfer: Transfer, go_on: Callable[[], None]
+        self, exchange: Exchange, pieces: Iterator[bytes], size: int, transfer: Transfer, go_on: Callable[[], None]
     ) -> None:
-        """As its credit lets it; an answer that comes first says that the rest is not wanted."""
-        number = 0
+        """As its credit lets it; an answer that comes first says that the rest is not wanted.
+
+        `size`: bytes that the other side reads or writes at most before it goes on, or answers.
+        """
+        number, limit_s = 0, self._timing.stalled_after(size)
         try:
             for data in pieces:
                 go_on()
-                if not exchange.may_send():
+                if not exchange.may_send(limit_s, go_on):
                     break
                 self._session.send_chunk(Chunk(exchange.id, number, data))
                 transfer.add(len(data))
                 number += 1
+        except TimeoutError as error:
+            raise stalled(self._name) from error
         finally:  # given up, it is ended too: what has come is kept there
             self._session.send_chunk(Chunk(exchange.id, number, b""))
-        exchange.answer()
+        self._answer(exchange, limit_s, go_on)
 
-    def _ask(self, request: Callable[[int], Any]) -> Done:
+    def _ask(self, request: Callable[[int], Any], go_on: Callable[[], None]) -> Done:
         with self._session.exchange() as exchange:
             self._session.send(request(exchange.id))
-            answer: Done = exchange.answer()
-            return answer
+            return self._answer(exchange, self._timing.stalled, go_on)
+
+    def _answer(self, exchange: Exchange, limit_s: float, go_on: Callable[[], None]) -> Done:
+        try:
+            answer: Done = exchange.answer(limit_s, go_on)
+        except TimeoutError as error:
+            raise stalled(self._name) from error
+        return answer
+
+
+def _lacking(page: Sequence[Content], told: Any) -> list[_Missing]:
+    """Those of the page that a cluster says it lacks. Raises SiteError for what is no such list."""
+    try:
+        there = {int(index): int(size) for index, size in told}
+        found = [_Missing(page[index], there[index]) for index in sorted(there)]
+        if min(there, default=0) < 0 or not all(0 <= each.there <= each.content.size for each in found):
+            raise ValueError(told)
+    except (TypeError, ValueError, OverflowError, IndexError) as error:
+        message = f"What a KCM says of the files that it lacks is not understood: {str(told)[:80]}."
+        raise SiteError("bad_listing", message, "") from error
+    return found
 
 
 def _joined(batch: Sequence[Content]) -> Iterator[bytes]:
@@ -251,6 +291,11 @@ def megabytes(size: int) -> str:
     return f"{size:.3g} GB"
 
 
-def lost(error: Exception) -> bool:
+def lost(error: KoalaError) -> bool:
     """Whether the link is: what was begun is begun again over the next."""
-    return isinstance(error, TransientError) and not isinstance(error, RefusedError)
+    return isinstance(error, TransientError) and not isinstance(error, RefusedError) and not is_stalled(error)
+
+
+def is_stalled(error: KoalaError) -> bool:
+    """Whether the cluster takes nothing, though the link lives."""
+    return error.reason.code == "stalled"

@@ -19,6 +19,7 @@ from koalapy.runtime.staging.gather import Entry, gone, unchanged
 
 _READ = 1 << 20
 _IN_MEMORY = 32
+_LOOK_S = 1.0
 _KEPT_S = 90 * 86400  # after its last use, a list can only be of a job that is long over
 _NAME_LENGTH = 32
 
@@ -75,16 +76,20 @@ class Versions:
     def fix(self, name: str, entries: tuple[Entry, ...], going_on: Callable[[int], None]) -> Version:
         """With their hashes, of this moment if they were not hashed before. Once for all who ask at the same time.
 
-        `going_on` hears of bytes that were read, and may raise. Raises RequestError for a file that has changed since
-        it was submitted, or gone.
+        `going_on` hears of bytes that were read, and of 0 about every second while another thread reads; it may raise.
+        Raises RequestError for a file that has changed since it was submitted, or gone.
         """
         if not name:
             return _hashed(entries, going_on)
         with self._lock:
             busy = self._busy.setdefault(name, threading.Lock())
-        with busy:
+        while not busy.acquire(timeout=_LOOK_S):
+            going_on(0)
+        try:
             found = self._fixed.get(name) or self._stored(name, entries) or _hashed(entries, going_on)
             self._remember(name, found)
+        finally:
+            busy.release()
         return found
 
     def _stored(self, name: str, entries: tuple[Entry, ...]) -> Version | None:

@@ -16,11 +16,11 @@ from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Conversation, Heard, Messages
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.model.commands import SubmitComponent, Word
-from koalapy.model.errors import Reason
+from koalapy.model.errors import Reason, SiteError
 from koalapy.model.events import Event
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.units import SECOND, Duration, Instant
-from koalapy.runtime.session.exchange import Exchange
+from koalapy.runtime.session.exchange import Exchange, stalled
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.uplink.submitter import Submitter, Told
@@ -50,7 +50,7 @@ class Kcm:
         self._conversation = Conversation(cluster, epoch)
         self._lock = threading.Lock()  # over the conversation, and the order of what it says
         told = Told(self._staged, self._not_staged, self._tell, self._wants)
-        self._submitter = Submitter(cluster.name, self._session, listener.intake, told)
+        self._submitter = Submitter(cluster.name, self._session, listener.intake, told, cluster.timing)
 
     # ---- for the link
 
@@ -111,28 +111,36 @@ class Kcm:
             answer: wire.Done = exchange.answer(timeout_s)
             return answer
 
-    def stat(self, attempt: AttemptId, paths: Sequence[str]) -> dict[str, int]:
-        """The sizes of those that exist as files in the working directory. Raises KoalaError."""
-        with self._session.exchange() as exchange:
-            self._session.send(wire.Stat(exchange.id, tag_of(self._cluster.instance, attempt), list(paths)))
-            answer: wire.Done = exchange.answer()
-            return {str(path): int(size) for path, size in answer.details.items()}
-
     def stream(
-        self, attempt: AttemptId, request: Callable[[int, str], Any], ended: Callable[[wire.Fetched], None]
+        self,
+        attempt: AttemptId,
+        request: Callable[[int, str], Any],
+        ended: Callable[[wire.Fetched], None],
+        limit_s: float | None,
     ) -> Iterator[bytes]:
-        """What comes on the stream of a request of this number and tag; `ended` hears its end. Raises KoalaError."""
+        """What comes on the stream of a request of this number and tag; `ended` hears its end.
+
+        An empty piece comes about every second in which nothing else does. Raises KoalaError; TransientError, code
+        `stalled`, when nothing has come for `limit_s` seconds.
+        """
         with self._session.exchange() as exchange:
             self._session.send(request(exchange.id, tag_of(self._cluster.instance, attempt)))
-            yield from self._chunks(exchange)
-            ended(exchange.answer())
+            try:
+                yield from self._chunks(exchange, limit_s)
+                end = exchange.answer(self._cluster.timing.stalled)
+            except TimeoutError as error:
+                raise stalled(self._cluster.name) from error
+            if not isinstance(end, wire.Fetched):
+                raise SiteError("bad_stream", f"{self._cluster.name} does not say how a stream of files has ended.", "")
+            ended(end)
 
-    def _chunks(self, exchange: Exchange) -> Iterator[bytes]:
+    def _chunks(self, exchange: Exchange, limit_s: float | None) -> Iterator[bytes]:
         try:
-            for data in exchange.chunks():
+            for data in exchange.chunks(limit_s):
                 yield data
-                self._session.grant(exchange.id, 1)
-        except GeneratorExit:
+                if data:
+                    self._session.grant(exchange, 1)
+        except (GeneratorExit, TimeoutError):
             self._session.send_chunk(Chunk(exchange.id, 0, b""))  # nobody reads any more
             raise
 

@@ -17,6 +17,7 @@ from koalapy_adapters.connections.protocol import Channel, Connection, Rememberi
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.messages import Done, Welcome
 from koalapy_adapters.messages.fields import shown
+from koalapy_adapters.trees import is_pattern
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
@@ -34,6 +35,7 @@ from koalapy.runtime.uplink.patience import FOR_A_PERSON, Lost, Patience, is_non
 
 _LOG = structlog.get_logger()
 CLOSE_S = 20.0
+_WALKS = 10  # times longer may be without a byte where the cluster looks through a tree
 _SILENCE_OF_ASKED_S = 55.0  # of a session that costs a person an answer; after 60 s the KCM ends by itself
 
 
@@ -131,10 +133,6 @@ class Link:
         """
         return self._connected().ask(request, timeout_s)
 
-    def stat(self, attempt: AttemptId, paths: Sequence[str]) -> dict[str, int]:
-        """The sizes of those paths that are files in the attempt's working directory."""
-        return self._connected().stat(attempt, paths)
-
     def fetch(
         self,
         attempt: AttemptId,
@@ -148,20 +146,26 @@ class Link:
         """What the attempt has written: `where` is output, errors or work (then `path`). Until its end, with `follow`.
 
         `ended` hears how it ended. `size`: see messages.Fetch. Raises KoalaError where there is no such file, too.
+        Of this and those below: an empty piece comes about every second in which nothing else does, and TransientError
+        with code `stalled` is raised when nothing comes for too long; not with `follow`, of which nothing is due.
         """
         request = lambda id, tag: wire.Fetch(id, tag, where, path, offset, follow, size)  # noqa: E731
-        yield from self._connected().stream(attempt, request, ended)
+        limit_s = None if follow else self.cluster.timing.stalled_after(offset)
+        yield from self._connected().stream(attempt, request, ended, limit_s)
 
     def fetch_many(
         self, attempt: AttemptId, paths: Sequence[str], ended: Callable[[wire.Fetched], None]
     ) -> Iterator[bytes]:
         """See messages.FetchMany."""
-        yield from self._connected().stream(attempt, lambda id, tag: wire.FetchMany(id, tag, list(paths)), ended)
+        request = lambda id, tag: wire.FetchMany(id, tag, list(paths))  # noqa: E731
+        yield from self._connected().stream(attempt, request, ended, self.cluster.timing.stalled)
 
     def list_files(self, attempt: AttemptId, patterns: Sequence[str]) -> Iterator[bytes]:
         """See messages.ListFiles."""
         request = lambda id, tag: wire.ListFiles(id, tag, list(patterns))  # noqa: E731
-        yield from self._connected().stream(attempt, request, lambda end: None)
+        walks = any(map(is_pattern, patterns))  # through a tree that may be large, and of which little is named
+        limit_s = self.cluster.timing.stalled * (_WALKS if walks else 1)
+        yield from self._connected().stream(attempt, request, lambda end: None, limit_s)
 
     def _connected(self) -> Kcm:
         if (kcm := self._kcm) is not None:

@@ -1,5 +1,7 @@
 """Brings the files that an attempt needs to its cluster before its Submit is sent, by threads of its own."""
 
+import itertools
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -9,13 +11,15 @@ from typing import Any
 
 import structlog
 
+from koalapy.link.cluster import Timing
 from koalapy.model.commands import SubmitComponent
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, FilesMoved, FilesStaged
 from koalapy.model.identity import AttemptId
 from koalapy.runtime.session.session import Session
-from koalapy.runtime.staging.intake import Intake
-from koalapy.runtime.staging.upload import Uploads, lost
+from koalapy.runtime.staging.intake import Brought, Intake
+from koalapy.runtime.staging.transfers import Transfer
+from koalapy.runtime.staging.upload import Uploads, is_stalled, lost
 
 _LOG = structlog.get_logger()
 _THREADS = 16
@@ -47,13 +51,15 @@ class _Unwanted(Exception):
 class Submitter:
     """Of one session."""
 
-    def __init__(self, name: str, session: Session, intake: Intake, told: Told) -> None:
+    def __init__(self, name: str, session: Session, intake: Intake, told: Told, timing: Timing) -> None:
         self._name, self._session, self._intake, self._told = name, session, intake, told
-        self._uploads = Uploads(session)
+        self._uploads = Uploads(name, session, timing)
+        self._retry_max = timing.retry_max
         self._threads = ThreadPoolExecutor(_THREADS, f"stage-{name}")
         self._waiting: dict[int, AttemptId] = {}
         self._parked: dict[object, deque[_Job]] = {}  # by what they need: those behind one that is being done
-        self._moved = 0
+        self._moving: dict[int, Transfer] = {}
+        self._carried = 0  # bytes of those that are over
         self._closed = threading.Event()
         self._teller: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -112,16 +118,35 @@ class Submitter:
         attempt = job.command.attempt
 
         def go_on() -> None:
-            self._moved += 1
             if not self._told.wanted(job.number):
                 raise _Unwanted
             self._session.check()
 
         go_on()
         with self._intake.transfers.open(attempt.job, attempt.component, self._name, "in") as transfer:
-            brought = self._intake.bring(self._uploads, job.command, transfer, go_on)
+            with self._lock:
+                self._moving[job.number] = transfer
+            try:
+                brought = self._brought(job, transfer, go_on)
+            finally:
+                with self._lock:
+                    self._carried += self._moving.pop(job.number).carried
         self._told.events([FilesStaged(attempt, brought.files, brought.size, brought.version)])
         self._told.staged(job.number, job.doubt, brought.staged)
+
+    def _brought(self, job: _Job, transfer: Transfer, go_on: Callable[[], None]) -> Brought:
+        """However often the cluster takes nothing for too long, while the attempt is wanted and the link lives."""
+        for tries in itertools.count():
+            try:
+                return self._intake.bring(self._uploads, job.command, transfer, go_on)
+            except KoalaError as error:
+                if not is_stalled(error):
+                    raise
+                _LOG.warning("staging_stalled", cluster=self._name, attempt=str(job.command.attempt))
+            for _ in range(math.ceil(min(2.0 ** min(tries, 30), self._retry_max))):
+                self._closed.wait(1.0)
+                go_on()
+        raise AssertionError("it is counted without an end")
 
     def _tell(self) -> None:
         """That files move, while they do: nobody who waits for his is late then."""
@@ -129,9 +154,10 @@ class Submitter:
         while not self._closed.wait(_TELL_S):
             with self._lock:
                 waiting = list(self._waiting.values())
-            moved, before = self._moved - before, self._moved
-            if moved and waiting:
+                carried = self._carried + sum(transfer.carried for transfer in self._moving.values())
+            if carried > before and waiting:
                 self._told.events([FilesMoved(attempt) for attempt in waiting])
+            before = carried
 
 
 def _need(command: SubmitComponent) -> object:

@@ -9,8 +9,9 @@ from koalapy.model.errors import KoalaError
 from koalapy.model.identity import InstanceId
 from koalapy.model.request import Request
 from koalapy.model.sweep import ParameterResult, ResultBatch
-from koalapy.runtime.collecting import landing
 from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.collecting.landing import Landing, told
+from koalapy.runtime.collecting.lanes import Steps
 from koalapy.runtime.collecting.moving import Mover, Source
 from koalapy.runtime.collecting.plan import Item
 from koalapy.runtime.collecting.sweep.names import Names, Wanted
@@ -29,8 +30,8 @@ Batches = Callable[[], Iterable[ResultBatch]]
 
 
 class SweepBringing:
-    """Of one CollectOutput of parameters; `batches`: their results. What was brought is asked for once, as often as
-    `bring` is called."""
+    """Of one CollectOutput of parameters; `batches`: their results. What was brought is asked for once, in however many
+    tries its steps are gone through."""
 
     def __init__(
         self, instance: InstanceId, links: Mapping[str, Source], command: CollectOutput, request: Request,
@@ -45,21 +46,22 @@ class SweepBringing:
         self._stuck: dict[str, Page] = {}  # where a cluster was lost
         self._tally = Tally()
 
-    def bring(self, transfer: Transfer, go_on: Callable[[], None]) -> Home:
-        """Raises KoalaError. Of clusters out of reach, once all others' files are here, one that may pass."""
-        self._transfer, self._mover = transfer, Mover(self._instance, self._links, transfer, go_on)
+    def steps(self, transfer: Transfer, go_on: Callable[[], None]) -> Steps[Home]:
+        """Each waits for one cluster. Raises KoalaError; of clusters out of reach, once all others' files are here, one
+        that may pass."""
+        self._transfer, self._mover = transfer, Mover(self._links, transfer, go_on)
         transfer.begin("receiving", 0, 0)
         stuck, self._stuck = self._stuck, {}
-        lost = self._lost_of(stuck.values(), go_on)
+        lost = yield from self._lost_of(stuck.values(), go_on)
         if not stuck or len(lost) < len(stuck):
-            lost = self._lost_of(pages(self._batches()), go_on)
-        with landing.told():
+            lost = yield from self._lost_of(pages(self._batches()), go_on)
+        with told():
             os.sync()
         if lost:
             raise min(lost.values(), key=lambda error: error.reason.whose not in _PASSING)
         return self._tally.home(self._command.job, self._settled.count)
 
-    def _lost_of(self, found: Iterable[Page], go_on: Callable[[], None]) -> dict[str, KoalaError]:
+    def _lost_of(self, found: Iterable[Page], go_on: Callable[[], None]) -> Steps[dict[str, KoalaError]]:
         """Bring these. Clusters that do not give theirs, and why."""
         lost: dict[str, KoalaError] = {}
         for page in found:
@@ -67,6 +69,7 @@ class SweepBringing:
             self._transfer.parameters(self._settled.count, self._count)
             if page.cluster in lost:
                 continue
+            yield page.cluster
             try:
                 self._bring_page(page)
             except KoalaError as error:
@@ -125,11 +128,12 @@ class SweepBringing:
     def _bring_items(self, items: Sequence[Item], files: Sequence[Item], tally: Tally) -> None:
         size = sum(item.found.size for item in files)
         self._transfer.more(len(files), size)
-        landing.make_directories(items)
-        left = self._mover.left(files)
-        self._mover.bring_small(left)
-        self._mover.bring_large(left)
-        landing.set_modes(items)
+        with Landing(self._instance) as landing:
+            landing.make_directories(items)
+            left = self._mover.left(landing, files)
+            self._mover.bring_small(landing, left)
+            self._mover.bring_large(landing, left)
+            landing.set_modes(items)
         tally.files += len(files)
         tally.size += size
 
