@@ -39,6 +39,9 @@ def entry(name: str, connect: str, given: dict[str, str], seen: Look) -> Entry:
     else:
         settings["slots"] = int(survey["processors"])
         comments.append("no batch system was found: koalapy's own queue shares the processors of the head node")
+    if seen.refused:
+        settings["shared"] = str(survey["shared"])
+        comments.append(f"not in ~/.koala: {seen.refused} The nodes must see what stands here as `shared`")
     return Entry(name, settings, tuple(comments))
 
 

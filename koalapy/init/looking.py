@@ -1,14 +1,16 @@
 """Looks at one head node: a login, and what its survey prints."""
 
 import json
+import secrets
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Channel, Connection
 from koalapy_adapters.errors import BatchError
+from koalapy_adapters.examination.survey import AWAY
 
 from koalapy.doctor.pythons import suggested
 from koalapy.link.translate import reason_of_error
@@ -16,34 +18,52 @@ from koalapy.model.errors import Reason
 
 _SURVEY_S = 120.0
 _OF_PYTHON = ("no_python", "python_too_old")
+_OPEN = "shared_open_to_others"
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was found (see koalapy_adapters.examination.survey), or why nothing was. `python`: if not python3."""
+    """What was found (see koalapy_adapters.examination.survey), or why nothing was. `python`: if not python3.
+
+    `refused`: why the default of `shared` cannot be used, if another directory can.
+    """
 
     survey: dict[str, Any] = field(default_factory=dict)
     python: str | None = None
     reason: Reason | None = None
+    refused: str = ""
 
 
 def look(connection: Connection) -> Look:
-    """Blocks. Where python3 is missing or too old, another one is tried that the head node has."""
+    """Blocks. Where python3 is missing or too old, another one is tried that the head node has.
+
+    Where another user could replace ~/.koala, the survey starts in a directory of its own in /tmp, and removes it.
+    """
+    found = _look_from(connection, None)
+    if found.reason is None or found.reason.code != _OPEN:
+        return found
+    away = _look_from(connection, f"/tmp/{AWAY}{secrets.token_hex(8)}")
+    if away.reason is not None or not away.survey["shared"]:
+        return found
+    return replace(away, refused=found.reason.message)
+
+
+def _look_from(connection: Connection, directory: str | None) -> Look:
     try:
-        return Look(_survey(connection, None))
+        return Look(_survey(connection, None, directory))
     except BatchError as error:
         python = suggested(connection) if error.code in _OF_PYTHON else ""
         if not python:
             return Look(reason=reason_of_error(error))
     try:
-        return Look(_survey(connection, python), python)
+        return Look(_survey(connection, python, directory), python)
     except BatchError as error:
         return Look(reason=reason_of_error(error))
 
 
-def _survey(connection: Connection, python: str | None) -> dict[str, Any]:
+def _survey(connection: Connection, python: str | None, directory: str | None) -> dict[str, Any]:
     """Raises BatchError."""
-    target = bootstrap.Target(None, python, ("survey",))
+    target = bootstrap.Target(directory, python, ("survey",))
     said: list[str] = []
     channel = bootstrap.start(connection, packed(), target, said.append)
     text = _all(channel)

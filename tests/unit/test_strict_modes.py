@@ -11,9 +11,13 @@ import pytest
 from connection_ends import ECHO, STARTED, ignore, read_exactly
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.bootstrap import Target
+from koalapy_adapters.connections.command import CommandConnection
 from koalapy_adapters.errors import SiteError
 from koalapy_adapters.strict_modes import Host, refusal
 from other_users import ALICE, MALLORY, PROJECT, owned, run_as
+
+from koalapy.init import looking
+from koalapy.init.choosing import entry
 
 place = other_users.place
 
@@ -175,6 +179,32 @@ def test_links_that_lead_nowhere() -> None:
 
 
 # ---- real files and users
+
+
+def test_a_grid_file_is_written_with_a_directory_that_passes(place: Path) -> None:
+    """Where the home is open to a group, and the site names a directory of the user's own on scratch."""
+    home = owned(place / "home", ALICE, 0o2770)
+    scratch = owned(place / "scratch", ALICE, 0o700, ALICE)
+    environment = {"SHELL": "/bin/sh", "PATH": os.environ["PATH"], "HOME": str(home)}
+    settings = [f"{name}={value}" for name, value in environment.items()]
+    before = set(Path("/tmp").glob("koala-init-*"))
+
+    def looked(*more: str) -> looking.Look:
+        argv = other_users.argv_as(ALICE, "env", "-i", *settings, *more, "sh", "-c", 'cd /; exec sh -c "$0"')
+        connection = CommandConnection(argv)
+        connection.python = other_users.PYTHON
+        return looking.look(connection)
+
+    seen = looked(f"SCRATCH={scratch}")
+    assert seen.reason is None
+    written = entry("here", "local:", {}, seen)
+    assert written.settings["shared"] == f"{scratch}/koala"
+    assert f"{home} belongs to" in " ".join(written.comments)
+    assert start(Path(str(written.settings["shared"]))) == STARTED
+    refused_place = looked(f"WORK={home}")
+    assert refused_place.reason is not None
+    assert f"`chmod g-w {home}`" in refused_place.reason.advice
+    assert set(Path("/tmp").glob("koala-init-*")) == before
 
 
 def test_the_mask_of_an_access_control_list_is_seen_in_the_mode(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 import json
 import os
 import platform
-import pwd
 import shutil
 import sys
 from types import ModuleType
 from typing import Any, Dict, List, Optional, Tuple
 
+from koalapy_adapters import strict_modes
 from koalapy_adapters.batch.protocol import Site
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.examination import pbs, sge, slurm
@@ -19,17 +19,25 @@ from koalapy_adapters.kcm.running import run
 Json = Dict[str, Any]
 
 TIMEOUT = 20.0  # seconds for one command
+AWAY = "koala-init-"  # so begins the name of a directory that is made for one survey alone
+_OWN = ("SCRATCH", "WORK", "WORKDIR", "DATA")  # by which sites name a user's own directory on a shared file system
 _REMOTE = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cephfs", "ceph", "glusterfs", "afs", "panfs", "pvfs2")
 
 
 def main(argv: List[str]) -> int:
     """`survey`. Exits with 0 whatever it finds."""
-    sys.stdout.write(json.dumps(survey(pwd.getpwuid(os.getuid()).pw_name)) + "\n")
+    sys.stdout.write(json.dumps(survey(strict_modes.HERE.user(os.getuid()))) + "\n")
+    place = os.path.dirname(os.path.dirname(os.path.abspath(sys.argv[0])))
+    if os.path.basename(place).startswith(AWAY):
+        shutil.rmtree(place, ignore_errors=True)
     return 0
 
 
 def survey(user: str) -> Json:
-    """`systems`: what was found of each batch system whose commands are there, the likeliest first."""
+    """`systems`: what was found of each batch system whose commands are there, the likeliest first.
+
+    `shared`: what may take the place of ~/.koala: a directory that only the user can replace, "" if none is known.
+    """
     home = os.path.expanduser("~")
     kind = file_system(home, _mounts())
     return {
@@ -41,8 +49,24 @@ def survey(user: str) -> Json:
         "home": home,
         "home_kind": kind,
         "home_remote": kind in _REMOTE or kind.startswith("fuse."),
+        "shared": _shared(),
         "systems": [_system(name, module, user) for name, module in _present()],
     }
+
+
+def _shared() -> str:
+    own = [os.environ[name] for name in _OWN if os.environ.get(name, "").startswith("/")]
+    for parent in [place for place in own if os.access(place, os.W_OK | os.X_OK)]:
+        if _is_closed(os.path.join(parent, "koala")):
+            return os.path.join(parent, "koala")
+    return ""
+
+
+def _is_closed(path: str) -> bool:
+    try:
+        return strict_modes.refusal(path) is None
+    except OSError:
+        return False
 
 
 def _present() -> List[Tuple[str, ModuleType]]:
