@@ -142,5 +142,5 @@ def test_nodes_that_cannot_connect_are_told_of_in_a_sentence_that_says_what_to_s
     print(f"said after {time.monotonic() - began:.1f} s")
     told = koalad.grid.show(job["id"])
     assert (job["state"], job["reason_code"]) == ("failed", "shut_out"), told
-    assert "cannot connect to its head node" in job["reason"], told
+    assert "cannot connect to the relay of its head node" in job["reason"], told
     assert "relay: files" in str(told)
