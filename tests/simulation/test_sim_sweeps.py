@@ -5,7 +5,8 @@ import pytest
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
 from koalapy.policies.shares import FairShare
-from koalapy.simulation.sweeps import fairness
+from koalapy.simulation.experiments.plan import Options, Row
+from koalapy.simulation.sweeps import fairness, makespan
 from koalapy.simulation.sweeps.stage import Plan, Stage
 from koalapy.simulation.sweeps.workload import GridJob, wblock, wburst
 
@@ -88,3 +89,30 @@ def test_a_course_tells_of_each_user_what_was_done_held_and_preempted(monkeypatc
         assert sum(row["preemptions"] for row in outcome.rows) > 0
         assert all(len(held) == 21 and max(held) == 5 for held in outcome.held.values())
     assert blocks[0].held != blocks[1].held
+
+
+@pytest.mark.parametrize("by", ["Launchers", "jobs"])
+def test_a_makespan_is_that_of_all_parameters_and_the_same_again(by: str) -> None:
+    """Seventy parameters of a minute on 32 nodes take three rounds at least."""
+    row = makespan.Course(by, 70, 1, seed=1).outcome()
+    assert row == makespan.Course(by, 70, 1, seed=1).outcome()
+    assert row["ideal_s"] == 180
+    assert 1 < float(row["of_ideal"]) < 1.5
+
+
+def test_launchers_waste_less_between_parameters_than_jobs_do() -> None:
+    launchers, jobs = (float(makespan.Course(by, 160, 1, seed=1).outcome()["makespan_s"]) for by in makespan.BY)
+    assert launchers < jobs
+
+
+def test_the_makespans_have_a_row_for_each_course_and_a_figure_with_the_ideal() -> None:
+    plan = makespan.CS_MAKESPAN.plan(Options(sets=2))
+    assert len(plan.courses) == 2 * 2 * 8
+    rows: list[Row] = [
+        {"by": by, "parameters": 32, "set": number, "makespan_s": span, "ideal_s": 60, "of_ideal": span / 60}
+        for by, spans in (("Launchers", (63, 69)), ("jobs", (66, 78)))
+        for number, span in enumerate(spans, 1)
+    ]
+    assert plan.table(rows).lines == [("32", "Launchers", "66", "1.100"), ("32", "jobs", "72", "1.200")]
+    (axes,) = plan.figure(rows).axes
+    assert axes.get_legend_handles_labels()[1] == ["by Launchers", "by jobs", "ideal"]

@@ -7,8 +7,9 @@ from koalapy.simulation.experiments.plan import Experiment
 from koalapy.simulation.interop import shelf as files
 from koalapy.simulation.interop.evaluation import Evaluation
 from koalapy.simulation.sweeps.experiment import CS_FAIRNESS
+from koalapy.simulation.sweeps.makespan import CS_MAKESPAN
 
-_CODE: tuple[Experiment, ...] = (CS_FAIRNESS, DCS_BATCH)
+_CODE: tuple[Experiment, ...] = (CS_FAIRNESS, CS_MAKESPAN, DCS_BATCH)
 
 
 def experiments() -> list[Experiment]:

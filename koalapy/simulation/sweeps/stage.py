@@ -1,15 +1,16 @@
 """A grid with users' sweeps on it and other jobs around them, played for a while: the real koalad, KCMs, wrappers and
 Launchers over simulated nodes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from koalapy.model.cluster import ClusterSettings
+from koalapy.model.errors import OurError
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Scavenging, Settings
-from koalapy.model.units import HOUR, MINUTE, Duration, Instant
+from koalapy.model.units import HOUR, MINUTE, Duration, Instant, format_duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.policies.scavenging import ScavengingPolicies
@@ -84,6 +85,21 @@ class Stage:
         self._run_until(Duration(2 * MINUTE))
         self.sweeps = [job.id for job in self._jobs() if job.runner is not None]
         self._run_until(Duration(MINUTE + length))
+
+    def play_out(self, requests: Sequence[Request], most: Duration) -> Instant:
+        """Submit them at one instant, which is returned, and go on until all are over. Raises OurError after `most`."""
+        self.koalad.start()
+        self._run_until(MINUTE)
+        submitted = self.agenda.now
+        for request in requests:
+            self.koalad.submit(request)
+        looked = MINUTE
+        while looked == MINUTE or self._jobs():  # records of jobs that are over are forgotten
+            if looked > most:
+                raise OurError("endless", f"Jobs of a simulated grid were not over after {format_duration(most)}.")
+            looked = Duration(looked + MINUTE)
+            self._run_until(looked)
+        return submitted
 
     def sweep(self, identity: JobId) -> Job:
         return next(job for job in self._jobs() if job.id == identity)
