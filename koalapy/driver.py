@@ -6,6 +6,8 @@ anew; an event is acknowledged only after it was committed; and after the host h
 sessions of before have said.
 """
 
+import functools
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,10 +23,21 @@ from koalapy.model.commands import (
     SubmitComponent,
     Word,
 )
-from koalapy.model.errors import Reason
-from koalapy.model.events import ClusterConnected, ClusterLost, Event, StoreRestored
+from koalapy.model.errors import KoalaError, Reason
+from koalapy.model.events import (
+    ClusterConnected,
+    ClusterLost,
+    ClusterMeasured,
+    Event,
+    MeasurementFailed,
+    StoreRestored,
+)
 from koalapy.model.records import Step
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
+
+_KEPT = {ClusterConnected, ClusterLost, ClusterMeasured, MeasurementFailed}  # the last of each cluster
+_REPORT = "Nothing of it was done. Report this, with koalad's log."
+_QUARANTINED = "Nothing of it was taken up. koalad connects again after a while. Report this, with koalad's log."
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +45,8 @@ class Delivery:
     """What the driver is handed: events, and the outbox entries that are confirmed with them.
 
     `acknowledge`: (cluster, epoch, number) of the KCM's newest event in it. `after` is called with the step once it
-    is committed. `session`: (cluster, epoch) of the session that it came over, None for what came over none.
+    is committed; `refused` instead, if its events make the engine fail. `session`: (cluster, epoch) of the session
+    that it came over, None for what came over none.
     """
 
     events: tuple[Event, ...] = ()
@@ -40,6 +54,7 @@ class Delivery:
     acknowledge: tuple[str, int, int] | None = None
     after: Callable[[Step], None] | None = None
     session: tuple[str, int] | None = None
+    refused: Callable[[Reason], None] | None = None
 
 
 class Clock(Protocol):
@@ -54,7 +69,10 @@ class Clock(Protocol):
 
 class Store(Protocol):
     def commit(self, change: Change) -> None:
-        """Durable on return. Raises KoalaError, and then nothing of the change was applied."""
+        """Durable on return. Raises KoalaError, and then nothing of the change was applied.
+
+        Where the error is `lasting` the change never will be.
+        """
         ...
 
 
@@ -72,8 +90,25 @@ class Links(Protocol):
         ...
 
 
+Quarantine = Callable[[str, Reason, Exception], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Deliveries of one cluster, or of one user; `cluster` is None for a user's, and for none at all."""
+
+    cluster: str | None
+    deliveries: tuple[Delivery, ...]
+
+
 class Driver:
-    """Drives one engine. Everything but the constructor is called from one thread."""
+    """Drives one engine. Everything but the constructor is called from one thread.
+
+    Whatever the events of one cluster, or of one user, make fail costs that cluster or user. The engine is then made
+    anew of what is committed, and of what is known of every cluster; and the batch is handled again group by group. A
+    cluster that fails again is quarantined: what it said is dropped, and said again over its next session, for it was
+    not acknowledged.
+    """
 
     def __init__(
         self,
@@ -84,8 +119,14 @@ class Driver:
         outbox: Iterable[OutboxEntry] = (),
         next_number: int = 1,
         committed: Callable[[Change], None] = lambda change: None,
+        renew: Callable[[], Engine] | None = None,
+        quarantine: Quarantine = lambda cluster, reason, error: None,
     ) -> None:
-        """`outbox`: the snapshot's; `next_number`: above every number used before; `committed`: after each."""
+        """`outbox`: the snapshot's; `next_number`: above every number used before; `committed`: after each.
+
+        `renew`: an engine of what the store holds now; without it whatever fails is raised. `quarantine`: end the
+        session with a cluster, and connect again after a while that grows; returns at once.
+        """
         self.engine = engine
         self._store = store
         self._links = links
@@ -93,8 +134,15 @@ class Driver:
         self._outbox = {entry.number: entry.command for entry in outbox}
         self._next_number = max([next_number, *(number + 1 for number in self._outbox)])
         self._committed = committed
+        self._renew, self._quarantine = renew, quarantine
         self._uncommitted: tuple[Change, Sequence[Delivery], Step] | None = None
-        self._ended: dict[str, int] = {}  # the epoch of each cluster's newest session that the host's sleep has ended
+        self._ended: dict[str, int] = {}  # the epoch of each cluster's newest session that is not heard any more
+        self._known: dict[str, tuple[Event, ...]] = {}  # of each cluster what a new engine must be told
+        self._sessions: dict[str, int] = {}  # the epoch of each cluster's newest session that was heard
+        self._groups: deque[_Group] = deque()  # of a batch that failed, what is yet to be handled again
+        self._acting = False  # what is committed is being done: nothing of it may be handled again
+        self._group: _Group | None = None  # the one that is handled now
+        self._accepted: dict[str, None] = {}  # clusters whose groups were
 
     def start(self) -> None:
         """What is bound to no cluster, and was under way when the last koalad ended, is done again."""
@@ -105,24 +153,123 @@ class Driver:
     def step(self, deliveries: Sequence[Delivery]) -> None:
         """Handle one batch, commit, act. Raises KoalaError if the commit fails: then call `retry` until it does not."""
         now = self._clock.now()
-        lost = self._lost_asleep()
-        deliveries = [each for each in deliveries if not self._is_of_ended(each)]
-        events = [*lost, *(event for delivery in deliveries for event in delivery.events)]
+        lost = [Delivery((event,)) for event in self._lost_asleep()]
+        heard = [*lost, *(each for each in deliveries if not self._is_of_ended(each))]
+        self._guarded(heard, lambda: self._handle(now, heard))
+
+    def _handle(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
+        events = [event for delivery in deliveries for event in delivery.events]
         step = self.engine.handle(now, events)
+        if self._group is not None:
+            self.engine.views(now)  # numbers that nothing reckons with yet are found out
         leap = self._leap([event for event in events if isinstance(event, StoreRestored)])
         confirmed = [number for delivery in deliveries for number in delivery.confirmed if number in self._outbox]
         self._uncommitted = self._change(step, confirmed, leap), deliveries, step
-        self.retry()
+        self._commit()
 
     def retry(self) -> None:
-        """Commit what could not be committed, and act. Nothing happens where everything is."""
+        """Commit what could not be committed, and act. Nothing happens where everything is. Raises as `step`."""
+        self._guarded(() if self._uncommitted is None else self._uncommitted[1], self._commit)
+
+    def _commit(self) -> None:
         if self._uncommitted is None:
             return
         change, deliveries, step = self._uncommitted
         if not change.empty:
             self._store.commit(change)
         self._uncommitted = None
+        self._learn(deliveries)
+        self._acting = True
         self._act(change, deliveries, step)
+        self._acting = False
+
+    # ---- what costs one cluster or user
+
+    def _guarded(self, deliveries: Sequence[Delivery], act: Callable[[], None]) -> None:
+        """Act, and then what is left of a batch that failed. Raises KoalaError for a commit that may yet succeed."""
+        while True:
+            try:
+                act()
+            except Exception as error:
+                passing = isinstance(error, KoalaError) and not error.lasting and self._uncommitted is not None
+                if passing or self._acting or self._renew is None:
+                    raise
+                self._fail(deliveries, error)
+            else:
+                if self._group is not None and self._group.cluster is not None:
+                    self._accepted[self._group.cluster] = None
+            if not self._groups:
+                self._group, self._accepted = None, {}
+                return
+            group = self._group = self._groups.popleft()
+            deliveries = [each for each in group.deliveries if not self._is_of_ended(each)]
+            act = functools.partial(self._handle, self._clock.now(), deliveries)
+
+    def _fail(self, deliveries: Sequence[Delivery], error: Exception) -> None:
+        """Begin anew without what failed alone; all that failed together is handled again, group by group."""
+        group, self._uncommitted = self._group, None
+        if group is not None:
+            self._refuse(group, error)
+        assert self._renew is not None
+        before, self.engine = self.engine, self._renew()
+        self.engine.inherit(before)
+        again = [_Group(None, ())]  # fails only if the engine does without any event
+        if group is None:
+            again += self._apart(deliveries)
+        else:
+            again += [_Group(cluster, (Delivery(self._known[cluster]),)) for cluster in self._accepted]
+        self._groups.extendleft(reversed(again))
+
+    def _apart(self, deliveries: Sequence[Delivery]) -> list[_Group]:
+        """Users first, each delivery by itself: so a cluster whose numbers break a user's request is found out."""
+        users = [_Group(None, (each,)) for each in deliveries if _speaker(each) is None]
+        names = dict.fromkeys([*self._known, *(name for each in deliveries if (name := _speaker(each)) is not None)])
+        of_clusters = []
+        for name in names:
+            said = tuple(each for each in deliveries if _speaker(each) == name)
+            of_clusters.append(_Group(name, (Delivery(self._known.get(name, ())), *said)))
+        return users + of_clusters
+
+    def _refuse(self, group: _Group, error: Exception) -> None:
+        """Raises the error where nobody is to blame."""
+        what = f"{type(error).__name__}: {str(error)[:200]}"
+        cluster = group.cluster
+        if cluster is None:
+            if not group.deliveries:
+                raise error
+            refused = group.deliveries[0].refused
+            if refused is not None:
+                refused(Reason("not_understood", "ours", f"koalad failed over this request ({what}).", _REPORT))
+            return
+        if self._known.get(cluster) and isinstance(self._known[cluster][0], ClusterLost) and not group.deliveries[1:]:
+            raise error
+        reason = Reason("quarantined", "ours", f"What the cluster said made koalad fail ({what}).", _QUARANTINED)
+        self._ended[cluster] = self._sessions.get(cluster, 0)
+        for each in group.deliveries:
+            if each.session is not None:
+                self._ended[cluster] = max(self._ended[cluster], each.session[1])
+        self._known[cluster] = (ClusterLost(cluster=cluster, reason=reason),)
+        self._accepted[cluster] = None
+        self._quarantine(cluster, reason, error)
+
+    def _learn(self, deliveries: Sequence[Delivery]) -> None:
+        """Keep of each cluster what it would have to say again to an engine that is new."""
+        for delivery in deliveries:
+            if delivery.session is not None:
+                self._sessions[delivery.session[0]] = delivery.session[1]
+            for event in delivery.events:
+                if type(event) not in _KEPT:
+                    continue
+                if isinstance(event, ClusterLost):
+                    self._known[event.cluster] = (event,)
+                elif isinstance(event, ClusterConnected):
+                    before = self._known.get(event.cluster, ())
+                    recalled = [each for each in before if isinstance(each, ClusterConnected) and each.recalled]
+                    self._known[event.cluster] = (*recalled[-1:], event)
+                elif isinstance(event, ClusterMeasured | MeasurementFailed):
+                    before = self._known.get(event.cluster, ())
+                    kept = [each for each in before if not isinstance(each, ClusterMeasured | MeasurementFailed)]
+                    self._known[event.cluster] = (*kept, event)
 
     def next_wakeup(self) -> Instant | None:
         return self.engine.next_wakeup()
@@ -226,6 +373,15 @@ def host_slept(duration: Duration) -> Reason:
     """Why every session was ended; to whole seconds."""
     slept = format_duration(Duration(duration // SECOND * SECOND))
     return Reason("host_slept", "transient", f"koalad's host slept for {slept}.", "koalad connects again by itself.")
+
+
+def _speaker(delivery: Delivery) -> str | None:
+    """The cluster that a delivery is of; None for a user's, and for what koalad found out by itself."""
+    if delivery.session is not None:
+        return delivery.session[0]
+    if delivery.acknowledge is not None:
+        return delivery.acknowledge[0]
+    return next((str(event.cluster) for event in delivery.events if hasattr(event, "cluster")), None)
 
 
 def cluster_of(command: Command) -> str | None:

@@ -24,11 +24,11 @@ from koalapy.model.events import (
     ParametersEnded,
     StoreRestored,
 )
-from koalapy.model.identity import JobId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.records import Records, Step
 from koalapy.model.settings import Settings
-from koalapy.model.states import JobState
+from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scavenging.hearing import EVENTS as OF_LAUNCHERS
@@ -77,9 +77,18 @@ class Engine:
         self._first_contact = FirstContact(names, snapshot.jobs)
         self._watching = Watching()
         self._speaking = Speaking()
+        self._came_before: dict[str, list[AttemptId]] = {}  # see `inherit`
         self._dirty = True  # something has changed that the scheduling pass reads
 
     # ---- what the driver calls
+
+    def inherit(self, before: "Engine") -> None:
+        """Take over what no store keeps, and no cluster says again, of the engine that this one replaces.
+
+        Its sessions go on: who had come to a barrier in one of them is there, once the cluster counts as connected.
+        """
+        self._speaking = before.speaking
+        self._came_before = {each.name: before.at_barrier.on(each.name) for each in self._settings.clusters}
 
     def handle(self, now: Instant, events: Sequence[Event]) -> Step:
         """Take a batch of events; with none, whatever time has brought about."""
@@ -206,6 +215,10 @@ class Engine:
         self._follow_ups.rouse(event.cluster)
         if not again:
             self._follow_ups.end_session(event.cluster)
+            for attempt in self._came_before.pop(event.cluster, ()):
+                found = self._records.component(attempt)
+                if found is not None and found[1].state is ComponentState.AT_BARRIER:
+                    self._follow_ups.came(attempt)
             absence.asked_anew(self._records, now, event.cluster)
         self._scavenger.connected(event.cluster)
         self._watching.connected(event.cluster)
@@ -215,6 +228,7 @@ class Engine:
         self._information.lost(event.cluster, event.reason)
         self._first_contact.met(event.cluster)
         self._follow_ups.end_session(event.cluster)
+        self._came_before.pop(event.cluster, None)
         absence.out_of_reach(self._records, now, event.cluster)
         return True
 

@@ -34,6 +34,10 @@ class AtBarrier:
     def add(self, attempt: AttemptId, cluster: str) -> None:
         self._clusters[attempt] = cluster
 
+    def on(self, cluster: str) -> list[AttemptId]:
+        """Those on this cluster."""
+        return [each for each, where in self._clusters.items() if where == cluster]
+
     def end_session(self, cluster: str) -> None:
         """Its attempts have to say so again."""
         for attempt in [each for each, where in self._clusters.items() if where == cluster]:

@@ -47,6 +47,7 @@ class KoalaError(Exception):
     """Whatever koalapy refuses or could not do. `reason` says what and what to do."""
 
     whose: Whose = "ours"
+    lasting = False  # to try the same again is in vain
 
     def __init__(self, code: str, message: str, advice: str = "") -> None:
         super().__init__(f"{message} {advice}".strip())

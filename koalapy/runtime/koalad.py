@@ -60,7 +60,8 @@ class Koalad:
             logins=logins,
             recorded=self._store,
         )
-        driver = self._driver(Engine(settings, chosen, snapshot, of_sweeps), snapshot.outbox)
+        renew = lambda: Engine(settings, chosen, self._store.load(), of_sweeps)  # noqa: E731
+        driver = self._driver(Engine(settings, chosen, snapshot, of_sweeps), snapshot.outbox, renew)
         self._loop = DriverLoop(driver, self._clock, self._store.check, taken_over)
         recovery = Recovery(self._clock.now(), snapshot)
         jobs = lambda ids: self._store.jobs(ids=ids)  # noqa: E731
@@ -102,9 +103,11 @@ class Koalad:
         self._loop.stop()
         self._store.close()
 
-    def _driver(self, engine: Engine, outbox: Sequence[OutboxEntry]) -> Driver:
-        number = self._store.next_number
-        return Driver(engine, self._store, self._links, self._clock, outbox, number, self._committed)
+    def _driver(self, engine: Engine, outbox: Sequence[OutboxEntry], renew: Callable[[], Engine]) -> Driver:
+        return Driver(
+            engine, self._store, self._links, self._clock, outbox, self._store.next_number, self._committed, renew,
+            self._links.quarantine,
+        )  # fmt: skip
 
     def _committed(self, change: Change) -> None:
         for line in change.history:

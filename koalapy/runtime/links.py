@@ -128,6 +128,12 @@ class ClusterLinks:
         ended = {name: link.end_session(reason) for name, link in self._links.items()}
         return {name: epoch for name, epoch in ended.items() if epoch is not None}
 
+    def quarantine(self, cluster: str, reason: Reason, error: Exception) -> None:
+        """End the session with a cluster whose events made koalad fail; it is connected again after a while."""
+        _LOG.error("cluster_quarantined", cluster=cluster, reason=str(reason), exc_info=error)
+        if cluster in self._links:
+            self._links[cluster].end_session(reason)
+
     # ---- for the API's threads
 
     def read(self, cluster: str, attempt: AttemptId, stream: str, follow: bool) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from koalapy.driver import Delivery
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput
-from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
+from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
 from koalapy.model.identity import AttemptId, JobId
@@ -275,7 +275,8 @@ class Service:
         if (trouble := self.trouble()) is not None:
             raise TransientError("store_failing", f"Nothing new can be recorded: {trouble.message}", trouble.advice)
         done: Future[Step] = Future()
-        self._loop.deliver(Delivery(events=events, after=done.set_result))
+        refused = lambda reason: done.set_exception(OurError(reason.code, reason.message, reason.advice))  # noqa: E731
+        self._loop.deliver(Delivery(events=events, after=done.set_result, refused=refused))
         for _ in range(round(_COMMIT_S / _LOOK_S)):
             try:
                 return done.result(timeout=_LOOK_S)

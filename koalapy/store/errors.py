@@ -30,6 +30,8 @@ class StoreConflict(StoreError):
     To commit the same change again is in vain.
     """
 
+    lasting = True
+
 
 class RecordInvalid(StoreConflict):
     """A value of a wrong type or out of bounds. It was found before the database was asked for anything."""

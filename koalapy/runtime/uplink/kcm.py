@@ -46,6 +46,7 @@ class Kcm:
     def __init__(self, cluster: Cluster, channel: Channel, epoch: int, listener: Listener) -> None:
         self.epoch = epoch
         self._cluster, self._listener = cluster, listener
+        self._of = (cluster.name, epoch)
         self._session = Session(channel, self._receive, self._tick, cluster.timing.ping)
         self._conversation = Conversation(cluster, epoch)
         self._lock = threading.Lock()  # over the conversation, and the order of what it says
@@ -151,7 +152,7 @@ class Kcm:
             return self._conversation.wants(number)
 
     def _tell(self, events: Sequence[Event]) -> None:
-        self._listener.deliver(Delivery(events=tuple(events)))
+        self._listener.deliver(Delivery(events=tuple(events), session=self._of))
 
     def _staged(self, number: int, doubt: bool, staged: list[list[Any]]) -> None:
         with self._lock:

@@ -72,6 +72,7 @@ class SimKoalad:
         self.disk_full = False
         self.commits_to_fail = 0
         self.lossy = False
+        self.isolates = False  # what one cluster makes fail costs that cluster, as in koalad; see Life
         self.accepted: list[JobId] = []
         self.starts = 0
         self.life: Life | None = None
@@ -108,9 +109,14 @@ class SimKoalad:
         snapshot = self.store.load()
         installed = self._installed
         engine = Engine(installed.settings, installed.policies, snapshot, installed.sweep_policies)
-        life = self.life = Life(self, self.store, engine, snapshot)
+        renew = self._renewed if self.isolates else None
+        life = self.life = Life(self, self.store, engine, snapshot, renew)
         self.witness.started(snapshot, engine)
         life.start({name: self._link(life, name) for name in self._clusters}, self._collect)
+
+    def _renewed(self) -> Engine:
+        installed = self._installed
+        return Engine(installed.settings, installed.policies, self.store.load(), installed.sweep_policies)
 
     def kill(self) -> None:
         """SIGKILL. Its store is as the last commit left it."""

@@ -73,13 +73,25 @@ class Host(Protocol):
 class Life:
     """`start` it once. It is its own driver's store and links: it may fail, or be killed, between any two steps."""
 
-    def __init__(self, host: Host, store: Store, engine: Engine, snapshot: Snapshot) -> None:
+    def __init__(
+        self,
+        host: Host,
+        store: Store,
+        engine: Engine,
+        snapshot: Snapshot,
+        renew: Callable[[], Engine] | None = None,
+    ) -> None:
+        """`renew`: an engine of what the store holds, where what one cluster makes fail is to cost that cluster only.
+
+        Without it whatever fails is raised: in a world of honest clusters each failure is a mistake of ours.
+        """
         self.agenda = host.agenda
         self.process = Process(host.agenda, [host.fuse])
         self.stuck = False  # the store is failing: nothing new is taken up
         self.links: dict[str, Uplink] = {}
         self.inbox: list[Delivery] = []
         self.collecting: dict[int, CollectOutput] = {}
+        self.quarantined: list[tuple[str, Exception]] = []
         self._host, self._store = host, store
         self._collect: Callable[[int, CollectOutput], None] = lambda number, command: None
         self._epochs = count(store.epoch * CONNECTS + 1)
@@ -87,7 +99,9 @@ class Life:
         self._turn: Entry | None = None  # when the driver's thread goes on
         self._sleep = SleepWatch(lambda: host.slept)
         self._idle_turns = 0
-        self.driver = Driver(engine, self, self, self, snapshot.outbox, store.next_number)
+        self.driver = Driver(
+            engine, self, self, self, snapshot.outbox, store.next_number, renew=renew, quarantine=self._quarantine
+        )
         self.process.on_death(self._died)
 
     @property
@@ -221,6 +235,10 @@ class Life:
     def end_sessions(self, reason: Reason) -> dict[str, int]:
         ended = {name: link.end_session(reason) for name, link in self.links.items()}
         return {name: epoch for name, epoch in ended.items() if epoch is not None}
+
+    def _quarantine(self, cluster: str, reason: Reason, error: Exception) -> None:
+        self.quarantined.append((cluster, error))
+        self.links[cluster].end_session(reason)
 
     def next_epoch(self) -> int:
         return next(self._epochs)
