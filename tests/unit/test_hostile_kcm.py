@@ -1,0 +1,171 @@
+"""A hostile KCM beside an honest cluster: whatever it says, the honest jobs go on, and the store loads again."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hostile_world import World, reported
+from koalapy_adapters import messages as wire
+from koalapy_adapters.messages import kcm
+
+from koalapy.driver import Delivery
+from koalapy.link.cluster import Cluster
+from koalapy.link.conversation import Conversation
+from koalapy.link.vetting import Verdict, Vetting
+from koalapy.model.events import ComponentGone, ComponentReported, JobSubmitted
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+
+MESSAGES = 10_000
+WRONG: list[Any] = [
+    None, "", "x", {}, [], -1, 0, 1, 1.5, True, 1 << 53, 1 << 63, 10**30, float("nan"), float("inf"), "\x1b[2J",
+    "\ud800", "x" * 70_000, [[]], [None], {"a": {"b": []}}, [[1, 2, 3]], [["n", "n", 10**9]],
+]  # fmt: skip
+FAILURE = wire.Failure("down", "transient", "It does not answer.")._asdict()
+
+
+def deep() -> Any:
+    made: Any = []
+    for _ in range(100_000):
+        made = [made]
+    return made
+
+
+class Hostile:
+    """One cluster's sessions with a program that says what its dice want."""
+
+    def __init__(self, world: World, dice: Random) -> None:
+        self.world, self.dice = world, dice
+        self.instance = world.store.load().instance
+        self.ended = self.believed = 0
+        self.deep = deep()
+        self.begin()
+
+    def begin(self) -> None:
+        """The next session, which begins well."""
+        epochs = self.world.epochs
+        epochs["evil"] += 1
+        cluster = Cluster(name="evil", instance=self.instance, config={"name": "evil", "batch": "slurm"})
+        self.talk = Conversation(cluster, epochs["evil"])
+        self.talk.hello(self.world.now(), "1", ())
+        self.number = 0
+        self.hear(wire.to_json(self.welcome()))
+
+    def welcome(self) -> wire.Welcome:
+        return wire.Welcome(1, "1", self.world.now(), "3", "evil", newest_number=0)
+
+    def hear(self, data: Any) -> None:
+        """As the session's thread does; what does not pass ends the session."""
+        before = len(self.world.quarantined)
+        try:
+            heard = self.talk.heard(self.world.now(), wire.from_json(data, wire.FROM_KCM))
+            impossible = (
+                heard.welcome is not None
+                and Vetting(0, 100).judge("evil", 1, heard.welcome).verdict is Verdict.IMPOSSIBLE
+            )
+            if not impossible:
+                self.world.driver.step(heard.deliveries)
+                self.believed += bool(heard.deliveries)
+        except wire.MessageError:
+            impossible = True
+        if impossible or len(self.world.quarantined) > before:
+            self.ended += 1
+            self.begin()
+
+    def tag(self) -> str:
+        """Of an attempt of its own, of the honest cluster's, of the past, of another store."""
+        if self.dice.random() < 0.1:
+            return str(tag_of(InstanceId("zzzzz"), AttemptId(JobId(1), 0, 1)))
+        jobs = [job.id for job in self.world.store.jobs()] or [JobId(1)]
+        job = self.dice.choice([*jobs[-4:], jobs[0], JobId(self.dice.randrange(1, 1 << 24))])
+        return str(tag_of(self.instance, AttemptId(job, self.dice.randrange(2), self.dice.randrange(3))))
+
+    def sound(self) -> Any:
+        """A message that passes all checks of types and bounds, and may be a lie."""
+        tag, now, dice = self.tag(), self.world.time, self.dice
+        number = dice.randrange(1 << 20)
+        phase = dice.choice(["started", "at_barrier", "released", "running", "ended", "nonsense"])
+        nodes = [["n1", "10.0.0.1", dice.choice([0, 1, 2, 10**9])]]
+        some = [number, 0, "exited", "n1", 0, now, now, 0, 1, 0, 0]
+        sweep = dice.randrange(1, 1 << 23)
+        kind: type[Any] = dice.choice(kcm.MESSAGES)
+        values: dict[type[Any], Any] = {
+            wire.Welcome: self.welcome()._replace(newest_number=dice.choice([None, 0, 100, 10**12])),
+            wire.Submitted: wire.Submitted(number, tag, "17"),
+            wire.Refused: wire.Refused(number, FAILURE),
+            wire.Done: wire.Done(number),
+            wire.Fetched: wire.Fetched(number, 5),
+            wire.Pong: wire.Pong(1, dice.choice([now, 0, -(1 << 53), 1 << 53])),
+            wire.Event: wire.Event(
+                max(1, self.number + dice.choice([-1, 2, 10])), {"type": "gone", "tag": tag, "at": 5}
+            ),
+            wire.Measured: wire.Measured(now, 8, dice.choice([0, 8, 10**9]), 0, 0, 0, [tag] * 3, [tag], [[4, 2]]),
+            wire.MeasureFailed: wire.MeasureFailed(now, FAILURE),
+            wire.BatchSeen: wire.BatchSeen(tag, "17", now, dice.choice(["running", "ended", "missing", "nonsense"])),
+            wire.Report: wire.Report(tag, "17", phase, nodes, now, ending=dice.choice(["", "exited", "x"])),
+            wire.Gone: wire.Gone(tag, now),
+            wire.Lingers: wire.Lingers(tag, now, FAILURE),
+            wire.PutKey: wire.PutKey(tag, "key", "value"),
+            wire.ParametersDone: wire.ParametersDone(sweep, tag, [[max(1, number), *some[1:]]]),
+            wire.ParametersBack: wire.ParametersBack(sweep, [[1, 1 << 40]]),
+            wire.ParametersWanted: wire.ParametersWanted(sweep, 1 << 50),
+            wire.LaunchersSeen: wire.LaunchersSeen([[tag, 1, now]]),
+            wire.LauncherSuspected: wire.LauncherSuspected(tag, "n1"),
+        }
+        return values[kind]
+
+    def say(self) -> None:
+        message = self.sound()
+        data = dict(wire.to_json(message))
+        if self.dice.random() < 0.4:
+            field = self.dice.choice([*message._fields, "type"])
+            if self.dice.random() < 0.1:
+                del data[field]
+            else:
+                data[field] = self.deep if self.dice.random() < 0.02 else self.dice.choice(WRONG)
+        if type(message) in kcm.EVENTS:
+            self.number += 1
+            data = {"type": "event", "number": self.number, "body": data}
+        for _ in range(2 if self.dice.random() < 0.05 else 1):
+            self.hear(data)
+
+
+def run_honest(world: World) -> None:
+    """A job on the honest cluster, from its submit to its end."""
+    before = len(world.sent)
+    part = ComponentRequest(processors=2, executable="true", cluster="good")
+    request = Request(name="honest", components=(part,))
+    world.driver.step([Delivery((JobSubmitted(request=request, owner="me"),))])
+    (attempt,) = {command.attempt for command in world.sent[before:] if command.cluster == "good"}
+    at = {"at_barrier_at": Instant(world.time)}
+    world.driver.step([world.say("good", reported("good", attempt, **at))])
+    ended = ComponentReported(
+        cluster="good", attempt=attempt, batch_id="1", phase="ended", ending="exited", exit_status=0, **at
+    )
+    world.driver.step([world.say("good", ended)])
+    world.driver.step([world.say("good", ComponentGone(cluster="good", attempt=attempt))])
+    world.honest.append(attempt.job)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_one_cluster_says_the_others_jobs_go_on(seed: int) -> None:
+    world = World()
+    hostile = Hostile(world, Random(seed))
+    part = ComponentRequest(processors=1, executable="true", cluster="evil")
+    for turn in range(MESSAGES // 4):
+        if turn % 100 == 0:
+            request = Request(name="theirs", components=(part,))
+            world.driver.step([Delivery((JobSubmitted(request=request, owner="me"),))])
+            run_honest(world)
+        hostile.say()
+    assert hostile.ended > 100
+    assert hostile.believed > 100
+    assert world.quarantined == []  # the checks leave nothing that makes koalad fail
+    states = {job.id: job.state for job in world.store.jobs()}
+    assert {states[job] for job in world.honest} == {JobState.DONE}
+    again = World(world.store)
+    assert "good" in again.driver.engine.known.reachable
+    run_honest(again)
+    assert world.store.job(again.honest[-1]).state is JobState.DONE
