@@ -38,6 +38,10 @@ def test_the_world_stands_on_a_real_database_for_one_seed_in_twenty() -> None:
     assert result.jobs > 0
 
 
+def test_a_job_that_is_held_while_it_gives_back_is_followed() -> None:
+    assert run(770018, 5_000, until=4_600).violation is None
+
+
 def test_work_gets_done_in_it() -> None:
     results = [run(seed, COURSE) for seed in (4, 5, 13)]  # the last one has sweeps
     assert sum(result.jobs for result in results) >= 50

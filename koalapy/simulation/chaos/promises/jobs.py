@@ -24,6 +24,7 @@ _AFTER = {
     "job_failed": JobState.FAILED,
     "job_cancelled": JobState.CANCELLED,
 }
+_NEXT = {"job_held": Outcome.HOLD, "job_unheld": Outcome.GIVE_BACK}  # of a job that still gives back
 _COUNTED = {"exit_status": RetryOn.EXIT, "killed": RetryOn.KILLED, "lost": RetryOn.LOST}
 
 
@@ -56,6 +57,9 @@ class Jobs:
     def _follow(self, line: History, job: Job) -> None:
         story = self._stories.setdefault(line.job, _Story())
         after = _AFTER[line.kind]
+        if story.state is JobState.STOPPING and line.kind in _NEXT:
+            story.outcome = _NEXT[line.kind]
+            return
         if line.kind == "job_requeued":
             after = self._back(story, job)
         legal = story.state is None or after in JOB_TRANSITIONS[story.state]
