@@ -18,7 +18,7 @@ def test_the_driver_begins_when_there_is_somebody_to_send_to(tmp_path: Path, mon
     grid = read_grid(GRID % str(tmp_path).encode(), "grid.yaml", ["local"])
     koalad = Koalad(grid, tmp_path / "state")
     running: list[Any] = []
-    monkeypatch.setattr(koalad._links, "start", lambda loop, connected: running.append(loop._thread.is_alive()))
+    monkeypatch.setattr(koalad._links, "start", lambda loop, connected, slept: running.append(loop._thread.is_alive()))
     koalad.start()
     koalad.stop()
     assert running == [False]

@@ -160,6 +160,7 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("post", "/v1/jobs/{job}/hold"),
         ("post", "/v1/jobs/{job}/release"),
         ("post", "/v1/jobs/{job}/fetch"),
+        ("post", "/v1/jobs/{job}/resubmit"),
         ("get", "/v1/runners"),
         ("get", "/v1/sweeps/{sweep}/results"),
         ("get", "/v1/clusters"),
