@@ -259,7 +259,7 @@ class Listed(NamedTuple):
 
 
 class WrapperEntered(NamedTuple):
-    """`clock`: what the wrapper's own said in its hello."""
+    """`clock`: the wrapper's own, now."""
 
     tag: str
     clock: int

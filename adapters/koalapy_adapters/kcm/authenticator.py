@@ -55,6 +55,10 @@ class Admitted(NamedTuple):
     welcome: RelayWelcome
     keys: Keys
 
+    def clock_at(self, now: int) -> int:
+        """The wrapper's clock at this instant of ours: its hello said it when ours was as the welcome says."""
+        return self.clock + now - self.welcome.clock
+
 
 class Authenticator:
     """One KCM's. `secret`: what it wrote to the relay's file; `unpredictable`: see Files."""

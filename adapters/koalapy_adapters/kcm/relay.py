@@ -190,7 +190,7 @@ class Relay:
         if before is not None:
             before.writer.transport.abort()
         wrapper.tell(wrapper.admitted.welcome)
-        self._tell_machine(WrapperEntered(tag, wrapper.admitted.clock))
+        self._tell_machine(WrapperEntered(tag, wrapper.admitted.clock_at(now())))
         beat = asyncio.ensure_future(_beat(wrapper))
         closed = False
         try:

@@ -219,7 +219,7 @@ class _Ground:
         accounts = Accounts(directories.token, directories.other_version)
         believes = Authenticator(accounts, directories.signpost.secret, directories.files.unpredictable)
         if self.config.relay != "files":
-            return SimRelay(kcm, around, believes, kcm.happened)
+            return SimRelay(kcm, around, believes, kcm.clock, kcm.happened)
         dice = around.dice(f"post/{kcm.number}")
         return SimPost(kcm, around, dice, office_of(directories, believes, kcm.number), kcm.happened, kcm.quit)
 

@@ -25,9 +25,12 @@ class SimRelay:
         kcm: Process,
         around: Surroundings,
         authenticator: Authenticator,
+        clock: Callable[[], int],
         tell_machine: Callable[[Any], None],
     ) -> None:
+        """`clock`: the KCM's own."""
         self._kcm, self._around, self.authenticator, self._tell_machine = kcm, around, authenticator, tell_machine
+        self.clock = clock
         self._guests: dict[str, End] = {}
         self._ends: dict[End, None] = {}
         self.port = max(around.ports, default=_FIRST_PORT) + 1
@@ -58,7 +61,7 @@ class SimRelay:
             before.close()
             self._ends.pop(before, None)
         visit.end.send(messages.to_json(admitted.welcome))
-        self._tell_machine(do.WrapperEntered(admitted.tag, admitted.clock))
+        self._tell_machine(do.WrapperEntered(admitted.tag, admitted.clock_at(self.clock())))
         self._kcm.after(_BEAT, lambda: self._beat(visit))
 
     def heard(self, tag: str, message: Any) -> None:
@@ -108,7 +111,7 @@ class _Visit:
             self._admit(self._challenged, data)
 
     def _challenge(self, data: Json) -> None:
-        self._challenged = self._relay.authenticator.challenge(self._relay.now(), data)
+        self._challenged = self._relay.authenticator.challenge(self._relay.clock(), data)
         if self._challenged is None:
             self._relay.part(self)
             return
