@@ -34,13 +34,20 @@ def add_output(app: FastAPI, service: Service) -> None:
         component: int | None = None,
         follow: bool = False,
         parameter: int | None = None,
+        labels: bool | None = None,
     ) -> StreamingResponse:
-        """What the last attempt's processes wrote, with `follow` until it has ended; or one parameter of a sweep."""
+        """What the last attempt's processes wrote; or one parameter of a sweep.
+
+        With `follow` until the job is over: of all components as they write, whole lines each, try after try. Lines
+        begin with `[component.rank] ` with `labels`; if that is not said, when several components are followed.
+        """
         if parameter is None:
-            pieces = await run_in_threadpool(service.output, job, stream, component, follow)
+            pieces = await run_in_threadpool(service.output, job, stream, component, follow, labels)
         else:
             pieces = await run_in_threadpool(service.sweeps.output, job, parameter, stream)
         first = await _next(pieces, followers)  # what cannot be read is refused before the answer begins
+        while first == b"" and not follow:
+            first = await _next(pieces, followers)
         return StreamingResponse(_all(first, pieces, followers), media_type="application/octet-stream")
 
 
@@ -48,7 +55,8 @@ async def _all(first: bytes | None, pieces: Iterator[bytes], followers: anyio.Ca
     """An error cuts the answer off, so that nobody takes it for whole."""
     piece = first
     while piece is not None:
-        yield piece
+        if piece:
+            yield piece
         try:
             piece = await _next(pieces, followers)
         except KoalaError as error:
@@ -56,6 +64,6 @@ async def _all(first: bytes | None, pieces: Iterator[bytes], followers: anyio.Ca
 
 
 async def _next(pieces: Iterator[bytes], followers: anyio.CapacityLimiter) -> bytes | None:
-    """None at the end."""
+    """None at the end; an empty one about every second in which nothing comes."""
     found = await anyio.to_thread.run_sync(lambda: next(pieces, None), abandon_on_cancel=True, limiter=followers)
     return found

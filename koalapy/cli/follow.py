@@ -3,44 +3,33 @@
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from koalapy.calls import Document, NotReachable
+from koalapy.calls import Document
 from koalapy.cli.output import say
 from koalapy.client import Grid
-from koalapy.model.errors import KoalaError, TransientError
+from koalapy.model.errors import KoalaError
 
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LOOK_S = 0.3
-_AGAIN_S = 1.0  # before output that broke off is asked for again
-_LAST_TRIES = 5  # once the job is over
 
 
-def follow_output(koalad: Grid, job: int, output: BinaryIO, errors: BinaryIO, tell: Callable[[Document], None]) -> None:
+def follow_output(
+    koalad: Grid, job: int, output: BinaryIO, errors: BinaryIO, tell: Callable[[Document], None], labels: bool | None
+) -> None:
     """Write what the job's processes write, as it comes, until the job is over. Raises KoalaError.
 
-    `tell` hears how the job is, again and again.
+    `tell` hears how the job is, again and again. `labels`: see Grid.output.
     """
-    streams = (_Target("output", output), _Target("errors", errors))
-    followed: dict[tuple[int, int, str], threading.Thread] = {}
-    over = threading.Event()
-    while not over.is_set():
-        found = _look(koalad, job)
+    targets = (_Target("output", output), _Target("errors", errors))
+    threads = [threading.Thread(target=_pass_on, args=(koalad, job, each, labels), daemon=True) for each in targets]
+    for thread in threads:
+        thread.start()
+    while (found := _look(koalad, job))["state"] not in _FINAL:
         tell(found)
-        if found["state"] in _FINAL:
-            over.set()
-        for component in found["components"]:
-            if not component["attempt"] or not component["started_at"]:
-                continue
-            for stream in streams:
-                key = (component["index"], component["attempt"], stream.name)
-                if key not in followed:
-                    arguments = (koalad, job, component["index"], stream, over)
-                    followed[key] = threading.Thread(target=_pass_on, args=arguments, daemon=True)
-                    followed[key].start()
-    for thread in followed.values():
+    tell(found)
+    for thread in threads:
         thread.join()
 
 
@@ -74,21 +63,11 @@ def _look(koalad: Grid, job: int) -> Document:
         return koalad.jobs(ids=[job])[0]
 
 
-def _pass_on(koalad: Grid, job: int, component: int, stream: _Target, over: threading.Event) -> None:
-    """What breaks off is taken up again where it was, for as long as the job is not over and its cluster is back."""
-    written, tries = 0, 0
-    while True:
-        passed = 0
-        try:
-            for piece in koalad.output(job, stream=stream.name, component=component, follow=True):
-                stream.write(piece[max(0, written - passed) :])
-                passed += len(piece)
-                written = max(written, passed)
-            return
-        except KoalaError as error:
-            tries += over.is_set()
-            if not isinstance(error, TransientError) or isinstance(error, NotReachable) or tries > _LAST_TRIES:
-                say(f"koala: the {stream.name} of component {component} broke off: {error.reason.message}")
-                say(f"`koala logs {job}` has the rest when its cluster can be reached.")
-                return
-            time.sleep(_AGAIN_S)
+def _pass_on(koalad: Grid, job: int, stream: _Target, labels: bool | None) -> None:
+    """koalad takes up what breaks off between it and a cluster."""
+    try:
+        for piece in koalad.output(job, stream=stream.name, follow=True, labels=labels):
+            stream.write(piece)
+    except KoalaError as error:
+        say(f"koala: the {stream.name} broke off: {error.reason.message}")
+        say(f"`koala logs {job}` has the rest when its cluster can be reached.")

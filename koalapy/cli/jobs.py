@@ -346,6 +346,7 @@ def logs(
     parameter: Annotated[
         int | None, typer.Option("--parameter", "-p", metavar="N", help="Of this parameter of a sweep, from 1.")
     ] = None,
+    label: options.Label = None,
     grid: options.Grid = None,
 ) -> None:
     """The standard output of all processes of the last attempt, or of one parameter of a sweep."""
@@ -354,7 +355,9 @@ def logs(
         raise typer.Exit(BAD_INPUT)
     with told(), Grid(grid) as koalad:
         stream = "errors" if errors else "output"
-        pieces = koalad.output(job, stream=stream, component=component, follow=follow, parameter=parameter)
+        pieces = koalad.output(
+            job, stream=stream, component=component, follow=follow, parameter=parameter, labels=label
+        )
         for piece in pieces:
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()

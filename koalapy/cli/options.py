@@ -38,3 +38,10 @@ Grid = Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", h
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 JobIds = Annotated[list[int], typer.Argument(metavar="ID…", help="Jobs.", autocompletion=complete_jobs)]
 JobId = Annotated[int, typer.Argument(metavar="ID", help="A job.", autocompletion=complete_jobs)]
+Label = Annotated[
+    bool | None,
+    typer.Option(
+        "--label/--no-label",
+        help="Begin each line with [component.rank]. Default: while several components are followed.",
+    ),
+]

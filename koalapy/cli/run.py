@@ -40,6 +40,7 @@ def run(
     ] = None,
     walltime: Annotated[str | None, typer.Option("--walltime", "-t", help="Like 10m or 2h.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="The job's name.")] = None,
+    label: options.Label = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -56,7 +57,7 @@ def run(
         with told():
             request = _request(program, processors, clusters, walltime, name)
             with Grid(grid) as koalad, interruptible():
-                document = _run(koalad, request, json)
+                document = _run(koalad, request, json, label)
     except typer.Exit as ended:
         raise typer.Exit(_INTERRUPTED if ended.exit_code == _INTERRUPTED else _OWN_FAILURE) from None
     raise typer.Exit(_exit_status(document["job"]))
@@ -95,7 +96,7 @@ def _request(
     return {"name": name or Path(executable).name, "components": components, "stage_in": staged}
 
 
-def _run(koalad: Grid, request: Document, json: bool) -> Document:
+def _run(koalad: Grid, request: Document, json: bool, label: bool | None) -> Document:
     """The job and its story, once it is over."""
     with deferred() as let_in:  # an interrupt must not come between the job and its number
         job = koalad.submit(request)
@@ -104,7 +105,7 @@ def _run(koalad: Grid, request: Document, json: bool) -> Document:
             say(f"job {job} accepted")
             _tell_of_input()
             output = sys.stderr.buffer if json else sys.stdout.buffer
-            follow_output(koalad, job, output, sys.stderr.buffer, StateLines(koalad).tell)
+            follow_output(koalad, job, output, sys.stderr.buffer, StateLines(koalad).tell, label)
             document = koalad.show(job)
             explained = explained_of(koalad, document["job"])
         except KeyboardInterrupt:

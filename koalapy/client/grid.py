@@ -221,9 +221,12 @@ class Grid:
         component: int | None = None,
         follow: bool = False,
         parameter: int | None = None,
+        labels: bool | None = None,
     ) -> Iterator[bytes]:
-        """What the processes of the last attempt wrote; `follow` goes on until the attempt has ended.
+        """What the processes of the last attempt wrote, components and ranks in order.
 
+        `follow` goes on until the job is over: all components as they write, try after try, whole lines of each
+        process. With `labels` each line begins with `[component.rank] `; None: when several components are followed.
         Of a sweep, what the `parameter` of this number wrote. Raises TransientError with the code `cut` if it breaks
         off.
         """
@@ -232,6 +235,8 @@ class Grid:
             parameters["component"] = component
         if parameter is not None:
             parameters["parameter"] = parameter
+        if labels is not None:
+            parameters["labels"] = labels
         cut = TransientError("cut", f"The output of job {job} broke off.", "Ask for it again.")
         with self._calls.stream(f"/v1/jobs/{job}/output", parameters, cut) as chunks:
             yield from chunks

@@ -4,7 +4,7 @@ import functools
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import structlog
@@ -136,13 +136,19 @@ class ClusterLinks:
 
     # ---- for the API's threads
 
-    def read(self, cluster: str, attempt: AttemptId, stream: str, follow: bool) -> Iterator[bytes]:
-        """What the attempt's processes wrote: `stream` is output or errors. Raises KoalaError."""
-        return self._named(cluster).fetch(attempt, stream, follow=follow)
+    def read(
+        self, cluster: str, attempt: AttemptId, stream: str, positions: Mapping[int, int], follow: bool
+    ) -> Iterator[bytes]:
+        """See Link.read. Raises KoalaError."""
+        return self._named(cluster).read(attempt, stream, positions, follow)
 
     def read_slot(self, cluster: str, attempt: AttemptId, path: str, offset: int, size: int) -> Iterator[bytes]:
-        """This stretch of what a Launcher's slot wrote. Raises KoalaError."""
-        return self._named(cluster).fetch(attempt, "slot", path, offset, size=size)
+        """This stretch of what a Launcher's slot wrote, and no more. Raises KoalaError."""
+        for piece in self._named(cluster).fetch(attempt, "slot", path, offset, size=size):
+            yield piece[:size]
+            size -= len(piece)
+            if size <= 0:
+                return
 
     def fetch(self, command: CollectOutput, timeout_s: float) -> Home | None:
         """See Collector.fetch."""

@@ -12,8 +12,8 @@ from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
-from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Component, Debt, History, Job
+from koalapy.model.identity import JobId
+from koalapy.model.job import Debt, History, Job
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
@@ -23,6 +23,7 @@ from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.clusterreports import ClusterReport, cluster_reports
 from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.explanation import Explanation, explain, ids_used, refuse_without_ids, what_all_wait_for
+from koalapy.runtime.following import Followed, Read, follow_all, read_all
 from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
@@ -39,11 +40,8 @@ _MOST_PATHS = 1 << 17  # bytes of names that are fetched at one time
 _LOOK_S = 0.2  # between looks at whether the store has begun to fail
 
 
-Reader = Callable[[str, AttemptId, str, bool], Iterator[bytes]]
-
-
 class Service:
-    """One koalad. `read(cluster, attempt, stream, follow)` reads a component's output over its link.
+    """One koalad. `read` reads a component's output over its link.
 
     `unknown`: tags on the clusters that its store does not know. `logins`: what they ask, and who answers. `files`:
     what jobs stage. `sweeps`: what is told of them.
@@ -54,7 +52,7 @@ class Service:
         store: Store,
         loop: DriverLoop,
         clock: SystemClock,
-        read: Reader,
+        read: Read,
         placement: PlacementPolicy,
         recovery: Recovery,
         unknown: UnknownTags,
@@ -221,8 +219,14 @@ class Service:
             forget()
         return self.over(jobs)
 
-    def output(self, job: JobId, stream: str, component: int | None, follow: bool) -> Iterator[bytes]:
-        """What the processes of the last attempt wrote, components in order; of one component if it is named."""
+    def output(
+        self, job: JobId, stream: str, component: int | None, follow: bool, labels: bool | None = None
+    ) -> Iterator[bytes]:
+        """What the processes of the last attempt wrote, components in order; of one component if it is named.
+
+        With `follow` until the job is over: of all components as they write, try after try, whole lines each.
+        `labels`: see Followed; None without `follow`: none. Empty pieces mean that nothing came for a while.
+        """
         found = self.job(job)
         if found.runner is not None:
             advice = f"Say whose: `koala logs {job} --parameter 1`, counted from 1 as in `koala results {job}`."
@@ -232,19 +236,16 @@ class Service:
             last = len(found.components) - 1
             advice = f"Its components are 0 to {last}." if last else "It has one component, 0."
             raise RequestError("no_such_component", f"Job {job} has no component {component}.", advice)
-        chosen = found.components if component is None else (found.components[component],)
-        return self._read_all(found, chosen, stream, follow)
+        what = Followed(stream, component, labels)
+        if not follow:
+            return read_all(self._read, found, what)
+        if found.state.final:
+            return read_all(self._read, found, replace(what, labels=what.has_labels(found)))
+        return follow_all(self._read, lambda: self._looked(job), what)
 
-    def _read_all(self, job: Job, components: Sequence[Component], stream: str, follow: bool) -> Iterator[bytes]:
-        """A component whose attempt has no directory on its cluster yet has written nothing."""
-        for each in components:
-            if each.cluster is None or not each.attempt:
-                continue
-            try:
-                yield from self._read(each.cluster, job.attempt_of(each), stream, follow)
-            except KoalaError as error:
-                if error.reason.code != "no_such_attempt" or job.state.final:
-                    raise
+    def _looked(self, job: JobId) -> Job:
+        """Raises TransientError if koalad ends."""
+        return self.over([job])[0]
 
     def committed(self, change: Change) -> tuple[Line, ...]:
         """Whoever waits for a job of this commit hears that it is over; what it recovered."""

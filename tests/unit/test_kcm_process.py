@@ -242,11 +242,13 @@ def test_output_is_followed_to_its_end(connect: Callable[[], Any]) -> None:
     koalad.hello()
     koalad.submit(TAGS[0], "echo first; while [ ! -e go ]; do sleep 0.05; done; printf last")
     release(koalad, TAGS[0])
-    number = koalad.request(Fetch, TAGS[0], "output", follow=True)
-    assert koalad.wait(Chunk).data == b"first\n"
+    number = koalad.request(Fetch, TAGS[0], "output", follow=True, positions=[[0, 2]])
+    assert koalad.wait(Chunk).data == b"[0,4]\nrst\n"
     (koalad.shared / INSTANCE / TAGS[0] / "work" / "go").touch()
-    assert koalad.wait(Chunk).data == b"last"
-    assert koalad.wait(Fetched) == Fetched(number, 10)
+    assert koalad.wait(Chunk).data == b"[0,4]\nlast"
+    assert koalad.wait(Fetched) == Fetched(number, 20)
+    koalad.request(Fetch, TAGS[0], "output", follow=True)
+    assert koalad.wait(Refused).error["code"] == "bad_fetch"
 
 
 def test_a_fetch_that_nobody_reads_any_more_ends(connect: Callable[[], Any]) -> None:
@@ -254,7 +256,7 @@ def test_a_fetch_that_nobody_reads_any_more_ends(connect: Callable[[], Any]) -> 
     koalad.hello()
     koalad.submit(TAGS[0], "echo first; while [ ! -e go ]; do sleep 0.05; done; echo last")
     release(koalad, TAGS[0])
-    number = koalad.request(Fetch, TAGS[0], "output", follow=True)
+    number = koalad.request(Fetch, TAGS[0], "output", follow=True, positions=[])
     koalad.wait(Chunk)
     koalad.write(Chunk(number, 0, b""))
     (koalad.shared / INSTANCE / TAGS[0] / "work" / "go").touch()

@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any, Callable, Dict, Optional
 
-from koalapy_adapters.errors import BatchError
+from koalapy_adapters.errors import BatchError, RequestError
 from koalapy_adapters.frames import INITIAL_CREDIT, MAX_CHUNK, Chunk
 from koalapy_adapters.kcm.commands import failure_of
 from koalapy_adapters.kcm.directories import Directories
@@ -142,7 +142,9 @@ class Staging:
             finally:
                 await in_thread(file.close)
         still = (lambda: not self._is_over(message.tag)) if message.follow else None
-        return await self._pass_on(message.id, Outputs(attempt, message.where, message.offset), still)
+        if message.follow and message.positions is None:
+            raise RequestError("bad_fetch", "What several processes write cannot be followed without their positions.")
+        return await self._pass_on(message.id, Outputs(attempt, message.where, message.positions), still)
 
     async def _fetch_many(self, message: FetchMany) -> Fetched:
         return await self._pass_on(message.id, ManyFiles(self._directories.attempt(message.tag), message.paths))

@@ -1,13 +1,15 @@
 """What koalad asks a KCM of files: of the staging cache, where they come in, and of attempts, which leave some."""
 
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple, Type
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple, Type
 
 from koalapy_adapters.messages.fields import Content, Count, Flag, Name, Rows, Tag, Whole, many, row
 
 if TYPE_CHECKING:
     Files = Rows
+    Positions = List[List[int]]
 else:
     Files = many(row(Name, Count))  # content hash, size
+    Positions = many(row(Count, Count))  # rank, bytes
 
 
 class Want(NamedTuple):
@@ -45,8 +47,10 @@ class Fetch(NamedTuple):
     """Read a file of the attempt from `offset`: `where` is output (stdout of all processes), errors, work (`path`),
     slot (what a Launcher's slot wrote; `path`: slot-3.out), or batch (what the wrapper itself says).
 
-    Chunks come on stream `id`; then Fetched. With `follow` it goes on until the attempt has ended. `size`: so many
-    bytes at most of what a slot wrote, which has no digest.
+    Chunks come on stream `id`; then Fetched. `size`: so many bytes at most of what a slot wrote, which has no digest.
+    `positions`, of output and errors: bytes of each rank's file that are passed over, [rank, bytes] each. With them
+    every stretch on the stream is preceded by a line of JSON, [rank, size], and with `follow` it goes on until the
+    attempt has ended.
     """
 
     id: Count
@@ -56,6 +60,7 @@ class Fetch(NamedTuple):
     offset: Count = 0
     follow: Flag = False
     size: Whole = -1
+    positions: Optional[Positions] = None
 
 
 class FetchMany(NamedTuple):

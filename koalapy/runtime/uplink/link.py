@@ -4,7 +4,7 @@ import functools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -139,19 +139,28 @@ class Link:
         where: str,
         path: str = "",
         offset: int = 0,
-        follow: bool = False,
         ended: Callable[[wire.Fetched], None] = lambda end: None,
         size: int = -1,
     ) -> Iterator[bytes]:
-        """What the attempt has written: `where` is output, errors or work (then `path`). Until its end, with `follow`.
+        """What the attempt has written: `where` is output, errors or work (then `path`).
 
         `ended` hears how it ended. `size`: see messages.Fetch. Raises KoalaError where there is no such file, too.
         Of this and those below: an empty piece comes about every second in which nothing else does, and TransientError
-        with code `stalled` is raised when nothing comes for too long; not with `follow`, of which nothing is due.
+        with code `stalled` is raised when nothing comes for too long.
         """
-        request = lambda id, tag: wire.Fetch(id, tag, where, path, offset, follow, size)  # noqa: E731
-        limit_s = None if follow else self.cluster.timing.stalled_after(offset)
-        yield from self._connected().stream(attempt, request, ended, limit_s)
+        request = lambda id, tag: wire.Fetch(id, tag, where, path, offset, False, size)  # noqa: E731
+        yield from self._connected().stream(attempt, request, ended, self.cluster.timing.stalled_after(offset))
+
+    def read(self, attempt: AttemptId, where: str, positions: Mapping[int, int], follow: bool) -> Iterator[bytes]:
+        """What the attempt's processes write, stretch by stretch: `where` is output or errors; see messages.Fetch.
+
+        `positions`: bytes of each rank's that were read before. With `follow` until the attempt has ended, however long
+        nothing comes.
+        """
+        before = [[rank, position] for rank, position in positions.items()]
+        request = lambda id, tag: wire.Fetch(id, tag, where, follow=follow, positions=before)  # noqa: E731
+        limit_s = None if follow else self.cluster.timing.stalled
+        yield from self._connected().stream(attempt, request, lambda end: None, limit_s)
 
     def fetch_many(
         self, attempt: AttemptId, paths: Sequence[str], ended: Callable[[wire.Fetched], None]

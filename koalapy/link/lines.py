@@ -1,0 +1,120 @@
+"""What several processes write, as one stream: whole lines of them, each process's in order."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from koalapy.model.errors import SiteError
+
+_HEADER = 64  # bytes before a stretch at most
+_STRETCH = 1 << 16  # bytes of one at most
+_MOST_RANKS = 1 << 20
+_LONG = 1 << 20  # bytes of a line that is waited for
+_HELD = 16 << 20  # bytes of all unfinished lines
+_BEGINS = re.compile(rb"(?<=\n)(?=.)|(?<=\r)(?=[^\n])", re.DOTALL)
+
+
+class Writer(NamedTuple):
+    """One process of a job."""
+
+    component: int
+    rank: int
+
+
+class Stretches:
+    """What a KCM sends of an attempt's output (see messages.Fetch with positions), taken apart as it comes."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._rank, self._left = 0, 0
+
+    def feed(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
+        """(rank, bytes) each, in order. Raises SiteError for what is no such stream; no line is held but one before a
+        stretch."""
+        self._buffer += piece
+        while self._buffer:
+            if not self._left:
+                end = self._buffer.find(b"\n", 0, _HEADER)
+                if end < 0:
+                    if len(self._buffer) >= _HEADER:
+                        raise _not_understood(self._buffer)
+                    return
+                self._rank, self._left = _begun(self._buffer[:end])
+                del self._buffer[: end + 1]
+                continue
+            data = bytes(self._buffer[: self._left])
+            del self._buffer[: self._left]
+            self._left -= len(data)
+            yield self._rank, data
+
+
+def _begun(line: bytearray) -> tuple[int, int]:
+    try:
+        rank, size = json.loads(line)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _not_understood(line) from error
+    if type(rank) is not int or type(size) is not int or not 0 <= rank < _MOST_RANKS or not 0 < size <= _STRETCH:
+        raise _not_understood(line)
+    return rank, size
+
+
+def _not_understood(line: bytearray) -> SiteError:
+    return SiteError("bad_stream", f"What a KCM sends of its output is not understood: {bytes(line[:40])!r}.", "")
+
+
+class Interleaving:
+    """Bytes of several processes in, whole lines out; a line ends with a newline, or with a carriage return alone.
+
+    An unfinished line is held until it is finished or its component has ended. Of a process that is `alone` nothing is
+    held, since nothing can come between. A line of more than 1 MiB is not held either: then it can be broken.
+    `labels`: each line begins with its component and rank.
+    """
+
+    def __init__(self, labels: bool, alone: bool = False) -> None:
+        self._labels, self._alone = labels, alone
+        self._held: dict[Writer, bytearray] = {}
+        self._size = 0  # bytes that are held
+        self._open: Writer | None = None  # whose line the stream ends with
+        self._returned = False  # with a carriage return, which a newline may follow
+
+    def take(self, writer: Writer, data: bytes) -> bytes:
+        """What can be shown now that the process has written this."""
+        held = self._held.setdefault(writer, bytearray())
+        end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, max(0, len(data) - 1))) + 1
+        if end or (held.endswith(b"\r") and not data.startswith(b"\n")):
+            end += len(held)
+        held += data
+        self._size += len(data)
+        if self._alone or len(held) - end > _LONG or self._size - end > _HELD:
+            end = len(held)
+        if not end:
+            return b""
+        shown = bytes(held[:end])
+        self._size -= end
+        del held[:end]
+        if not held:
+            del self._held[writer]
+        return self._shown(writer, shown)
+
+    def end(self, component: int) -> bytes:
+        """What is left of the component's processes, of which none writes any more: the last line of each."""
+        left = sorted(writer for writer in self._held if writer.component == component)
+        shown = [self._shown(writer, bytes(self._held.pop(writer))) for writer in left]
+        self._size = sum(map(len, self._held.values()))
+        if self._open is not None and self._open.component == component:
+            self._open = Writer(component, -1)  # what another try of it writes is a line of its own
+        return b"".join(shown)
+
+    def _shown(self, writer: Writer, data: bytes) -> bytes:
+        """No line begins within another's."""
+        if not data:
+            return b""
+        goes_on = self._open == writer and (not self._returned or data.startswith(b"\n"))
+        breaks = self._open is not None and self._open != writer
+        self._returned = data.endswith(b"\r")
+        self._open = None if data.endswith(b"\n") else writer
+        if self._labels:
+            label = b"[%d.%d] " % writer
+            data = (b"" if goes_on else label) + _BEGINS.sub(label, data)
+        return b"\n" + data if breaks else data

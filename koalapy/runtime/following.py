@@ -1,0 +1,200 @@
+"""What a job's processes write, while they do: all components at one time, try after try, and over every reconnect."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import structlog
+
+from koalapy.link.lines import Interleaving, Stretches, Writer
+from koalapy.model.errors import KoalaError, OurError
+from koalapy.model.identity import AttemptId
+from koalapy.model.job import Component, Job
+
+_LOG = structlog.get_logger()
+_LOOK_S = 0.5  # between two looks at the job
+_AGAIN_S = 1.0  # before output that broke off is asked for again
+_LAST_TRIES = 5  # once the attempt is over
+_MOST_WAITING = 8  # pieces of one component that nobody has taken yet
+
+Read = Callable[[str, AttemptId, str, Mapping[int, int], bool], Iterator[bytes]]
+"""(cluster, attempt, stream, positions, follow): see Link.read."""
+
+
+class Stretchwise:
+    """One attempt's output, read on from where it was when it broke off. `positions`: bytes of each rank so far."""
+
+    def __init__(self, read: Read, cluster: str, attempt: AttemptId, stream: str) -> None:
+        self._read, self._cluster, self._attempt, self._stream = read, cluster, attempt, stream
+        self.positions: dict[int, int] = {}
+
+    def pieces(self, follow: bool) -> Generator[tuple[int, bytes], None, None]:
+        """(rank, bytes) each; no bytes about every second in which nothing comes. Raises KoalaError."""
+        stretches = Stretches()
+        for piece in self._read(self._cluster, self._attempt, self._stream, dict(self.positions), follow):
+            if not piece:
+                yield 0, b""
+            for rank, data in stretches.feed(piece):
+                self.positions[rank] = self.positions.get(rank, 0) + len(data)
+                yield rank, data
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What is followed: `stream` (output or errors) of one component, or of all; `labels`: each line begins with its
+    component and rank, None: where there are several components."""
+
+    stream: str
+    component: int | None = None
+    labels: bool | None = None
+
+    def components(self, job: Job) -> tuple[Component, ...]:
+        return job.components if self.component is None else (job.components[self.component],)
+
+    def has_labels(self, job: Job) -> bool:
+        return len(self.components(job)) > 1 if self.labels is None else self.labels
+
+    def interleaving(self, job: Job) -> Interleaving:
+        chosen = self.components(job)
+        return Interleaving(self.has_labels(job), alone=len(chosen) == 1 and chosen[0].processors == 1)
+
+
+def read_all(read: Read, job: Job, what: Followed) -> Iterator[bytes]:
+    """What has been written by now, components and ranks in order; empty pieces mean that nothing came.
+
+    A component whose attempt has no directory on its cluster yet has written nothing. Raises KoalaError.
+    """
+    lines = Interleaving(labels=bool(what.labels), alone=not what.labels)
+    for component in what.components(job):
+        if component.cluster is None or not component.attempt:
+            continue
+        source = Stretchwise(read, component.cluster, job.attempt_of(component), what.stream)
+        last = None
+        try:
+            for rank, data in source.pieces(follow=False):
+                if data and rank != last and what.labels:
+                    yield lines.end(component.index)
+                if data:
+                    last = rank
+                yield lines.take(Writer(component.index, rank), data) if what.labels else data
+            yield lines.end(component.index)
+        except KoalaError as error:
+            if error.reason.code != "no_such_attempt" or job.state.final:
+                raise
+
+
+def follow_all(read: Read, look: Callable[[], Job], what: Followed) -> Iterator[bytes]:
+    """Until the job is over. `look`: how the job is; what it raises ends this. Empty pieces mean that nothing came.
+
+    Raises KoalaError at the end for a component whose cluster stayed out of reach when all others had ended.
+    """
+    job = look()
+    lines = what.interleaving(job)
+    readers: dict[tuple[int, int], _Reader] = {}
+    changed = threading.Condition()
+    looked = time.monotonic()
+    try:
+        while True:
+            for component in what.components(job):
+                key = component.index, component.attempt
+                before = [reader for (index, _), reader in readers.items() if index == component.index]
+                if not all(each.is_done for each in before) or key in readers:
+                    continue
+                if component.cluster and component.attempt and component.started_at:
+                    source = Stretchwise(read, component.cluster, job.attempt_of(component), what.stream)
+                    readers[key] = _Reader(source, component.index, changed)
+            now = {component.index: component for component in what.components(job)}
+            for (index, attempt), reader in readers.items():
+                reader.over = job.state.final or now[index].attempt != attempt or now[index].ended_at is not None
+            with changed:
+                changed.wait_for(lambda: any(each.waiting or each.has_ended for each in readers.values()), _LOOK_S)
+                shown = b"".join(_taken(lines, [*readers.values()]))
+                changed.notify_all()
+            yield shown
+            if job.state.final and all(each.is_done for each in readers.values()):
+                break
+            if time.monotonic() - looked >= _LOOK_S:
+                job, looked = look(), time.monotonic()
+        for reader in readers.values():
+            if reader.error is not None:
+                raise reader.error
+    finally:
+        with changed:
+            for reader in readers.values():
+                reader.closed = True
+            changed.notify_all()
+
+
+def _taken(lines: Interleaving, readers: list["_Reader"]) -> Iterator[bytes]:
+    """A piece of each in turn, so that none that writes much keeps another's back; the end of each that has ended."""
+    while any(reader.waiting for reader in readers):
+        for reader in readers:
+            if reader.waiting:
+                rank, data = reader.waiting.popleft()
+                yield lines.take(Writer(reader.component, rank), data)
+    for reader in readers:
+        if reader.has_ended:
+            reader.has_ended, reader.is_done = False, True
+            yield lines.end(reader.component)
+
+
+class _Reader:
+    """A thread that reads one attempt's output. All that is public is looked at and changed under `changed`.
+
+    `over`: the attempt writes no more, by what koalad knows; what a KCM takes for its end before that is not.
+    """
+
+    def __init__(self, source: Stretchwise, component: int, changed: threading.Condition) -> None:
+        self._source, self._changed = source, changed
+        self.component = component
+        self.waiting: deque[tuple[int, bytes]] = deque()
+        self.over = self.closed = self.has_ended = self.is_done = False
+        self.error: KoalaError | None = None
+        threading.Thread(target=self._run, name="follow", daemon=True).start()
+
+    def _run(self) -> None:
+        error = None
+        try:
+            error = self._read()
+        except Exception:
+            _LOG.exception("following_failed")
+            error = OurError("following_failed", "The output cannot be passed on.", "koalad's log says more.")
+        finally:
+            with self._changed:
+                self.error, self.has_ended = error, True
+                self._changed.notify_all()
+
+    def _read(self) -> KoalaError | None:
+        """Until nothing more is to come, or nobody wants it. Why it could not be read to its end."""
+        tries = 0
+        while not self.closed:
+            over = self.over
+            try:
+                self._pass_on()
+                if over:
+                    return None
+            except KoalaError as error:
+                tries += over
+                absent = error.reason.code == "no_such_attempt"
+                if over and absent:
+                    return None
+                if tries > _LAST_TRIES or not (absent or error.reason.whose in ("transient", "site")):
+                    return error
+            with self._changed:
+                self._changed.wait_for(lambda: self.closed or (self.over and not over), _AGAIN_S)  # noqa: B023
+        return None
+
+    def _pass_on(self) -> None:
+        """As long as anybody reads."""
+        with closing(self._source.pieces(follow=True)) as pieces:
+            for rank, data in pieces:
+                with self._changed:
+                    self._changed.wait_for(lambda: self.closed or len(self.waiting) < _MOST_WAITING)
+                    if self.closed:
+                        return
+                    if data:
+                        self.waiting.append((rank, data))
+                        self._changed.notify_all()

@@ -1,0 +1,334 @@
+"""Output that is followed: whole lines of many processes, each once and in order, however it comes and breaks off."""
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koalapy_adapters.errors import RequestError as Refusal
+from koalapy_adapters.kcm.outputs import Outputs
+
+from koalapy.link.lines import Interleaving, Stretches, Writer
+from koalapy.model.errors import SiteError, TransientError
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Component, Job
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.runtime.following import Followed, Stretchwise, follow_all, read_all
+
+
+def request(*processors: int) -> Request:
+    components = tuple(ComponentRequest(processors=count, executable="/bin/true") for count in processors)
+    return Request(name="test", directory="/", components=components)
+
+
+def job(*processors: int, state: JobState = JobState.RUNNING, ended: int = 0) -> Job:
+    """A job whose components run on clusters c0, c1, …; the first `ended` of them have ended."""
+    asked = request(*processors)
+    components = tuple(
+        Component(
+            index=index,
+            request=each,
+            cluster=f"c{index}",
+            attempt=1,
+            started_at=Instant(1),
+            ended_at=Instant(2) if index < ended or state.final else None,
+        )
+        for index, each in enumerate(asked.components)
+    )
+    return Job(
+        id=JobId(7), owner="me", request=asked, state=state, place=1, submitted_at=Instant(1), components=components
+    )
+
+
+def lines_of(text: bytes) -> list[bytes]:
+    """Without their ends; a last one that is empty is none."""
+    found = re.split(rb"\r\n|\r|\n", text)
+    return found[:-1] if not found[-1] else found
+
+
+def by_writer(shown: bytes) -> dict[Writer, list[bytes]]:
+    """The lines that each has written, out of a stream of labelled lines."""
+    found: dict[Writer, list[bytes]] = {}
+    for line in lines_of(shown):
+        label, _, rest = line.partition(b"] ")
+        component, rank = map(int, label.removeprefix(b"[").split(b"."))
+        found.setdefault(Writer(component, rank), []).append(rest)
+    return found
+
+
+# ---- lines
+
+
+TEXT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r"]), max_size=12).map(b"".join)
+WRITERS = [Writer(component, rank) for component in (0, 1) for rank in (0, 1, 10)]
+
+
+@settings(max_examples=200)
+@given(st.lists(TEXT, min_size=6, max_size=6), st.integers())
+def test_lines_are_whole_once_and_in_order_however_they_are_cut(texts: list[bytes], seed: int) -> None:
+    dice = Random(seed)
+    left = dict(zip(WRITERS, texts, strict=True))
+    lines, shown = Interleaving(labels=True), b""
+    while any(left.values()):
+        writer = dice.choice([each for each, text in left.items() if text])
+        cut = dice.randint(1, len(left[writer]))
+        piece, left[writer] = left[writer][:cut], left[writer][cut:]
+        shown += lines.take(writer, piece)
+    shown += lines.end(0) + lines.end(1)
+    written = {writer: lines_of(text) for writer, text in zip(WRITERS, texts, strict=True)}
+    assert by_writer(shown) == {writer: found for writer, found in written.items() if found}
+
+
+def test_two_processes_never_share_a_line() -> None:
+    lines = Interleaving(labels=False)
+    assert lines.take(Writer(0, 0), b"one\ntw") == b"one\n"
+    assert lines.take(Writer(0, 1), b"three\n") == b"three\n"
+    assert lines.take(Writer(0, 0), b"o\nlast") == b"two\n"
+    assert lines.take(Writer(1, 0), b"end") == b""
+    assert lines.end(0) == b"last"
+    assert lines.end(1) == b"\nend"
+
+
+def test_progress_bars_are_shown_as_they_are_written() -> None:
+    lines = Interleaving(labels=True)
+    assert lines.take(Writer(0, 0), b"10%\r20%") == b"[0.0] 10%\r"
+    assert lines.take(Writer(0, 1), b"x\r\n") == b"\n[0.1] x\r\n"
+    assert lines.take(Writer(0, 0), b"\r") == b""
+    assert lines.take(Writer(0, 0), b"\n") == b"[0.0] 20%\r\n"
+
+
+def test_of_one_process_alone_nothing_is_held() -> None:
+    lines = Interleaving(labels=False, alone=True)
+    assert lines.take(Writer(0, 0), b"Go on? ") == b"Go on? "
+    labelled = Interleaving(labels=True, alone=True)
+    assert (
+        labelled.take(Writer(0, 0), b"Go on? ") + labelled.take(Writer(0, 0), b"yes\nso")
+        == b"[0.0] Go on? yes\n[0.0] so"
+    )
+
+
+def test_what_is_held_of_lines_is_bounded() -> None:
+    lines, shown = Interleaving(labels=False), 0
+    for number in range(40):
+        for rank in range(64):
+            shown += len(lines.take(Writer(0, rank), bytes(1 << 16)))
+        if number % 8 == 0:
+            assert sum(map(len, lines._held.values())) <= 16 << 20
+    assert shown + len(lines.end(0)) >= 40 * 64 << 16
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"x" * 100,
+        b"[1]\n",
+        b"[-1,5]\nabcde",
+        b"[0,0]\n",
+        b"[0,70000]\n",
+        b"[0,1e3]\n",
+        b"[true,1]\n",
+        b"{}\n",
+        b"[" * 63 + b"\n",
+    ],
+)
+def test_what_is_no_stretch_is_refused(sent: bytes) -> None:
+    with pytest.raises(SiteError):
+        list(Stretches().feed(sent))
+
+
+# ---- one attempt's files, and reading on
+
+
+class Files:
+    """One attempt's output, in files that its ranks write, read by what a KCM reads them with.
+
+    `cut`: after how many bytes the connection breaks next, None for never. `over`: it writes no more.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "output").mkdir(parents=True)
+        self.cut: Callable[[], int | None] = lambda: None
+        self.over = False
+        self.before: Callable[[], None] = lambda: None
+
+    def write(self, rank: int, data: bytes) -> None:
+        with (self.directory / "output" / f"{rank}.out").open("ab") as file:
+            file.write(data)
+
+    def read(self, positions: Mapping[int, int], follow: bool) -> Iterator[bytes]:
+        source = Outputs(str(self.directory), "output", [[rank, at] for rank, at in positions.items()])
+        source.open()
+        left = self.cut()
+        while True:
+            over = self.over
+            while data := source.read(1 << 16, False):
+                if left is not None and len(data) > left:
+                    yield data[:left]
+                    raise TransientError("lost", "The connection was lost.", "")
+                left = None if left is None else left - len(data)
+                yield data
+            if over or not follow:
+                return
+            self.before()
+            yield b""
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers())
+def test_every_line_comes_once_over_any_cuts(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    """Several ranks write lines of any length, by pieces; the connection breaks at any byte, within frames too."""
+    dice = Random(seed)
+    files = Files(tmp_path_factory.mktemp("attempt"))
+    texts = {
+        rank: b"".join(b"%d %d %s\n" % (rank, line, b"x" * dice.randint(0, 30)) for line in range(dice.randint(0, 30)))
+        for rank in range(3)
+    }
+    left = dict(texts)
+
+    def write() -> None:
+        for rank, text in left.items():
+            cut = dice.randint(0, 60)
+            files.write(rank, text[:cut])
+            left[rank] = text[cut:]
+        files.over = not any(left.values())
+
+    files.before = write
+    files.cut = lambda: dice.choice([None, dice.randint(0, 200)])
+    source = Stretchwise(lambda *asked: files.read(asked[3], asked[4]), "c0", AttemptId(JobId(7), 0, 1), "output")
+    lines, shown = Interleaving(labels=True), b""
+    while True:
+        try:
+            for rank, data in source.pieces(follow=True):
+                shown += lines.take(Writer(0, rank), data)
+            break
+        except TransientError:
+            write()
+    shown += lines.end(0)
+    assert by_writer(shown) == {Writer(0, rank): lines_of(text) for rank, text in texts.items() if text}
+    assert all(line.startswith(b"[0.%s] %s " % (line[3:4], line[3:4])) for line in shown.splitlines())
+
+
+def test_what_a_program_puts_in_the_place_of_its_output_holds_nobody_up(tmp_path: Path) -> None:
+    """A FIFO without a writer would be waited for; the files of others are read."""
+    files = Files(tmp_path / "attempt")
+    os.mkfifo(tmp_path / "attempt" / "output" / "0.out")
+    files.write(1, b"fine\n")
+    assert b"".join(files.read({}, False)) == b"[1,5]\nfine\n"
+
+
+def test_where_there_is_nothing_to_read(tmp_path: Path) -> None:
+    with pytest.raises(Refusal):
+        Outputs(str(tmp_path), "nothing", [])
+
+
+# ---- a job
+
+
+class Grid:
+    """Components' files by cluster; `look` is how the job is."""
+
+    def __init__(self, root: Path, *processors: int) -> None:
+        self.files = {f"c{index}": Files(root / str(index)) for index in range(len(processors))}
+        self.job = job(*processors)
+        self.lost: set[str] = set()
+
+    def read(
+        self, cluster: str, attempt: AttemptId, stream: str, positions: Mapping[int, int], follow: bool
+    ) -> Iterator[bytes]:
+        for piece in self.files[cluster].read(positions, follow):
+            if cluster in self.lost:
+                raise TransientError("lost", "The connection was lost.", "")
+            yield piece
+
+    def end(self) -> None:
+        for each in self.files.values():
+            each.over = True
+        self.job = job(*[each.processors for each in self.job.components], state=JobState.DONE)
+
+
+def until(pieces: Iterator[bytes], wanted: bytes) -> bytes:
+    shown = b""
+    while wanted not in shown:
+        shown += next(pieces)
+    return shown
+
+
+def test_all_components_are_shown_as_they_write(tmp_path: Path) -> None:
+    """The first is silent all the while, and the second cut off; what comes next is whole."""
+    grid = Grid(tmp_path, 2, 1, 1)
+    pieces = follow_all(grid.read, lambda: grid.job, Followed("output"))
+    grid.files["c2"].write(0, b"of the third\n")
+    assert until(pieces, b"third\n") == b"[2.0] of the third\n"
+    grid.files["c1"].write(0, b"of the sec")
+    grid.lost.add("c1")
+    grid.files["c0"].write(1, b"of the first\nand")
+    assert until(pieces, b"first\n") == b"[0.1] of the first\n"
+    grid.files["c1"].write(0, b"ond\n")
+    grid.lost.clear()
+    assert until(pieces, b"second\n") == b"[1.0] of the second\n"
+    grid.end()
+    assert b"".join(pieces) == b"[0.1] and"
+
+
+def test_what_a_kcm_takes_for_the_end_is_not_believed(tmp_path: Path) -> None:
+    """As when the batch system does not list a job for a moment."""
+    grid = Grid(tmp_path, 1)
+    grid.files["c0"].over = True
+    pieces = follow_all(grid.read, lambda: grid.job, Followed("output"))
+    grid.files["c0"].write(0, b"first\n")
+    assert until(pieces, b"first\n") == b"first\n"
+    grid.files["c0"].write(0, b"last")
+    assert until(pieces, b"last") == b"last"
+    grid.end()
+    assert b"".join(pieces) == b""
+
+
+def test_another_try_is_followed_too(tmp_path: Path) -> None:
+    grid = Grid(tmp_path, 1)
+    pieces = follow_all(grid.read, lambda: grid.job, Followed("output"))
+    grid.files["c0"].write(0, b"of the first try")
+    assert until(pieces, b"try") == b"of the first try"
+    grid.files["c0"].over = True
+    grid.files["c9"] = Files(tmp_path / "again")
+    [component] = grid.job.components
+    grid.job = replace(grid.job, components=(component.but(attempt=2, cluster="c9"),))
+    grid.files["c9"].write(0, b"of the second\n")
+    assert until(pieces, b"second\n") == b"\nof the second\n"
+    grid.end()
+    grid.job = replace(grid.job, components=(component.but(attempt=2, cluster="c9", ended_at=Instant(3)),))
+    assert b"".join(pieces) == b""
+
+
+def test_who_leaves_leaves_no_thread(tmp_path: Path) -> None:
+    grid = Grid(tmp_path, 1, 1)
+    before = threading.active_count()
+    pieces = follow_all(grid.read, lambda: grid.job, Followed("output"))
+    next(pieces)
+    assert isinstance(pieces, Iterator)
+    readers = [thread for thread in threading.enumerate() if thread.name == "follow"]
+    assert readers
+    pieces.close()  # type: ignore[attr-defined]
+    for reader in readers:
+        reader.join(60)
+    assert threading.active_count() <= before
+
+
+def test_what_was_written_is_read_in_order(tmp_path: Path) -> None:
+    grid = Grid(tmp_path, 2, 1)
+    for cluster, rank, data in (("c0", 1, b"b\n"), ("c0", 0, b"a\nno end"), ("c1", 0, b"c\n")):
+        grid.files[cluster].write(rank, data)
+    grid.end()
+    assert b"".join(read_all(grid.read, grid.job, Followed("output"))) == b"a\nno endb\nc\n"
+    labelled = read_all(grid.read, grid.job, Followed("output", labels=True))
+    assert b"".join(labelled) == b"[0.0] a\n[0.0] no end\n[0.1] b\n[1.0] c\n"
+    one = read_all(grid.read, grid.job, Followed("output", component=1))
+    assert b"".join(one) == b"c\n"
