@@ -2,6 +2,7 @@
 
 import contextlib
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,6 +105,29 @@ def test_koalad_and_kcm_are_killed_in_the_midst(cut_off: Any, start: Callable[..
     assert output(koalad, job) == ["over"] * 8
     with contextlib.suppress(Exception):
         list(following)  # it may have been cut
+
+
+def test_all_components_are_followed_line_by_line_over_killed_kcms(cut_off: Any, start: Callable[..., Any]) -> None:
+    """On Slurm, on Slurm by files, and on Grid Engine; each has its KCM killed while its ranks write."""
+    koalad = start(cut_off, alpha={}, beta=FILES, gamma={})
+    koalad.idle()
+    script = "i=0; while [ $i -lt 100 ]; do i=$((i+1)); printf 'rank %s ' $KOALA_RANK; echo line $i; sleep 0.1; done"
+    places = ("alpha", "beta", "gamma")
+    job = koalad.submit(*(sh(2, script, cluster=cluster) for cluster in places))
+    said: list[bytes] = []
+    following = threading.Thread(target=lambda: said.extend(koalad.grid.output(job, follow=True)))
+    following.start()
+    koalad.until(lambda: b"".join(said).count(b"line 10\n") == 6)
+    for cluster in places:
+        kill_kcm(cut_off, cluster)
+    following.join()
+    assert koalad.end(job)["state"] == "done"
+    lines = b"".join(said).decode().splitlines()
+    for rank in range(6):
+        label = f"[{rank // 2}.{rank}] "
+        mine = [line.removeprefix(label) for line in lines if line.startswith(label)]
+        assert mine == [f"rank {rank} line {number}" for number in range(1, 101)]
+    assert len(lines) == 600
 
 
 def test_a_cancel_is_seen_soon_and_leaves_nothing(cut_off: Any, start: Callable[..., Any]) -> None:
