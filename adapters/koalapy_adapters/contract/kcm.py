@@ -9,6 +9,7 @@ from koalapy_adapters.contract.talk import Talk
 from koalapy_adapters.messages import PROTOCOL, Cancel, Done, Forget, Hello, Measured, Ping, Release, Report, Welcome
 
 _PING_S = 10.0
+_FIRST_PING = 1 << 40  # beyond the ids of requests
 
 
 class Kcm(Talk):
@@ -69,10 +70,10 @@ class Kcm(Talk):
         self.listener.join()
 
     def _keep_alive(self) -> None:
-        number = 0
+        number = _FIRST_PING
         while not self._closing.wait(_PING_S):
-            number -= 1
             try:
                 self.send(Ping(number, 0))
             except (OSError, EOFError):
                 return
+            number += 1

@@ -28,7 +28,7 @@ COMPONENT = (
     "at_barrier_at released_at started_at ended_at reason"
 )
 CLUSTER = (
-    "name batch version connection total idle ours scavenged others waiting_local age_s promised unit reason"  # the
+    "name batch version connection total idle ours scavenged others waiting_local age_s promised unit reason foreign"  # the
     # last three are ours; scripts may rely on the others
 )
 
@@ -220,7 +220,7 @@ def test_a_wrong_override_is_refused(koala: Any, shell: Callable[..., Document],
 def test_jobs_and_show_have_the_promised_names(koala: Any, shell: Callable[..., Document]) -> None:
     job = koala.end(koala.submit(shell("true", 2), shell("true", 1, cluster="delft"), name="named"))
     document = koala("jobs", "--json").document
-    assert set(document) == {"schema", "jobs"}
+    assert set(document) == {"schema", "jobs", "unreadable"}
     schemas.check(document)
     assert [each["id"] for each in document["jobs"]] == sorted(koala.ids())
     assert document["jobs"][-1] == job
