@@ -28,8 +28,8 @@ COMPONENT = (
     "at_barrier_at released_at started_at ended_at reason"
 )
 CLUSTER = (
-    "name batch version connection total idle ours scavenged others waiting_local age_s promised unit reason foreign"  # the
-    # last three are ours; scripts may rely on the others
+    "name batch version connection total idle ours scavenged others waiting_local age_s promised unit reason foreign"
+    # the last four are ours; scripts may rely on the others
 )
 
 
