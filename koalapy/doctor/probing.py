@@ -9,11 +9,14 @@ from typing import Any
 from koalapy_adapters import messages as wire
 from koalapy_adapters.batch.protocol import ENDED
 from koalapy_adapters.examination import probe_program as program
+from koalapy_adapters.messages.details import probed
+from koalapy_adapters.messages.fields import shown
 
 from koalapy.doctor.jobs import patiently, plain_program, stuck
 from koalapy.doctor.trouble import Trouble
 from koalapy.doctor.visit import Bodies, Visit
-from koalapy.model.errors import Reason
+from koalapy.model.errors import Reason, SiteError
+from koalapy.runtime.session.exchange import done, understood
 
 _JOB = 1
 _WALLTIME_S = 120
@@ -90,12 +93,19 @@ def _is_over(bodies: Bodies) -> wire.BatchSeen | None:
 def _answer(visit: Visit, tag: str, patience_s: float) -> dict[str, Any] | None:
     deadline = time.monotonic() + patience_s
     while True:
-        if visit.ask(lambda id: wire.Stat(id, tag, [program.ANSWER])).details:
-            document: dict[str, Any] = json.loads(visit.read(tag, "work", program.ANSWER))
-            return document
+        if done(visit.ask(lambda id: wire.Stat(id, tag, [program.ANSWER]))).details:
+            return _read(visit.read(tag, "work", program.ANSWER))
         if time.monotonic() >= deadline:
             return None
         visit.wait(tag, lambda bodies: None, _LOOK_S)
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    """The node's answer. Raises SiteError for what is none."""
+    try:
+        return understood(probed, json.loads(data))
+    except (ValueError, RecursionError) as error:
+        raise SiteError("garbled", f"What the job has written is no answer: {shown(data)}.", "") from error
 
 
 def _said(ended: wire.BatchSeen) -> int | None:

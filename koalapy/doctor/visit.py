@@ -4,18 +4,20 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from koalapy_adapters import messages as wire
 from koalapy_adapters.connections.protocol import Channel
 from koalapy_adapters.errors import BatchError
+from koalapy_adapters.messages.details import diagnosed
 
 import koalapy
 from koalapy.link.translate import reason_of
 from koalapy.model.errors import KoalaError, Reason, SiteError, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.session.exchange import Exchange
+from koalapy.runtime.session.exchange import Exchange, done, understood
 from koalapy.runtime.session.session import Session
 
 _TICK_S = 5.0
@@ -81,14 +83,16 @@ class Visit:
                 raise _silent(timeout_s) from error
 
     def diagnose(self, check: str) -> dict[str, Any]:
-        """What the head node found; see messages.Diagnose."""
-        details: dict[str, Any] = self.ask(lambda id: wire.Diagnose(id, check), 2 * _ANSWER_S).details
-        return details
+        """What the head node found, or `failure` and `value`; see messages.Diagnose."""
+        found = done(self.ask(lambda id: wire.Diagnose(id, check), 2 * _ANSWER_S)).details
+        return understood(partial(diagnosed, check), found)
 
     def skew(self) -> float:
         """Seconds that the head node's clock is ahead of this machine's; its error is half of a round trip."""
         asked = self._clock.now()
         pong = self.ask(lambda id: wire.Ping(id, asked))
+        if not isinstance(pong, wire.Pong):
+            raise SiteError("garbled", "The agent on the head node does not tell its time.", "")
         return float((pong.clock - (asked + self._clock.now()) / 2) / 1e6)
 
     def now(self) -> int:

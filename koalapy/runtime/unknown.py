@@ -1,18 +1,20 @@
 """Tags on the clusters that this store does not know: seen, told, and cleaned up by command only (promise 5)."""
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from koalapy_adapters import messages as wire
+from koalapy_adapters.messages import details as answers
 
 from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.identity import MAX_ATTEMPTS, AttemptId, InstanceId, JobId, Tag, attempt_of, is_tag
 from koalapy.model.job import Job
 from koalapy.model.units import Instant
+from koalapy.runtime.session.exchange import understood
 from koalapy.runtime.unnamed import no_such_cluster
 
 _ANSWER_S = 60.0  # that a cluster may take to list or to examine
@@ -166,12 +168,14 @@ class UnknownTags:
         directories: set[str] = set()
         after = ""
         for _ in range(_PAGES):
-            details = self._ask(cluster, partial(_tags, after), _ANSWER_S).details
-            queue |= {str(tag): (str(batch_id), str(state)) for tag, batch_id, state in details["queue"]}
-            directories |= {str(tag) for tag in details["directories"]}
-            if not details["more"]:
+            page = understood(answers.listed, self._ask(cluster, partial(_tags, after), _ANSWER_S).details)
+            queue |= {tag: (batch_id, state) for tag, batch_id, state in page.queue}
+            tags = set(filter(is_tag, page.directories))
+            directories |= tags
+            last = max(tags, default=after)
+            if not page.more or last <= after:
                 break
-            after = max(map(str, details["directories"]))
+            after = last
         return queue, directories
 
     def _unknown(self, tags: Iterable[str]) -> list[Tag]:
@@ -182,11 +186,11 @@ class UnknownTags:
         knows |= {attempt for attempt in own if attempt.job in held}
         return [tag for tag, (instance, attempt) in named.items() if instance != self._instance or attempt not in knows]
 
-    def _examined(self, cluster: str, tags: list[Tag]) -> dict[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = {}
+    def _examined(self, cluster: str, tags: list[Tag]) -> dict[str, answers.Examined]:
+        found: dict[str, answers.Examined] = {}
         for start in range(0, len(tags), _EXAMINED):
             some = [str(tag) for tag in tags[start : start + _EXAMINED]]
-            found |= self._ask(cluster, partial(_examine, some), _ANSWER_S).details
+            found |= understood(answers.examined, self._ask(cluster, partial(_examine, some), _ANSWER_S).details)
         return found
 
 
@@ -216,17 +220,16 @@ def without_twins(surveys: Sequence[Survey]) -> list[Survey]:
 
 
 def _described(
-    cluster: str, instance: InstanceId, tag: Tag, batch: Batch | None, directory: Mapping[str, Any] | None
+    cluster: str, instance: InstanceId, tag: Tag, batch: Batch | None, directory: answers.Examined | None
 ) -> UnknownTag:
-    """`directory` is as messages.Examine has it."""
     batch_id, state = batch or ("", "")
     own = attempt_of(tag)[0] == instance
     if directory is None:
         return UnknownTag(cluster=cluster, tag=tag, own=own, batch_id=batch_id, state=state)
     return UnknownTag(
         cluster=cluster, tag=tag, own=own, batch_id=batch_id, state=state, directory=True,
-        claim=directory["claim"], ended=directory["ended"],
-        age_s=directory["age_s"], heartbeat_age_s=directory["heartbeat_age_s"],
+        claim=directory.claim, ended=directory.ended,
+        age_s=directory.age_s, heartbeat_age_s=directory.heartbeat_age_s,
     )  # fmt: skip
 
 

@@ -139,9 +139,15 @@ def test_details_are_plain_and_not_deep() -> None:
     deep: Any = []
     for _ in range(100):
         deep = [deep]
-    for value in (deep, math.nan, math.inf, 1 << 60, object()):
+    for value in (deep, math.nan, math.inf, 1 << 64, object()):
         with pytest.raises(wire.MessageError, match=r"^done\.details"):
             wire.from_json({"type": "done", "id": 1, "details": {"a": [{"b": value}]}})
+
+
+def test_the_room_of_a_large_file_system_is_told() -> None:
+    """Of 64 PiB, which is more than 2**53 bytes."""
+    told = {"missing": [], "free": 1 << 56, "total": 1 << 56}
+    assert wire.from_json({"type": "done", "id": 1, "details": told}).details == told
 
 
 def test_annotations_that_say_nothing_are_refused() -> None:

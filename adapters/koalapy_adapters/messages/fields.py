@@ -226,6 +226,7 @@ def details(value: Any) -> Any:
 
 
 _any_whole, _any_number = whole(-MOST_NUMBERS, MOST_NUMBERS), number(-1e300, 1e300)
+_any_size = whole(-(1 << 63), 1 << 63)  # the bytes of a large file system are more than 2**53
 
 
 def _plain(value: Any, depth: int) -> Any:
@@ -233,7 +234,7 @@ def _plain(value: Any, depth: int) -> Any:
     if kind is str:
         return words(value)
     if kind is int:
-        return _any_whole(value)
+        return _any_size(value)
     if value is None or kind is bool:
         return value
     if kind is float:

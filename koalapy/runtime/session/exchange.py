@@ -4,13 +4,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from koalapy_adapters.frames import INITIAL_CREDIT, FrameError
-from koalapy_adapters.messages import Refused
+from koalapy_adapters.messages import Done, MessageError, Refused
 
 from koalapy.link.translate import reason_of
-from koalapy.model.errors import KoalaError, Reason, TransientError
+from koalapy.model.errors import KoalaError, Reason, SiteError, TransientError
+
+T = TypeVar("T")
 
 LOOK_S = 1.0  # between two looks at whether what is waited for is still wanted
 
@@ -135,6 +137,26 @@ class Exchange:
     def _raise_lost(self) -> None:
         assert self._lost is not None
         raise TransientError(self._lost.code, self._lost.message, self._lost.advice)
+
+
+def done(answer: Any) -> Done:
+    """The answer, which is a Done. Raises SiteError, code `garbled`, for one of another type."""
+    if not isinstance(answer, Done):
+        raise _garbled(f"it answers with {type(answer).__name__}")
+    return answer
+
+
+def understood(read: Callable[[Any], T], details: Any) -> T:
+    """What a reader of koalapy_adapters.messages.details makes of a Done's. Raises SiteError, code `garbled`."""
+    try:
+        return read(details)
+    except MessageError as error:
+        raise _garbled(f"details{error}") from error
+
+
+def _garbled(what: str) -> SiteError:
+    advice = "Nothing of it was believed. Look for what runs as the KCM on its head node."
+    return SiteError("garbled", f"The KCM's answer cannot be understood: {what}.", advice)
 
 
 def stalled(cluster: str) -> TransientError:

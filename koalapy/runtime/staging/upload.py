@@ -13,10 +13,12 @@ from typing import Any, BinaryIO
 from koalapy_adapters.files import SMALL
 from koalapy_adapters.frames import MAX_CHUNK, Chunk
 from koalapy_adapters.messages import Done, Store, StoreMany, Want
+from koalapy_adapters.messages import details as answers
+from koalapy_adapters.messages.fields import Rows
 
 from koalapy.link.cluster import Timing
 from koalapy.model.errors import KoalaError, Reason, SiteError, TransientError
-from koalapy.runtime.session.exchange import LOOK_S, Exchange, RefusedError, stalled
+from koalapy.runtime.session.exchange import LOOK_S, Exchange, RefusedError, done, stalled, understood
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.gather import Entry, gone, unchanged
 from koalapy.runtime.staging.transfers import Transfer
@@ -146,11 +148,12 @@ class Uploads:
     def _missing(self, contents: Sequence[Content], copies: int, go_on: Callable[[], None]) -> list[_Missing]:
         """What is not there. Raises KoalaError if there is no room for it."""
         missing: list[_Missing] = []
-        room: dict[str, Any] = {}
+        room = answers.Wanted([])
         for page in _pages(contents, _ASKED):
             asked = [[content.digest, content.size] for content in page]
-            room = self._ask(lambda id, asked=asked: Want(id, asked), go_on).details  # type: ignore[misc]
-            missing += _lacking(page, room.get("missing"))
+            answer = self._ask(lambda id, asked=asked: Want(id, asked), go_on)  # type: ignore[misc]
+            room = understood(answers.wanted, answer.details)
+            missing += _lacking(page, room.missing)
         _check_room(sum(each.content.size - each.there for each in missing), copies, room)
         return missing
 
@@ -216,22 +219,18 @@ class Uploads:
 
     def _answer(self, exchange: Exchange, limit_s: float, go_on: Callable[[], None]) -> Done:
         try:
-            answer: Done = exchange.answer(limit_s, go_on)
+            return done(exchange.answer(limit_s, go_on))
         except TimeoutError as error:
             raise stalled(self._name) from error
-        return answer
 
 
-def _lacking(page: Sequence[Content], told: Any) -> list[_Missing]:
-    """Those of the page that a cluster says it lacks. Raises SiteError for what is no such list."""
-    try:
-        there = {int(index): int(size) for index, size in told}
-        found = [_Missing(page[index], there[index]) for index in sorted(there)]
-        if min(there, default=0) < 0 or not all(0 <= each.there <= each.content.size for each in found):
-            raise ValueError(told)
-    except (TypeError, ValueError, OverflowError, IndexError) as error:
+def _lacking(page: Sequence[Content], told: Rows) -> list[_Missing]:
+    """Those of the page that a cluster says it lacks. Raises SiteError for those that it was not asked of."""
+    there: dict[int, int] = {index: size for index, size in told}  # noqa: C416
+    found = [_Missing(page[index], there[index]) for index in sorted(there) if index < len(page)]
+    if len(found) < len(there) or not all(each.there <= each.content.size for each in found):
         message = f"What a KCM says of the files that it lacks is not understood: {str(told)[:80]}."
-        raise SiteError("bad_listing", message, "") from error
+        raise SiteError("bad_listing", message, "")
     return found
 
 
@@ -267,9 +266,9 @@ def _pages(contents: Sequence[Content], size: int) -> Iterator[list[Content]]:
         yield page
 
 
-def _check_room(missing: int, copies: int, room: dict[str, Any]) -> None:
+def _check_room(missing: int, copies: int, room: answers.Wanted) -> None:
     """Raises KoalaError: the cluster's fault if it is full now, nobody's but the request's if it is too small."""
-    needed, free, total = missing + copies, room.get("free"), room.get("total")
+    needed, free, total = missing + copies, room.free, room.total
     if free is None or total is None or needed <= free:
         return
     message = (

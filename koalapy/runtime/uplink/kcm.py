@@ -20,7 +20,7 @@ from koalapy.model.errors import Reason, SiteError
 from koalapy.model.events import Event
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.units import SECOND, Duration, Instant
-from koalapy.runtime.session.exchange import Exchange, stalled
+from koalapy.runtime.session.exchange import Exchange, done, stalled
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.uplink.submitter import Submitter, Told
@@ -109,8 +109,7 @@ class Kcm:
         """The answer to the request of this number. Raises KoalaError, and TimeoutError if there is none in time."""
         with self._session.exchange() as exchange:
             self._session.send(request(exchange.id))
-            answer: wire.Done = exchange.answer(timeout_s)
-            return answer
+            return done(exchange.answer(timeout_s))
 
     def stream(
         self,

@@ -1,0 +1,228 @@
+"""What the details of a Done are, by the request that it answers: a reader for each, which checks types and bounds."""
+
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional
+
+from koalapy_adapters.messages.fields import (
+    Check,
+    Count,
+    Details,
+    Flag,
+    Instant,
+    Json,
+    Line,
+    LongName,
+    MessageError,
+    Name,
+    Processors,
+    Rows,
+    Words,
+    many,
+    number,
+    reader,
+    row,
+    shown,
+    whole,
+)
+from koalapy_adapters.messages.kcm import FailureFields
+
+MOST_SECONDS = 1e12
+MOST_BYTES = 1 << 63
+
+if TYPE_CHECKING:
+    Queued = Rows
+    Lacking = Rows
+    Seconds = float
+    Bytes = int
+    Port = int
+else:
+    Queued = many(row(LongName, Name, Name))  # a batch job's name, id and state
+    Lacking = many(row(Count, Count))  # index, and bytes that are there
+    Seconds = number(0, MOST_SECONDS)
+    Bytes = whole(0, MOST_BYTES)
+    Port = whole(0, 65535)
+
+
+class Listed(NamedTuple):
+    """Answers Tags."""
+
+    queue: Queued
+    directories: List[LongName]
+    more: Flag
+
+
+class Examined(NamedTuple):
+    """Of one directory: answers Examine, by tag."""
+
+    claim: Name
+    ended: Flag
+    age_s: Optional[Seconds]
+    heartbeat_age_s: Optional[Seconds]
+
+
+class Wanted(NamedTuple):
+    """Answers Want."""
+
+    missing: Lacking
+    free: Optional[Bytes] = None
+    total: Optional[Bytes] = None
+
+
+# ---- answers to Diagnose, by the name of the check
+
+
+class Failed(NamedTuple):
+    """Of any check: it is not well. `value`: what the grid file should say instead."""
+
+    failure: FailureFields
+    value: LongName = ""
+
+
+class Head(NamedTuple):
+    """The interpreter of the head node's agent."""
+
+    python: LongName
+    host: Line = ""
+
+
+class Shared(NamedTuple):
+    """The shared directory, and the room in it."""
+
+    path: LongName
+    free_bytes: Bytes
+    free_files: Optional[Bytes]
+
+
+class Batch(NamedTuple):
+    """`command`: None where it is not found; `submits_by`: the way in words, if it is not the command."""
+
+    version: Line
+    command: Optional[LongName]
+    features: List[Name] = []
+    submits_by: Optional[Line] = None
+
+
+class Queue(NamedTuple):
+    """As the batch system's examiner describes it; see examination.protocol.Queue."""
+
+    name: Name
+    default: Flag
+    closed: Line
+    walltime_s: Optional[Count]
+    nodes: Optional[Processors]
+    processors: Optional[Processors]
+    environments: List[Name] = []
+
+
+class Processing(NamedTuple):
+    """Instead of a Queue, where the batch system has none."""
+
+    processors: Processors
+    idle: Processors
+
+
+class Library(NamedTuple):
+    """`library`: None where there is no DRMAA."""
+
+    library: Optional[LongName]
+
+
+class Relay(NamedTuple):
+    """Where the KCM listens for compute nodes."""
+
+    kind: Name
+    addresses: List[Name]
+    port: Port
+
+
+class Environment(NamedTuple):
+    """The parallel environment of sweeps; see examination.launchers."""
+
+    environment: Optional[Name]
+    named: Flag
+    loose: Optional[Name]
+
+
+class Wishes(NamedTuple):
+    """Those of a job that lies on two nodes."""
+
+    processors: Processors
+    processors_per_node: Optional[Processors] = None
+
+
+class Probed(NamedTuple):
+    """What a job that only looks has written on its node; see examination.probe_program."""
+
+    wrong: Count
+    node: Name
+    python: Name
+    clock: Instant
+    reached: Name
+    said: Details
+
+
+def plain(kind: Any) -> Check:
+    """A JSON object that has the fields of this NamedTuple; without those that are unknown, or None by default."""
+    read = reader(kind)
+    defaults = kind._field_defaults
+
+    def check(value: Any) -> Any:
+        found = read(value)._asdict()
+        return {name: each for name, each in found.items() if each is not None or name not in defaults}
+
+    return check
+
+
+if TYPE_CHECKING:
+    PlainEnvironment = Json
+    PlainWishes = Json
+else:
+    PlainEnvironment, PlainWishes = plain(Environment), plain(Wishes)
+
+
+class Access(NamedTuple):
+    """`words` of the batch system that would take a job; None where it cannot be asked."""
+
+    words: Optional[Words]
+    launchers: Optional[PlainEnvironment]
+
+
+class Span(NamedTuple):
+    """`wishes`: None where no job can be made to lie on two nodes."""
+
+    wishes: Optional[PlainWishes]
+
+
+listed: Callable[[Any], Listed] = reader(Listed)
+wanted: Callable[[Any], Wanted] = reader(Wanted)
+_examined: Callable[[Any], Examined] = reader(Examined)
+probed: Callable[[Any], Json] = plain(Probed)
+_failed, _queue, _processing = plain(Failed), plain(Queue), plain(Processing)
+
+
+def examined(value: Json) -> Dict[str, Examined]:
+    """Raises MessageError."""
+    found = {}
+    for tag, each in value.items():
+        try:
+            found[tag] = _examined(each)
+        except MessageError as error:
+            raise error.inside("[%s]" % shown(tag)) from None
+    return found
+
+
+def diagnosed(check: str, value: Json) -> Json:
+    """What the head node found, as a JSON object. Raises MessageError."""
+    found: Json = (_failed if "failure" in value else _DIAGNOSED[check])(value)
+    return found
+
+
+_DIAGNOSED: Dict[str, Check] = {
+    "head": plain(Head),
+    "shared": plain(Shared),
+    "batch": plain(Batch),
+    "queue": lambda value: _queue(value) if "name" in value else _processing(value),
+    "access": plain(Access),
+    "span": plain(Span),
+    "drmaa": plain(Library),
+    "relay": plain(Relay),
+}
