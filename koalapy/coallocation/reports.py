@@ -1,21 +1,25 @@
 """What a wrapper tells of its component, step by step or long after, and how it ended."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from koalapy.coallocation.running import look_at, over, update, with_start
 from koalapy.coallocation.whereabouts import released_before
 from koalapy.information.kis import Information
+from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason, Whose
 from koalapy.model.events import ComponentReported
 from koalapy.model.job import Component, Job
 from koalapy.model.records import Records
+from koalapy.model.request import ComponentRequest, Launch
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 
 _PROCESS_FAILED = "process_failed"  # the wrapper says which, and how: wrapper.reasons
 _S = ComponentState
 _BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED)
+_UNRELEASED = (*_BEFORE_BARRIER, _S.AT_BARRIER)
 
 
 def reported(records: Records, now: Instant, event: ComponentReported, clusters: Information) -> None:
@@ -26,6 +30,10 @@ def reported(records: Records, now: Instant, event: ComponentReported, clusters:
     job, component = found
     job = released_before(records, now, job, event)
     component = job.components[component.index]
+    if event.nodes and not _is_division(component.request, event.nodes):
+        if job.state is JobState.CLAIMING and component.state in _UNRELEASED and event.phase != "ended":
+            return _misdivided(records, now, job, component, event, clusters)
+        event = replace(event, nodes=())
     if event.phase == "ended":
         return _ended(records, now, job, component, event, clusters)
     changes = _progress(now, component, event)
@@ -35,6 +43,25 @@ def reported(records: Records, now: Instant, event: ComponentReported, clusters:
     started = with_start(job)
     if started is not job:
         records.put(started)
+
+
+def _is_division(request: ComponentRequest, nodes: Sequence[Node]) -> bool:
+    """Whether these are the processes that the component starts; see koalapy_adapters.wrapper.division."""
+    counts = [node.processes for node in nodes]
+    if request.launch is Launch.PER_NODE and set(counts) != {1}:
+        return False
+    return sum(counts) == request.processes(len(counts))
+
+
+def _misdivided(
+    records: Records, now: Instant, job: Job, component: Component, event: ComponentReported, clusters: Information
+) -> None:
+    """Ranks and hosts of all components would be wrong by it: the attempt is ended, and that cluster left out."""
+    count = sum(node.processes for node in event.nodes)
+    message = f"The {count} processes on {len(event.nodes)} nodes that were reported are not those that were asked for."
+    reason = Reason("wrong_processes", "site", message, "Look for what runs as the KCM on its head node.")
+    changes = _progress(now, component, replace(event, nodes=(), phase="started"))
+    over(records, now, job, component, changes | {"ended_at": now}, reason, clusters)
 
 
 def _progress(now: Instant, component: Component, event: ComponentReported) -> dict[str, Any]:

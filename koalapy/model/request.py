@@ -66,6 +66,12 @@ class ComponentRequest:
     native: tuple[str, ...] = ()
     optional: bool = False
 
+    def processes(self, nodes: int) -> int:
+        """How many it starts in all where it is given so many nodes."""
+        if self.launch is Launch.PER_NODE:
+            return nodes
+        return 1 if self.launch is Launch.ONCE else max(1, self.processors // self.threads_per_process)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

@@ -118,8 +118,8 @@ class Play:
             self.tell(self.report(attempt, "at_barrier", at_barrier_at=self.now))
 
     def report(self, attempt: AttemptId, phase: str, **facts: object) -> ComponentReported:
-        processors = self.job(attempt.job).components[attempt.component].processors
-        nodes = (Node(f"n{attempt.component}", f"10.0.0.{attempt.component}", processors),)
+        request = self.job(attempt.job).components[attempt.component].request
+        nodes = (Node(f"n{attempt.component}", f"10.0.0.{attempt.component}", request.processes(1)),)
         return ComponentReported(attempt=attempt, batch_id=str(attempt), phase=phase, nodes=nodes, **facts)  # type: ignore[arg-type]
 
     def run(self, job: JobId) -> None:

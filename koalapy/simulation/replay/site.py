@@ -58,7 +58,7 @@ class Site:
         request, name = command.request, self.settings.name
         taken = processors_taken(request, self.settings)
         tag = tag_of(self._instance, command.attempt)
-        job = BatchJob(command.attempt, tag, self, taken, Node(name, name, request.processors))
+        job = BatchJob(command.attempt, tag, self, taken, Node(name, name, request.processes(1)))
         self._queue.append(job)
         return job
 

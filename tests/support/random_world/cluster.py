@@ -67,7 +67,7 @@ class Trace:
     def report(self) -> ComponentReported:
         assert self.command is not None
         assert self.batch is not None
-        node = Node(f"n{self.attempt.component}", "10.0.0.1", self.command.request.processors)
+        node = Node(f"n{self.attempt.component}", "10.0.0.1", self.command.request.processes(1))
         return ComponentReported(
             attempt=self.attempt, batch_id=self.batch.id, phase=self.phase, nodes=(node,), exit_status=self.exit_status,
             ending=self.ending, reason=self.reason, at_barrier_at=self.at.get("at_barrier"),
