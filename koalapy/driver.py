@@ -38,6 +38,7 @@ from koalapy.model.units import SECOND, Duration, Instant, format_duration
 _KEPT = {ClusterConnected, ClusterLost, ClusterMeasured, MeasurementFailed}  # the last of each cluster
 _REPORT = "Nothing of it was done. Report this, with koalad's log."
 _QUARANTINED = "Nothing of it was taken up. koalad connects again after a while. Report this, with koalad's log."
+_LINK_FAILED = "koalad connects again after a while, and says it again. Report this, with koalad's log."
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,10 @@ class Store(Protocol):
 
 
 class Links(Protocol):
-    """The ways to the clusters. No call blocks; what is lost on the way is sent again after the next connect."""
+    """The ways to the clusters. No call blocks; what is lost on the way is sent again after the next connect.
+
+    One that raises costs the session with its cluster.
+    """
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None: ...
 
@@ -341,19 +345,39 @@ class Driver:
             {event.cluster for each in deliveries for event in each.events if isinstance(event, ClusterConnected)}
         )
         self._outbox |= {entry.number: entry.command for entry in change.sent}
+        failed: set[str] = set()
         for delivery in deliveries:
-            if delivery.acknowledge is not None:
-                self._links.acknowledge(*delivery.acknowledge)
+            if (told := delivery.acknowledge) is not None:
+                self._over_link(told[0], failed, self._links.acknowledge, *told)
         for entry in again:
-            self._links.send(entry, True)
+            self._over_link(cluster_of(entry.command), failed, self._links.send, entry, True)
         for entry in change.sent:
-            self._links.send(entry, self._is_doubtful(entry.command))
+            doubt = self._is_doubtful(entry.command)
+            self._over_link(cluster_of(entry.command), failed, self._links.send, entry, doubt)
         for word in step.words:
-            self._links.say(word)
+            self._over_link(word.cluster, failed, self._links.say, word)
         for delivery in deliveries:
             if delivery.after is not None:
                 delivery.after(step)
         self._committed(change)
+
+    def _over_link(self, cluster: str | None, failed: set[str], call: Callable[..., None], *arguments: object) -> None:
+        """Make this call; one that raises ends the session with its cluster, and no other call is made over that.
+
+        What is committed stays so, and is sent again over the next session. Without a cluster to blame it is raised.
+        """
+        if cluster in failed:
+            return
+        try:
+            call(*arguments)
+        except Exception as error:
+            if cluster is None or self._renew is None:
+                raise
+            failed.add(cluster)
+            self._ended[cluster] = max(self._ended.get(cluster, -1), self._sessions.get(cluster, -1))
+            what = f"{type(error).__name__}: {str(error)[:200]}"
+            reason = Reason("link_failed", "ours", f"koalad's link to the cluster failed ({what}).", _LINK_FAILED)
+            self._quarantine(cluster, reason, error)
 
     def _is_doubtful(self, command: Command) -> bool:
         """A store that was restored from a backup does not know what was submitted after it."""

@@ -15,6 +15,7 @@ from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.runtime.chosen import policies, scavenging_policies
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.foreign import ForeignSpeech
 from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
@@ -61,7 +62,8 @@ class Koalad:
             recorded=self._store,
         )
         renew = lambda: Engine(settings, chosen, self._store.load(), of_sweeps)  # noqa: E731
-        driver = self._driver(Engine(settings, chosen, snapshot, of_sweeps), snapshot.outbox, renew)
+        driver = self._driver_of(Engine(settings, chosen, snapshot, of_sweeps), snapshot.outbox, renew)
+        self._driver, self._foreign = driver, ForeignSpeech()
         self._loop = DriverLoop(driver, self._clock, self._store.check, taken_over)
         recovery = Recovery(self._clock.now(), snapshot)
         jobs = lambda ids: self._store.jobs(ids=ids)  # noqa: E731
@@ -103,7 +105,7 @@ class Koalad:
         self._loop.stop()
         self._store.close()
 
-    def _driver(self, engine: Engine, outbox: Sequence[OutboxEntry], renew: Callable[[], Engine]) -> Driver:
+    def _driver_of(self, engine: Engine, outbox: Sequence[OutboxEntry], renew: Callable[[], Engine]) -> Driver:
         return Driver(
             engine, self._store, self._links, self._clock, outbox, self._store.next_number, self._committed, renew,
             self._links.quarantine,
@@ -113,6 +115,7 @@ class Koalad:
         for line in change.history:
             _LOG.info(line.kind, job=line.job, **line.details)
         _log_recovered(self.service.committed(change))
+        self._foreign.log(self._clock.now(), self._driver.engine.speaking.foreign)
 
 
 def _log_recovered(lines: Iterable[Line]) -> None:

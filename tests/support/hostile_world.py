@@ -32,17 +32,23 @@ class Way:
         self._world = world
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
-        if isinstance(entry.command, SubmitComponent) and not doubt:
-            self._world.sent.append(entry.command)
+        if isinstance(entry.command, SubmitComponent):
+            self._fail("send", entry.command.cluster)
+            (self._world.resent if doubt else self._world.sent).append(entry.command)
 
     def say(self, word: Word) -> None:
-        pass
+        self._fail("say", word.cluster)
 
     def end_sessions(self, reason: Reason) -> dict[str, int]:
         return {}
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
+        self._fail("acknowledge", cluster)
         self._world.acknowledged.append((cluster, epoch, number))
+
+    def _fail(self, call: str, cluster: str) -> None:
+        if (call, cluster) in self._world.failing:
+            raise ZeroDivisionError(call)
 
 
 class World:
@@ -53,6 +59,8 @@ class World:
         self.honest: list[JobId] = []
         self.time = 10**12
         self.sent: list[SubmitComponent] = []
+        self.resent: list[SubmitComponent] = []  # in doubt
+        self.failing: set[tuple[str, str]] = set()  # calls, each with the cluster over whose link it raises
         self.acknowledged: list[tuple[str, int, int]] = []
         self.quarantined: list[tuple[str, Reason]] = []
         self.renewed = 0

@@ -4,14 +4,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import structlog
 from hostile_world import World, measured, reported, submit
 
+from koalapy.coallocation.speaking import Foreign
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import ClusterConnected, ComponentSubmitted, JobSubmitted
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
+from koalapy.model.units import SECOND, Instant
+from koalapy.runtime.foreign import ForeignSpeech
 
 
 @pytest.fixture
@@ -124,3 +128,50 @@ def test_who_stands_at_a_barrier_elsewhere_need_not_come_again(world: World) -> 
     assert world.renewed > 0
     world.driver.step([world.say("third", reported("third", attempts["third"]))])
     assert JobState.RUNNING in world.states()
+
+
+# ---- links that fail after the commit
+
+
+@pytest.mark.parametrize("call", ["send", "acknowledge", "say"])
+def test_a_link_that_fails_costs_its_session_only(world: World, call: str) -> None:
+    world.failing.add((call, "evil"))
+    world.driver.step([world.say("evil", measured("evil", 8)), submit(cluster="evil"), submit(cluster="good")])
+    world.driver.step([submit(cluster="good"), submit(cluster="third")])
+    (lost,) = {reason for name, reason in world.quarantined if name == "evil"}
+    assert (lost.code, lost.whose) == ("link_failed", "ours")
+    assert "ZeroDivisionError" in lost.message
+    assert {name for name, _ in world.quarantined} == {"evil"}
+    assert [command.cluster for command in world.sent if command.cluster != "evil"] == ["good", "good", "third"]
+
+
+def test_what_could_not_be_said_is_said_over_the_next_session(world: World) -> None:
+    world.driver.step([world.say("evil", measured("evil", 8))])
+    world.failing.add(("send", "evil"))
+    world.driver.step([submit(cluster="evil"), submit(cluster="evil")])
+    assert len(world.quarantined) == 1  # the second was not tried
+    world.failing.clear()
+    heard = len(world.acknowledged)
+    world.driver.step([world.say("evil", measured("evil", 8))])
+    assert len(world.acknowledged) == heard  # what the old session says still is nobody's
+    world.epochs["evil"] = 2
+    world.driver.step([world.say("evil", ClusterConnected(cluster="evil", version="1"))])
+    assert [command.cluster for command in world.resent] == ["evil", "evil"]
+    assert world.states() == [JobState.CLAIMING] * 2
+
+
+# ---- what is told of it
+
+
+def test_foreign_speech_is_logged_once_a_minute_as_a_count() -> None:
+    speech, minute = ForeignSpeech(), 60 * SECOND
+    with structlog.testing.capture_logs() as lines:
+        for second in range(150):
+            said = Foreign(10 * (second + 1), f"the {second}th")
+            speech.log(Instant(second * SECOND), {"evil": said, "odd": Foreign(1, "once")})
+        speech.log(Instant(10 * minute), {"evil": said, "odd": Foreign(1, "once")})
+        speech.log(Instant(11 * minute), {"evil": said, "odd": Foreign(1, "once")})
+    told = [(each["cluster"], each["count"], each["last"]) for each in lines if each["event"] == "foreign_speech"]
+    assert [each for each in told if each[0] == "odd"] == [("odd", 1, "once")]
+    assert [count for name, count, _ in told if name == "evil"] == [10, 600, 600, 290]
+    assert told[-1] == ("evil", 290, "the 149th")
