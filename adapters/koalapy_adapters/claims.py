@@ -45,9 +45,15 @@ def take(attempt: str, claim: Claim, files: Files = DISK) -> Claim:
 
 
 def held_by(attempt: str, files: Files = DISK) -> Optional[Claim]:
-    """The claim that holds, None if nobody has claimed the attempt."""
-    data = read_json(os.path.join(attempt, "claim"), files)
-    return None if data is None else Claim(data["kind"], data["by"])
+    """The claim that holds, None if nobody has claimed the attempt. Raises ValueError for what is no claim."""
+    path = os.path.join(attempt, "claim")
+    data = read_json(path, files)
+    if data is None:
+        return None
+    kind, by = (data.get("kind"), data.get("by")) if isinstance(data, dict) else (None, None)
+    if kind not in (CLAIMED, REVOKED) or not isinstance(by, str):
+        raise ValueError("what lies in %s is no claim" % path)
+    return Claim(kind, by)
 
 
 def _tidy(unique: str, files: Files) -> None:

@@ -114,7 +114,7 @@ class Directories:
             self._write(directory, "component.json", json.dumps(component.data, sort_keys=True).encode())
             placing.place(self.files, self._stage(), layout.inside(directory, "work"), component.staged)
             return self._write_script(directory, component.script.encode())
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise unusable(directory, error) from error
 
     def revoke(self, tag: str) -> bool:
@@ -130,7 +130,7 @@ class Directories:
             self.files.make(directory)
             held = claims.take(directory, claims.Claim(claims.REVOKED, "KCM of epoch %d" % self.epoch), self.files)
             return held.kind == claims.REVOKED
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError) as error:
             raise unusable(directory, error) from error
 
     def inspect(self, tags: List[str]) -> Dict[str, Sight]:

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from typing import Any, List, Optional
 
+from koalapy_adapters.frames import FrameError, as_payload
 from koalapy_adapters.kcm.actions import SECOND, Send
 from koalapy_adapters.messages import Event, Failure, Measured, MeasureFailed, is_sound, to_json
 
@@ -31,13 +32,16 @@ class Outbox:
         return self._last
 
     def put(self, now: int, body: Any) -> List[Any]:
-        """Number this message as an event and send it. One that koalad would not understand is passed over."""
-        if not is_sound(body):
+        """Number this message as an event and send it. One that koalad would not understand is passed over.
+
+        So is one that no frame has room for: koalad would wait for its number, and hear nothing that comes after it.
+        """
+        event = Event(self._last + 1, to_json(body))
+        if not is_sound(body) or not _fits(event):
             if not isinstance(body, Measured):
                 return []
-            body = MeasureFailed(body.measured_at, dict(_BAD_MEASUREMENT._asdict()))
+            event = Event(self._last + 1, to_json(MeasureFailed(body.measured_at, dict(_BAD_MEASUREMENT._asdict()))))
         self._last += 1
-        event = Event(self._last, to_json(body))
         if not self._events:
             self._quiet_since = now
         self._events[self._last] = event
@@ -70,3 +74,11 @@ class Outbox:
             return []
         self._quiet_since = now
         return [Send(event) for event in self._events.values()]
+
+
+def _fits(event: Event) -> bool:
+    try:
+        as_payload(to_json(event))
+    except FrameError:
+        return False
+    return True

@@ -16,7 +16,7 @@ def sight(directory: str, files: Files) -> Sight:
     try:
         claim = claims.held_by(directory, files) if "claim" in names else None
         record = layout.read_json(layout.inside(directory, "record.json"), files) if "record.json" in names else None
-    except (ValueError, KeyError):
+    except ValueError:
         return Sight(claim="unreadable")
     beat = files.modified(layout.inside(directory, "heartbeat")) if "heartbeat" in names else 0
     output = _output(directory, files) if claim is None and "batch.out" in names else None

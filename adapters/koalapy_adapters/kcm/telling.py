@@ -11,6 +11,7 @@ from koalapy_adapters.kcm.attempts import Attempt, Core
 from koalapy_adapters.kcm.numbers import MANY, each, ranges_of
 from koalapy_adapters.kcm.supply import Launcher, Supply
 from koalapy_adapters.kcm.sweeps import Told
+from koalapy_adapters.launcher.journal import ENDINGS
 from koalapy_adapters.messages import Kept, LaunchersSeen, ParametersBack, ParametersDone, ToLauncher, to_json
 from koalapy_adapters.messages.fields import passes
 from koalapy_adapters.messages.kcm import RESULT
@@ -19,7 +20,7 @@ GATHER = SECOND // 12  # results wait so long for others
 ROWS = 1500  # results of one event; a MiB has room for twice as many
 SEEN = "seen"  # the alarm of LaunchersSeen
 SEEN_EVERY = SECOND
-_FIELDS, _HOST, _STARTED, _ENDED = 11, 3, 5, 6
+_FIELDS, _ENDING, _HOST, _STARTED, _ENDED = 11, 2, 3, 5, 6
 _LONGEST = 255  # characters of a host's name
 
 
@@ -112,12 +113,14 @@ def say_seen(core: Core, now: int) -> List[Any]:
 def _is_row(row: Any) -> bool:
     if not isinstance(row, list) or len(row) != _FIELDS:
         return False
-    return isinstance(row[_HOST], str) and all(isinstance(row[at], int) for at in (_STARTED, _ENDED))
+    if not isinstance(row[_HOST], str) or row[_ENDING] not in ENDINGS:
+        return False
+    return all(isinstance(row[at], int) for at in (_STARTED, _ENDED))
 
 
 def _mapped(row: List[Any], offset: int) -> List[Any]:
     copy = list(row)
-    copy[_HOST] = copy[_HOST][:_LONGEST]
+    copy[_HOST] = copy[_HOST][:_LONGEST].encode("ascii", "replace").decode()  # so that ROWS of them fit into a frame
     for at in (_STARTED, _ENDED):
         copy[at] += offset
     return copy

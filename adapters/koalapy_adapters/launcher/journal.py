@@ -19,7 +19,8 @@ from koalapy_adapters.layout import inside
 
 NAME = "journal"
 EXITED, KILLED, WALLTIME, OUTPUT, FAILED = ENDINGS = ("exited", "killed", "walltime", "output", "failed")
-_FIELDS = 11
+_FIELDS, _ENDING = 11, 2
+_MOST_DIGITS = 16  # of a number; Python refuses to read one of thousands
 
 Row = List[Any]
 
@@ -70,14 +71,14 @@ class Journal:
 def _number(line: bytes) -> int:
     """What the line is the result of; 0, which is no parameter's, where it does not say."""
     digits = line[1:].partition(b",")[0]
-    return int(digits) if digits.isdigit() else 0
+    return int(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else 0
 
 
 def _row(line: bytes) -> Row:
     """Empty for what is no result."""
     try:
         row = json.loads(line.decode())
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
-    sound = isinstance(row, list) and len(row) == _FIELDS and isinstance(row[0], int) and row[2] in ENDINGS
+    sound = isinstance(row, list) and len(row) == _FIELDS and isinstance(row[0], int) and row[_ENDING] in ENDINGS
     return row if sound else []

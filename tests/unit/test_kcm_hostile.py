@@ -1,0 +1,280 @@
+"""A KCM survives whatever wrappers say after their proof, and whatever lies in its shared directory; koalad hears none
+of what is invalid.
+"""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kcm_talk as talk
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koalapy_adapters import claims, frames, layout
+from koalapy_adapters import messages as wire
+from koalapy_adapters.errors import BatchError
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm.authenticator import outcome
+from koalapy_adapters.kcm.directories import Component, Directories
+from koalapy_adapters.kcm.heard import Heard
+from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.launcher import journal
+from koalapy_adapters.messages import details
+
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
+
+T0, SECOND, TAG = talk.T0, talk.SECOND, talk.TAG
+LAUNCHER = str(tag_of(InstanceId("abcde"), AttemptId(JobId(FIRST_LAUNCHER + 1), 0, 1)))
+SWEEP = 9
+ROW = [1, 0, "exited", "n1", 0, T0, T0, 0, 0, 0, 0]
+REPORT = {**talk.report("ended", ending="exited", exit_status=0, at_barrier_at=T0), "error": None}
+
+SCALARS: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.booleans(), st.floats(), st.text(max_size=6),
+    st.sampled_from([-1, 0, 1, 1 << 53, -(1 << 53), 1 << 62, 1 << 64, 10**40, "\x1b[2J", "x" * 70_000, "é" * 300]),
+)  # fmt: skip
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+SOUND: dict[str, dict[str, Any]] = {
+    "holding": {"ranges": [[1, 3]], "slots": 2},
+    "pull": {"wanted": 3, "given": 0},
+    "ended": {"number": 1, "results": [ROW]},
+    "back": {"ranges": [[2, 3]], "begun": [[2, 2]]},
+    "doing": {"running": 1, "newest_at": T0},
+    "suspect": {"host": "n1"},
+}
+
+
+@st.composite
+def spoilt(draw: Callable[[Any], Any], sound: dict[str, Any]) -> dict[str, Any]:
+    """Some of its fields are anything."""
+    wrong = draw(st.dictionaries(st.sampled_from([*sound, "type"]), JSON, max_size=2))
+    return {**sound, **wrong}
+
+
+ROWS = st.lists(st.lists(JSON | st.sampled_from(ROW), min_size=10, max_size=12) | st.just(ROW) | JSON, max_size=4)
+BODIES = st.one_of(
+    *(spoilt({"type": kind, **body}) for kind, body in SOUND.items()),
+    st.builds(lambda rows: {"type": "ended", "number": 1, "results": rows}, ROWS),
+)
+FRAMES = st.one_of(
+    st.builds(lambda report: {"type": "say", "report": report}, spoilt(REPORT)),
+    st.builds(lambda body: {"type": "from_launcher", "body": body}, BODIES),
+    spoilt({"type": "put_key", "space": TAG, "key": "a", "value": "b"}),
+    spoilt({"type": "beat"}),
+    st.builds(
+        lambda kind, fields: {"type": kind, **fields},
+        st.sampled_from(sorted(wire.MESSAGES)),
+        st.dictionaries(st.sampled_from(["id", "tag", "report", "body"]), JSON),
+    ),
+    JSON,
+)
+
+
+def hears(actions: list[Any]) -> list[Any]:
+    """What goes to koalad, as koalad reads it. Raises MessageError and FrameError."""
+    heard = []
+    for action in actions:
+        if isinstance(action, do.Send):
+            frame = frames.encode(frames.Control(wire.to_json(action.message)))
+            (control,) = frames.Decoder().feed(frame)
+            assert isinstance(control, frames.Control)
+            message = wire.from_json(control.data, wire.FROM_KCM)
+            heard.append(wire.from_json(message.body, wire.EVENTS) if isinstance(message, wire.Event) else message)
+    return heard
+
+
+def numbers(actions: list[Any]) -> list[int]:
+    messages = [action.message for action in actions if isinstance(action, do.Send)]
+    return [message.number for message in messages if isinstance(message, wire.Event)]
+
+
+class Kcm:
+    """With a job at its barrier and a Launcher that runs parameters; everything that is done goes through `hears`."""
+
+    def __init__(self, clock: int = T0) -> None:
+        self.machine: Machine = talk.running_machine()
+        self.events = 0
+        for event in (
+            wire.Submit(2, LAUNCHER, {}, {"grace": 1.0, "sweep": {"sweep": SWEEP, "slots": 4}}),
+            do.Prepared(LAUNCHER),
+            do.JobSubmitted(LAUNCHER, "42"),
+            do.WrapperEntered(LAUNCHER, clock),
+            wire.Feed(SWEEP, [[1, 10]], True, [LAUNCHER]),
+        ):
+            self.handle(event)
+        for kind in ("holding", "pull"):
+            self.handle(do.LauncherSaid(LAUNCHER, {"type": kind, **SOUND[kind], "ranges": []}))
+
+    def handle(self, event: Any) -> list[Any]:
+        return self.hears(self.machine.handle(T0, event))
+
+    def tick(self) -> list[Any]:
+        """A second later."""
+        return self.hears(self.machine.tick(T0 + SECOND))
+
+    def hears(self, actions: list[Any]) -> list[Any]:
+        for number in numbers(actions):
+            assert self.events == 0 or number == self.events + 1  # a gap would stop all that comes after it
+            self.events = number
+        return hears(actions)
+
+    def say(self, tag: str, data: Any) -> list[Any]:
+        """As the relay hands on what a wrapper said; MessageError ends that wrapper's connection."""
+        with contextlib.suppress(wire.MessageError):
+            said = outcome(tag, wire.from_json(data))
+            return self.handle(said) if said is not None else []
+        return []
+
+    def must_work(self) -> None:
+        """It still hears its honest job."""
+        other = tag_of(InstanceId("abcde"), AttemptId(JobId(77), 0, 1))
+        self.handle(wire.Submit(3, other, {"processors": 1}, {"grace": 1.0}))
+        self.handle(do.Prepared(other))
+        assert wire.Submitted(3, other, "43") in self.handle(do.JobSubmitted(other, "43"))
+        (told,) = self.say(other, {"type": "say", "report": {**REPORT, "exit_status": 5}})
+        assert (told.tag, told.exit_status) == (other, 5)
+        hears(self.machine.tick(T0 + 600 * SECOND))
+
+
+# ---- wrappers after their proof
+
+
+def test_what_is_sound_is_heard() -> None:
+    kcm = Kcm()
+    assert [type(each).__name__ for each in kcm.say(TAG, {"type": "say", "report": REPORT})] == ["Report"]
+    kcm.say(LAUNCHER, {"type": "from_launcher", "body": {"type": "ended", **SOUND["ended"]}})
+    heard = kcm.tick()
+    assert any(isinstance(each, wire.ParametersDone) for each in heard)
+
+
+@given(st.lists(FRAMES, min_size=1, max_size=5), st.sampled_from([T0, 0, 1 << 53, -(1 << 53)]))
+@settings(max_examples=200)
+def test_whatever_wrappers_say_koalad_hears_what_is_valid(said: list[Any], clock: int) -> None:
+    kcm = Kcm(clock)
+    for data in said:
+        for tag in (TAG, LAUNCHER):
+            kcm.say(tag, data)
+        kcm.tick()
+    kcm.must_work()
+
+
+def test_a_report_that_no_frame_has_room_for_stops_no_others() -> None:
+    """As it comes it fits into one: koalad's event of it, with what is not ASCII spelled out, does not."""
+    kcm = Kcm()
+    before = kcm.events
+    large = {**REPORT, "nodes": [["é" * 250, "n", 1]] * 1000}
+    assert kcm.say(TAG, {"type": "say", "report": large}) == []
+    assert kcm.events == before
+    kcm.must_work()
+
+
+def test_results_whose_hosts_are_long_fit_into_their_events() -> None:
+    kcm = Kcm()
+    rows = [[number, *ROW[1:3], "é" * 300, *ROW[4:]] for number in range(1, 1501)]
+    for start in range(0, 1500, 500):
+        ended = {"type": "ended", "number": 1 + start, "results": rows[start : start + 500]}
+        heard = kcm.say(LAUNCHER, {"type": "from_launcher", "body": ended})
+    (done,) = [each for each in heard if isinstance(each, wire.ParametersDone)]
+    assert len(done.results) == 1500
+
+
+# ---- the shared directory
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directories]:
+    made = Directories(str(tmp_path_factory.mktemp("hostile") / "shared"), "abcde", "here", 3)
+    made.create()
+    yield made
+    shutil.rmtree(made.shared)
+
+
+def attempt(directories: Directories, tag: str = TAG) -> Path:
+    """A fresh one."""
+    directories.remove(tag)
+    directories.prepare(Component(tag, {"tag": tag}, "#!/bin/sh\n", []))
+    return Path(directories.attempt(tag))
+
+
+def as_file(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else json.dumps(value).encode()
+
+
+CONTENTS = st.one_of(st.binary(max_size=40), JSON, spoilt(REPORT), st.just(b"[" * 100_000), st.just(b"9" * 10_000))
+
+
+@given(CONTENTS, CONTENTS | st.none(), st.sampled_from([T0, 0, -(1 << 53)]))
+@settings(max_examples=200)
+def test_garbage_in_the_record_and_the_claim(shared: Directories, record: Any, claim: Any, clock: int) -> None:
+    other = TAG[:-1] + "2"
+    honest, directory = attempt(shared, other), attempt(shared)
+    (honest / "record.json").write_bytes(as_file(REPORT))
+    (directory / "record.json").write_bytes(as_file(record))
+    if claim is not None:
+        (directory / "claim").write_bytes(as_file(claim))
+    sights = shared.inspect([TAG, other])
+    assert sights[other].record == REPORT
+    described = wire.from_json(wire.to_json(wire.Done(1, details=shared.examine([TAG, other])))).details
+    assert details.examined(described)[other].ended
+    kcm = Kcm()
+    kcm.handle(do.WrapperEntered(TAG, clock))
+    kcm.handle(do.WrapperLeft(TAG, True))
+    kcm.handle(do.Inspected([TAG], sights))
+    kcm.must_work()
+
+
+@given(st.lists(CONTENTS | st.lists(JSON | st.sampled_from(ROW), min_size=11, max_size=11), max_size=6))
+@settings(max_examples=200)
+def test_garbage_in_a_journal_costs_its_own_lines_only(shared: Directories, lines: list[Any]) -> None:
+    directory = attempt(shared, LAUNCHER)
+    garbage = b"".join(as_file(each).replace(b"\n", b" ") + b"\n" for each in lines)
+    (directory / journal.NAME).write_bytes(garbage + as_file([3, *ROW[1:]]) + b"\n")
+    found = shared.journal(LAUNCHER, frozenset([3]))
+    assert found is not None
+    assert [row[0] for row in found] == [3] * len(found)
+    assert found
+    kcm = Kcm()
+    kcm.handle(do.WrapperLeft(LAUNCHER, True))
+    kcm.handle(do.WrapperSaid(LAUNCHER, {**REPORT, "tag": LAUNCHER}))
+    kcm.handle(do.JournalRead(LAUNCHER, journal.read(str(directory)), True))
+    kcm.tick()
+    kcm.must_work()
+
+
+@given(CONTENTS)
+@settings(max_examples=200)
+def test_garbage_where_the_relay_listens_and_what_was_heard(shared: Directories, content: Any) -> None:
+    heard, signpost = (
+        Path(layout.heard_file(shared.shared, "abcde", "here")),
+        Path(layout.relay_file(shared.shared, "abcde", "here")),
+    )
+    for path in (heard, signpost):
+        path.write_bytes(as_file(content))
+    assert 0 <= shared.heard.newest() <= 1 << 53
+    assert 0 <= shared.signpost.newest_epoch() <= 1 << 53
+    Heard(str(heard), shared.files).remember(7)
+    assert shared.heard.newest() >= 7
+    if shared.signpost.newest_epoch() <= shared.epoch:
+        shared.signpost.publish(["10.0.0.1"], 4000)
+        assert shared.signpost.newest_epoch() == shared.epoch
+    signpost.unlink()
+
+
+@pytest.mark.parametrize(
+    "claim", [b"[]", b"{}", b"5", b'{"kind": 5, "by": "x"}', b'{"kind": "claimed", "by": []}', b"\xff"]
+)
+def test_what_is_no_claim_is_nobodys_and_takes_nobody_along(shared: Directories, claim: bytes) -> None:
+    directory = attempt(shared)
+    (directory / "claim").write_bytes(claim)
+    assert shared.inspect([TAG])[TAG].claim == "unreadable"
+    with pytest.raises(BatchError):
+        shared.revoke(TAG)
+    with pytest.raises(ValueError, match=r"no claim|decode"):
+        claims.held_by(str(directory))
