@@ -1,11 +1,13 @@
 """A program that is started over `command:` instead of a login, and says what a test wants instead of a KCM.
 
-Used as `python hostile_kcm.py SCRIPT`: the script is a JSON file with a list of messages, to be said after Hello has
-has come. In their texts `{tag}` and the like were filled in by the test. `repeat` sends the last of them again and
+Used as `python hostile_kcm.py SCRIPT`. The script is a JSON file with a list of messages; they are said after Hello has
+come, and whenever the file is another. `{1}` in them becomes the tag of the first attempt of job 1 of Hello's store.
 """
 
 import json
+import re
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,10 @@ from typing import Any
 from koalapy_adapters.connections.landing import MARKER
 from koalapy_adapters.frames import Control, Decoder, encode
 
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+
 PROTOCOL = 1
+_LOOK_S = 0.05
 
 
 def welcome(**fields: Any) -> dict[str, Any]:
@@ -28,32 +33,60 @@ def event(number: int, **body: Any) -> dict[str, Any]:
 
 def command(script: Path, messages: list[Any]) -> list[str]:
     """The `command:` that says these messages."""
-    script.write_text(json.dumps(messages))
+    say(script, messages)
     return [sys.executable, __file__, str(script)]
 
 
+def say(script: Path, messages: list[Any]) -> None:
+    """From now on these."""
+    temporary = script.with_suffix(".new")
+    temporary.write_text(json.dumps(messages))
+    temporary.rename(script)
+
+
+class Liar:
+    """What is said, and when."""
+
+    def __init__(self, script: Path) -> None:
+        self._script = script
+        self._said = ""
+        self._lock = threading.Lock()
+
+    def write(self, data: bytes) -> None:
+        with self._lock:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+
+    def watch(self, instance: InstanceId) -> None:
+        """Until nobody hears it any more."""
+        while True:
+            text = self._script.read_text()
+            if text != self._said:
+                self._said = text
+                for message in json.loads(re.sub(r"\{(\d+)\}", lambda found: _tag(instance, int(found[1])), text)):
+                    self.write(message.encode() if isinstance(message, str) else encode(Control(message)))
+            time.sleep(_LOOK_S)
+
+
+def _tag(instance: InstanceId, job: int) -> str:
+    return str(tag_of(instance, AttemptId(JobId(job), 0, 1)))
+
+
 def main(script: str) -> None:
-    said = json.loads(Path(script).read_text())
-    incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
-
-    def write(data: bytes) -> None:
-        outgoing.write(data)
-        outgoing.flush()
-
-    write(MARKER.encode() + b' {"answer": "ready", "version": "3.11.0"}\n')
+    incoming, liar = sys.stdin.buffer, Liar(Path(script))
+    liar.write(MARKER.encode() + b' {"answer": "ready", "version": "3.11.0"}\n')
     order = json.loads(incoming.readline())
     incoming.read(order["strict_modes"])  # a program that checks the directory, which is not run
-    write(MARKER.encode() + b' {"answer": "go"}\n')
+    liar.write(MARKER.encode() + b' {"answer": "go"}\n')
     decoder = Decoder()
     while data := incoming.read1(1 << 16):
         for frame in decoder.feed(data):
             if not isinstance(frame, Control):
                 continue
             if frame.data["type"] == "hello":
-                for message in said:
-                    write(message.encode() if isinstance(message, str) else encode(Control(message)))
+                threading.Thread(target=liar.watch, args=(frame.data["instance"],), daemon=True).start()
             elif frame.data["type"] == "ping":
-                write(encode(Control({"type": "pong", "id": frame.data["id"], "clock": frame.data["clock"]})))
+                liar.write(encode(Control({"type": "pong", "id": frame.data["id"], "clock": frame.data["clock"]})))
 
 
 if __name__ == "__main__":
