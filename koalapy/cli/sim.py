@@ -45,19 +45,19 @@ Tries = Annotated[int, typer.Option("--tries", min=0, help="Courses run to find 
 @app.command("list")
 def list_all(as_json: Json = False) -> None:
     """What there is: experiments, and what chaos does and watches."""
-    from koalapy.simulation.chaos.moves import DOINGS, FAULTS
+    from koalapy.simulation.chaos.moves import DOINGS, FAULTS, LYING
     from koalapy.simulation.experiments import shelf
 
     with output.told():
         experiments = [(each.name, each.about) for each in shelf.experiments()]
     if as_json:
-        chaos = {"doings": list(DOINGS), "faults": list(FAULTS), "promises": [str(each) for each in Promise]}
+        chaos = {"doings": list(DOINGS), "faults": [*FAULTS, *LYING], "promises": [str(each) for each in Promise]}
         described = [{"name": name, "about": about} for name, about in experiments]
         return output.print_json({"schema": "koala.sim/1", "experiments": described, "chaos": chaos})
     output.table(["experiment", "about"], experiments)
     rows = [("promise", str(each)) for each in Promise]
     rows += [("doing", each.replace("_", " ")) for each in DOINGS]
-    rows += [("fault", each.replace("_", " ")) for each in FAULTS]
+    rows += [("fault", each.replace("_", " ")) for each in (*FAULTS, *LYING)]
     output.table(["chaos", "what"], rows)
     return None
 

@@ -1,5 +1,6 @@
 """Connections of the simulated world: ordered streams of messages between two ends, which can stall and break."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +38,11 @@ class Pipe:
     def __init__(self, agenda: Agenda, latency: Callable[[], Duration]) -> None:
         self._agenda, self._latency = agenda, latency
         self.near, self.far = End(), End()
-        self._ways = (_Way(self, self.near, self.far), _Way(self, self.far, self.near))
+        self._numbers = numbers = _Numbers()
+        self._ways = (
+            _Way(self, self.near, self.far, numbers.to_far),
+            _Way(self, self.far, self.near, numbers.to_near),
+        )
 
     def cut(self, near_hears: Duration = Duration(0), far_hears: Duration = Duration(0)) -> None:
         """Break it: what is under way is lost, and each side hears of it after a while of its own."""
@@ -55,6 +60,20 @@ class Pipe:
         """The next numbered event to the near end is `repeated`, `dropped`, or `late` (what comes next is first)."""
         self._ways[1].twist = how
 
+    @property
+    def next_number(self) -> int:
+        """That of the KCM's next event, as the near end counts."""
+        return self._numbers.next
+
+    def slip_in(self, message: Json) -> None:
+        """It arrives at the near end at once, as if the far one had said it; not over a connection that is broken.
+
+        After an event with the `next_number` the KCM's own have higher ones.
+        """
+        if not self._ways[1].broken and self.near.open:
+            self._numbers.slip_in(message)
+            self.near.on_message(message)
+
     def arrival(self, way: "_Way") -> Instant:
         return Instant(max(self._agenda.now + self._latency(), way.last_at, way.held_until))
 
@@ -62,11 +81,43 @@ class Pipe:
         self._agenda.at(when, call)
 
 
+class _Numbers:
+    """Of a KCM's events, where others were slipped in between them: the near end counts those too."""
+
+    def __init__(self) -> None:
+        self._newest = 0  # of the KCM's events that came to the near end in their order
+        self._after: list[int] = []  # of each that was slipped in: which of the KCM's events came before it
+
+    @property
+    def next(self) -> int:
+        return self._newest + len(self._after) + 1
+
+    def slip_in(self, message: Json) -> None:
+        if message.get("type") == "event" and message.get("number") == self.next:
+            self._after.append(self._newest)
+
+    def to_near(self, message: Json) -> Json:
+        if message["type"] != "event":
+            return message
+        number = message["number"]
+        if number == self._newest + 1:
+            self._newest = number
+        return message | {"number": number + bisect_left(self._after, number)} if self._after else message
+
+    def to_far(self, message: Json) -> Json | None:
+        """None for an acknowledgement of nothing that the KCM has said."""
+        if message["type"] != "acknowledge" or not self._after:
+            return message
+        number = message["number"]
+        own = number - sum(after + index <= number for index, after in enumerate(self._after, 1))
+        return message | {"number": own} if own else None
+
+
 class _Way:
     """One direction of a pipe."""
 
-    def __init__(self, pipe: Pipe, sender: End, receiver: End) -> None:
-        self._pipe, self._receiver = pipe, receiver
+    def __init__(self, pipe: Pipe, sender: End, receiver: End, numbered: Callable[[Json], Json | None]) -> None:
+        self._pipe, self._receiver, self._numbered = pipe, receiver, numbered
         self.broken = False
         self.last_at = self.held_until = Instant(0)
         self.twist = ""
@@ -82,8 +133,13 @@ class _Way:
             return
         copies = {"dropped": 0, "repeated": 2}.get(how, 1)
         for each in [message] * copies + self._late:
-            self._enter(lambda each=each: self._receiver.on_message(each))  # type: ignore[misc]
+            self._enter(lambda each=each: self._hand_over(each))  # type: ignore[misc]
         self._late.clear()
+
+    def _hand_over(self, message: Json) -> None:
+        numbered = self._numbered(message)
+        if numbered is not None:
+            self._receiver.on_message(numbered)
 
     def _close(self) -> None:
         self._enter(lambda: _closed(self._receiver))

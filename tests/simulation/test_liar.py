@@ -1,4 +1,4 @@
-"""A cluster that lies hurts the jobs that it has, and nobody else's."""
+"""A cluster that lies of its own attempts too, as none does in chaos, hurts the jobs that it has and nobody else's."""
 
 from pathlib import Path
 from random import Random
@@ -10,10 +10,12 @@ from koalapy.model.identity import tag_of
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
-from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration, Instant
+from koalapy.simulation.agenda import Agenda
 from koalapy.simulation.chaos.disk import Disk
 from koalapy.simulation.chaos.lies import Liar
 from koalapy.simulation.dice import between
+from koalapy.simulation.network import Pipe
 from koalapy.simulation.program import EXECUTABLE, Behaviour, arguments_of, behaviour_of
 from koalapy.simulation.world import INSTANCE, World
 
@@ -42,15 +44,16 @@ def test_the_jobs_of_honest_clusters_run_as_if_nobody_lied(seed: int, tmp_path: 
     dice, disk = Random(seed), Disk(tmp_path, INSTANCE)
     try:
         world = World(seed, disk.open, settings=SETTINGS)
-        liar = Liar(world, LIAR, dice)
-        liar.start()
+        world.clusters[LIAR].lies_until = Instant(world.agenda.now + HOUR)
+        liar = Liar(world, world.clusters[LIAR], dice, own=True)
+        liar.go_on()
         world.run_for(Duration(30 * SECOND))
         for _ in range(JOBS):
             where = dice.choice((("beta",), ("gamma",), HONEST, HONEST, (LIAR,), (LIAR, "beta"), (None, None)))
             assert world.koalad.submit(request(dice, *where))
             world.run_for(between(dice, Duration(SECOND), Duration(20 * SECOND)))
         world.run_for(Duration(20 * MINUTE))
-        liar.stop()
+        world.clusters[LIAR].lies_until = world.agenda.now
         world.koalad.kill()
         world.koalad.start()
         world.run_for(Duration(2 * MINUTE))
@@ -59,6 +62,37 @@ def test_the_jobs_of_honest_clusters_run_as_if_nobody_lied(seed: int, tmp_path: 
         _judge(world)
     finally:
         disk.close()
+
+
+def test_what_is_slipped_in_between_events_takes_nothing_from_them() -> None:
+    """Each arrives once with the next number, and what koalad acknowledges is what the KCM has said."""
+    agenda = Agenda()
+    pipe = Pipe(agenda, lambda: MILLISECOND)
+    heard: list[int] = []
+    acknowledged: list[int] = []
+    pipe.near.on_message = lambda message: heard.append(message["number"])
+    pipe.far.on_message = lambda message: acknowledged.append(message["number"])
+
+    def settle() -> None:
+        while agenda.step():
+            pass
+
+    def slip_in() -> None:
+        pipe.slip_in({"type": "event", "number": pipe.next_number})
+
+    slip_in()
+    for number in (1, 2):
+        pipe.far.send({"type": "event", "number": number})
+    settle()
+    slip_in()
+    pipe.slip_in({"type": "event", "number": 99})
+    pipe.far.send({"type": "event", "number": 3})
+    settle()
+    for number in (1, 2, 3, 4, 5):
+        pipe.near.send({"type": "acknowledge", "number": number})
+    settle()
+    assert heard == [1, 2, 3, 4, 99, 5]
+    assert acknowledged == [1, 2, 2, 3]
 
 
 def _judge(world: World) -> None:

@@ -70,6 +70,7 @@ class SimCluster:
         self._wrappers: list[SimWrapper] = []
         self.logins: list[Instant] = []
         self._out_of_reach_until = Instant(0)
+        self.lies_until = Instant(0)  # in the name of its KCM it is lied to koalad
         self._mount = Mount(self.shared, "head", lambda: None, lambda: self.head.reachable)
 
     # ---- what koalad does
@@ -183,7 +184,7 @@ class SimCluster:
 
     def mend(self) -> None:
         """All faults stop: what is broken works again, what hung is served."""
-        self._out_of_reach_until = self._agenda.now
+        self._out_of_reach_until = self.lies_until = self._agenda.now
         self.around.mend()
         self.head.mend()
         self.around.kcm_fuse.left = self.around.wrapper_fuse.left = None

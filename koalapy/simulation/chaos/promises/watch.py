@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.units import Instant
 from koalapy.simulation.chaos.promises import rest
@@ -102,6 +103,14 @@ class Watch:
         assert self._engine is not None
         self._decided, self._decided_at = Decided(self._engine, now), self._world.agenda.now
         self._acknowledged = 0
+        for event in (each for delivery in deliveries for each in delivery.events):
+            if isinstance(event, ClusterLost):
+                self._lost(event)
+
+    def _lost(self, event: ClusterLost) -> None:
+        """A link that fails costs a session, as in koalad; but none may."""
+        failed = event.reason.code == "link_failed"
+        self.ask(lambda: promise(not failed, Promise.SOUND, event.cluster, event.reason.message))
 
     def committed(self, change: Change, store: Store) -> None:
         early = self._acknowledged
