@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
-from koalapy_adapters import claims
+from koalapy_adapters import claims, messages
 from koalapy_adapters.batch import wanting
-from koalapy_adapters.kcm import ending, submitting
+from koalapy_adapters.kcm import ending, submitting, wrappers
 from koalapy_adapters.kcm.commands import BatchSystem
 from koalapy_adapters.launcher import journal
 from koalapy_adapters.wrapper import events, start
@@ -22,6 +22,7 @@ from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 
 from koalapy.coallocation import barrier, stopping
 from koalapy.coallocation.followup import FollowUps
+from koalapy.coallocation.speaking import Speaking
 from koalapy.driver import Driver
 from koalapy.information import promises
 from koalapy.model.intervals import Intervals
@@ -79,6 +80,19 @@ def _whoever_asks_has_the_claim() -> Any:
         return claim
 
     return patch.object(claims, "take", take)
+
+
+def _whoever_asks_has_the_claim_and_is_released_again() -> Any:
+    """By its KCM, which keeps a release that was answered: a second start need not stand at a barrier in vain."""
+    real = wrappers._answer_release
+
+    def answer_release(attempt: Any) -> list[Any]:
+        kept = attempt.release
+        answers = real(attempt)
+        attempt.release = kept
+        return answers
+
+    return _together(_whoever_asks_has_the_claim(), patch.object(wrappers, "_answer_release", answer_release))
 
 
 def _a_revocation_is_not_looked_at() -> Any:
@@ -237,6 +251,20 @@ def _who_came_to_a_barrier_counts_for_ever() -> Any:
     return patch.object(FollowUps, "end_session", end_session)
 
 
+def _a_cluster_speaks_for_others() -> Any:
+    return patch.object(Speaking, "heed", lambda self, records, event: event)
+
+
+def _no_value_of_a_message_is_looked_at() -> Any:
+    """By koalad: whatever a KCM says is taken as it is."""
+
+    def unchecked(kind: Any) -> Any:
+        return lambda data: kind(*(data.get(field, kind._field_defaults.get(field)) for field in kind._fields))
+
+    heard = (messages.FROM_KCM, messages.EVENTS)
+    return _together(*(patch.dict(each, {name: unchecked(messages.MESSAGES[name]) for name in each}) for each in heard))
+
+
 @contextmanager
 def _together(*mutants: Any) -> Iterator[None]:
     with ExitStack() as begun:
@@ -283,6 +311,14 @@ MUTANTS = (
         _whoever_asks_has_the_claim,
         (P.ONCE, P.ALONE, P.NOTHING_LEFT),
         {"job_vanishes": 3, "submit_hangs": 2, "submit_unanswered": 2, "connection_cut": 2},
+    ),
+    Mutant(
+        "whoever asks has the claim and is released again",
+        _whoever_asks_has_the_claim_and_is_released_again,
+        (P.ONCE,),
+        {"job_restarted": 4},
+        {"cancel": 0},
+        LONG,
     ),
     Mutant(
         "a revocation is not looked at",
@@ -365,6 +401,14 @@ MUTANTS = (
         {"cancel": 0, "local_job": 1},
         seed=40,
     ),
+    Mutant(
+        "a cluster speaks for others",
+        _a_cluster_speaks_for_others,
+        (P.WHOLE, P.AGREE, P.NOTHING_LEFT, P.ALONE, P.ONCE, P.OTHERS),
+        {"cluster_lies": 1},
+        seed=6,
+    ),
+    Mutant("no value of a message is looked at", _no_value_of_a_message_is_looked_at, (P.SOUND,), {"cluster_lies": 1}),
     Mutant("a debt is not kept", _a_debt_is_not_kept, (P.AGREE, P.COMMITTED)),
     Mutant(
         "a result is recorded whenever it is told",
