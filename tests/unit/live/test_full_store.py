@@ -86,7 +86,7 @@ def test_a_full_disk_is_said_and_survived(fresh: Any, disk: Disk, shell: Callabl
     before = fresh.ids()
     fresh("submit", file).refused(1, "Nothing new can be recorded: There was no room", "Free disk space")
     fresh("cancel", running).refused(1, "Nothing new can be recorded", "Free disk space")
-    fresh("run", "-n", 1, "--", "true").refused(1, "Nothing new can be recorded", "Free disk space")
+    fresh("run", "-n", 1, "--", "true").refused(125, "Nothing new can be recorded", "Free disk space")
     assert fresh.ids() == before
 
     gate.touch()  # it ends meanwhile, and that cannot be recorded yet
