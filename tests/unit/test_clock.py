@@ -18,7 +18,7 @@ def test_time_goes_on_while_the_host_sleeps() -> None:
     assert before <= elapsed <= time.clock_gettime(time.CLOCK_BOOTTIME)
     assert time.clock_gettime(7) >= elapsed
     asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
-    assert clock.slept() / SECOND <= asleep
+    assert abs(clock.slept() / SECOND - asleep) < 1, "the two clocks are read one after the other"
 
 
 def test_both_clocks_begin_with_the_systems_time_and_never_run_backwards() -> None:
