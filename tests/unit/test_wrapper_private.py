@@ -3,7 +3,6 @@
 import os
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.wrapper import private
-from koalapy_adapters.wrapper.environment import login_shell
+from koalapy_adapters.wrapper.environment import DUMP, login_shell
+from koalapy_adapters.wrapper.spawn import spawn
 
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh")
 WEEK_S = 7 * 86400
@@ -43,20 +43,16 @@ def test_every_shell_reads_its_setup_from_any_directory_and_leaves_none(tmp_path
     file = tmp_path / name / "setup"
     reading, writing = os.pipe()
     sets = "setenv FROM_SETUP yes" if shell in ("csh", "tcsh") else "FROM_SETUP=yes; export FROM_SETUP"
-    made = login_shell(path, [sets, "true"], str(file), f"/dev/fd/{writing}")
+    made = login_shell(path, [sets, "true"], str(file), f"/dev/fd/{DUMP}")
     file.write_text(made.script)
-    done = subprocess.run(
-        made.argv,
-        env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
-        cwd=home,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        pass_fds=[writing],
-    )
-    os.close(writing)
-    with open(reading, "rb") as stream:
-        captured = stream.read().split(b"\0")
-    assert done.returncode == 0, done.stderr
+    with open(os.devnull, "rb") as null, open(tmp_path / "said", "w+b") as said:
+        standard = [null.fileno(), said.fileno(), said.fileno()]
+        variables = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+        pid = spawn(made.argv, variables, standard, str(home), more={DUMP: writing})
+        os.close(writing)
+        with open(reading, "rb") as stream:
+            captured = stream.read().split(b"\0")
+        assert os.waitpid(pid, 0)[1] == 0, said.seek(0) or said.read()
     assert b"FROM_SETUP=yes" in captured
     assert not file.exists()
     assert not (home / "ran").exists()

@@ -20,6 +20,10 @@ class SetupError(Exception):
     """The login shell or a line of `setup` failed; the text is the shell's last words."""
 
 
+# A C shell closes all descriptors but 15 to 19, its own. This one is for a terminal, which only interactive ones open.
+DUMP = 15
+
+
 class Shell(NamedTuple):
     """How a shell is started as a login shell on a file, and what its file says."""
 
@@ -40,10 +44,10 @@ class Capture:
         self._data = b""
         self._said = b""
         self._file = os.path.join(private, "setup")
-        shell = login_shell(pwd.getpwuid(os.getuid()).pw_shell, setup, self._file, "/dev/fd/%d" % environment)
+        shell = login_shell(pwd.getpwuid(os.getuid()).pw_shell, setup, self._file, "/dev/fd/%d" % DUMP)
         _write(self._file, shell.script)
         null = os.open(os.devnull, os.O_RDONLY)
-        self.pid = spawn(shell.argv, _base(), [null, words, words], work, keep=[environment])
+        self.pid = spawn(shell.argv, _base(), [null, words, words], work, more={DUMP: environment})
         for descriptor in (null, environment, words):
             os.close(descriptor)
 

@@ -15,14 +15,14 @@ def spawn(
     environment: Mapping[str, str],
     standard: Sequence[int],
     directory: Optional[str] = None,
-    keep: Sequence[int] = (),
+    more: Optional[Mapping[int, int]] = None,
 ) -> int:
-    """Its pid. `standard` are the descriptors of its input, output and errors; `keep` stay open under their numbers."""
+    """Its pid. `standard` are the descriptors of its input, output and errors; `more`: others, by number."""
     words = [encoded(word) for word in argv]
     variables = {encoded(name): encoded(value) for name, value in environment.items()}
     pid = os.fork()
     if pid == 0:
-        _become(words, variables, standard, directory, keep)
+        _become(words, variables, standard, directory, more or {})
     return pid
 
 
@@ -31,7 +31,7 @@ def _become(
     environment: Mapping[bytes, bytes],
     standard: Sequence[int],
     directory: Optional[str],
-    keep: Sequence[int],
+    more: Mapping[int, int],
 ) -> None:
     """In the child. Never returns; a program that cannot be started says so on its standard error, with status 127."""
     try:
@@ -39,13 +39,11 @@ def _become(
         for number in _RESET:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        for target, descriptor in enumerate(standard):
+        for target, descriptor in (*enumerate(standard), *more.items()):
             if target == descriptor:
                 os.set_inheritable(descriptor, True)
             else:
                 os.dup2(descriptor, target)
-        for descriptor in keep:
-            os.set_inheritable(descriptor, True)
         if directory is not None:
             os.chdir(directory)
         os.execvpe(argv[0], argv, environment)
