@@ -55,6 +55,41 @@ def test_the_landing_reads_as_python_2_would_read_it() -> None:
     assert not [line for line in source.splitlines() if ' f"' in line or "(f'" in line or "nonlocal" in line]
 
 
+@pytest.mark.parametrize("length", range(8))
+def test_nothing_that_comes_at_once_after_the_last_answer_is_lost(length: int) -> None:
+    """Whatever the length of what came before: a slow reader finds all of it at once."""
+    connection = _AllAtOnce(b"." * length, b"the KCM's own words")
+    with started(connection, Path("/unused")) as channel:
+        assert read_exactly(channel, 19) == b"the KCM's own words"
+
+
+class _AllAtOnce:
+    """A host that has said everything before anybody reads."""
+
+    where, python = "the host", "python3"
+
+    def __init__(self, banner: bytes, words: bytes) -> None:
+        answers = ['{"answer": "ready", "version": "3.11.2"}', '{"answer": "need"}', '{"answer": "go"}']
+        said = b"".join(f"\n{landing.MARKER} {answer}\n".encode() for answer in answers)
+        self._left = banner + said + words
+
+    def open(self, shell_command: str, stderr: Callable[[str], None]) -> "_AllAtOnce":
+        return self
+
+    def read(self, size: int) -> bytes:
+        piece, self._left = self._left[:size], self._left[size:]
+        return piece
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def exit_status(self, timeout_s: float) -> int | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
 def test_a_file_that_has_rotted_is_pushed_anew(tmp_path: Path) -> None:
     with started(LocalConnection(), tmp_path):
         pass

@@ -21,7 +21,7 @@ MAX_BANNER = 65_536
 DEFAULT_DIRECTORY = "~/.koala"
 TIMEOUT_S = 60.0
 _MARKER = landing.MARKER.encode() + b" "
-_SIP = 8
+_SIP = 8  # bytes, at most the length of an answer after its marker
 _STATUS_S = 5.0
 _NOT_FOUND = (126, 127)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -133,14 +133,14 @@ class _Talk:
             if _MARKER not in self._read and len(self._read) > banner + len(_MARKER):
                 message = f"The login on {self._where} prints too much before anything can be started."
                 raise SiteError("noisy_login", message, "Quieten the start-up files of the login shell there.")
-            self._read += self._more()
+            self._read += self._more(1 if _MARKER in self._read else _SIP)
         line, self._read = self._read.partition(_MARKER)[2].split(b"\n", 1)
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _more(self) -> bytes:
-        """Less than an answer's length at once: what follows the last answer belongs to the KCM."""
-        more = self._channel.read(_SIP)
+    def _more(self, size: int) -> bytes:
+        """At most `size` bytes. An answer's end is read byte by byte: what follows the last one belongs to the KCM."""
+        more = self._channel.read(size)
         if not more:
             raise self._ended()
         return more
