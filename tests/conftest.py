@@ -44,6 +44,7 @@ _HOME = os.environ["HOME"] = tempfile.mkdtemp(prefix="koala-home-")
 _SECONDS: dict[str, float] = defaultdict(float)
 
 _ON_THE_GRID = ("tests/grid/", "tests/contract/test_batch_live.py")
+_ON_THIS_MACHINE = "[local"  # a row of those that needs no test grid
 
 
 def pytest_unconfigure() -> None:
@@ -57,7 +58,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "grid" if nodeid.startswith(_ON_THE_GRID) else nodeid.partition("::")[0]
+            file = nodeid.partition("::")[0]
+            return "grid" if nodeid.startswith(_ON_THE_GRID) and _ON_THIS_MACHINE not in nodeid else file
 
     return ByFile(config, log)
 
