@@ -321,6 +321,7 @@ class Driver:
             results=step.results,
             learned=step.learned,
             new=step.new,
+            removed=step.removed,
         )
 
     def _numbered(self, command: Command) -> OutboxEntry:

@@ -7,6 +7,7 @@ from koalapy.broker.fit import Lack, lacks
 from koalapy.coallocation import absence, claim, hearing, users
 from koalapy.coallocation.barrier import AtBarrier
 from koalapy.coallocation.followup import FollowUps
+from koalapy.coallocation.pruning import Pruning
 from koalapy.coallocation.recovery import Unheard
 from koalapy.coallocation.runlist import RunList
 from koalapy.coallocation.speaking import Speaking
@@ -15,13 +16,16 @@ from koalapy.information.kis import Information, View
 from koalapy.information.watching import Watching
 from koalapy.model.change import Snapshot
 from koalapy.model.events import (
+    AttemptForgotten,
     ClusterConnected,
     ClusterLost,
     ClusterMeasured,
     ComponentReported,
     Event,
     MeasurementFailed,
+    OutputCollected,
     ParametersEnded,
+    PruneRequested,
     StoreRestored,
 )
 from koalapy.model.identity import AttemptId, JobId
@@ -72,6 +76,7 @@ class Engine:
             snapshot.learned,
         )
         names = [each.name for each in settings.clusters]
+        self._pruning = Pruning(self._records, self._information, snapshot.outbox)
         self._unheard = Unheard(snapshot.jobs)
         self._whereabouts = Whereabouts(names)
         self._first_contact = FirstContact(names, snapshot.jobs)
@@ -88,6 +93,7 @@ class Engine:
         Its sessions go on: who had come to a barrier in one of them is there, once the cluster counts as connected.
         """
         self._speaking = before.speaking
+        self._pruning.inherit(before.pruning)
         self._came_before = {each.name: before.at_barrier.on(each.name) for each in self._settings.clusters}
 
     def handle(self, now: Instant, events: Sequence[Event]) -> Step:
@@ -111,7 +117,9 @@ class Engine:
         self._follow_ups.set_alarms(now)
         for word in self._watching.words(self._information, bool(self._queue), self._run_list.claimed_on):
             self._records.say(word)
-        return self._records.take()
+        step = self._records.take()
+        self._pruning.note_commands(step.commands)
+        return step
 
     def next_wakeup(self) -> Instant | None:
         """When time alone changes something; None: never."""
@@ -177,6 +185,10 @@ class Engine:
         return self._scavenger
 
     @property
+    def pruning(self) -> Pruning:
+        return self._pruning
+
+    @property
     def queue(self) -> WaitQueue:
         return self._queue
 
@@ -189,7 +201,17 @@ class Engine:
         look = hearing.hear(self._records, self._settings, self._information, now, event)
         if isinstance(event, ComponentReported) and event.phase == "at_barrier":
             self._follow_ups.came(event.attempt)
+        elif isinstance(event, OutputCollected):
+            self._pruning.collected(event)
         return look
+
+    def _on_prune_requested(self, now: Instant, event: PruneRequested) -> bool:
+        self._pruning.request(now, event)
+        return False
+
+    def _on_forgotten(self, now: Instant, event: AttemptForgotten) -> bool:
+        self._pruning.forgotten(now, event)
+        return False
 
     def _on_launcher(self, now: Instant, event: Told) -> bool:
         foreign = self._scavenger.hear(event)
@@ -245,6 +267,8 @@ class Engine:
         **dict.fromkeys(users.EVENTS, _on_asked),
         **dict.fromkeys(hearing.EVENTS, _on_component),
         **dict.fromkeys(OF_LAUNCHERS, _on_launcher),
+        AttemptForgotten: _on_forgotten,
+        PruneRequested: _on_prune_requested,
         StoreRestored: _on_restored,
         ClusterConnected: _on_connected,
         ClusterLost: _on_lost,

@@ -83,6 +83,11 @@ def _collected(line: History) -> str:
     return f"Its output was brought to its directory{count}. {notes}"
 
 
+def _output_pruned(line: History) -> str:
+    left = ", ".join(str(each) for each in line.details.get("left_on") or ())
+    return f"Its directories are pruned: what it wrote is no more{f', but for what is left on {left}' if left else ''}."
+
+
 # ---- of a sweep
 
 
@@ -213,6 +218,7 @@ TELLERS: dict[str, Callable[[History], str]] = {
     "job_failed": _plain("It failed"),
     "job_cancelled": _plain("It is cancelled"),
     "output_collected": _collected,
+    "output_pruned": _output_pruned,
     "sweep_waits": _plain("It waits to be admitted"),
     "policy_failed": _plain("A policy's answer is of no use"),
     "sweep_admitted": _admitted,

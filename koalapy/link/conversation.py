@@ -14,6 +14,7 @@ from koalapy.link.outstanding import ComponentCommand, Outstanding
 from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent, Word
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptForgotten,
     ClusterConnected,
     ComponentGone,
     ComponentLingers,
@@ -250,12 +251,17 @@ class Conversation:
             return self.fail(message.id, self._unstaged.pop(message.id, reason))
         if command is None or isinstance(command, CancelComponent):
             return Heard(refused=(command, reason))
-        return Heard(self._confirmed(message.id).deliveries, refused=(command, reason))
+        events: tuple[Event, ...] = ()
+        if isinstance(command, ForgetComponent):
+            events = (AttemptForgotten(cluster=self._cluster.name, attempt=command.attempt, refused=reason),)
+        return Heard(self._confirmed(message.id, *events).deliveries, refused=(command, reason))
 
     def _on_done(self, message: wire.Done) -> Heard:
-        if isinstance(self._outstanding.get(message.id), ReleaseComponent | ForgetComponent):
-            return self._confirmed(message.id)
-        return Heard()
+        command = self._outstanding.get(message.id)
+        if isinstance(command, ForgetComponent):
+            event = AttemptForgotten(cluster=self._cluster.name, attempt=command.attempt)
+            return self._confirmed(message.id, event)
+        return self._confirmed(message.id) if isinstance(command, ReleaseComponent) else Heard()
 
     def _confirmed(self, number: int, *events: Event) -> Heard:
         self._outstanding.confirm(number)

@@ -7,6 +7,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.evolve import quick
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
+from koalapy.model.job import Job
 from koalapy.model.request import Request
 from koalapy.model.sweep import ParameterResult
 from koalapy.model.units import Instant
@@ -197,6 +198,32 @@ class OutputCollected:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptForgotten:
+    """The answer to ForgetComponent: its directory is removed, or the KCM `refused` to remove it."""
+
+    cluster: str
+    attempt: AttemptId
+    refused: Reason | None = None
+
+
+# ---- from maintenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneRequested:
+    """Jobs, sweeps and Launchers as the store has them: what was final before this instant of them is to go.
+
+    First the directories of their attempts; then, with `records`, the record, the history and the results. A sweep is
+    named only when the store has none of its Launchers any more. `without`: clusters whose directories stay.
+    """
+
+    jobs: tuple[Job, ...]
+    before: Instant
+    records: bool
+    without: tuple[str, ...] = ()
+
+
 # ---- from Launchers, through their KCMs
 
 
@@ -266,6 +293,8 @@ Event = (
     | ComponentGone
     | ComponentLingers
     | OutputCollected
+    | AttemptForgotten
+    | PruneRequested
     | ParametersEnded
     | ParametersReturned
     | ParametersWanted

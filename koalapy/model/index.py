@@ -48,6 +48,10 @@ class Keys:
             if len(self._ended) > ENDED_KEYS:
                 del self._ended[next(iter(self._ended))]
 
+    def removed(self, job: Job) -> None:
+        """Nothing of a job that is over is kept any more: its key is as good as new."""
+        self._ended.pop((job.owner, job.key), None)
+
 
 class LiveAttempts:
     """Attempts that may have a batch job, by cluster."""

@@ -167,6 +167,9 @@ class Debt:
     lingers: Reason | None = None
 
 
+OUTPUT_PRUNED = "output_pruned"  # the kind of the line that says that a job has no directories any more
+
+
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:

@@ -30,6 +30,7 @@ class Step:
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None
     new: tuple[JobId, ...] = ()  # ids given out for the first time
+    removed: tuple[JobId, ...] = ()  # pruned jobs
 
 
 class Records:
@@ -59,6 +60,11 @@ class Records:
         self.jobs[job.id] = self._changed[job.id] = job
         self._tell(before, job)
         return job
+
+    def remove(self, job: Job) -> None:
+        """Remove a job that is over, and not in `jobs`, from the store; its key may be used again."""
+        self._removed.append(job.id)
+        self._keys.removed(job)
 
     def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
         self._history.append(History(job=job, at=now, kind=kind, details=details))
@@ -155,6 +161,7 @@ class Records:
             results=tuple(self._results),
             learned=self._learned,
             new=tuple(self._new),
+            removed=tuple(self._removed),
         )
         for job in step.jobs:
             if job.state.final:
@@ -188,3 +195,4 @@ class Records:
         self._settled: list[AttemptId] = []
         self._counted = False
         self._new: list[JobId] = []
+        self._removed: list[JobId] = []

@@ -8,6 +8,7 @@ from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Debt, History, Job
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
+from koalapy.model.units import Instant
 from koalapy.store.unreadable import Unreadable
 
 
@@ -61,6 +62,13 @@ class Store(Protocol):
         """By id, finished ones too; of these states and these ids only, where they are given.
 
         Launchers are left out, unless they are named by their ids.
+        """
+
+    def prunable(self, before: Instant, most: int, after: JobId, records: bool, launchers: bool) -> list[Job]:
+        """Jobs that were over by then, by id, those of ids above `after` only, at most so many.
+
+        `launchers`: Launchers of sweeps that were over by then; else all other jobs, but for sweeps that have Launchers
+        here. Without `records`, of jobs whose directories are all to go: those whose history has no `output_pruned`.
         """
 
     def launchers_of(self, sweep: JobId) -> list[Job]:

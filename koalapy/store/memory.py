@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.job import OUTPUT_PRUNED, Counters, Debt, History, Job
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
@@ -112,6 +112,20 @@ class MemoryStore:
             found = [contents.jobs[job_id] for job_id in wanted]
         shown = [job for job in found if ids is not None or job.glide is None]
         return [job for job in shown if states is None or job.state in states]
+
+    def prunable(self, before: Instant, most: int, after: JobId, records: bool, launchers: bool) -> list[Job]:
+        with self._open() as contents:
+            found = [job for _, job in sorted(contents.jobs.items()) if job.id > after]
+            sweeps = {job.glide.sweep for job in found if job.glide is not None}
+            over = {job.id for job in contents.jobs.values() if _was_over(job, before)}
+            wanted = [
+                job
+                for job in found
+                if (job.glide.sweep if job.glide else job.id) in over and bool(job.glide) is launchers
+                if job.id not in sweeps
+                if records or all(line.kind != OUTPUT_PRUNED for line in contents.history.get(job.id, ()))
+            ]
+        return wanted[:most]
 
     def launchers_of(self, sweep: JobId) -> list[Job]:
         with self._open() as contents:
@@ -227,6 +241,10 @@ def _take_away(contents: _Contents, change: Change) -> None:
             contents.jobs.pop(each, None)
             contents.history.pop(each, None)
         contents.results = [None if batch and batch.sweep in gone else batch for batch in contents.results]
+
+
+def _was_over(job: Job, before: Instant) -> bool:
+    return job.state.final and job.finished_at is not None and job.finished_at <= before
 
 
 def _is_launcher(job: Job, sweep: JobId) -> bool:

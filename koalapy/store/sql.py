@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, or_, select
+from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, exists, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import InstanceId, JobId
-from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.job import OUTPUT_PRUNED, Counters, Debt, History, Job
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
@@ -106,6 +106,22 @@ class SqlStore:
                 return self._jobs(connection, query.where(schema.jobs.c.sweep.is_(None)))
             chunks = _chunks(sorted(set(ids)))
             return [job for chunk in chunks for job in self._jobs(connection, query.where(schema.jobs.c.id.in_(chunk)))]
+
+    def prunable(self, before: Instant, most: int, after: JobId, records: bool, launchers: bool) -> list[Job]:
+        sweep = schema.jobs.alias("sweep")
+        of_sweep = sweep.c.id == schema.jobs.c.sweep
+        pruned = schema.history.select().where(
+            schema.history.c.job == schema.jobs.c.id, schema.history.c.kind == OUTPUT_PRUNED
+        )
+        query = _JOBS.where(schema.jobs.c.id > after).limit(most)
+        if launchers:
+            query = query.where(exists().where(of_sweep, sweep.c.state.in_(_FINAL), sweep.c.finished_at <= before))
+        else:
+            launcher = exists().where(sweep.c.sweep == schema.jobs.c.id)
+            query = query.where(schema.jobs.c.sweep.is_(None), schema.jobs.c.finished_at <= before, ~launcher)
+            query = query.where(schema.jobs.c.state.in_(_FINAL))
+        with self._transaction() as connection:
+            return self._jobs(connection, query if records else query.where(~pruned.exists()))
 
     def job(self, job_id: JobId) -> Job | None:
         return next(iter(self.jobs(ids=[job_id])), None)
@@ -283,8 +299,9 @@ def _chunks(values: list[T]) -> list[list[T]]:
 
 
 _JOBS: Select[Any] = select(schema.jobs.c.id, schema.jobs.c.state, schema.jobs.c.record).order_by(schema.jobs.c.id)
+_FINAL = [state.value for state in JobState if state.final]
 # By those that are final: a state that nobody knows is one that is not.
-_UNFINISHED = _JOBS.where(schema.jobs.c.state.not_in([state.value for state in JobState if state.final]))
+_UNFINISHED = _JOBS.where(schema.jobs.c.state.not_in(_FINAL))
 _JOB_OF_KEY = select(schema.jobs.c.id).where(
     schema.jobs.c.owner == bindparam("of_owner"), schema.jobs.c.key == bindparam("of_key")
 )

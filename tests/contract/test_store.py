@@ -14,7 +14,7 @@ from koalapy.model.commands import CancelComponent, CollectOutput, Command, Forg
 from koalapy.model.errors import Reason
 from koalapy.model.identity import INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import Component, Counters, Debt, History, Job, Outcome
+from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, Debt, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
@@ -255,6 +255,38 @@ def test_a_pruned_job_takes_its_history_along_and_leaves_its_debt(store: Store) 
     assert (store.history(JobId(1)), store.history(JobId(2))) == ([], [a_line(2)])
     assert store.debts() == [a_debt(1)]
     assert store.job_of_key("mona", "k") is None
+
+
+def prunable(store: Store, **changes: Any) -> list[int]:
+    asked = {"before": Instant(50), "most": 10, "after": JobId(0), "records": True, "launchers": False} | changes
+    return [job.id for job in store.prunable(**asked)]
+
+
+def test_jobs_that_were_over_by_an_instant_are_found_by_id_and_in_pages(store: Store) -> None:
+    over = [a_job(number, JobState.DONE, finished_at=Instant(10 * number)) for number in range(1, 8)]
+    store.commit(Change(jobs=(*over, a_job(8), a_job(9, JobState.CANCELLED, finished_at=Instant(1)))))
+    assert prunable(store) == [1, 2, 3, 4, 5, 9]
+    assert prunable(store, most=2) == [1, 2]
+    assert prunable(store, most=2, after=JobId(4)) == [5, 9]
+    assert prunable(store, before=Instant(0)) == []
+
+
+def test_launchers_are_found_by_the_end_of_their_sweep_and_a_sweep_once_it_has_none(store: Store) -> None:
+    over = replace(a_sweep(1), state=JobState.DONE, finished_at=Instant(40))
+    launchers = [
+        replace(a_launcher(number, sweep, JobState.DONE), finished_at=Instant(30)) for number, sweep in ((3, 1), (4, 2))
+    ]
+    store.commit(Change(jobs=(over, a_sweep(2), *launchers)))
+    assert (prunable(store), prunable(store, launchers=True)) == ([], [3])
+    assert prunable(store, launchers=True, before=Instant(39)) == []
+    store.commit(Change(removed=(JobId(3),)))
+    assert (prunable(store), prunable(store, launchers=True)) == ([1], [])
+
+
+def test_jobs_without_directories_are_found_for_their_records_only(store: Store) -> None:
+    over = [a_job(number, JobState.FAILED, finished_at=Instant(10)) for number in (1, 2)]
+    store.commit(Change(jobs=tuple(over), history=(a_line(1), a_line(1, OUTPUT_PRUNED), a_line(2))))
+    assert (prunable(store, records=False), prunable(store)) == ([2], [1, 2])
 
 
 def test_outbox_numbers_go_on_after_the_last_ever_used(opener: Opener) -> None:

@@ -12,6 +12,7 @@ from koalapy.link.conversation import Conversation
 from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptForgotten,
     ClusterConnected,
     ClusterMeasured,
     ComponentGone,
@@ -221,11 +222,28 @@ def test_a_refused_submit_has_failed(talk: Conversation) -> None:
     assert talk.heard(NOW, refused).deliveries == (came((failed,), (3,)),)
 
 
-@pytest.mark.parametrize("command", [release_of(), forget_of()])
-def test_release_and_forget_are_confirmed_when_they_are_done(talk: Conversation, command: Any) -> None:
-    (message,) = talk.send(3, command, False)
+def test_a_release_is_confirmed_when_it_is_done(talk: Conversation) -> None:
+    (message,) = talk.send(3, release_of(), False)
     assert (message.id, message.tag) == (3, TAG)
     assert talk.heard(NOW, wire.Done(3)).deliveries == (came(confirmed=(3,)),)
+
+
+def test_an_attempt_is_forgotten_when_its_directory_is_removed(talk: Conversation) -> None:
+    (message,) = talk.send(3, forget_of(), False)
+    assert (message.id, message.tag) == (3, TAG)
+    forgotten = AttemptForgotten(cluster="vu", attempt=ATTEMPT)
+    assert talk.heard(NOW, wire.Done(3)).deliveries == (came((forgotten,), (3,)),)
+
+
+def test_a_refusal_to_forget_is_told(talk: Conversation) -> None:
+    talk.send(3, forget_of(), False)
+    failure = dict(wire.Failure("bad_tag", "ours", "That is no tag.")._asdict())
+    (delivery,) = talk.heard(NOW, wire.Refused(3, failure)).deliveries
+    assert delivery.confirmed == (3,)
+    (event,) = delivery.events
+    assert isinstance(event, AttemptForgotten)
+    assert event.refused is not None
+    assert event.refused.code == "bad_tag"
 
 
 def test_a_cancel_is_confirmed_when_nothing_is_left(talk: Conversation) -> None:
@@ -237,7 +255,8 @@ def test_a_cancel_is_confirmed_when_nothing_is_left(talk: Conversation) -> None:
     (delivery,) = talk.heard(NOW, event_of(1, wire.Gone(TAG, NOW))).deliveries
     assert delivery == came((ComponentGone(cluster="vu", attempt=ATTEMPT),), (1, 2, 3), ("vu", EPOCH, 1))
     assert talk.heard(NOW, wire.Submitted(1, TAG, "17")).deliveries == ()
-    assert talk.heard(NOW, wire.Done(4)).deliveries == (came(confirmed=(4,)),)
+    forgotten = AttemptForgotten(cluster="vu", attempt=ATTEMPT)
+    assert talk.heard(NOW, wire.Done(4)).deliveries == (came((forgotten,), (4,)),)
     assert talk.heard(NOW, wire.Submitted(5, "", "18")).deliveries != ()
 
 

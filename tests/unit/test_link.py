@@ -18,6 +18,7 @@ from koalapy.driver import host_slept
 from koalapy.model.commands import CancelComponent, ForgetComponent, WatchCluster
 from koalapy.model.errors import TransientError
 from koalapy.model.events import (
+    AttemptForgotten,
     ClusterConnected,
     ClusterLost,
     ClusterMeasured,
@@ -65,7 +66,8 @@ def test_a_component_from_submit_to_forget(haven: Any) -> None:
     assert (ended.ending, ended.exit_status) == ("exited", 3)
     assert b"".join(haven.link.fetch(command.attempt, "output")) == b"out of 0\n"
     assert b"".join(haven.link.fetch(command.attempt, "errors")) == b"oops\n"
-    assert haven.ear.confirmed(haven.send(ForgetComponent(cluster="here", attempt=command.attempt))).events == ()
+    forgotten = haven.ear.confirmed(haven.send(ForgetComponent(cluster="here", attempt=command.attempt)))
+    assert forgotten.events == (AttemptForgotten(cluster="here", attempt=command.attempt),)
     assert not haven.attempt_directory(command.attempt).exists()
 
 
