@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from koalapy.simulation.chaos.moves import DOINGS, FAULTS, LYING, SWEEPING, USUAL, moves_of
+from koalapy.simulation.chaos.moves import DOINGS, FAULTS, LYING, PRUNING, SWEEPING, USUAL, moves_of
 from koalapy.simulation.chaos.plan import plan
 from koalapy.simulation.chaos.run import run
 
@@ -51,16 +51,17 @@ def test_work_gets_done_in_it() -> None:
 
 def test_every_kind_of_move_comes_up_within_a_few_seeds() -> None:
     kinds = {move.kind for seed in range(200) for move in moves_of(seed, COURSE)}
-    assert kinds == DOINGS.keys() | FAULTS.keys() | LYING.keys()
+    assert kinds == DOINGS.keys() | FAULTS.keys() | LYING.keys() | PRUNING.keys()
 
 
-@pytest.mark.parametrize("kinds", [SWEEPING, LYING], ids=["sweeps", "lies"])
-def test_sweeps_and_lies_are_in_some_seeds_and_move_nothing_in_any(kinds: dict[str, int]) -> None:
+@pytest.mark.parametrize("kinds", [SWEEPING, LYING, PRUNING], ids=["sweeps", "lies", "pruning"])
+def test_sweeps_lies_and_pruning_are_in_some_seeds_and_move_nothing_in_any(kinds: dict[str, int]) -> None:
     """Streams of their own: what else happens to a seed does not depend on them."""
     some = []
     for seed in range(1, 60):
         moves = moves_of(seed, COURSE)
-        assert [move for move in moves if move.kind not in SWEEPING | LYING] == plan(seed, COURSE, USUAL, FAULTS)
+        usual = [move for move in moves if move.kind not in SWEEPING | LYING | PRUNING]
+        assert usual == plan(seed, COURSE, USUAL, FAULTS)
         assert [move.at for move in moves] == sorted(move.at for move in moves)
         some += [seed] if any(move.kind in kinds for move in moves) else []
     assert 10 < len(some) < 30

@@ -3,12 +3,12 @@
 from operator import attrgetter
 from random import Random
 
-from koalapy.simulation.chaos import doings, faults, lies, sweeping
+from koalapy.simulation.chaos import doings, faults, lies, pruning, sweeping
 from koalapy.simulation.chaos.plan import Move, plan
 from koalapy.simulation.world import World
 
-_ALL = (doings.ALL, sweeping.ALL, faults.ALL, lies.ALL)
-USUAL, SWEEPING, FAULTS, LYING = ({name: weight for name, (_, weight) in moves.items()} for moves in _ALL)
+_ALL = (doings.ALL, sweeping.ALL, faults.ALL, lies.ALL, pruning.ALL)
+USUAL, SWEEPING, FAULTS, LYING, PRUNING = ({name: weight for name, (_, weight) in moves.items()} for moves in _ALL)
 DOINGS = USUAL | SWEEPING
 _ACTS = {name: act for moves in _ALL for name, (act, _) in moves.items()}
 
@@ -17,6 +17,7 @@ def moves_of(seed: int, events: int) -> list[Move]:
     """The same for the same seed; those of a shorter course come first in a longer one."""
     moves = [*plan(seed, events, USUAL, FAULTS), *sweeping.moves_with_sweeps(seed, events)]
     moves += lies.moves_with_lies(seed, events)
+    moves += pruning.moves_with_pruning(seed, events)
     return sorted(moves, key=attrgetter("at"))
 
 

@@ -22,6 +22,7 @@ class Promise(StrEnum):
     RECORDED = "every parameter of a sweep has one result"
     REPEATED = "no parameter that is done runs again"
     GIVEN_BACK = "sweeps give back what others want"
+    PRUNED = "what is pruned is over, once, directories first"
     SOUND = "no part fails by itself"
 
 

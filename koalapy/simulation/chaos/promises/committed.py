@@ -9,7 +9,7 @@ from koalapy.store.contract import Store
 
 
 class Committed:
-    """Everything that was ever committed: jobs with the finished ones, debts, outbox, counters."""
+    """Everything that was ever committed: jobs with the finished and pruned ones, debts, outbox, counters."""
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, Job] = {}

@@ -16,6 +16,7 @@ from koalapy.simulation.chaos.promises.jobs import Jobs
 from koalapy.simulation.chaos.promises.launchers import Launchers
 from koalapy.simulation.chaos.promises.neighbours import Neighbours
 from koalapy.simulation.chaos.promises.programs import Programs
+from koalapy.simulation.chaos.promises.pruned import Pruned
 from koalapy.simulation.chaos.promises.queues import Queues
 from koalapy.simulation.chaos.promises.sweeps import Sweeps
 from koalapy.simulation.chaos.violation import Promise, Violation, promise
@@ -38,6 +39,7 @@ class Watch:
         self._jobs = Jobs(world.settings)
         self._claims = Claims(world.settings)
         self._queues = Queues(world.instance)
+        self._pruned = Pruned(world)
         self._sweeps = Sweeps(world.ledger.parameters)
         self._neighbours = Neighbours(world)
         self._decided: Decided | None = None
@@ -74,7 +76,9 @@ class Watch:
         rest.of_programs(jobs, self._world.instance, self._world.ledger)
         rest.of_users(self._committed, self._world.koalad.accepted)
         rest.of_clusters(jobs, self._world)
-        self._sweeps.at_rest([job for job in jobs if job.runner is not None], self._world.koalad.store)
+        kept = [job for job in jobs if job.runner is not None and job.id not in self._pruned.jobs]
+        self._sweeps.at_rest(kept, self._world.koalad.store)
+        self._pruned.at_rest(self._world.koalad.store)
 
     def unrest(self) -> str:
         """What keeps the world from coming to rest."""
@@ -123,6 +127,7 @@ class Watch:
         decided, before = self._decided, dict(self._committed.jobs)
         assert decided is not None
         self.ask(lambda: self._committed.take(change, store))
+        self.ask(lambda: self._pruned.committed(change, before, self._committed))
         self.ask(lambda: self._jobs.committed(change, before))
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, decided))
