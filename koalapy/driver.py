@@ -320,6 +320,8 @@ class Driver:
             leap=leap,
             results=step.results,
             learned=step.learned,
+            usage=step.usage,
+            accounted=step.accounted,
             new=step.new,
             removed=step.removed,
         )

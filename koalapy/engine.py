@@ -1,6 +1,7 @@
 """The pieces as one machine: events in, commands out. It never blocks, reads no clock, draws no random number."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from koalapy.broker.fit import Lack, lacks
@@ -17,6 +18,7 @@ from koalapy.information.watching import Watching
 from koalapy.model.change import Snapshot
 from koalapy.model.events import (
     AttemptForgotten,
+    AttemptsAccounted,
     ClusterConnected,
     ClusterLost,
     ClusterMeasured,
@@ -263,12 +265,18 @@ class Engine:
         self._information.measurement_failed(event.cluster, event.reason)
         return False
 
+    def _on_accounted(self, now: Instant, event: AttemptsAccounted) -> bool:
+        for span in event.spans:
+            self._records.account(replace(span, cluster=event.cluster))
+        return False
+
     _handlers: ClassVar[dict[type, Callable[..., bool]]] = {
         **dict.fromkeys(users.EVENTS, _on_asked),
         **dict.fromkeys(hearing.EVENTS, _on_component),
         **dict.fromkeys(OF_LAUNCHERS, _on_launcher),
         AttemptForgotten: _on_forgotten,
         PruneRequested: _on_prune_requested,
+        AttemptsAccounted: _on_accounted,
         StoreRestored: _on_restored,
         ClusterConnected: _on_connected,
         ClusterLost: _on_lost,

@@ -11,8 +11,11 @@ from koalapy.api import documents, schemas
 from koalapy.api.bodies import LONGEST_WAIT_S, Timeout
 from koalapy.api.documents import Document
 from koalapy.api.schemas.answer import answering
+from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.states import JobState
+from koalapy.model.units import Instant, parse_instant
+from koalapy.model.usage import By
 from koalapy.runtime.service import Service
 
 
@@ -49,10 +52,24 @@ def add_telling(app: FastAPI, service: Service) -> None:
         """Records of the store that could not be read so far: of jobs that are not over, and of those asked for."""
         return documents.unreadable(service.unreadable())
 
+    @app.get("/v1/usage", **answering(schemas.UsageAnswer))
+    def usage(by: By = By.USER, since: str | None = None, until: str | None = None) -> Document:
+        """Processor-seconds of batch jobs, within [since, until) where they are given (RFC 3339)."""
+        start, end = instant_of(since), instant_of(until)
+        return documents.usage(service.usage(by, start, end), by, start, end)
+
     @app.get("/v1/clusters", **answering(schemas.ClustersAnswer))
     def clusters() -> Document:
         """What is known of each cluster, in processors."""
         return documents.clusters(service.clusters())
+
+
+def instant_of(text: str | None) -> Instant | None:
+    """Raises RequestError for what is no instant."""
+    try:
+        return None if text is None else parse_instant(text)
+    except ValueError as error:
+        raise RequestError("bad_instant", f"{error}.", "Give an instant as RFC 3339 has it.") from error
 
 
 async def _until_over(service: Service, jobs: list[JobId], timeout_s: float) -> None:

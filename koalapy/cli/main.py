@@ -23,6 +23,7 @@ COMMANDS = {
     "config": ("grid", "Check the grid file, or show its schema."),
     "init": ("init", "Write a grid file by asking and by looking."),
     "doctor": ("doctor", "Examine each cluster, and say what to change."),
+    "usage": ("usage", "Sum up processor time by user, cluster, job or day."),
     "login": ("login", "Answer what logins on clusters ask."),
     "clean": ("unknown", "Remove jobs and directories by their tags."),
     "repair": ("repair", "Correct or drop unreadable records."),

@@ -83,6 +83,8 @@ def _progress(now: Instant, component: Component, event: ComponentReported) -> d
 def _instants(component: Component, event: ComponentReported) -> dict[str, Instant]:
     """As the wrapper's clock has them; but nothing that follows our release can have happened before it."""
     told: dict[str, Instant] = {}
+    if event.began_at is not None:
+        told["began_at"] = event.began_at
     released_at = component.released_at or Instant(0)
     if event.at_barrier_at is not None:
         told["at_barrier_at"] = event.at_barrier_at

@@ -208,4 +208,5 @@ def reported(cluster: str, attempt: AttemptId, message: wire.Report, mapped: Map
         exit_status=message.exit_status,
         ending=message.ending,
         reason=None if message.error is None else reason_of(message.error),
+        began_at=ours(message.began_at),
     )

@@ -7,6 +7,7 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, Debt, History, Job
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.sweep import ResultBatch
+from koalapy.model.usage import BatchSpan, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Change:
     leap: Leap | None = None
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None  # in place of what was learned before
+    usage: tuple[Usage, ...] = ()  # of attempts whose try ended; kept when their jobs are removed
+    accounted: tuple[BatchSpan, ...] = ()  # what batch systems say of attempts whose usage is entered
     new: tuple[JobId, ...] = ()  # of `jobs`, those that must not be in the store yet
 
     @property
@@ -56,6 +59,8 @@ class Change:
             or self.leap
             or self.results
             or self.learned
+            or self.usage
+            or self.accounted
         )
 
 

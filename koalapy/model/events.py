@@ -11,6 +11,7 @@ from koalapy.model.job import Job
 from koalapy.model.request import Request
 from koalapy.model.sweep import ParameterResult
 from koalapy.model.units import Instant
+from koalapy.model.usage import BatchSpan
 
 # ---- from users
 
@@ -164,6 +165,7 @@ class ComponentReported:
     ending: str = ""
     reason: Reason | None = None
     cluster: str = ""
+    began_at: Instant | None = None
 
 
 @quick
@@ -182,6 +184,14 @@ class ComponentLingers:
     attempt: AttemptId
     reason: Reason
     cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptsAccounted:
+    """What the accounting of a batch system says of attempts that have ended."""
+
+    cluster: str
+    spans: tuple[BatchSpan, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +302,7 @@ Event = (
     | ComponentReported
     | ComponentGone
     | ComponentLingers
+    | AttemptsAccounted
     | OutputCollected
     | AttemptForgotten
     | PruneRequested

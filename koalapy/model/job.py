@@ -20,8 +20,8 @@ class Component:
     """One element of a run list: the state of a component's last attempt (DCS, section 3.5).
 
     `attempt` counts from 1; 0 before the first. All instants are koalad's clock. `ending`: its cluster was told to
-    end it. `gone`: nothing of this attempt is left in its cluster's batch system, or a debt says that something may be.
-    `lingers`: why its batch system does not end it.
+    end it. `began_at`: when its batch job began, by its wrapper. `gone`: nothing of this attempt is left in its
+    cluster's batch system, or a debt says that something may be. `lingers`: why its batch system does not end it.
     """
 
     index: int
@@ -34,6 +34,7 @@ class Component:
     exit_status: int | None = None
     queued_at: Instant | None = None
     allocated_at: Instant | None = None
+    began_at: Instant | None = None
     at_barrier_at: Instant | None = None
     released_at: Instant | None = None
     started_at: Instant | None = None

@@ -13,6 +13,7 @@ from koalapy.model.job import Component, Counters, Debt, History, Job, evolve_co
 from koalapy.model.learned import Learned
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
+from koalapy.model.usage import BatchSpan, Usage, usage_of_try
 
 
 @quick
@@ -29,6 +30,8 @@ class Step:
     history: tuple[History, ...] = ()
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None
+    usage: tuple[Usage, ...] = ()
+    accounted: tuple[BatchSpan, ...] = ()
     new: tuple[JobId, ...] = ()  # ids given out for the first time
     removed: tuple[JobId, ...] = ()  # pruned jobs
 
@@ -56,7 +59,10 @@ class Records:
             self._tell(None, job)
 
     def put(self, job: Job) -> Job:
+        """The job in place of what it was before. What a try used is entered as it ends."""
         before = self.jobs.get(job.id)
+        if before is not None and before.state.active and not job.state.active:
+            self._usage += usage_of_try(before, job)
         self.jobs[job.id] = self._changed[job.id] = job
         self._tell(before, job)
         return job
@@ -80,6 +86,10 @@ class Records:
     def learn(self, learned: Learned) -> None:
         """In place of what was learned before."""
         self._learned: Learned | None = learned
+
+    def account(self, span: BatchSpan) -> None:
+        """In place of what was estimated of an attempt whose usage is entered; of any other it is passed over."""
+        self._accounted.append(span)
 
     def command(self, command: Command) -> None:
         self._commands.append(command)
@@ -160,6 +170,8 @@ class Records:
             history=tuple(self._history),
             results=tuple(self._results),
             learned=self._learned,
+            usage=tuple(self._usage),
+            accounted=tuple(self._accounted),
             new=tuple(self._new),
             removed=tuple(self._removed),
         )
@@ -191,6 +203,8 @@ class Records:
         self._history: list[History] = []
         self._results: list[ResultBatch] = []
         self._learned = None
+        self._usage: list[Usage] = []
+        self._accounted: list[BatchSpan] = []
         self._debts: dict[AttemptId, Debt] = {}
         self._settled: list[AttemptId] = []
         self._counted = False

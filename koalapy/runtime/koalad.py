@@ -13,6 +13,7 @@ from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
+from koalapy.runtime.accounting import Accounting
 from koalapy.runtime.chosen import policies, scavenging_policies
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.foreign import ForeignSpeech
@@ -69,6 +70,9 @@ class Koalad:
         jobs = lambda ids: self._store.jobs(ids=ids)  # noqa: E731
         held = lambda: {each.job for each in self._store.unreadable() if each.kind == "job"}  # noqa: E731
         unknown = UnknownTags(snapshot.instance, list(grid.clusters), self._links.ask, jobs, self._clock.now, held)
+        self._accounting = Accounting(
+            snapshot.instance, self._store.usage, self._links.ask, self._loop.deliver, self._clock.now
+        )
         files = JobFiles(intake.take_down, intake.transfers, self._links.fetch)
         self.service = Service(
             self._store,
@@ -86,6 +90,7 @@ class Koalad:
     def start(self) -> None:
         _log_recovered(self.service.recovered().lines)
         self._links.start(self._loop, self.service.unknown.survey_soon, self.service.slept)
+        self._accounting.start()
         self._loop.start()  # which sends at once what the last koalad had begun
 
     def cancel_all(self, patience_s: float) -> None:
@@ -98,6 +103,7 @@ class Koalad:
     def disconnect(self) -> None:
         """Leave the clusters, and let go of whoever waits for something. Jobs run on."""
         self.service.close()
+        self._accounting.close()
         self._links.close()
 
     def stop(self) -> None:

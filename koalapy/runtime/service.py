@@ -17,6 +17,8 @@ from koalapy.model.job import Debt, History, Job
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+from koalapy.model.usage import By, Sum, sums, usage_until
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.runtime.clock import SystemClock
@@ -153,6 +155,16 @@ class Service:
 
     def history(self, job: JobId) -> list[History]:
         return self._store.history(job)
+
+    def usage(
+        self, by: By, since: Instant | None = None, until: Instant | None = None
+    ) -> dict[tuple[str | int, ...], Sum]:
+        """What attempts used, those that go on up to this instant; see `koalapy.model.usage.sums`."""
+        now = self._clock.now()
+        unended = self._loop.ask(lambda engine: usage_until(engine.records.jobs.values(), now))
+        entered = {entry.attempt: entry for entry in self._store.usage(since)}
+        going_on = {each.attempt: each for each in unended if each.attempt not in entered}
+        return sums([*entered.values(), *going_on.values()], by, since, until, frozenset(going_on))
 
     def debts(self) -> list[Debt]:
         """By attempt; of this instant, even while the store cannot be read."""

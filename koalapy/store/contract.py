@@ -9,6 +9,7 @@ from koalapy.model.job import Debt, History, Job
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
+from koalapy.model.usage import Usage
 from koalapy.store.unreadable import Unreadable
 
 
@@ -91,6 +92,9 @@ class Store(Protocol):
 
     def result(self, sweep: JobId, number: int) -> ResultBatch | None:
         """Of one parameter, a batch of it alone; None before it is recorded. It takes no longer in a large sweep."""
+
+    def usage(self, since: Instant | None = None) -> list[Usage]:
+        """By attempt, of those that ended after `since`, of jobs that were pruned too."""
 
     def debts(self) -> list[Debt]:
         """By attempt."""

@@ -14,6 +14,7 @@ from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
+from koalapy.model.usage import Usage, accounted
 from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
 from koalapy.store.founding import new_instance
 from koalapy.store.records import dump_details, load_details
@@ -44,6 +45,7 @@ class _Contents:
     history: dict[JobId, list[_Line]] = field(default_factory=dict)
     results: list[ResultBatch | None] = field(default_factory=list)  # None: of a job that was removed
     learned: Learned = NOTHING
+    usage: dict[AttemptId, Usage] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -160,6 +162,10 @@ class MemoryStore:
     def result(self, sweep: JobId, number: int) -> ResultBatch | None:
         return next(filter(None, (batch.only(number) for _, batch in self.results(sweep))), None)
 
+    def usage(self, since: Instant | None = None) -> list[Usage]:
+        with self._open() as contents:
+            return [each for _, each in sorted(contents.usage.items()) if since is None or each.ended_at > since]
+
     def debts(self) -> list[Debt]:
         with self._open() as contents:
             return list(_sorted_debts(contents))
@@ -227,6 +233,10 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
         contents.history.setdefault(job_id, []).append(line)
     contents.results += change.results
     contents.learned = change.learned or contents.learned
+    contents.usage |= {entry.attempt: entry for entry in change.usage}
+    for span in change.accounted:
+        if span.attempt in contents.usage:
+            contents.usage[span.attempt] = accounted(contents.usage[span.attempt], span)
 
 
 def _take_away(contents: _Contents, change: Change) -> None:

@@ -6,10 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 from koalapy.model.change import OutboxEntry
-from koalapy.model.identity import AttemptId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Counters, Debt, History, Job
 from koalapy.model.learned import Learned
 from koalapy.model.sweep import ResultBatch
+from koalapy.model.units import Instant
+from koalapy.model.usage import Kind, Usage
 from koalapy.store.records import dump_command, dump_debt, dump_details, dump_job, dump_learned, dump_results
 
 Row = dict[str, Any]
@@ -62,6 +64,44 @@ def counter_rows(counters: Counters | None) -> list[Row]:
 
 def learned_rows(learned: Learned | None) -> list[Row]:
     return [{"name": NODES, "record": dump_learned(learned)}] if learned else []
+
+
+def usage_rows(entries: Iterable[Usage]) -> list[Row]:
+    return [
+        {
+            **attempt_row(entry.attempt),
+            "owner": plain(entry.owner),
+            "charged": entry.charged,
+            "name": plain(entry.name),
+            "cluster": plain(entry.cluster),
+            "processors": entry.processors,
+            "kind": entry.kind.value,
+            "started_at": entry.started_at,
+            "released_at": entry.released_at,
+            "ended_at": entry.ended_at,
+            "batch_id": plain(entry.batch_id),
+            "accounted": int(entry.accounted),
+        }
+        for entry in {entry.attempt: entry for entry in entries}.values()
+    ]
+
+
+def usage_in(row: Any) -> Usage:
+    """The entry of a row of `usage`."""
+    return Usage(
+        attempt=AttemptId(JobId(row.job), row.component, row.number),
+        owner=row.owner,
+        charged=JobId(row.charged),
+        name=row.name,
+        cluster=row.cluster,
+        processors=row.processors,
+        kind=Kind(row.kind),
+        started_at=Instant(row.started_at),
+        released_at=Instant(row.released_at),
+        ended_at=Instant(row.ended_at),
+        batch_id=row.batch_id,
+        accounted=bool(row.accounted),
+    )
 
 
 def plain(text: str) -> str:

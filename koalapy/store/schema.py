@@ -12,7 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0005"  # the last migration's; versions are ordered as texts
+SCHEMA_VERSION = "0006"  # the last migration's; versions are ordered as texts
 FORMAT = "koalapy.store"
 
 metadata = MetaData()
@@ -106,4 +106,25 @@ learned = Table(
     metadata,
     Column("name", Text, primary_key=True),  # of what
     Column("record", Text, nullable=False),
+)
+
+# What attempts used outlives their jobs: it does not refer to the table of jobs.
+usage = Table(
+    "usage",
+    metadata,
+    Column("job", Integer, primary_key=True, autoincrement=False),
+    Column("component", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("owner", Text, nullable=False),
+    Column("charged", Integer, nullable=False),  # the job, of a Launcher its sweep
+    Column("name", Text, nullable=False),
+    Column("cluster", Text, nullable=False),
+    Column("processors", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("released_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Column("batch_id", Text, nullable=False),
+    Column("accounted", Integer, nullable=False),
+    Index("usage_ended", "ended_at"),
 )

@@ -15,6 +15,7 @@ from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
+from koalapy.model.usage import BatchSpan, Usage, accounted
 from koalapy.store import records, rows, schema
 from koalapy.store.backend import Backend
 from koalapy.store.errors import StoreError
@@ -91,9 +92,16 @@ class SqlStore:
             if self._turn.take(connection, change):
                 for statement, parameters in writes:
                     connection.execute(statement, parameters)
+                self._account(connection, change.accounted)
         self._turn.done(change)
         if change.learned is not None:
             self._aside.forget("learned")
+
+    def _account(self, connection: Connection, spans: Iterable[BatchSpan]) -> None:
+        for span in spans:
+            row = connection.execute(_USAGE_OF, _marked(rows.attempt_row(span.attempt))).one_or_none()
+            if row is not None:
+                connection.execute(self._writes.put_usage, rows.usage_rows([accounted(rows.usage_in(row), span)]))
 
     def check(self) -> None:
         with self._writing() as connection:
@@ -174,6 +182,11 @@ class SqlStore:
                 passed_over += 1
         return None
 
+    def usage(self, since: Instant | None = None) -> list[Usage]:
+        query = _USAGE if since is None else _USAGE.where(schema.usage.c.ended_at > since)
+        with self._transaction() as connection:
+            return [rows.usage_in(row) for row in connection.execute(query)]
+
     def debts(self) -> list[Debt]:
         with self._transaction() as connection:
             return self._debts(connection)
@@ -253,6 +266,7 @@ class _Writes:
         self._put_debt = _put(backend, schema.debts)
         self._put_counter = _put(backend, schema.counters)
         self._put_learned = _put(backend, schema.learned)
+        self.put_usage = _put(backend, schema.usage)
 
     def of(self, change: Change) -> list[tuple[Executable, list[Row]]]:
         """In the order in which they must run; raises before anything has."""
@@ -266,6 +280,7 @@ class _Writes:
             (_TELL, rows.history_rows(change.history)),
             (_RESULT, rows.result_rows(change.results)),
             (self._put_learned, rows.learned_rows(change.learned)),
+            (self.put_usage, rows.usage_rows(change.usage)),
             (_SETTLE, [_marked(rows.attempt_row(attempt)) for attempt in change.settled]),
             (_CONFIRM, [{"of_number": number} for number in change.confirmed]),
             (_REMOVE, [{"of_id": job_id} for job_id in change.removed]),
@@ -309,6 +324,10 @@ _JOBS_OF_KEYS = select(schema.jobs.c.key, schema.jobs.c.id).where(schema.jobs.c.
 _DEBTS = select(*schema.debts.primary_key, schema.debts.c.record).order_by(*schema.debts.primary_key)
 _OUTBOX = select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command).order_by(schema.outbox.c.number)
 _COUNTERS = select(schema.counters.c.name, schema.counters.c.value)
+_USAGE = select(schema.usage).order_by(*schema.usage.primary_key)
+_USAGE_OF = select(schema.usage).where(
+    *(schema.usage.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
+)
 _LEARNED = select(schema.learned.c.record).where(schema.learned.c.name == rows.NODES)
 _HISTORY = (
     select(schema.history.c.sequence, schema.history.c.at, schema.history.c.kind, schema.history.c.details)

@@ -20,6 +20,7 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Axis, Glide, ParameterResult, ResultBatch, Runner, Source, Space
 from koalapy.model.units import Instant
+from koalapy.model.usage import BatchSpan, Kind, Usage, accounted
 from koalapy.store.contract import Store
 from koalapy.store.errors import RecordInvalid, StoreConflict, StoreError, StoreLocked
 from koalapy.store.memory import MemoryStore
@@ -287,6 +288,39 @@ def test_jobs_without_directories_are_found_for_their_records_only(store: Store)
     over = [a_job(number, JobState.FAILED, finished_at=Instant(10)) for number in (1, 2)]
     store.commit(Change(jobs=tuple(over), history=(a_line(1), a_line(1, OUTPUT_PRUNED), a_line(2))))
     assert (prunable(store, records=False), prunable(store)) == ([2], [1, 2])
+
+
+def test_usage_outlives_its_job_and_is_entered_once(opener: Opener) -> None:
+    """The same entry again, as after a commit in doubt, is one; one day the accounting says better."""
+    store = opener()
+    store.commit(Change(jobs=(a_job(1), a_job(2)), usage=(a_usage(1), a_usage(2))))
+    store.commit(Change(usage=(a_usage(1),), removed=(JobId(1),)))
+    span = BatchSpan(attempt=an_attempt(2), cluster="vu", started_at=Instant(999), ended_at=Instant(5001), processors=5)
+    unknown = BatchSpan(attempt=an_attempt(9), cluster="vu", started_at=Instant(1), ended_at=Instant(2), processors=1)
+    store.commit(Change(accounted=(span, unknown)))
+    store.close()
+    store = opener()
+    assert store.usage() == [a_usage(1), accounted(a_usage(2), span)]
+    assert store.usage()[1].processors == 5
+    assert store.usage(Instant(5000)) == store.usage()[1:]
+    store.commit(Change(usage=(a_usage(3),), accounted=(replace(span, attempt=an_attempt(3)),)))
+    assert store.usage()[2].accounted
+
+
+def a_usage(job: int) -> Usage:
+    return Usage(
+        attempt=an_attempt(job),
+        owner="mona",
+        charged=JobId(job),
+        name="poisson",
+        cluster="vu",
+        processors=4,
+        kind=Kind.LOST,
+        started_at=Instant(1000),
+        released_at=Instant(2000),
+        ended_at=Instant(5000),
+        batch_id="77",
+    )
 
 
 def test_outbox_numbers_go_on_after_the_last_ever_used(opener: Opener) -> None:

@@ -20,6 +20,7 @@ from koalapy.model.request import ComponentRequest, Request, RetryOn
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
+from koalapy.model.usage import By, sums
 from koalapy.simulation.koalad.host import OWNER, Nobody
 from koalapy.simulation.ledger import Entry
 from koalapy.simulation.processes import Fuse
@@ -130,13 +131,15 @@ class End(NamedTuple):
     """What became of a job. `runs`: of each component how often the program of each of its attempts ran, if it did.
 
     `statuses` are empty for a job that was cancelled: a wrapper out of reach is ended by the batch system's own cancel,
-    which leaves some programs no time for a status.
+    which leaves some programs no time for a status. `used`: of the attempts whose programs ran, what their processor
+    time was for and how often they ran, in the order of attempts.
     """
 
     state: JobState
     code: str
     statuses: tuple[int | None, ...]
     runs: tuple[tuple[int, ...], ...]
+    used: tuple[tuple[str, int], ...]
 
 
 def end_of(world: World, job: Job) -> End:
@@ -145,7 +148,25 @@ def end_of(world: World, job: Job) -> End:
         code=job.reason.code if job.reason else "",
         statuses=() if job.state is JobState.CANCELLED else tuple(each.exit_status for each in job.components),
         runs=tuple(_runs(world, job, each) for each in job.components),
+        used=_used(world, job),
     )
+
+
+def _used(world: World, job: Job) -> tuple[tuple[str, int], ...]:
+    """Each entry must cover what the program's own lines in the ledger say, and so must every sum of them."""
+    entries = [each for each in world.koalad.store.usage() if each.attempt.job == job.id]
+    ran = {}
+    for entry in entries:
+        runs = world.ledger.runs(tag_of(world.instance, entry.attempt))
+        ends = [at for run in runs for at in run.nodes.values() if at is not None]
+        if runs:
+            late = SECOND  # clocks of hosts differ
+            assert entry.started_at <= entry.released_at <= runs[0].began + late, (entry, runs)
+            assert max(ends) - late <= entry.ended_at, (entry, runs)
+            ran[entry.attempt] = (str(entry.kind), len(runs))
+    of_job = {key: found for key, found in sums(entries, By.JOB).items() if key[0] == job.id}
+    assert sum(each.total for each in of_job.values()) == sum(each.ended_at - each.started_at for each in entries)
+    return tuple(ran[attempt] for attempt in sorted(ran))
 
 
 def _runs(world: World, job: Job, component: Component) -> tuple[int, ...]:
@@ -174,11 +195,11 @@ def undisturbed() -> tuple[World, dict[str, End]]:
 
 def test_the_undisturbed_run_is_as_it_should_be(undisturbed: tuple[World, dict[str, End]]) -> None:
     _, ends = undisturbed
-    assert ends["staged"] == End(JobState.DONE, "", (0, 0), ((1,), (1,)))
-    assert ends["retried"] == End(JobState.FAILED, "exit_status", (3,), ((1, 1),))
-    assert ends["optional"] == End(JobState.DONE, "", (0, None), ((1,), ()))
-    assert ends["cancelled"] == End(JobState.CANCELLED, "cancelled", (), ((1,), (1,)))
-    assert ends["held"] == End(JobState.DONE, "", (0,), ((1,),))
+    assert ends["staged"] == End(JobState.DONE, "", (0, 0), ((1,), (1,)), (("run", 1), ("run", 1)))
+    assert ends["retried"] == End(JobState.FAILED, "exit_status", (3,), ((1, 1),), (("lost", 1), ("run", 1)))
+    assert ends["optional"] == End(JobState.DONE, "", (0, None), ((1,), ()), (("run", 1),))
+    assert ends["cancelled"] == End(JobState.CANCELLED, "cancelled", (), ((1,), (1,)), (("run", 1), ("run", 1)))
+    assert ends["held"] == End(JobState.DONE, "", (0,), ((1,),), (("run", 1),))
 
 
 @pytest.mark.parametrize("lossy", [False, True], ids=["what it said arrives", "what it said is lost"])

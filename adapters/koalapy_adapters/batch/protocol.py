@@ -85,6 +85,16 @@ class JobStatus(NamedTuple):
     restarts: int = 0
 
 
+class JobSpan(NamedTuple):
+    """A job that ended, as it is accounted for: when it began and ended, in seconds since 1970, and its processors."""
+
+    batch_id: str
+    tag: str
+    began_s: float
+    ended_s: float
+    processors: int
+
+
 class Description(NamedTuple):
     """The batch system of itself."""
 
@@ -143,7 +153,9 @@ class Dialect:
     the words by batch id. One that can drop jobs from its lists, though nothing answers for them, may have
     `forget_argv(batch_ids)`, judged by `parse_cancel`. `keeps(result)` may say for how many seconds the answer of one
     of the capacity commands is good, and `LISTING` which of them, counted from 0, lists all jobs, whose changes move
-    all that the others tell in the next few seconds. `glance_argv(site)` and `parse_glance(site, result)` may be a
+    all that the others tell in the next few seconds. `account_argvs(site, batch_ids, since_s)` may be commands that
+    tell when jobs ran, each asked if the one before did not tell all, and `parse_account(result)` gives a JobSpan for
+    each that ended, of whichever jobs. `glance_argv(site)` and `parse_glance(site, result)` may be a
     cheap look beside them: strings that are others when other people's jobs begin or cease to wait for processors, and
     the same otherwise. `launchers_environment(site, job)` may be a generator of commands, which is sent the Result
     of each, and returns the parallel environment that a Launcher's job is best in (Chosen; None: as it is). `drmaa` and

@@ -1,6 +1,7 @@
 """Grid Engine, 8.1 and its kin, by its own commands; the manual: qsub(1), qstat(1), qacct(1), accounting(5)."""
 
 import re
+import time
 from typing import Dict, Generator, List, Optional, Sequence
 
 from koalapy_adapters.batch import (
@@ -12,7 +13,7 @@ from koalapy_adapters.batch import (
     sge_launch,
     sge_launchers,
 )
-from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, Description, JobStatus, Site
+from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, Description, JobSpan, JobStatus, Site
 from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, is_tag, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
@@ -126,6 +127,20 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
         return None
     check(result, UNREACHABLE)
     return sge_accounting.newest([status for status in sge_accounting.records(result) if status.name == tag])
+
+
+def account_argvs(site: Site, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
+    """All jobs of this store that began since then, in one search: qacct takes one id, but a pattern of names."""
+    began = time.strftime("%Y%m%d%H%M.%S", time.localtime(since_s))
+    return [[*sge_accounting.qacct(site.user, "k" + site.instance + "*"), "-b", began]]
+
+
+def parse_account(result: Result) -> List[JobSpan]:
+    result = sge_accounting.asked(result)
+    if result.exit_status != 0 and re.search(r"job (name|id) \S+ not found", result.stderr + result.stdout):
+        return []
+    check(result, UNREACHABLE)
+    return list(sge_accounting.spans(result))
 
 
 def cancel_argv(batch_ids: Sequence[str]) -> Argv:

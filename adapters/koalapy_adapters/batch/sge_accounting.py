@@ -1,6 +1,7 @@
 """Grid Engine's records of jobs that ended, as qacct prints them, read into statuses; the manual: accounting(5)."""
 
 import re
+import time
 from typing import Dict, Iterator, List, Mapping, Optional
 
 from koalapy_adapters.batch.protocol import (
@@ -10,6 +11,7 @@ from koalapy_adapters.batch.protocol import (
     LOST,
     MEMORY,
     WALLTIME,
+    JobSpan,
     JobStatus,
 )
 from koalapy_adapters.batch.verdicts import unreadable
@@ -28,6 +30,7 @@ ENDINGS: Mapping[int, str] = {
 _ERRORS = (26, 27, 28, 32, 33)  # its output or input, its shell, its directory, its user
 _RERUN = (24, 25)  # migrating, rescheduling: this run has ended, and the job has not
 _SIGNALLED = 128
+_FIRST_DAY = 2 * 86400  # of 1970, in whichever zone: what never began is accounted as of then
 
 # A log that was turned over is the newest of accounting.0, accounting.1.gz, accounting-20261121, as the site has it.
 _QACCT = """\
@@ -62,6 +65,29 @@ def records(result: Result) -> Iterator[JobStatus]:
         fields = dict(re.findall(r"^(\w+) +(.*?) *$", record, re.MULTILINE))
         if "jobname" in fields or "failed" in fields:
             yield _status(fields, result)
+
+
+def spans(result: Result) -> Iterator[JobSpan]:
+    """Of the records of `qacct -j`, the jobs that ran: when, by the head node's clock on the wall."""
+    for record in re.split(r"^=+$", result.stdout, flags=re.MULTILINE):
+        fields = dict(re.findall(r"^(\w+) +(.*?) *$", record, re.MULTILINE))
+        began_s, ended_s = _instant(fields.get("start_time", "")), _instant(fields.get("end_time", ""))
+        if began_s is None or ended_s is None or not fields.get("slots", "").isdigit():
+            continue
+        if fields.get("pe_taskid", "NONE") == "NONE":
+            name, number = fields.get("jobname", ""), fields.get("jobnumber", "")
+            yield JobSpan(number, name, began_s, ended_s, int(fields["slots"]))
+
+
+def _instant(text: str) -> Optional[float]:
+    """Of `Sat Nov 21 11:54:01 2026` or `11/21/2026 11:54:01.123`; None for one that never was: `-/-`, or of 1970."""
+    for form in ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S"):
+        try:
+            seconds = time.mktime(time.strptime(text.partition(".")[0], form))
+        except (ValueError, OverflowError):
+            continue
+        return seconds if seconds > _FIRST_DAY else None
+    return None
 
 
 def newest(statuses: List[JobStatus]) -> Optional[JobStatus]:

@@ -4,7 +4,7 @@ import re
 from typing import Dict, List, Optional, Sequence
 
 from koalapy_adapters.batch import slurm_api, slurm_capacity, slurm_glance, slurm_jobs, slurm_launch
-from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
+from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobSpan, JobStatus, Site
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.slurm_words import NICEST
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
@@ -135,6 +135,21 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
         return None
     check(result, UNREACHABLE)
     return slurm_jobs.newest(job for job in slurm_jobs.accounted_jobs(result) if job.name == tag)
+
+
+def account_argvs(site: Site, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
+    """The controller knows a job for MinJobAge after its end, the database for longer."""
+    ids, seconds = ",".join(batch_ids), ["env", "SLURM_TIME_FORMAT=%s"]
+    squeue = ["squeue", "--local", "-h", "-a", "-t", "all", "-j", ids, "-O", slurm_jobs.SPANS_FORMAT]
+    sacct = [*_SACCT, "-n", "-X", "-P", "-j", ids, "--format=" + slurm_jobs.SACCT_SPANS_FORMAT]
+    return [[*seconds, *squeue], [*seconds, *sacct]]
+
+
+def parse_account(result: Result) -> List[JobSpan]:
+    if result.exit_status != 0 and re.search(r"invalid job id|accounting storage is disabled", result.stderr, re.I):
+        return []
+    check(result, UNREACHABLE)
+    return list(slurm_jobs.spans(result))
 
 
 def cancel_argv(batch_ids: Sequence[str]) -> Argv:

@@ -3,7 +3,7 @@
 import re
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
-from koalapy_adapters.batch.protocol import ENDED, EXITED, HELD, KILLED, NOT_STARTED, QUEUED, JobStatus
+from koalapy_adapters.batch.protocol import ENDED, EXITED, HELD, KILLED, NOT_STARTED, QUEUED, JobSpan, JobStatus
 from koalapy_adapters.batch.slurm_words import ENDINGS, STATES, holds, stuck
 from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import Result
@@ -16,6 +16,8 @@ _SHAPE = "JobArrayID:|,NumNodes:|,OverSubscribe:|,ReqNodes:|,Feature:6|"  # feat
 _NAME = "Name:.16"
 SQUEUE_FORMAT = "%s,%s" % (_STATUS, _NAME)
 SHAPES_FORMAT = "%s,%s,%s" % (_STATUS, _SHAPE, _NAME)
+SPANS_FORMAT = "JobID:|,State:|,NumCPUs:|,StartTime:|,EndTime:|,Name:.16"
+SACCT_SPANS_FORMAT = "JobIDRaw,State,AllocCPUS,Start,End,JobName"
 SACCT_FORMAT = "JobIDRaw,JobName,State,ExitCode"
 _OF_STATUS = r"(\d+)\|([A-Z_]+)\|([^|]+)\|([^|]*)\|([\d.]+[KMG]?)\|(\d+(?::\d+)?)\|(\d+)\|([^|]*)\|"
 _OF_SHAPE = r"(?:([^|]*)\|([\d.]+[KMG]?)[^|]*\|([A-Z:]*)\|([^|]*)\|(.{6})\|)"
@@ -96,6 +98,19 @@ def accounted_jobs(result: Result) -> Iterator[JobStatus]:
         number, name, state, exit_code = fields
         yield job_status(number, name, (state.split() or [""])[0], "", exit_code, 0, result)
     check_end(result)
+
+
+def spans(result: Result) -> Iterator[JobSpan]:
+    """Of a squeue in SPANS_FORMAT or a sacct in SACCT_SPANS_FORMAT, with SLURM_TIME_FORMAT=%s: jobs that ran and ended.
+
+    A name with a line break makes lines that are no jobs, as in `jobs`.
+    """
+    check_end(result)
+    for line in result.stdout.splitlines():
+        match = re.match(r"(\d+)\|([A-Z_]+)[^|]*\|([\d.]+[KMG]?)\|(\d+)\|(\d+)\|(.*)\Z", line)
+        if match and STATES.get(match.group(2)) == ENDED:
+            number, _, processors, began, ended, name = match.groups()
+            yield JobSpan(number, name.strip(), int(began), int(ended), _number(processors))
 
 
 def job_status(

@@ -128,6 +128,14 @@ class ExamineTags(NamedTuple):
     tags: List[str]
 
 
+class AccountJobs(NamedTuple):
+    """Ask the accounting about these jobs, (tag, batch id) each. -> Listed"""
+
+    id: int
+    jobs: List[List[str]]
+    since: int
+
+
 class DiagnoseHead(NamedTuple):
     """Look at one thing on the head node. -> Listed"""
 

@@ -4,9 +4,9 @@ import importlib
 import os
 import threading
 from types import ModuleType
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, Chosen, Description, JobStatus, Site
+from koalapy_adapters.batch.protocol import BatchJob, Capacity, Chosen, Description, JobSpan, JobStatus, Site
 from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
 from koalapy_adapters.kcm.asking import Asking
@@ -108,6 +108,23 @@ class BatchSystem:
         dialect = self._dialect
         result = self._run(dialect.status_argv(batch_ids), purpose=CHECK)
         return dialect.parse_status(result)  # type: ignore[no-any-return]
+
+    def account(self, jobs: Sequence[Sequence[str]], since: int) -> Optional[List[JobSpan]]:
+        """When these jobs, (tag, batch id) each, ran, of those that have ended; None: this batch system does not tell.
+
+        `since`: microseconds, when the first of them began or earlier. The number of commands does not depend on that
+        of the jobs.
+        """
+        if not hasattr(self._dialect, "account_argvs"):
+            return None
+        tags = {batch_id: tag for tag, batch_id in jobs}
+        found: Dict[str, JobSpan] = {}
+        for argv in self._dialect.account_argvs(self.site, list(tags), since / 1e6):
+            spans = self._dialect.parse_account(self._run(argv))
+            found.update({span.batch_id: span for span in spans if tags.get(span.batch_id) == span.tag})
+            if len(found) == len(tags):
+                break
+        return list(found.values())
 
     def cancel(self, batch_id: str, forced: bool = False) -> None:
         """`forced`: see CancelJob; a plain cancel where the dialect knows no other, or the site refuses it."""

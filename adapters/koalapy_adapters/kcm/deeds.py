@@ -8,6 +8,7 @@ from koalapy_adapters.errors import BatchError, SiteError, TransientError
 from koalapy_adapters.examination import head, probe
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm import recipes
+from koalapy_adapters.kcm.actions import SECOND
 from koalapy_adapters.kcm.commands import CHECK, MEASURE, BatchSystem, failure_of, guarded
 from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.environments import Environments
@@ -151,6 +152,21 @@ class Deeds:
         details, error = _call(lambda: self._directories.examine(action.tags))
         return do.Listed(action.id, details or {}, error)
 
+    def _account(self, action: do.AccountJobs) -> do.Listed:
+        def accounted() -> Dict[str, Any]:
+            spans = self._batch.account(action.jobs, action.since)
+            return {
+                "told": spans is not None,
+                "clock": self._now(),
+                "spans": [
+                    [span.tag, int(span.began_s * SECOND), int(span.ended_s * SECOND), span.processors]
+                    for span in spans or []
+                ],
+            }
+
+        details, error = _call(accounted)
+        return do.Listed(action.id, details or {}, error)
+
     def _diagnose(self, action: do.DiagnoseHead) -> do.Listed:
         examined = head.Head(self._config, self._batch, self._directories)
         details, error = _call(lambda: head.diagnose(examined, action.check))
@@ -181,6 +197,7 @@ _PERFORMERS: Dict[type, Callable[[Deeds, Any], Any]] = {
     do.Remove: Deeds._remove,
     do.ListTags: Deeds._list_tags,
     do.ExamineTags: Deeds._examine,
+    do.AccountJobs: Deeds._account,
     do.DiagnoseHead: Deeds._diagnose,
     do.DissolveStore: Deeds._dissolve,
 }

@@ -20,6 +20,7 @@ from koalapy_adapters.kcm.alarms import Alarms
 from koalapy_adapters.kcm.attempts import UNANSWERED, Attempt, Core, Limits
 from koalapy_adapters.kcm.polling import Pace
 from koalapy_adapters.messages import (
+    Account,
     Acknowledge,
     Cancel,
     Clean,
@@ -220,7 +221,7 @@ def _of_known(handler: Callable[[Core, int, Attempt, Any], List[Any]]) -> Callab
     return handle
 
 
-_OF_NONE = (Acknowledge, Watch, Tags, Examine, do.Listed, do.Woken, do.Glanced, Feed, Recall, do.LauncherSaid)
+_OF_NONE = (Acknowledge, Watch, Tags, Examine, Account, do.Listed, do.Woken, do.Glanced, Feed, Recall, do.LauncherSaid)
 
 _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     Submit: _submit,
@@ -234,6 +235,7 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     Recall: feeding.recalled,
     Trust: feeding.trusted,
     Tags: lambda core, now, event: [do.ListTags(event.id, event.after)],
+    Account: lambda core, now, event: [do.AccountJobs(event.id, event.jobs, event.since)],
     Examine: lambda core, now, event: [do.ExamineTags(event.id, event.tags)],
     Clean: _of_attempt(ending.clean),
     Diagnose: lambda core, now, event: [do.DiagnoseHead(event.id, event.check)],

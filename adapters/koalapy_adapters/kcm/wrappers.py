@@ -8,7 +8,7 @@ from koalapy_adapters.kcm.attempts import RESTARTED, Attempt, Core, failure, is_
 from koalapy_adapters.messages import Done, MessageError, PutKey, Refused, Release, Report, is_sound, read
 
 AT_BARRIER = "at_barrier"
-INSTANTS = ("at_barrier_at", "released_at", "started_at", "ended_at")
+INSTANTS = ("began_at", "at_barrier_at", "released_at", "started_at", "ended_at")
 OVER = failure(
     "attempt_over", "ours", "The attempt has ended without having been released.", "Submit it as a new attempt."
 )

@@ -34,6 +34,7 @@ from koalapy_adapters.messages.kcm import (
     Welcome,
 )
 from koalapy_adapters.messages.koalad import (
+    Account,
     Acknowledge,
     Cancel,
     Clean,
@@ -73,6 +74,7 @@ __all__ = [
     "FROM_KCM",
     "PROTOCOL",
     "RELAY_PROTOCOL",
+    "Account",
     "Acknowledge",
     "Back",
     "BatchSeen",

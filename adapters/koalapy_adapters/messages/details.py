@@ -31,12 +31,14 @@ MOST_BYTES = 1 << 63
 if TYPE_CHECKING:
     Queued = Rows
     Lacking = Rows
+    Spans = Rows
     Seconds = float
     Bytes = int
     Port = int
 else:
     Queued = many(row(LongName, Name, Name))  # a batch job's name, id and state
     Lacking = many(row(Count, Count))  # index, and bytes that are there
+    Spans = many(row(LongName, Instant, Instant, Processors))  # tag, began at, ended at, processors
     Seconds = number(0, MOST_SECONDS)
     Bytes = whole(0, MOST_BYTES)
     Port = whole(0, 65535)
@@ -57,6 +59,14 @@ class Examined(NamedTuple):
     ended: Flag
     age_s: Optional[Seconds]
     heartbeat_age_s: Optional[Seconds]
+
+
+class Accounted(NamedTuple):
+    """Answers Account, by the head node's clock. `told`: whether this batch system's accounting is asked at all."""
+
+    told: Flag
+    clock: Instant
+    spans: Spans = []
 
 
 class Wanted(NamedTuple):
@@ -193,6 +203,7 @@ class Span(NamedTuple):
 
 
 listed: Callable[[Any], Listed] = reader(Listed)
+accounted: Callable[[Any], Accounted] = reader(Accounted)
 wanted: Callable[[Any], Wanted] = reader(Wanted)
 _examined: Callable[[Any], Examined] = reader(Examined)
 probed: Callable[[Any], Json] = plain(Probed)

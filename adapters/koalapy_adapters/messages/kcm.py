@@ -178,7 +178,7 @@ class Report(NamedTuple):
 
     `phase`: started (the batch job runs), at_barrier, released, running or ended. `ending`, once ended: exited, killed
     (by a signal from outside), walltime, left_barrier, revoked, restarted, failed (could not start: `error` says why).
-    `nodes`: [name, address, processes].
+    `nodes`: [name, address, processes]. `began_at`: when the wrapper, and so the batch job, began.
     """
 
     tag: Tag
@@ -192,6 +192,7 @@ class Report(NamedTuple):
     exit_status: Optional[Status] = None
     ending: Name = ""
     error: Optional[FailureFields] = None
+    began_at: Optional[Instant] = None
 
 
 class Gone(NamedTuple):

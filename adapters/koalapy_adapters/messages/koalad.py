@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     Recalled = List[List[str]]
     Staged = Rows
     Hosts = Rows
+    BatchJobs = List[List[str]]
 else:
     Known = many(row(Tag, Name))
     Recalled = many(row(Tag, Tag))
     Staged = many(row(Content, Name, Count))  # path, content hash, mode
     Hosts = many(row(Count, Name, Count))  # component, address, processes
+    BatchJobs = many(row(Tag, Name))
 
 
 class Hello(NamedTuple):
@@ -219,6 +221,17 @@ class Examine(NamedTuple):
     tags: List[Tag]
 
 
+class Account(NamedTuple):
+    """What the accounting of the batch system says of batch jobs that have ended. Answered by Done, see `Accounted`.
+
+    `jobs`: [tag, batch id] each. `since`: none of them began before, by the head node's clock.
+    """
+
+    id: Count
+    jobs: BatchJobs
+    since: Instant
+
+
 class Clean(NamedTuple):
     """End what there is of a tag that koalad does not know, of whichever store, and remove its directory.
 
@@ -262,6 +275,7 @@ MESSAGES: Tuple[Type[Any], ...] = (
     Ping,
     Tags,
     Examine,
+    Account,
     Clean,
     Diagnose,
     Dissolve,

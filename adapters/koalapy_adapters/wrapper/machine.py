@@ -27,7 +27,7 @@ class Machine:
 
     def __init__(self, settings: Settings, now: int) -> None:
         self._settings = settings
-        self._report = Report(settings.tag, settings.batch_id, STARTED, [])
+        self._report = Report(settings.tag, settings.batch_id, STARTED, [], began_at=now)
         self._nodes: Dict[str, str] = {}  # those that run processes: waiting, ready, started, cut off or over
         self._claimed = False
         self._captured = False

@@ -17,6 +17,7 @@ from koalapy.api.documents.requests import job_mapping
 from koalapy.api.documents.status import status
 from koalapy.api.documents.unknown import cleaned, unknown
 from koalapy.api.documents.unreadable import unreadable, unreadable_records
+from koalapy.api.documents.usage import usage
 
 __all__ = [
     "Document",
@@ -37,4 +38,5 @@ __all__ = [
     "unknown",
     "unreadable",
     "unreadable_records",
+    "usage",
 ]

@@ -13,6 +13,7 @@ from koalapy.api.schemas.status import DownAnswer, StatusAnswer
 from koalapy.api.schemas.sweeps import ResultsAnswer, RunnersAnswer
 from koalapy.api.schemas.unknown import CleanAnswer, UnknownAnswer
 from koalapy.api.schemas.unreadable import UnreadableAnswer
+from koalapy.api.schemas.usage import UsageAnswer
 
 __all__ = [
     "ANSWERS",
@@ -35,6 +36,7 @@ __all__ = [
     "SubmitsAnswer",
     "UnknownAnswer",
     "UnreadableAnswer",
+    "UsageAnswer",
     "check",
 ]
 
@@ -43,7 +45,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     for model in (
         ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, UnknownAnswer, CleanAnswer,
         ExplainAnswer, DownAnswer, FetchAnswer, LoginAnswer, LoginsAnswer, SubmitsAnswer, ChangedAnswer,
-        RunnersAnswer, ResultsAnswer, UnreadableAnswer,
+        RunnersAnswer, ResultsAnswer, UnreadableAnswer, UsageAnswer,
     )
 }  # fmt: skip
 

@@ -1,0 +1,78 @@
+"""The command about processor time: usage."""
+
+import csv
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from koalapy.cli import options
+from koalapy.cli.output import out, print_json, table, told
+from koalapy.client import Grid
+from koalapy.model.errors import RequestError
+from koalapy.model.units import SECOND, Instant, format_instant, parse_duration, parse_instant
+from koalapy.model.usage import By
+
+app = typer.Typer()
+Document = dict[str, Any]
+
+_KEYS = {"user": ("user",), "cluster": ("cluster",), "job": ("job", "name", "user"), "day": ("day",)}
+_PARTS = ("run", "held", "lost", "scavenged", "total", "open", "estimated", "attempts")
+_SINCE = "A date (in UTC), an RFC 3339 instant, or how long ago: 2030-01-31, 7d."
+
+
+@app.command()
+def usage(
+    by: Annotated[By, typer.Option("--by", help="What it is summed by.")] = By.USER,
+    since: Annotated[str | None, typer.Option("--since", metavar="WHEN", help=_SINCE)] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="The same; default: now.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Lines of values, with a header.")] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Processor time by user, cluster, job or day: run, held at barriers, lost to retries, scavenged.
+
+    Of each batch job the time from its start to its end counts, times its processors, in seconds.
+    """
+    with told(), Grid(grid) as koalad:
+        now = Instant(round(datetime.now(UTC).timestamp() * SECOND))
+        document = koalad.usage(str(by), _instant(since, now), _instant(until, now))
+    if json:
+        return print_json(document)
+    keys = _KEYS[str(by)]
+    if as_csv:
+        lines = csv.writer(sys.stdout, lineterminator="\n")
+        lines.writerow([*keys, *_PARTS])
+        lines.writerows([*(row[key] for key in keys), *(row[part] for part in _PARTS)] for row in document["rows"])
+        return None
+    found = [[*(row[key] for key in keys), *_cells(row)] for row in document["rows"]]
+    total = [["total", *[""] * (len(keys) - 1), *_cells(document["total"])]] if len(found) > 1 else []
+    table([name.upper() for name in (*keys, *_PARTS)], found + total)
+    if document["total"]["estimated"]:
+        out.print("ESTIMATED: by the times of koalapy's own processes, where no batch system's accounting has told.")
+    return None
+
+
+def _cells(row: Document) -> list[object]:
+    return [row[part] if part == "attempts" else f"{row[part]:.0f}" for part in _PARTS]
+
+
+def _instant(text: str | None, now: Instant) -> str | None:
+    """As RFC 3339 has it. Raises RequestError for a text that is none of these."""
+    if text is None:
+        return None
+    try:
+        return format_instant(Instant(now - parse_duration(text)))
+    except ValueError:
+        pass
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        return format_instant(Instant((day - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)))
+    except ValueError:
+        pass
+    try:
+        return format_instant(parse_instant(text))
+    except ValueError as error:
+        message = f"{text!r} is no date, no instant and no duration."
+        raise RequestError("bad_instant", message, "Write it like 2030-01-31, 2030-01-31T12:00:00Z or 7d.") from error

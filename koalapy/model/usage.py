@@ -1,0 +1,208 @@
+"""Processor time that attempts used: one entry an attempt, made when its try ends, and sums of entries.
+
+An attempt's span is that of its batch job, from its start to its end. It counts as *held* until the job's release, and
+after it as *run*, or as *lost* if the job was tried again. A Launcher's whole span is *scavenged*. Each instant of the
+span is in one of the four, so that they add up to what the batch system accounts for the batch job.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from koalapy.model.evolve import quick
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Component, Job
+from koalapy.model.units import DAY, Instant
+
+
+class Kind(StrEnum):
+    """What an attempt's time after its release was for."""
+
+    RUN = "run"
+    LOST = "lost"
+    SCAVENGED = "scavenged"
+
+
+class By(StrEnum):
+    """What entries are summed by."""
+
+    USER = "user"
+    CLUSTER = "cluster"
+    JOB = "job"
+    DAY = "day"
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What one attempt used. `charged`: its job, of a Launcher its sweep, whose `name` it has.
+
+    `accounted`: its times and processors are those of the batch system's accounting, else those that koalapy knows.
+    `released_at` lies within the span; it is `ended_at` if the job was not released, and `started_at` of a Launcher.
+    """
+
+    attempt: AttemptId
+    owner: str
+    charged: JobId
+    name: str
+    cluster: str
+    processors: int
+    kind: Kind
+    started_at: Instant
+    released_at: Instant
+    ended_at: Instant
+    batch_id: str = ""
+    accounted: bool = False
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSpan:
+    """When a batch job began and ended, and its processors, as the accounting of its `cluster` has them."""
+
+    attempt: AttemptId
+    cluster: str
+    started_at: Instant
+    ended_at: Instant
+    processors: int
+
+
+class Sum(NamedTuple):
+    """Processor-microseconds by kind, and how many attempts ended within, or go on.
+
+    `open` is the part of attempts that go on, `estimated` that of those which no accounting has told.
+    """
+
+    held: int = 0
+    run: int = 0
+    lost: int = 0
+    scavenged: int = 0
+    open: int = 0
+    estimated: int = 0
+    attempts: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.held + self.run + self.lost + self.scavenged
+
+    def plus(self, other: "Sum") -> "Sum":
+        return Sum(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+def usage_of_try(tried: Job, after: Job, now: Instant | None = None) -> tuple[Usage, ...]:
+    """Entries of a job's try that ended: of each attempt whose batch job began.
+
+    `tried` is the job with the attempts, `after` what became of it. With `now`, attempts that have not ended count up
+    to that instant.
+    """
+    lost = not after.state.final and not after.state.active
+    kind = Kind.SCAVENGED if tried.glide is not None else Kind.LOST if lost else Kind.RUN
+    entries = (_usage(tried, each, kind, now) for each in tried.components if each.cluster is not None)
+    return tuple(entry for entry in entries if entry is not None)
+
+
+def usage_until(jobs: Iterable[Job], now: Instant) -> list[Usage]:
+    """Entries of all tries that go on, as if they ended now and were not followed by another."""
+    return [entry for job in jobs if job.state.active for entry in usage_of_try(job, job, now)]
+
+
+def _usage(job: Job, component: Component, kind: Kind, now: Instant | None) -> Usage | None:
+    started_at, ended_at = component.began_at or component.allocated_at, component.ended_at or now
+    if started_at is None or ended_at is None:
+        return None
+    started_at = min(started_at, ended_at)
+    released_at = component.released_at if component.released_at is not None else ended_at
+    return Usage(
+        attempt=job.attempt_of(component),
+        owner=job.owner,
+        charged=job.glide.sweep if job.glide is not None else job.id,
+        name=job.request.name,
+        cluster=component.cluster or "",
+        processors=component.processors,
+        kind=kind,
+        started_at=started_at,
+        released_at=started_at if kind is Kind.SCAVENGED else max(started_at, min(released_at, ended_at)),
+        ended_at=ended_at,
+        batch_id=component.batch_id,
+    )
+
+
+def accounted(entry: Usage, span: BatchSpan) -> Usage:
+    """The entry by the batch system's accounting; as it is, if the span cannot be that of its batch job.
+
+    A cluster may lie, or its clock be wrong: a span may begin and end a day beyond what was known, and no more.
+    """
+    if span.cluster != entry.cluster or not span.started_at <= span.ended_at:
+        return entry
+    if span.started_at < entry.started_at - DAY or span.ended_at > entry.ended_at + DAY or span.processors < 1:
+        return entry
+    unreleased = entry.released_at == entry.ended_at and entry.kind is not Kind.SCAVENGED
+    released_at = span.ended_at if unreleased else max(span.started_at, min(entry.released_at, span.ended_at))
+    return replace(
+        entry,
+        processors=span.processors,
+        started_at=span.started_at,
+        released_at=span.started_at if entry.kind is Kind.SCAVENGED else released_at,
+        ended_at=span.ended_at,
+        accounted=True,
+    )
+
+
+def sums(
+    entries: Iterable[Usage],
+    by: By,
+    since: Instant | None = None,
+    until: Instant | None = None,
+    unended: frozenset[AttemptId] = frozenset(),
+) -> dict[tuple[str | int, ...], Sum]:
+    """Sums of what the entries used within [since, until), by (user), (cluster), (job, name, user) or (UTC date).
+
+    `unended`: those of the attempts that go on. The sum over all keys is the same whatever `by` is.
+    """
+    found: dict[tuple[str | int, ...], Sum] = {}
+    for entry in entries:
+        for start, end in _pieces(entry, by, since, until):
+            key = _key(entry, by, start)
+            piece = _sum(entry, start, end, entry.attempt in unended)
+            found[key] = found.get(key, Sum()).plus(piece)
+    return found
+
+
+def _pieces(entry: Usage, by: By, since: Instant | None, until: Instant | None) -> Iterator[tuple[Instant, Instant]]:
+    """The entry's span within the bounds, cut at midnight where days are asked for; none if nothing of it is."""
+    start = entry.started_at if since is None else max(since, entry.started_at)
+    end = entry.ended_at if until is None else min(until, entry.ended_at)
+    if start > end or (start == end and entry.started_at < entry.ended_at) or start == until:
+        return
+    while by is By.DAY and start // DAY < (end - 1) // DAY:
+        midnight = Instant((start // DAY + 1) * DAY)
+        yield start, midnight
+        start = midnight
+    yield start, end
+
+
+def _key(entry: Usage, by: By, start: Instant) -> tuple[str | int, ...]:
+    match by:
+        case By.USER:
+            return (entry.owner,)
+        case By.CLUSTER:
+            return (entry.cluster,)
+        case By.JOB:
+            return (entry.charged, entry.name, entry.owner)
+        case By.DAY:
+            return ((datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=start // DAY)).date().isoformat(),)
+
+
+def _sum(entry: Usage, start: Instant, end: Instant, is_open: bool) -> Sum:
+    """An attempt is counted where its last piece is, so that no two days count it."""
+    released_at = max(start, min(entry.released_at, end))
+    held, rest = (released_at - start) * entry.processors, (end - released_at) * entry.processors
+    return Sum(
+        held=held,
+        open=held + rest if is_open else 0,
+        estimated=0 if entry.accounted else held + rest,
+        attempts=int(end == entry.ended_at),
+        **{entry.kind.value: rest},
+    )

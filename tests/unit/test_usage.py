@@ -1,0 +1,174 @@
+"""Processor time by attempts: what a try leaves, and sums that agree however it is divided."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.sweep import Glide
+from koalapy.model.units import DAY, HOUR, SECOND, Instant
+from koalapy.model.usage import BatchSpan, By, Kind, Sum, Usage, accounted, sums, usage_of_try, usage_until
+
+T = Instant(1_900_000_000 * SECOND)
+WISH = ComponentRequest(processors=4, executable="./a.out")
+
+
+def at(seconds: float) -> Instant:
+    return Instant(T + round(seconds * SECOND))
+
+
+def a_try(state: JobState = JobState.STOPPING, glide: Glide | None = None, **instants: Instant | None) -> Job:
+    component = Component(
+        index=0,
+        request=WISH,
+        state=ComponentState.DONE,
+        cluster="vu",
+        attempt=2,
+        batch_id="77",
+        **instants,  # type: ignore[arg-type]
+    )
+    return Job(
+        id=JobId(7),
+        owner="mona",
+        request=Request(name="poisson", components=(WISH, WISH)),
+        state=state,
+        place=1,
+        submitted_at=T,
+        components=(component, Component(index=1, request=WISH)),
+        outcome=Outcome.DONE,
+        glide=glide,
+    )
+
+
+FULL = {"began_at": at(10), "allocated_at": at(12), "released_at": at(40), "ended_at": at(100)}
+
+
+def test_a_try_that_was_the_last_counts_as_held_until_its_release_and_then_as_run() -> None:
+    tried = a_try(**FULL)
+    (entry,) = usage_of_try(tried, tried.to(JobState.DONE))
+    assert (entry.attempt, entry.kind, entry.batch_id) == (AttemptId(JobId(7), 0, 2), Kind.RUN, "77")
+    assert (entry.started_at, entry.released_at, entry.ended_at) == (at(10), at(40), at(100))
+    assert sums([entry], By.JOB) == {
+        (7, "poisson", "mona"): Sum(held=120 * SECOND, run=240 * SECOND, estimated=360 * SECOND, attempts=1)
+    }
+
+
+def test_a_try_that_another_follows_is_lost_and_a_failed_one_is_not() -> None:
+    tried = a_try(**FULL)
+    (again,), (failed,) = (usage_of_try(tried, tried.to(state)) for state in (JobState.WAITING, JobState.FAILED))
+    assert (again.kind, failed.kind) == (Kind.LOST, Kind.RUN)
+    assert sums([again], By.USER)[("mona",)].held == 120 * SECOND
+
+
+def test_an_attempt_that_was_never_released_was_held_to_its_end() -> None:
+    tried = a_try(**(FULL | {"released_at": None}))
+    (entry,) = usage_of_try(tried, tried.to(JobState.WAITING))
+    assert sums([entry], By.CLUSTER)[("vu",)] == Sum(held=360 * SECOND, estimated=360 * SECOND, attempts=1)
+
+
+def test_a_batch_job_that_never_began_used_nothing() -> None:
+    tried = a_try(ended_at=at(5))
+    assert usage_of_try(tried, tried.to(JobState.FAILED)) == ()
+
+
+def test_all_of_a_launcher_is_scavenged_and_charged_to_its_sweep() -> None:
+    tried = a_try(glide=Glide(sweep=JobId(3)), **FULL)
+    (entry,) = usage_of_try(tried, tried.to(JobState.CANCELLED))
+    assert entry.charged == 3
+    assert sums([entry], By.DAY)[("2030-03-17",)].scavenged == 360 * SECOND
+
+
+def test_what_goes_on_counts_up_to_now() -> None:
+    running = a_try(JobState.RUNNING, **(FULL | {"ended_at": None}))
+    (entry,) = usage_until([running], at(50))
+    found = sums([entry], By.USER, unended=frozenset({entry.attempt}))[("mona",)]
+    assert (found.run, found.open) == (40 * SECOND, 160 * SECOND)
+
+
+def test_the_accounting_replaces_what_was_estimated() -> None:
+    tried = a_try(**FULL)
+    (entry,) = usage_of_try(tried, tried.to(JobState.DONE))
+    span = BatchSpan(attempt=entry.attempt, cluster="vu", started_at=at(9), ended_at=at(101), processors=8)
+    better = accounted(entry, span)
+    assert sums([better], By.USER)[("mona",)] == Sum(held=8 * 31 * SECOND, run=8 * 61 * SECOND, attempts=1)
+    assert accounted(better, span) == better
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"cluster": "delft"},
+        {"started_at": at(102)},
+        {"processors": 0},
+        {"ended_at": Instant(at(100) + 2 * DAY)},
+        {"started_at": Instant(0)},
+    ],
+)
+def test_an_accounting_that_cannot_be_true_changes_nothing(lie: dict[str, object]) -> None:
+    tried = a_try(**FULL)
+    (entry,) = usage_of_try(tried, tried.to(JobState.DONE))
+    span = BatchSpan(attempt=entry.attempt, cluster="vu", started_at=at(9), ended_at=at(101), processors=4)
+    assert accounted(entry, replace(span, **lie)) == entry  # type: ignore[arg-type]
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> list[Usage]:
+    instant = st.integers(T, T + 3 * DAY)
+    found = []
+    for number in range(draw(st.integers(0, 6))):
+        started_at, released_at, ended_at = sorted(draw(st.tuples(instant, instant, instant)))
+        kind = draw(st.sampled_from(Kind))
+        job = JobId(draw(st.integers(1, 3)))
+        found.append(
+            Usage(
+                attempt=AttemptId(job, 0, number),
+                owner=draw(st.sampled_from(["mona", "noor"])),
+                charged=job,
+                name="a",
+                cluster=draw(st.sampled_from(["vu", "delft"])),
+                processors=draw(st.integers(1, 10**6)),
+                kind=kind,
+                started_at=Instant(started_at),
+                released_at=Instant(started_at if kind is Kind.SCAVENGED else released_at),
+                ended_at=Instant(ended_at),
+                accounted=draw(st.booleans()),
+            )
+        )
+    return found
+
+
+def total(found: dict[tuple[str | int, ...], Sum]) -> Sum:
+    result = Sum()
+    for each in found.values():
+        result = result.plus(each)
+    return result
+
+
+@given(entries())
+def test_the_sum_is_the_same_whatever_it_is_summed_by(used: list[Usage]) -> None:
+    wanted = total(sums(used, By.USER))
+    assert {by: total(sums(used, by)) for by in By} == dict.fromkeys(By, wanted)
+    assert wanted.total == sum((each.ended_at - each.started_at) * each.processors for each in used)
+    assert wanted.attempts == len(used)
+
+
+@given(entries(), st.lists(st.integers(T - HOUR, T + 3 * DAY + HOUR), max_size=4), st.sampled_from(By))
+def test_the_sum_over_all_intervals_of_time_is_the_whole(used: list[Usage], cuts: list[int], by: By) -> None:
+    bounds = [None, *map(Instant, sorted(cuts)), None]
+    parts = [total(sums(used, by, since, until)) for since, until in pairwise(bounds)]
+    whole = Sum()
+    for part in parts:
+        whole = whole.plus(part)
+    assert whole == total(sums(used, by))
+
+
+@given(entries())
+def test_a_day_has_no_more_than_its_length_of_each_attempt(used: list[Usage]) -> None:
+    for entry in used:
+        assert all(found.total <= DAY * entry.processors for found in sums([entry], By.DAY).values())
