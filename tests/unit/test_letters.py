@@ -79,7 +79,7 @@ class Scene:
     def open(self, epoch: int) -> Office:
         path = self.own / offices.name("here", epoch, "0")
         authenticator = Authenticator(Accounts(TOKENS.get), SECRET, self.files.unpredictable)
-        made = Office(Place(str(path), lambda tag: str(self.own / tag), authenticator), self.files)
+        made = Office(Place(str(path), lambda tag: str(self.own / tag), authenticator, lambda: False), self.files)
         made.open()
         return made
 

@@ -2,15 +2,18 @@
 
 import json
 import os
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.files import DISK
+from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.frames import MAX_DIGITS, Decoder, FrameError
-from koalapy_adapters.kcm import network
+from koalapy_adapters.kcm import network, office
 from koalapy_adapters.kcm.actions import OtherVersion
+from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
 from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.pushed import VERIFIED_EVERY, PushedFile
 from koalapy_adapters.kcm.signpost import Signpost
@@ -221,3 +224,51 @@ def test_what_costs_much_to_read_is_no_frame(payload: bytes) -> None:
 def test_what_has_no_type_is_no_message(data: Any) -> None:
     with pytest.raises(MessageError):
         from_json(data)
+
+
+class Watched(Files):
+    """This machine's files; `meanwhile` happens when all in a directory was removed, and it itself was not."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], Any] = lambda: None
+
+    def remove(self, directory: str) -> None:
+        for name in os.listdir(directory):
+            path = os.path.join(directory, name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+        self.meanwhile()
+        os.rmdir(directory)
+
+
+def test_a_kcm_that_removes_its_own_relay_lives_on_and_leaves_nothing(tmp_path: Path) -> None:
+    """As the doctor's does at its end: who asked for it is still to be answered."""
+    files = Watched()
+    directories = Directories(str(tmp_path), "abcde", "here", 1, files)
+    directories.create()
+    authenticator = Authenticator(Accounts(directories.token), directories.signpost.secret, files.unpredictable)
+    path = os.path.join(directories.own, office.name("here", 1, "0"))
+    place = office.Place(path, directories.attempt, authenticator, lambda: directories.is_dissolved)
+    relay = office.Office(place, files)
+    relay.open()
+    directories.signpost.publish([], 0, os.path.basename(path))
+    rounds: list[office.Round] = []
+
+    def meanwhile() -> None:
+        rounds.append(relay.round(0, []))
+        directories.signpost.show_life()
+
+    files.meanwhile = meanwhile
+    directories.dissolve()
+    assert [*rounds, relay.round(1, [])] == [office.Round(), office.Round()]
+    assert not os.path.exists(directories.own)
+
+
+def test_a_relay_that_somebody_else_removes_is_closed(tmp_path: Path) -> None:
+    directories = Directories(str(tmp_path), "abcde", "here", 1)
+    authenticator = Authenticator(Accounts(directories.token), directories.signpost.secret, DISK.unpredictable)
+    place = office.Place(str(tmp_path / "post"), directories.attempt, authenticator, lambda: directories.is_dissolved)
+    relay = office.Office(place)
+    relay.open()
+    shutil.rmtree(tmp_path / "post")
+    with pytest.raises(office.Closed):
+        relay.round(0, [])

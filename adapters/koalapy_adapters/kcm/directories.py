@@ -50,6 +50,7 @@ class Directories:
         self.own = layout.instance_directory(shared, instance)
         self.signpost = Signpost(layout.relay_file(shared, instance, cluster), epoch, files)
         self.heard = Heard(layout.heard_file(shared, instance, cluster), files)
+        self.is_dissolved = False  # by `dissolve`, from before anything is removed
 
     def attempt(self, tag: str) -> str:
         """The attempt's directory, in the part of the store that its tag names.
@@ -200,6 +201,8 @@ class Directories:
             left = [name for name in self.files.names(self.own) if _TAG.fullmatch(name)]
             if left:
                 raise RequestError("attempts_left", "The store still has attempts here: %s." % ", ".join(left[:5]))
+            self.is_dissolved = True
+            self.signpost.withdraw()
             self.files.remove(self.own)
         except FileNotFoundError:
             return

@@ -98,9 +98,9 @@ class Ground:
 
     def _make_office(self) -> Office:
         name = office.name(self.config.name, self._directories.epoch, os.urandom(8).hex())
-        return Office(
-            office.Place(os.path.join(self._directories.own, name), self._directories.attempt, self._authenticator)
-        )
+        directories = self._directories
+        path = os.path.join(directories.own, name)
+        return Office(office.Place(path, directories.attempt, self._authenticator, lambda: directories.is_dissolved))
 
     def _relay(self, tell: Callable[[Any], None], stands_still: Callable[[str], bool]) -> Union[Relay, Post]:
         if self._office is not None:

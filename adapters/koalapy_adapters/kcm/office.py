@@ -21,7 +21,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Closed(Exception):
-    """The office has been removed: a newer KCM is there."""
+    """The office was removed, by a newer KCM or by a purge of the shared directory."""
 
 
 class Round(NamedTuple):
@@ -32,11 +32,15 @@ class Round(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The office's path, the attempts' directories by tag, and whom the KCM lets in."""
+    """The office's path, the attempts' directories by tag, and whom the KCM lets in.
+
+    `is_dissolved`: whether this KCM itself removes all that its store has, the office too.
+    """
 
     path: str
     directory_of: Callable[[str], str]
     authenticator: Authenticator
+    is_dissolved: Callable[[], bool]
 
 
 class Office:
@@ -72,6 +76,8 @@ class Office:
             self._beat(now)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and self._is_removed():
+                if self._place.is_dissolved():
+                    return Round()  # koalad still waits for the answer, and no wrapper is left
                 raise Closed from error
             self._blind = True
             return Round()

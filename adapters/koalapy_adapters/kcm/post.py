@@ -41,7 +41,7 @@ class Post:
             try:
                 done = await in_thread(lambda told=told: self._office.round(now(), told))  # type: ignore[misc]
             except Closed:
-                return "the relay's files were removed, as a newer KCM does"
+                return "the relay's directory in the shared directory was removed"
             if done.moved or told:
                 moved_at = now()
             if now() - self._life_shown_at >= SHOW_LIFE:

@@ -38,6 +38,10 @@ class Signpost:
         except OSError as error:
             raise unusable(os.path.dirname(self._path), error) from error
 
+    def withdraw(self) -> None:
+        """Write the file no more: the store's directory is about to be removed."""
+        self._published = None
+
     def show_life(self) -> None:
         """Touch it: a wrapper that cannot connect sees that its KCM lives. Raises nothing.
 
