@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import live
 import pytest
 import real_grid
+from cable import Cable, Way
 
 sh = real_grid.sh
 CUT = ["-p", "tcp", "--syn", "--dport", "32768:60999", "-j", "DROP"]  # where a KCM listens, and nothing of Slurm does
@@ -107,27 +109,102 @@ def test_koalad_and_kcm_are_killed_in_the_midst(cut_off: Any, start: Callable[..
         list(following)  # it may have been cut
 
 
-def test_all_components_are_followed_line_by_line_over_killed_kcms(cut_off: Any, start: Callable[..., Any]) -> None:
-    """On Slurm, on Slurm by files, and on Grid Engine; each has its KCM killed while its ranks write."""
-    koalad = start(cut_off, alpha={}, beta=FILES, gamma={})
-    koalad.idle()
-    script = "i=0; while [ $i -lt 100 ]; do i=$((i+1)); printf 'rank %s ' $KOALA_RANK; echo line $i; sleep 0.1; done"
-    places = ("alpha", "beta", "gamma")
-    job = koalad.submit(*(sh(2, script, cluster=cluster) for cluster in places))
-    said: list[bytes] = []
-    following = threading.Thread(target=lambda: said.extend(koalad.grid.output(job, follow=True)))
-    following.start()
-    koalad.until(lambda: b"".join(said).count(b"line 10\n") == 6)
-    for cluster in places:
-        kill_kcm(cut_off, cluster)
-    following.join()
-    assert koalad.end(job)["state"] == "done"
-    lines = b"".join(said).decode().splitlines()
-    for rank in range(6):
-        label = f"[{rank // 2}.{rank}] "
-        mine = [line.removeprefix(label) for line in lines if line.startswith(label)]
-        assert mine == [f"rank {rank} line {number}" for number in range(1, 101)]
-    assert len(lines) == 600
+@contextlib.contextmanager
+def over_cables(testgrid: Any, directory: Path, **clusters: Any) -> Iterator[tuple[Any, dict[str, Cable]]]:
+    """A koalad over these clusters, and the cable to each."""
+    known, cables, described = testgrid.grid()["clusters"], {}, {}
+    with contextlib.ExitStack() as stack:
+        for name, changed in clusters.items():
+            user, _, address = known[name]["connect"].removeprefix("ssh://").partition("@")
+            cables[name] = Cable((address, 22), Way(None), Way(None))
+            stack.callback(cables[name].close)
+            hosts = directory / f"known_hosts.{name}"
+            hosts.write_text(Path(known[name]["known_hosts"]).read_text().replace(f"{address} ", "127.0.0.1 "))
+            way = {"connect": f"ssh://{user}@127.0.0.1:{cables[name].port}", "known_hosts": str(hosts)}
+            described[name] = known[name] | changed | way
+        koala = live.Koala(directory / "live", described, claim={"timeout": "90s"}, barrier={"timeout": "60s"})
+        stack.callback(koala.stop)
+        assert koala("up").status == 0
+        yield koala, cables
+
+
+def test_every_line_comes_once_over_cut_connections_killed_kcms_and_paused_heads(
+    cut_off: Any, testgrid: Any, tmp_path: Path
+) -> None:
+    """On Slurm, on Slurm by files and on Grid Engine, two nodes each: by `koala run`, `koala logs -f`, Grid.output."""
+    script = """
+    number=0
+    until [ -e go ]; do
+        number=$((number+1)); printf 'rank %s ' $KOALA_RANK; echo "line $number"; sleep 0.1
+    done
+    printf 'rank %s ends after %s' $KOALA_RANK $number
+    """
+    places = {"alpha": {}, "beta": FILES, "gamma": {}}
+    said: dict[str, list[bytes]] = {"run": [], "logs": [], "grid": []}
+    with over_cables(testgrid, tmp_path, **places) as (koala, cables), koala.client() as grid:
+
+        def read(name: str, process: Any) -> None:
+            said[name] = [process.communicate()[0]]
+
+        def are_up(wanted: bool) -> bool:
+            return all((each["connection"] == "up") is wanted for each in grid.clusters())
+
+        koala.until(lambda: are_up(True) and all(each["idle"] for each in grid.clusters()))
+        asked = [word for name in places for word in ("-n", 5, "--on", name)]  # of nodes with four processors
+        run = koala.start("run", *asked, "--", "bash", "-c", script)
+        koala.until(lambda: [job for job in koala.ids() if koala.job(job)["started_at"]])
+        [job] = koala.ids()
+        readers = [
+            threading.Thread(target=read, args=("run", run)),
+            threading.Thread(target=read, args=("logs", koala.start("logs", "-f", job))),
+            threading.Thread(target=lambda: said["grid"].extend(grid.output(job, follow=True))),
+        ]
+        for reader in readers:
+            reader.start()
+        koala.until(lambda: b"".join(said["grid"]).count(b"line 10\n") == 15)
+        assert all(len(each["hosts"]) == 2 for each in koala.job(job)["components"])
+        for cable in cables.values():
+            cable.down.break_after(777)
+        koala.until(lambda: all(cable.down.has_broken for cable in cables.values()))
+        koala.until(lambda: are_up(True))
+        for name in places:
+            kill_kcm(cut_off, name)
+        testgrid.pause(*places)
+        try:
+            koala.until(lambda: are_up(False))
+        finally:
+            testgrid.unpause(*places)
+        for name in places:
+            shared = "/shared/koala" if name == "beta" else "/home/koala/.koala"
+            cut_off.containers.check(name, ["bash", "-c", f"for each in {shared}/*/k*/work; do touch $each/go; done"])
+        for reader in readers:
+            reader.join()
+        assert koala.job(job)["state"] == "done"
+        assert run.returncode == 0
+        wrong = {name: wrong_lines(b"".join(pieces)) for name, pieces in said.items()}
+    assert wrong == {"run": [], "logs": [], "grid": []}
+
+
+def wrong_lines(said: bytes) -> list[str]:
+    """What is lost, repeated or torn of the lines of 15 ranks, in words."""
+    found: dict[str, list[str]] = {f"[{rank // 5}.{rank}]": [] for rank in range(15)}
+    wrong = []
+    for line in said.decode().splitlines():
+        label, _, rest = line.partition(" ")
+        rank = label.rstrip("]").rpartition(".")[2]
+        if label in found and rest.startswith(f"rank {rank} "):
+            found[label].append(rest.removeprefix(f"rank {rank} "))
+        else:
+            wrong.append(f"torn: {line!r}")
+    for label, lines in found.items():
+        wanted = [f"line {number}" for number in range(1, len(lines))] + [f"ends after {len(lines) - 1}"]
+        if lines != wanted:
+            wrong.append(f"{label}: {len(lines)} lines, first wrong: {next(zip_wrong(lines, wanted), None)}")
+    return wrong
+
+
+def zip_wrong(lines: list[str], wanted: list[str]) -> Iterator[tuple[str, str]]:
+    return ((line, good) for line, good in zip(lines, wanted, strict=True) if line != good)
 
 
 def test_a_cancel_is_seen_soon_and_leaves_nothing(cut_off: Any, start: Callable[..., Any]) -> None:

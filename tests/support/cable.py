@@ -23,6 +23,11 @@ class Way:
         self._breaks_at, self._pace = breaks_at, pace
         self._lock = threading.Lock()
 
+    def break_after(self, size: int) -> None:
+        """Break once more, when so many further bytes have gone."""
+        with self._lock:
+            self._breaks_at = self.carried + size
+
     @property
     def has_broken(self) -> bool:
         return self._breaks_at is not None and self.carried >= self._breaks_at
