@@ -88,6 +88,15 @@ def _output_pruned(line: History) -> str:
     return f"Its directories are pruned: what it wrote is no more{f', but for what is left on {left}' if left else ''}."
 
 
+def _kept(line: History) -> str:
+    notes = " ".join(str(note) for note in line.details.get("notes") or ())
+    if line.details.get("message"):
+        return f"{_because('What it wrote could not all be brought home', line)} {notes}".rstrip()
+    left_out = line.details.get("left_out")
+    cut = f", without the {left_out} bytes in the middle that were too many" if left_out else ""
+    return f"What it wrote was brought home: {line.details.get('size')} bytes{cut}. {notes}".rstrip()
+
+
 # ---- of a sweep
 
 
@@ -219,6 +228,7 @@ TELLERS: dict[str, Callable[[History], str]] = {
     "job_cancelled": _plain("It is cancelled"),
     "output_collected": _collected,
     "output_pruned": _output_pruned,
+    "output_kept": _kept,
     "sweep_waits": _plain("It waits to be admitted"),
     "policy_failed": _plain("A policy's answer is of no use"),
     "sweep_admitted": _admitted,

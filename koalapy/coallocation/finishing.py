@@ -2,8 +2,8 @@
 
 from koalapy.coallocation.stopping import stop
 from koalapy.model.commands import CollectOutput
-from koalapy.model.events import OutputCollected
-from koalapy.model.job import Job, Outcome
+from koalapy.model.events import OutputCollected, OutputKept
+from koalapy.model.job import Job, Outcome, OutputHome
 from koalapy.model.records import Records
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -37,3 +37,14 @@ def collected(records: Records, now: Instant, event: OutputCollected) -> None:
     message = {"message": str(event.reason)} if event.reason else {}
     records.note(now, job.id, "output_collected", **message, **told)
     stop(records, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)
+
+
+def kept(records: Records, now: Instant, event: OutputKept) -> None:
+    """What the job's processes wrote is at home, or will never be."""
+    job = event.job
+    if not job.state.final or job.output_home is not OutputHome.COMING:
+        return
+    records.put(job.but(output_home=OutputHome.LOST if event.reason else OutputHome.HOME))
+    told = {"size": event.size, "left_out": event.left_out, "notes": list(event.notes)}
+    message = {"message": str(event.reason)} if event.reason else {}
+    records.note(now, job.id, "output_kept", **message, **told)

@@ -14,6 +14,7 @@ from koalapy.model.events import (
     FilesMoved,
     FilesStaged,
     OutputCollected,
+    OutputKept,
     SubmissionFailed,
 )
 from koalapy.model.records import Records
@@ -68,6 +69,11 @@ def _collected(records: Records, _: Settings, __: Information, now: Instant, eve
     return False
 
 
+def _kept(records: Records, _: Settings, __: Information, now: Instant, event: OutputKept) -> bool:
+    finishing.kept(records, now, event)
+    return False
+
+
 _REACTIONS: dict[type, Callable[..., bool]] = {
     FilesMoved: _files,
     FilesStaged: _files,
@@ -78,5 +84,6 @@ _REACTIONS: dict[type, Callable[..., bool]] = {
     ComponentGone: _gone,
     ComponentLingers: _lingers,
     OutputCollected: _collected,
+    OutputKept: _kept,
 }
 EVENTS = tuple(_REACTIONS)

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
-from koalapy.model.commands import CancelComponent, ForgetComponent
+from koalapy.model.commands import CancelComponent, CollectOutput, ForgetComponent, Of
 from koalapy.model.errors import Reason
 from koalapy.model.events import ComponentGone, ComponentLingers
 from koalapy.model.identity import AttemptId
-from koalapy.model.job import Component, Debt, Job, Outcome
+from koalapy.model.job import Component, Debt, Job, Outcome, OutputHome
 from koalapy.model.records import Records
+from koalapy.model.request import KeepOutput
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 
@@ -160,7 +161,13 @@ def _waiting(component: Component) -> Component:
 
 
 def _over(records: Records, now: Instant, job: Job, state: JobState) -> None:
-    job = records.put(job.to(state, finished_at=now))
+    job = job.to(state, finished_at=now)
+    sources = tuple((each.cluster, job.attempt_of(each)) for each in job.components if each.cluster and each.attempt)
+    keeps = job.request.keep_output is KeepOutput.HOME and bool(sources)
+    if keeps:
+        job = job.but(output_home=OutputHome.COMING)
+        records.command(CollectOutput(job=job.id, sources=sources, paths=(), directory="", of=Of.WRITTEN))
+    records.put(job)
     records.note(now, job.id, f"job_{state}", **_because(job.reason))
 
 

@@ -28,6 +28,7 @@ from koalapy.config.values import (
 )
 from koalapy.model import settings
 from koalapy.model.cluster import DEFAULT_NETWORK
+from koalapy.model.request import KeepOutput
 from koalapy.model.textfile.fields import (
     Between,
     Count,
@@ -35,11 +36,13 @@ from koalapy.model.textfile.fields import (
     Number,
     Positive,
     Section,
+    Size,
     Span,
     Version,
     Word,
     as_mapping,
     lasting,
+    one_of,
     wrong,
 )
 from koalapy.model.units import MILLISECOND, SECOND, Duration
@@ -49,6 +52,7 @@ MAX_AGE_IN_POLLS = 6
 _LEAST_DEFAULT_AGE = Duration(30 * SECOND)
 _POLL = Duration(10 * SECOND)
 _SHORTEST_POLL = Duration(100 * MILLISECOND)
+KEPT_BYTES = 16 << 20
 _MOST_FAILURES = 40  # so that no job has more attempts than a tag can number
 _LACKED = {"slots": ("slurm", "sge", "pbs", "torque"), "parallel_environment": ("slurm", "pbs", "torque", "local")}
 
@@ -172,6 +176,15 @@ class Retries(Section):
     )
 
 
+class Disk(Section):
+    """What koalapy may take up of disks, on clusters and here."""
+
+    warn: Size | None = Field(default=None, description="`koala status` warns of a place where koalapy has more")
+    output: Size = Field(
+        default=KEPT_BYTES, description="most of one component's standard output, and of its error, that comes home"
+    )
+
+
 def _clusters(clusters: Mapping[str, Cluster]) -> Mapping[str, Cluster]:
     if not clusters:
         raise wrong("names no cluster", "Describe at least one: `NAME: {batch: …, connect: …}`.")
@@ -210,6 +223,10 @@ class GridFile(Section):
         default=settings.ORPHAN_TIMEOUT, description="after which a wrapper that reaches nobody ends its program"
     )
     scavenging: Scavenging = Scavenging()
+    keep_output: Annotated[KeepOutput, one_of(KeepOutput)] = Field(
+        default=KeepOutput.CLUSTER, description="home: bring jobs' standard output and error home at their end"
+    )
+    disk: Disk = Disk()
     store: StoreUrl = Field(default="sqlite", description="sqlite, or a database's URL")
     maintenance: Later = Field(default=None, description="not in this version yet")
     site: Later = Field(default=None, description="not in this version yet")

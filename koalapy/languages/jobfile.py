@@ -22,6 +22,7 @@ from koalapy.model.request import (
     DEFAULT_PRIORITY,
     LOWEST_PRIORITY,
     ComponentRequest,
+    KeepOutput,
     Launch,
     RetryOn,
     WhenBusy,
@@ -216,7 +217,9 @@ class JobFile(Section):
     stage_out: Annotated[tuple[StagesOut, ...], Field(strict=False), Files] = Field(
         default=(), description="files, directories and patterns: what is fetched when the job is done"
     )
-
+    keep_output: Annotated[KeepOutput, one_of(KeepOutput)] | None = Field(
+        default=None, description="home: bring standard output and error home at the end; the grid file's"
+    )
     parameters: Parameters | None = Field(default=None, description="a sweep: names, and the values that they take")
     csv: Tables = Field(default=(), description="a sweep: files whose columns are parameters, each row one of them")
     combine: Combination | None = Field(
@@ -236,6 +239,9 @@ class JobFile(Section):
     @model_validator(mode="after")
     def _check_sweep(self) -> Self:
         if self.parameters is not None or self.csv:
+            if self.keep_output is not None:
+                what = "is not for a sweep, whose parameters' output `koala logs --parameter` reads"
+                raise wrong(what, "Remove it.", at=("keep_output",))
             return self
         for index, each in enumerate(self.stage_out):
             if each.to is not None and (name := unknown_in(each.to)):

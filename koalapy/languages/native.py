@@ -73,6 +73,7 @@ def request_of(
         stage_out_to=tuple((each.path, each.to) for each in job.stage_out if each.to is not None),
         directory=directory,
         order=job.order or "",
+        keep_output=job.keep_output,
     )
     return with_parameters(request, job, document, open_file)
 

@@ -82,9 +82,13 @@ class ForgetComponent:
 
 
 class Of(StrEnum):
-    """Whose output: the job's components', or that of a sweep's parameters which ended well, or which ended at all."""
+    """Whose output: the job's components', or that of a sweep's parameters which ended well, or which ended at all.
+
+    `written`: no files, but standard output and error of the components' processes.
+    """
 
     COMPONENTS = "components"
+    WRITTEN = "written"
     WELL = "well"
     DONE = "done"
 
@@ -95,6 +99,7 @@ class CollectOutput:
 
     `sources`: (cluster, attempt) in order; `to`: see Request.stage_out_to. Answered by OutputCollected.
     `of` parameters: `paths` and `to` are templates for each of them, and its result says where it ran; no sources.
+    `of` what was written: there are no paths, the job is over, and the answer is OutputKept.
     """
 
     job: JobId

@@ -209,6 +209,21 @@ class OutputCollected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputKept:
+    """Standard output and error of the components of a job that is over are at home; `reason` if not all of them are.
+
+    `job`: its record, which the engine has forgotten. `size`: bytes that are here; `left_out`: bytes that are not,
+    since there were too many. `notes`: sentences on what was not there.
+    """
+
+    job: Job
+    reason: Reason | None = None
+    size: int = 0
+    left_out: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptForgotten:
     """The answer to ForgetComponent: its directory is removed, or the KCM `refused` to remove it."""
 
@@ -306,6 +321,7 @@ Event = (
     | OutputCollected
     | AttemptForgotten
     | PruneRequested
+    | OutputKept
     | ParametersEnded
     | ParametersReturned
     | ParametersWanted

@@ -77,6 +77,15 @@ class Outcome(StrEnum):
         return self in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED)
 
 
+class OutputHome(StrEnum):
+    """Whether what a job's processes wrote was brought home (see Request.keep_output)."""
+
+    NONE = "none"  # it is not to be, or not yet
+    COMING = "coming"  # the job is over, and its clusters still have what is only there
+    HOME = "home"
+    LOST = "lost"  # not all of it could be brought, for good
+
+
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -112,6 +121,7 @@ class Job:
     key: str = ""
     runner: Runner | None = None
     glide: Glide | None = None
+    output_home: OutputHome = OutputHome.NONE
 
     def to(self, state: JobState, **changes: Any) -> "Job":
         """The job in another state; once it is over no parameter of it is out any more.

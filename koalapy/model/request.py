@@ -34,6 +34,13 @@ class RetryOn(StrEnum):
     EXIT = "exit"
 
 
+class KeepOutput(StrEnum):
+    """Where what a job's processes wrote is kept once the job is over: on its clusters alone, or at home too."""
+
+    CLUSTER = "cluster"
+    HOME = "home"
+
+
 class RequestType(StrEnum):
     """DCS, section 2.3: ordered names every cluster, unordered none."""
 
@@ -80,7 +87,8 @@ class Request:
     `stage_out_to`: (pattern, place) of what is staged out to another place than the job's directory. `files` names the
     list of what is staged in, as it was when the job was submitted; '' if there is none. `parameters`: it is a sweep
     of its one component, in whose arguments, environment and paths `{name}` stands for a parameter's value. `order`:
-    the name of the policy that says which of them run next, '' for the grid file's.
+    the name of the policy that says which of them run next, '' for the grid file's. `keep_output`: None until the job
+    is submitted, for the grid file's.
     """
 
     name: str
@@ -96,6 +104,7 @@ class Request:
     files: str = ""
     parameters: Space | None = None
     order: str = ""
+    keep_output: KeepOutput | None = None
 
     @property
     def type(self) -> RequestType:

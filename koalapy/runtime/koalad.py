@@ -10,12 +10,14 @@ from koalapy.config import GridFile, engine_settings
 from koalapy.driver import Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.request import KeepOutput, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.runtime.accounting import Accounting
 from koalapy.runtime.chosen import policies, scavenging_policies
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.foreign import ForeignSpeech
 from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.links import ClusterLinks
@@ -51,6 +53,7 @@ class Koalad:
             _LOG.error("record_unreadable", record=each.name, job=each.job, why=each.why)
         last_number = self._store.next_number - 1
         intake = Intake(state_directory / "staged")
+        written = WrittenStore(state_directory / "output", grid.disk.output)
         logins = Logins((name, may_ask(cluster)) for name, cluster in grid.clusters.items())
         self._links = ClusterLinks(
             grid,
@@ -61,6 +64,7 @@ class Koalad:
             intake=intake,
             logins=logins,
             recorded=self._store,
+            written=written,
         )
         renew = lambda: Engine(settings, chosen, self._store.load(), of_sweeps)  # noqa: E731
         driver = self._driver_of(Engine(settings, chosen, snapshot, of_sweeps), snapshot.outbox, renew)
@@ -73,7 +77,8 @@ class Koalad:
         self._accounting = Accounting(
             snapshot.instance, self._store.usage, self._links.ask, self._loop.deliver, self._clock.now
         )
-        files = JobFiles(intake.take_down, intake.transfers, self._links.fetch)
+        take_down = lambda request: intake.take_down(_kept_as(grid.keep_output, request))  # noqa: E731
+        files = JobFiles(take_down, intake.transfers, self._links.fetch, written)
         self.service = Service(
             self._store,
             self._loop,
@@ -128,6 +133,13 @@ def _log_recovered(lines: Iterable[Line]) -> None:
     for line in lines:
         about = {"job": line.job, "attempt": line.attempt and str(line.attempt), "cluster": line.cluster}
         _LOG.info("recovered", kind=line.kind, text=line.text, **{k: v for k, v in about.items() if v is not None})
+
+
+def _kept_as(keep: KeepOutput, request: Request) -> Request:
+    """The request with the grid file's `keep_output` where it has none. A sweep never has one."""
+    if request.keep_output is not None or request.parameters is not None:
+        return request
+    return replace(request, keep_output=keep)
 
 
 def _by_the_wall(settings: Settings, now: Instant) -> Settings:

@@ -27,6 +27,7 @@ from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.collecting.collector import Collector, Recorded
+from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.rendezvous import RendezvousHub
@@ -56,10 +57,11 @@ class ClusterLinks:
         intake: Intake | None = None,
         logins: Logins | None = None,
         recorded: Recorded | None = None,
+        written: WrittenStore | None = None,
     ) -> None:
         """`epoch` and `last_number`: the store's, as it was opened. `logins` ask what connections want to know.
-        `recorded`: see Collector."""
-        self._recorded = recorded
+        `recorded`, `written`: see Collector."""
+        self._recorded, self._written = recorded, written
         self._grid, self._instance, self._clock = grid, instance, clock
         self._timing = timing or Timing()
         self._epochs = itertools.count(epoch * CONNECTS + 1)
@@ -86,7 +88,7 @@ class ClusterLinks:
         transfers = self._intake.transfers
         self._collector = Collector(
             self._instance, self._links, loop.deliver, self._timing.retry_max, transfers, self._collects,
-            self._recorded,
+            self._recorded, self._written, self._owes,
         )  # fmt: skip
         self._hub.start()
         for link in self._links.values():
@@ -220,6 +222,9 @@ class ClusterLinks:
     def _collects(self, job: JobId) -> bool:
         found = self._loop.ask(lambda engine: engine.job(job))
         return found is not None and found.collecting and found.state is JobState.RUNNING
+
+    def _owes(self, job: JobId) -> bool:
+        return self._loop.ask(lambda engine: any(attempt.job == job for attempt in engine.records.debts))
 
     def _peers(self, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:
         return self._loop.ask(lambda engine: _peers(engine, attempt, cluster))

@@ -249,10 +249,14 @@ class Service:
             advice = f"Its components are 0 to {last}." if last else "It has one component, 0."
             raise RequestError("no_such_component", f"Job {job} has no component {component}.", advice)
         what = Followed(stream, component, labels)
+        if found.state.final:
+            if not any(each.cluster and each.attempt for each in found.components):
+                advice = f"`koala explain {job}` says why."
+                raise RequestError("never_ran", f"Job {job} has run nowhere, so it has written nothing.", advice)
+            labels = what.has_labels(found) if follow else labels
+            return read_all(self._files.written.first(self._read), found, replace(what, labels=labels))
         if not follow:
             return read_all(self._read, found, what)
-        if found.state.final:
-            return read_all(self._read, found, replace(what, labels=what.has_labels(found)))
         return follow_all(self._read, lambda: self._looked(job), what)
 
     def _looked(self, job: JobId) -> Job:

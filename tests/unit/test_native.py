@@ -15,7 +15,7 @@ from koalapy.languages.jobfile import JobFile
 from koalapy.languages.native import json_schema, read
 from koalapy.languages.paths import landing
 from koalapy.model.errors import RequestError
-from koalapy.model.request import ComponentRequest, Launch, Request, RequestType, RetryOn, WhenBusy
+from koalapy.model.request import ComponentRequest, KeepOutput, Launch, Request, RequestType, RetryOn, WhenBusy
 from koalapy.model.units import HOUR, MINUTE, Duration
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +59,7 @@ retry_on: [exit, lost, exit]
 communication: none
 stage_in: [data/./a.txt, /home/me/b.txt, ../c.txt]
 stage_out: [./out//result.npy]
+keep_output: home
 """
 
 
@@ -122,6 +123,7 @@ def test_every_key_arrives() -> None:
         communication=False,
         stage_in=("data/./a.txt", "/home/me/b.txt", "../c.txt"),
         stage_out=("out/result.npy",),
+        keep_output=KeepOutput.HOME,
         directory="/home/me/jobs",
     )
 

@@ -17,15 +17,16 @@ class Outputs:
 
     `positions`: bytes of the ranks' files that were read before, [rank, bytes] each. What is sent is said of then: a
     line of JSON, [rank, size], comes before each stretch. None: the files as they are, one after the other.
+    `most`: bytes of each file that are sent, its begin and its end if it has more (see messages.Fetch); -1: all.
     """
 
     mode = 0
     digest = ""
 
-    def __init__(self, attempt: str, where: str, positions: Optional[List[List[int]]] = None) -> None:
+    def __init__(self, attempt: str, where: str, positions: Optional[List[List[int]]] = None, most: int = -1) -> None:
         if where != BATCH and where not in _KINDS:
             raise RequestError("bad_fetch", "There is nothing to fetch from %r." % where)
-        self._attempt, self._where = attempt, where
+        self._attempt, self._where, self._most = attempt, where, most
         self._says_ranks = positions is not None
         self._read: Dict[int, int] = {}  # bytes of each rank's file
         for rank, position in positions or []:
@@ -57,14 +58,30 @@ class Outputs:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     continue  # put there by the program: of a FIFO it could be waited for ever
-                file.seek(position)
-                while position < status.st_size:
-                    data = file.read(min(size - _HEADER, status.st_size - position))
-                    if not data:
-                        break
-                    position += len(data)
-                    self._read[rank] = position
-                    yield (b"[%d,%d]\n" % (rank, len(data)) if self._says_ranks else b"") + data
+                for begin, end, left_out in self._parts(position, status.st_size):
+                    file.seek(begin)
+                    position = begin
+                    while position < end:
+                        data = file.read(min(size - _HEADER, end - position))
+                        if not data:
+                            break
+                        position += len(data)
+                        self._read[rank] = position
+                        yield self._header(rank, len(data), left_out) + data
+                        left_out = 0
+
+    def _parts(self, position: int, size: int) -> List[Tuple[int, int, int]]:
+        """(begin, end, bytes left out before it) of what is sent of a file of this size."""
+        if self._most < 0 or size <= self._most:
+            return [(position, size, 0)]
+        end = self._most // 2
+        begin = size - (self._most - end)
+        return [] if position else [(0, end, 0), (begin, size, begin - end)]
+
+    def _header(self, rank: int, size: int, left_out: int) -> bytes:
+        if not self._says_ranks:
+            return b""
+        return b"[%d,%d,%d]\n" % (rank, size, left_out) if left_out else b"[%d,%d]\n" % (rank, size)
 
     def _files(self) -> List[Tuple[int, str]]:
         if self._where == BATCH:

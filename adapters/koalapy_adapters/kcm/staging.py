@@ -144,7 +144,10 @@ class Staging:
         still = (lambda: not self._is_over(message.tag)) if message.follow else None
         if message.follow and message.positions is None:
             raise RequestError("bad_fetch", "What several processes write cannot be followed without their positions.")
-        return await self._pass_on(message.id, Outputs(attempt, message.where, message.positions), still)
+        if message.size >= 0 and (message.follow or message.positions):
+            raise RequestError("bad_fetch", "What is followed or read on cannot be bounded.")
+        outputs = Outputs(attempt, message.where, message.positions, message.size)
+        return await self._pass_on(message.id, outputs, still)
 
     async def _fetch_many(self, message: FetchMany) -> Fetched:
         return await self._pass_on(message.id, ManyFiles(self._directories.attempt(message.tag), message.paths))

@@ -50,7 +50,8 @@ class Fetch(NamedTuple):
     Chunks come on stream `id`; then Fetched. `size`: so many bytes at most of what a slot wrote, which has no digest.
     `positions`, of output and errors: bytes of each rank's file that are passed over, [rank, bytes] each. With them
     every stretch on the stream is preceded by a line of JSON, [rank, size], and with `follow` it goes on until the
-    attempt has ended.
+    attempt has ended. Without `follow`, `size` bounds what comes of each rank's file: of a longer one its begin and its
+    end, and the line before the first stretch of that end is [rank, size, bytes that were left out before it].
     """
 
     id: Count

@@ -33,6 +33,7 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> Document:
         "held_processor_seconds": round(job.held / SECOND, 6),
         "reason": str(job.reason) if job.reason else None,
         "reason_code": job.reason.code if job.reason else None,
+        "output_home": str(job.output_home),
         "components": [component(each) for each in job.components],
         "transfers": [transfer(each) for each in transfers],
         "sweep": progress(job.runner) if job.runner else None,

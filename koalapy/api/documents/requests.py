@@ -31,6 +31,7 @@ def job_mapping(found: Request) -> Document:
         "stage_in": list(found.stage_in),
         "stage_out": [{"path": path, "to": places[path]} if path in places else path for path in found.stage_out],
         "order": found.order or None,
+        "keep_output": None if found.keep_output is None else str(found.keep_output),
     }
     return {name: _plain(value) for name, value in mapping.items() if value not in (None, [])}
 

@@ -67,6 +67,9 @@ class Job(Answer):
     held_processor_seconds: float = Field(description="allocated, but waiting at a barrier")
     reason: str | None
     reason_code: str | None
+    output_home: Literal["none", "coming", "home", "lost"] = Field(
+        description="whether standard output and error are at home (see keep_output); lost: not all, for good"
+    )
     components: list[Component] = Field(description="none of a sweep")
     transfers: list[Transfer]
     sweep: SweepProgress | None = Field(description="null of what is none")

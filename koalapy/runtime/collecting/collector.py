@@ -16,7 +16,7 @@ import structlog
 from koalapy.driver import Delivery
 from koalapy.model.commands import CollectOutput, Of
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
-from koalapy.model.events import OutputCollected
+from koalapy.model.events import OutputCollected, OutputKept
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Job
 from koalapy.model.sweep import ResultBatch
@@ -24,6 +24,7 @@ from koalapy.runtime.collecting.bring import Bringing, Home
 from koalapy.runtime.collecting.lanes import Lanes, Steps
 from koalapy.runtime.collecting.moving import Source
 from koalapy.runtime.collecting.sweep.bring import SweepBringing
+from koalapy.runtime.collecting.written import BringingWritten, WrittenStore
 from koalapy.runtime.staging.transfers import Transfer, Transfers
 from koalapy.store.errors import StoreError
 
@@ -52,7 +53,8 @@ class Recorded(Protocol):
 class Collector:
     """Does CollectOutput commands. One that needs what is out of reach waits for it, and keeps no other waiting.
 
-    `wanted`: whether the job still waits for its files. `recorded`: where sweeps and their results are.
+    `wanted`: whether the job still waits for its files. `recorded`: where jobs and results of sweeps are.
+    `written`: where what jobs wrote is kept. `owes`: whether a batch job of a job that is over may still run.
     """
 
     def __init__(
@@ -64,8 +66,10 @@ class Collector:
         transfers: Transfers | None = None,
         wanted: Callable[[JobId], bool] = lambda job: True,
         recorded: Recorded | None = None,
+        written: WrittenStore | None = None,
+        owes: Callable[[JobId], bool] = lambda job: False,
     ) -> None:
-        self._recorded = recorded
+        self._recorded, self._written, self._owes = recorded, written, owes
         self._instance, self._links, self._deliver, self._wanted = instance, links, deliver, wanted
         self._transfers = transfers or Transfers()
         self._retry_max_s = retry_max_s
@@ -122,8 +126,9 @@ class Collector:
         self._fetching.join()
 
     def _collect(self, number: int, command: CollectOutput) -> Steps[None]:
+        event: OutputCollected | OutputKept | None
         try:
-            event = yield from self._collected(command)
+            event = yield from self._kept(command) if command.of is Of.WRITTEN else self._collected(command)
         except _Unwanted:
             if self._closing.is_set():
                 return
@@ -134,7 +139,7 @@ class Collector:
             reason = Reason("collect_failed", "ours", "The output could not be collected.", "koalad's log says more.")
             event = OutputCollected(job=command.job, reason=reason)
         self._forget(number)
-        return self._deliver(Delivery(events=(event,), confirmed=(number,)))
+        return self._deliver(Delivery(events=(event,) if event else (), confirmed=(number,)))
 
     def _forget(self, number: int) -> None:
         with self._lock:
@@ -154,9 +159,41 @@ class Collector:
             notes=home.notes,
         )
 
-    def _tried(self, command: CollectOutput, go_on: Callable[[], None]) -> Steps[Home]:
+    def _kept(self, command: CollectOutput) -> Steps[OutputKept | None]:
+        """None for a job that was pruned."""
+        go_on = self._going_on(lambda: True)
+        found: list[BringingWritten] = []
+
+        def bring(_: Transfer, go_on: Callable[[], None]) -> Steps[Home]:
+            if not found:
+                bringing = self._bringing_written(command, go_on)
+                if self._owes(command.job):
+                    raise TransientError("not_over", "A batch job of it may still run, and write.", "")
+                found.append(bringing)
+            return (yield from found[0].steps())
+
+        reason = None
+        try:
+            yield from self._tried(command, go_on, bring)
+        except KoalaError as error:
+            reason = error.reason
+        if not found:
+            return None
+        size, left_out, notes = found[0].size, found[0].left_out, tuple(found[0].notes)
+        return OutputKept(job=found[0].job, reason=reason, size=size, left_out=left_out, notes=notes)
+
+    def _bringing_written(self, command: CollectOutput, go_on: Callable[[], None]) -> BringingWritten:
+        """Raises RequestError for a job that was pruned, TransientError if the store cannot say."""
+        assert self._recorded is not None
+        assert self._written is not None
+        with _patient():
+            job = self._recorded.job(command.job)
+        if job is None:
+            raise _no_such_job(command.job)
+        return BringingWritten(self._written, self._links, job, command, go_on)
+
+    def _tried(self, command: CollectOutput, go_on: Callable[[], None], bring: Bring | None = None) -> Steps[Home]:
         """As often as it takes, with longer and longer waits between; what was brought stays brought."""
-        bring: Bring | None = None
         for tries in itertools.count():
             try:
                 go_on()
@@ -202,13 +239,14 @@ class Collector:
         with _patient():
             sweep = self._recorded.job(command.job)
         if sweep is None:
-            raise RequestError("no_such_job", f"There is no job {command.job}.", "`koala jobs` lists those there are.")
+            raise _no_such_job(command.job)
         results = functools.partial(_results, self._recorded, command.job)
         return SweepBringing(self._instance, self._links, command, sweep.request, results).steps
 
     def _bring(self, bring: Bring, command: CollectOutput, go_on: Callable[[], None]) -> Steps[Home]:
         where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources)) or "its clusters"
-        with self._transfers.open(command.job, None, where, "out") as transfer:
+        transfers = Transfers() if command.of is Of.WRITTEN else self._transfers  # the job is over: nobody waits
+        with transfers.open(command.job, None, where, "out") as transfer:
             return (yield from bring(transfer, go_on))
 
 
@@ -233,6 +271,10 @@ def _patient() -> Iterator[None]:
         yield
     except StoreError as error:
         raise TransientError(error.reason.code, error.reason.message, error.reason.advice) from error
+
+
+def _no_such_job(job: JobId) -> RequestError:
+    return RequestError("no_such_job", f"There is no job {job}.", "`koala jobs` lists those there are.")
 
 
 def _lack(home: Home) -> Reason:

@@ -35,6 +35,8 @@ class Source(Protocol):
 
     def fetch_many(self, attempt: AttemptId, paths: Sequence[str], ended: Ended) -> Iterator[bytes]: ...
 
+    def read_ends(self, attempt: AttemptId, where: str, most: int) -> Iterator[bytes]: ...
+
 
 class Mover:
     """`go_on` is called for every piece, an empty one too, and may raise. Every method raises KoalaError."""

@@ -162,6 +162,11 @@ class Link:
         limit_s = None if follow else self.cluster.timing.stalled
         yield from self._connected().stream(attempt, request, lambda end: None, limit_s)
 
+    def read_ends(self, attempt: AttemptId, where: str, most: int) -> Iterator[bytes]:
+        """As `read` what there is now, but no more than so many bytes of each rank's: its begin and its end."""
+        request = lambda id, tag: wire.Fetch(id, tag, where, size=most, positions=[])  # noqa: E731
+        yield from self._connected().stream(attempt, request, lambda end: None, self.cluster.timing.stalled)
+
     def fetch_many(
         self, attempt: AttemptId, paths: Sequence[str], ended: Callable[[wire.Fetched], None]
     ) -> Iterator[bytes]:

@@ -79,5 +79,7 @@ class SimPost:
 def office_of(directories: Directories, authenticator: Authenticator, number: int) -> Office:
     """Of this KCM."""
     name = office.name(directories.cluster, directories.epoch, f"{number:016x}")
-    place = office.Place(f"{directories.own}/{name}", directories.attempt, authenticator)
+    place = office.Place(
+        f"{directories.own}/{name}", directories.attempt, authenticator, lambda: directories.is_dissolved
+    )
     return Office(place, directories.files)

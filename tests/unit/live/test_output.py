@@ -2,11 +2,14 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 Document = dict[str, Any]
 LINES = 240
@@ -87,3 +90,37 @@ def test_every_line_comes_once_over_killed_and_paused_kcms(fresh: Any, shell: Ca
     for name in ("run", "logs", "grid"):
         assert lines_of(said[name]) == wanted, name
     assert fresh("logs", job, "-c", 1).out.count("line") == 2 * LINES
+
+
+def test_output_that_came_home_is_read_without_its_cluster(fresh: Any, shell: Callable[..., Document]) -> None:
+    """One cluster leaves the grid file, the other's shared directory is purged; and what failed has its errors too."""
+    grid = yaml.safe_load(fresh.grid_file.read_text())
+    fresh.write_grid(grid | {"keep_output": "home", "disk": {"output": "1M"}})
+    assert fresh("up").status == 0
+    fresh.known()
+    long = "head -c 3000000 /dev/zero | tr '\\0' x"
+    here = fresh.end(
+        fresh.submit(shell("echo out $KOALA_RANK; echo err >&2", 2, cluster="delft"), shell(long, cluster="leiden"))
+    )
+    failed = fresh.end(fresh.submit(shell("echo of it >&2; exit 3", cluster="delft")))
+    there = fresh.end(fresh.submit(shell("echo only there", cluster="delft"), keep_output="cluster"))
+    assert [job["state"] for job in (here, failed, there)] == ["done", "failed", "done"]
+    fresh.until(lambda: all(fresh.job(job["id"])["output_home"] == "home" for job in (here, failed)))
+    assert fresh.job(there["id"])["output_home"] == "none"
+    story = fresh("show", here["id"]).out
+    assert "What it wrote was brought home" in story
+    assert "1951424 bytes in the middle that were too many" in story
+    whole = fresh("logs", here["id"], "-c", 1).out
+    assert whole == "x" * 3_000_000, "its cluster is there"
+    assert fresh("down").status == 0
+    del grid["clusters"]["delft"]
+    fresh.write_grid(grid)
+    shutil.rmtree(fresh.root / "leiden")
+    assert fresh("up").status == 0
+    assert fresh("logs", here["id"], "-c", 0).out == "out 0\nout 1\n"
+    assert fresh("logs", here["id"], "-c", 0, "--errors").out == "err\nerr\n"
+    assert fresh("logs", here["id"], "-c", 0, "-f").out == "out 0\nout 1\n"
+    assert fresh("logs", failed["id"], "--errors").out == "of it\n"
+    note = "\n[koala: 1951424 bytes were left out here]\n"
+    assert fresh("logs", here["id"], "-c", 1).out == "x" * 524_288 + note + "x" * 524_288
+    fresh("logs", there["id"]).refused(2, "delft", "not in the grid file")

@@ -1,0 +1,168 @@
+"""What jobs' processes wrote, at home: brought when a job is over, and read when its cluster is not to be asked."""
+
+import contextlib
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from koalapy.link.lines import Stretches
+from koalapy.model.commands import CollectOutput
+from koalapy.model.errors import KoalaError, RequestError, TransientError
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Job
+from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.collecting.lanes import Steps
+from koalapy.runtime.collecting.moving import Source
+from koalapy.runtime.unnamed import no_such_cluster
+
+STREAMS = ("output", "errors")
+_PIECE = 1 << 16
+_NOTES = 1 << 16  # bytes that may come besides what was asked for: lines that say what was left out
+_CUT = ".cut"
+
+Read = Callable[[str, AttemptId, str, Mapping[int, int], bool], Iterator[bytes]]
+
+
+class WrittenStore:
+    """Files DIRECTORY/JOB/COMPONENT.ATTEMPT.STREAM, each a stream of stretches as a KCM sends it (see Stretches).
+
+    The name of a file of which bytes were left out ends with `.cut`. `most`: bytes of one stream of a component.
+    """
+
+    def __init__(self, directory: Path, most: int) -> None:
+        self.directory, self.most = directory, most
+
+    def find(self, attempt: AttemptId, stream: str) -> Path | None:
+        """The file, whole or cut. None: it was not brought."""
+        path = self._path(attempt, stream)
+        return next((each for each in (path, _cut(path)) if each.exists()), None)
+
+    def first(self, read: Read) -> Read:
+        """As `read`, but what is here is read here; of what was cut here, all of it while its cluster can be asked."""
+
+        def read_here(
+            cluster: str, attempt: AttemptId, stream: str, positions: Mapping[int, int], follow: bool
+        ) -> Iterator[bytes]:
+            path = self.find(attempt, stream)
+            if path is None:
+                yield from read(cluster, attempt, stream, positions, follow)
+                return
+            if path.suffix == _CUT:
+                there = read(cluster, attempt, stream, positions, follow)
+                with contextlib.suppress(KoalaError):
+                    begin = list(itertools.islice(there, 1))
+                    path = None
+            yield from itertools.chain(begin, there) if path is None else _pieces(path)
+
+        return read_here
+
+    def write(self, attempt: AttemptId, stream: str, pieces: Iterator[bytes], most: int) -> tuple[int, int]:
+        """Keep what comes; (bytes that are here, bytes that were left out). Whole or not at all, and durable.
+
+        Raises KoalaError: RequestError if more comes than `most` bytes, TransientError if there is no room here.
+        """
+        path = self._path(attempt, stream)
+        part = path.with_name(f"{path.name}.part")
+        stretches, size = Stretches(bounded=True), 0
+        with _told(), contextlib.ExitStack() as stack:
+            part.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stack.callback(part.unlink, missing_ok=True)
+            with part.open("wb") as file:
+                for piece in pieces:
+                    for rank, data in stretches.feed(piece):
+                        size += len(data)
+                        if size > most + _NOTES:
+                            message = f"More than the {most} bytes that were asked for came of the output."
+                            raise RequestError("bad_stream", message, "Look at what runs as the KCM on its head node.")
+                        file.write(b"[%d,%d]\n" % (rank, len(data)) + data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.rename(_cut(path) if stretches.left_out else path)
+        return size, stretches.left_out
+
+    def remove(self, job: JobId) -> None:
+        """Remove all that is here of the job, if anything is. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.directory / str(job))
+
+    def _path(self, attempt: AttemptId, stream: str) -> Path:
+        return self.directory / str(attempt.job) / f"{attempt.component}.{attempt.number}.{stream}"
+
+
+class BringingWritten:
+    """Of one job that is over. What was brought is not brought again by the steps of another try."""
+
+    def __init__(
+        self,
+        store: WrittenStore,
+        links: Mapping[str, Source],
+        job: Job,
+        command: CollectOutput,
+        go_on: Callable[[], None],
+    ) -> None:
+        self.job = job
+        self._store, self._links, self._command, self._go_on = store, links, command, go_on
+        self.size = self.left_out = 0
+        self.notes: list[str] = []
+
+    def steps(self) -> Steps[Home]:
+        """Each waits for one cluster. Raises KoalaError; of a cluster out of reach one that may pass."""
+        for cluster, attempt in self._command.sources:
+            yield cluster
+            self._bring(cluster, attempt)
+        return Home(len(self._command.sources), self.size, (), tuple(self.notes))
+
+    def _bring(self, cluster: str, attempt: AttemptId) -> None:
+        link = self._links.get(cluster)
+        if link is None:
+            raise no_such_cluster(cluster, self._links)
+        component = self.job.components[attempt.component]
+        each = max(2, self._store.most // component.request.processes(max(1, len(component.nodes))))
+        for stream in STREAMS:
+            if self._store.find(attempt, stream) is None:
+                self._keep(link, attempt, stream, each)
+
+    def _keep(self, link: Source, attempt: AttemptId, stream: str, each: int) -> None:
+        try:
+            pieces = self._watched(link.read_ends(attempt, stream, each))
+            size, left_out = self._store.write(attempt, stream, pieces, max(each, self._store.most))
+        except KoalaError as error:
+            if error.reason.code != "no_such_attempt":
+                raise
+            self._store.write(attempt, stream, iter(()), 0)
+            if stream == STREAMS[0]:
+                self.notes.append(f"Component {attempt.component} has no directory on its cluster.")
+            return
+        self.size += size
+        self.left_out += left_out
+
+    def _watched(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self._go_on()
+            yield piece
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """Raises RequestError if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                yield piece
+    except OSError as error:
+        message = f"The output that was brought home, {path}, cannot be read: {error.strerror}."
+        raise RequestError("output_unreadable", message, "Remove the file: then its cluster is asked.") from error
+
+
+def _cut(path: Path) -> Path:
+    return path.with_name(path.name + _CUT)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"Output cannot be kept here: {error.strerror} ({error.filename})."
+        raise TransientError("no_room", message, "Make room in koalad's state directory.") from error
