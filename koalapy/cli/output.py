@@ -25,7 +25,7 @@ from koalapy.model.textfile.words import HIDDEN, visible, visible_json
 _SHORT = 10  # a cell that nobody wants to see broken
 _PIECE = 4  # of a longer one, on a line
 DONE, FAILED, BAD_INPUT, NOT_REACHABLE = 0, 1, 2, 3
-_ABOUT_THE_STATE = frozenset({"no_such_job", "wrong_state", "known_tag", "no_such_tag", "not_ended"})
+_ABOUT_THE_STATE = frozenset({"no_such_job", "wrong_state", "known_tag", "no_such_tag", "not_ended", "never_ran"})
 
 
 class SafeConsole(Console):

@@ -21,7 +21,7 @@ from koalapy.cli.main import app
 Document = dict[str, Any]
 JOB = (
     "id name owner state priority type submitted_at started_at finished_at submission_failures completion_failures "
-    "held_processor_seconds reason reason_code components transfers sweep"
+    "held_processor_seconds reason reason_code output_home components transfers sweep"
 )
 COMPONENT = (
     "index cluster named_cluster processors walltime_s state attempt batch_id hosts exit_status queued_at "
@@ -391,11 +391,17 @@ def test_logs_follow_until_the_job_is_over(koala: Any, shell: Callable[..., Docu
     assert (process.returncode, rest, errors) == (0, b"two\n", b"")
 
 
-def test_logs_of_a_job_that_has_not_begun_are_empty(koala: Any, shell: Callable[..., Document]) -> None:
-    job = koala.submit(shell("true", 4, cluster="delft"), shell("true", 4, cluster="delft"), priority=20)
+def test_logs_of_a_job_that_has_not_begun_are_empty_until_it_is_clear_that_it_never_will(
+    koala: Any, shell: Callable[..., Document]
+) -> None:
+    before = koala.submit(shell("sleep 1000", 4, cluster="delft"))
+    koala.until(lambda: koala.job(before)["state"] == "running")
+    job = koala.submit(shell("true", 4, cluster="delft"), when_busy="wait")
     answer = koala("logs", job)
     assert (answer.status, answer.out, answer.err) == (0, "", "")
     koala("cancel", job)
+    koala("logs", job).refused(1, f"Job {job} has run nowhere")
+    koala("cancel", before)
 
 
 # ---- wait, cancel, hold, release
