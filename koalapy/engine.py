@@ -26,6 +26,7 @@ from koalapy.model.events import (
     Event,
     MeasurementFailed,
     OutputCollected,
+    OutputKept,
     ParametersEnded,
     PruneRequested,
     StoreRestored,
@@ -204,7 +205,9 @@ class Engine:
         if isinstance(event, ComponentReported) and event.phase == "at_barrier":
             self._follow_ups.came(event.attempt)
         elif isinstance(event, OutputCollected):
-            self._pruning.collected(event)
+            self._pruning.collected(event.job)
+        elif isinstance(event, OutputKept):
+            self._pruning.collected(event.job.id)
         return look
 
     def _on_prune_requested(self, now: Instant, event: PruneRequested) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from koalapy.information.kis import Information
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import CollectOutput, Command, ForgetComponent
-from koalapy.model.events import AttemptForgotten, OutputCollected, PruneRequested
+from koalapy.model.events import AttemptForgotten, PruneRequested
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Job
 from koalapy.model.records import Records
@@ -63,8 +63,9 @@ class Pruning:
             elif isinstance(each, CollectOutput):
                 self._collecting[each.job] = None
 
-    def collected(self, event: OutputCollected) -> None:
-        self._collecting.pop(event.job, None)
+    def collected(self, job: JobId) -> None:
+        """Nothing of it is on its way home any more."""
+        self._collecting.pop(job, None)
 
     def request(self, now: Instant, event: PruneRequested) -> None:
         """Begin with those that can go now, and pass over the others."""

@@ -53,7 +53,7 @@ class Koalad:
             _LOG.error("record_unreadable", record=each.name, job=each.job, why=each.why)
         last_number = self._store.next_number - 1
         intake = Intake(state_directory / "staged")
-        written = WrittenStore(state_directory / "output", grid.disk.output)
+        written = self._written = WrittenStore(state_directory / "output", grid.disk.output)
         logins = Logins((name, may_ask(cluster)) for name, cluster in grid.clusters.items())
         self._links = ClusterLinks(
             grid,
@@ -126,6 +126,8 @@ class Koalad:
         for line in change.history:
             _LOG.info(line.kind, job=line.job, **line.details)
         _log_recovered(self.service.committed(change))
+        if change.removed:
+            self._written.remove_soon(change.removed)
         self._foreign.log(self._clock.now(), self._driver.engine.speaking.foreign)
 
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from koalapy_adapters.errors import RequestError as Refusal
 from koalapy_adapters.kcm.outputs import Outputs
 
+from koalapy.coallocation.pruning import COLLECTING
 from koalapy.link.lines import Stretches
 from koalapy.model.commands import CollectOutput, Of
 from koalapy.model.errors import Reason, RequestError, SiteError, TransientError
-from koalapy.model.events import CancelRequested, OutputKept
+from koalapy.model.events import CancelRequested, OutputKept, PruneRequested
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, OutputHome
 from koalapy.model.request import KeepOutput
@@ -255,3 +256,13 @@ def test_of_a_job_that_does_not_keep_its_output_none_is_asked_for(keep: KeepOutp
     play.obey()
     assert play.job(job).output_home is OutputHome.NONE
     assert not [each for each in play.pending if isinstance(each, CollectOutput)]
+
+
+def test_what_is_not_home_yet_is_not_pruned() -> None:
+    play = Play()
+    job, _ = over(play, "alpha")
+    asked = PruneRequested(jobs=(job,), before=play.now, records=True)
+    assert [why for why, _ in play.engine.pruning.judge(asked).kept] == [COLLECTING]
+    play.tell(OutputKept(job=job))
+    asked = PruneRequested(jobs=(play.job(job.id),), before=play.now, records=True)
+    assert [each.id for each in play.engine.pruning.judge(asked).ready] == [job.id]

@@ -4,8 +4,11 @@ import contextlib
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+
+import structlog
 
 from koalapy.link.lines import Stretches
 from koalapy.model.commands import CollectOutput
@@ -17,6 +20,7 @@ from koalapy.runtime.collecting.lanes import Steps
 from koalapy.runtime.collecting.moving import Source
 from koalapy.runtime.unnamed import no_such_cluster
 
+_LOG = structlog.get_logger()
 STREAMS = ("output", "errors")
 _PIECE = 1 << 16
 _NOTES = 1 << 16  # bytes that may come besides what was asked for: lines that say what was left out
@@ -81,6 +85,19 @@ class WrittenStore:
                 os.fsync(file.fileno())
             part.rename(_cut(path) if stretches.left_out else path)
         return size, stretches.left_out
+
+    def remove_soon(self, jobs: Collection[JobId]) -> None:
+        """Remove all that is here of these jobs, whose records are gone. Returns at once."""
+        there = [job for job in jobs if (self.directory / str(job)).exists()]
+        if there:
+            threading.Thread(target=self._remove_all, args=(there,), name="written", daemon=True).start()
+
+    def _remove_all(self, jobs: Collection[JobId]) -> None:
+        for job in jobs:
+            try:
+                self.remove(job)
+            except OSError as error:
+                _LOG.warning("output_not_removed", job=job, why=str(error))
 
     def remove(self, job: JobId) -> None:
         """Remove all that is here of the job, if anything is. Raises OSError."""
