@@ -85,7 +85,8 @@ def _collected(line: History) -> str:
 
 def _output_pruned(line: History) -> str:
     left = ", ".join(str(each) for each in line.details.get("left_on") or ())
-    return f"Its directories are pruned: what it wrote is no more there{f', but for what is left on {left}' if left else ''}."
+    but = f", but for what is left on {left}" if left else ""
+    return f"Its directories are pruned: what it wrote is on its clusters no more{but}."
 
 
 def _kept(line: History) -> str:
