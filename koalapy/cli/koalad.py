@@ -1,5 +1,6 @@
 """`koalad`: one grid's daemon. Runs until it is told to end, by its API or a signal; `koala up` starts it detached."""
 
+import faulthandler
 import json
 import os
 import pwd
@@ -14,6 +15,7 @@ from koalapy.cli.log import LogFormat, set_up
 from koalapy.locations import Locations
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.textfile.words import visible_line
+from koalapy.runtime.sdnotify import Notifier
 
 if TYPE_CHECKING:
     from koalapy.cli.life import Life
@@ -33,8 +35,10 @@ def koalad(
 ) -> None:
     """Run koalad in the foreground; its log goes to standard error."""
     set_up(log_format, log_file)
+    faulthandler.enable()  # systemd ends a koalad that hangs by SIGABRT: where it hung is then in its log
+    notifier = Notifier.of(os.environ)
     try:
-        life = _life(Locations.of(grid))
+        life = _life(Locations.of(grid), notifier)
         life.start()
     except KoalaError as error:
         _tell(ready_fd, {"error": error.reason.message, **_facts_of(error)})
@@ -44,7 +48,7 @@ def koalad(
     raise typer.Exit(life.run())
 
 
-def _life(locations: Locations) -> "Life":
+def _life(locations: Locations, notifier: Notifier) -> "Life":
     if locations.grid_file is None:
         message = f"{locations.grid} is a name, not a grid file."
         raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
@@ -54,7 +58,7 @@ def _life(locations: Locations) -> "Life":
     from koalapy.cli.life import Life
     from koalapy.cli.submitted import reader
 
-    return Life(locations, grid, grid_file, reader(grid), _owner())
+    return Life(locations, grid, grid_file, reader(grid), _owner(), notifier)
 
 
 def _facts_of(error: KoalaError) -> dict[str, str]:

@@ -25,6 +25,7 @@ from koalapy.model.units import SECOND, Instant
 from koalapy.runtime.koalad import Koalad
 from koalapy.runtime.loop import TAKEN_OVER
 from koalapy.runtime.recovery import Recovery
+from koalapy.runtime.sdnotify import Notifier
 from koalapy.store import lockfile
 from koalapy.store.errors import StoreError, StoreLocked, StoreUnreadable
 from koalapy.store.open import is_shared
@@ -38,9 +39,18 @@ _LOCK = "koalad.lock"  # in the state directory, beside a store that lies elsewh
 class Life:
     """One koalad process. Raises KoalaError where it can neither have its store nor stand by; then nothing is left."""
 
-    def __init__(self, locations: Locations, grid: GridFile, grid_file: WatchedFile, read: Reader, owner: str) -> None:
+    def __init__(
+        self,
+        locations: Locations,
+        grid: GridFile,
+        grid_file: WatchedFile,
+        read: Reader,
+        owner: str,
+        notifier: Notifier | None = None,
+    ) -> None:
         self._locations, self._grid, self._grid_file = locations, grid, grid_file
         self._read, self._owner = read, owner
+        self._notifier = notifier or Notifier()
         self._end = threading.Event()
         self._cancel = self._replaced = False
         self._waiting: Reason | None = None
@@ -62,6 +72,7 @@ class Life:
         else:
             self._serve(self._koalad)
         self._server.start()
+        self._notifier.ready(f"stands by: {self._waiting.message}" if self._waiting else "serves")
 
     def run(self) -> int:
         """Until told to end, or replaced by another koalad. Jobs run on, unless they are to be cancelled first.
@@ -72,6 +83,7 @@ class Life:
         self._end.wait()
         if self._cancel and self._koalad is not None and not self._replaced:
             _cancel_all(self._koalad)
+        self._notifier.stopping()
         for path in self._locations.sockets:
             path.unlink(missing_ok=True)
         if self._koalad is not None:
@@ -87,7 +99,7 @@ class Life:
     def _opened(self) -> Koalad | None:
         """Take the store; or begin to wait for it, where whoever has it may be another host's."""
         try:
-            return Koalad(self._grid, self._locations.state, self._taken_over)
+            return Koalad(self._grid, self._locations.state, self._taken_over, self._notifier)
         except StoreLocked as error:
             if not is_shared(self._grid.store):
                 raise
@@ -96,7 +108,8 @@ class Life:
 
     def _stand_by(self) -> bool:
         """False if koalad cannot have the store any more: a newer koalapy has written to it."""
-        while not self._end.wait(_STAND_BY_S):
+        while not self._end.wait(min(_STAND_BY_S, self._notifier.beat_s or _STAND_BY_S)):
+            self._notifier.alive()
             try:
                 koalad = self._opened()
             except StoreUnreadable as error:
@@ -116,6 +129,7 @@ class Life:
         self._serve(koalad)
         self._front.app = self._app(koalad)
         self._koalad = koalad
+        self._notifier.status("serves")
 
     def _serve(self, koalad: Koalad) -> None:
         koalad.start()

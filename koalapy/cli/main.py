@@ -22,6 +22,7 @@ COMMANDS = {
     "clusters": ("grid", "Show the processors of each cluster."),
     "config": ("grid", "Check the grid file, or show its schema."),
     "init": ("init", "Write a grid file by asking and by looking."),
+    "service": ("service", "koalad as a service of systemd."),
     "doctor": ("doctor", "Examine each cluster, and say what to change."),
     "usage": ("usage", "Sum up processor time by user, cluster, job or day."),
     "login": ("login", "Answer what logins on clusters ask."),

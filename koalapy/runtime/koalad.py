@@ -24,6 +24,7 @@ from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.recovery import Line, Recovery
+from koalapy.runtime.sdnotify import Notifier
 from koalapy.runtime.service import Service
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.sweeps import Sweeps
@@ -41,7 +42,13 @@ class Koalad:
     Raises KoalaError where the store cannot be opened or a policy is not known; then nothing was started.
     """
 
-    def __init__(self, grid: GridFile, state_directory: Path, taken_over: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        grid: GridFile,
+        state_directory: Path,
+        taken_over: Callable[[], None] = lambda: None,
+        notifier: Notifier | None = None,
+    ) -> None:
         """`taken_over` hears that another koalad has the store now: this one can only end."""
         self.grid = grid.grid
         self._clock = SystemClock()
@@ -69,7 +76,7 @@ class Koalad:
         renew = lambda: Engine(settings, chosen, self._store.load(), of_sweeps)  # noqa: E731
         driver = self._driver_of(Engine(settings, chosen, snapshot, of_sweeps), snapshot.outbox, renew)
         self._driver, self._foreign = driver, ForeignSpeech()
-        self._loop = DriverLoop(driver, self._clock, self._store.check, taken_over)
+        self._loop = DriverLoop(driver, self._clock, self._store.check, taken_over, notifier)
         recovery = Recovery(self._clock.now(), snapshot)
         jobs = lambda ids: self._store.jobs(ids=ids)  # noqa: E731
         held = lambda: {each.job for each in self._store.unreadable() if each.kind == "job"}  # noqa: E731

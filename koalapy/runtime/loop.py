@@ -16,6 +16,7 @@ from koalapy.engine import Engine
 from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.units import SECOND
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.sdnotify import Notifier
 from koalapy.store.errors import StoreConflict
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ class DriverLoop:
     """Owns the driver's thread. `trouble` says why nothing new is taken up; None while all is well.
 
     `check` raises KoalaError where the store could not be written to; `taken_over` hears, once, that another koalad
-    has the store for good.
+    has the store for good. `notifier` is told at every turn that the loop is alive, and not any more once it is broken.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class DriverLoop:
         clock: SystemClock,
         check: Callable[[], None] = lambda: None,
         taken_over: Callable[[], None] = lambda: None,
+        notifier: Notifier | None = None,
     ) -> None:
         self.trouble: Reason | None = None
         self._driver = driver
         self._clock = clock
         self._check, self._taken_over = check, taken_over
+        self._notifier = notifier or Notifier()
         self._checked_at = time.monotonic()
         self._inbox: queue.SimpleQueue[Delivery | _Question[object] | None] = queue.SimpleQueue()
         self._kept: deque[Delivery] = deque()  # what came while the store was failing
@@ -97,6 +100,7 @@ class DriverLoop:
             deliveries, running = self._gather()
             running = self._step(deliveries) and self._look_at_store() and running
             self._answer()
+            self._notifier.alive()
 
     def _gather(self) -> tuple[list[Delivery], bool]:
         """Wait for something to do; then take all that is there. False if the loop is to stop."""
@@ -118,7 +122,7 @@ class DriverLoop:
     def _patience(self) -> float:
         wakeup, until_check = self._driver.next_wakeup(), self._checked_at + _CHECK_S - time.monotonic()
         until = until_check if wakeup is None else min(until_check, (wakeup - self._clock.now()) / SECOND)
-        return max(0.0, until)
+        return max(0.0, min(until, self._notifier.beat_s or until))
 
     def _step(self, deliveries: list[Delivery]) -> bool:
         return self._until_done(lambda: self._driver.step(deliveries), self._driver.retry)
@@ -148,6 +152,7 @@ class DriverLoop:
                 if self.trouble is None:
                     _LOG.error("store_failing", reason=str(error))
                 self.trouble = error.reason
+                self._notifier.alive()  # what fails and is tried again does not hang
                 act = retry
                 if not self._answer_for(_RETRY_S):
                     return False

@@ -1,5 +1,7 @@
 """The driver's thread: many events a commit, and a store that fails, is mended, or has been taken over."""
 
+import contextlib
+import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from koalapy.policies.queueing import fpfs
 from koalapy.runtime import loop as loops
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.sdnotify import Notifier
 from koalapy.scheduler.schedule import Policies
 from koalapy.store.contract import Store
 from koalapy.store.memory import MemoryStore
@@ -211,3 +214,93 @@ def test_a_change_that_no_store_can_keep_is_not_tried_for_ever(store: SqlStore) 
     assert "RecordInvalid" in loop.trouble.message
     loop.stop()
     assert [job.key for job in store.jobs()] == ["before"]
+
+
+# ---- a service manager's watchdog
+
+
+class Watchdog:
+    """The service manager's end: what it is told, by a real socket."""
+
+    def __init__(self, place: Path, silence_s: float) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(place / "notify"))
+        self._silence_s = silence_s
+        environment = {"NOTIFY_SOCKET": str(place / "notify"), "WATCHDOG_USEC": str(round(silence_s * 1e6))}
+        self.notifier = Notifier.of(environment)
+
+    def fed(self, times: int = 1) -> None:
+        self._socket.settimeout(PATIENCE_S)
+        for _ in range(times):
+            assert self._socket.recv(100) == b"WATCHDOG=1"
+
+    def starves(self) -> None:
+        """Nothing comes for as long as it may not be silent; what was under way may come before."""
+        self._socket.settimeout(self._silence_s)
+        under_way = 0
+        with contextlib.suppress(TimeoutError):
+            while self._socket.recv(100):
+                under_way += 1
+                assert under_way < 3
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def watchdog(tmp_path: Path) -> Iterator[Watchdog]:
+    made = Watchdog(tmp_path, 0.4)
+    yield made
+    made.close()
+
+
+def test_an_idle_loop_feeds_the_watchdog(store: SqlStore, watchdog: Watchdog) -> None:
+    loop = loop_over(store, notifier=watchdog.notifier)
+    loop.start()
+    watchdog.fed(5)
+    loop.stop()
+
+
+def test_a_driver_that_hangs_starves_the_watchdog_although_other_threads_live(
+    store: SqlStore, watchdog: Watchdog
+) -> None:
+    gate = Gate(store)
+    loop = loop_over(store, gate, notifier=watchdog.notifier)
+    loop.start()
+    watchdog.fed()
+    done = submit(loop, "hangs")
+    assert gate.began.wait(PATIENCE_S)
+    watchdog.starves()
+    gate.open.set()
+    done.result(PATIENCE_S)
+    watchdog.fed(2)
+    loop.stop()
+
+
+def test_a_driver_that_broke_starves_the_watchdog(store: SqlStore, watchdog: Watchdog) -> None:
+    loop = loop_over(store, notifier=watchdog.notifier)
+    loop.start()
+    request = replace(REQUEST, directory="/tmp/a\0b")
+    loop.deliver(Delivery((JobSubmitted(request=request, owner="mona", key="bad"),)))
+    while loop.trouble is None:
+        loop.ask(lambda engine: None)
+    watchdog.starves()
+    loop.stop()
+
+
+def test_a_store_that_fails_is_tried_again_and_does_not_starve_the_watchdog(
+    store: SqlStore, tmp_path: Path, watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "_RETRY_S", 0.01)
+    loop = loop_over(store, notifier=watchdog.notifier)
+    loop.start()
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    done = submit(loop, "meanwhile")
+    while loop.trouble is None:
+        loop.ask(lambda engine: None)
+    watchdog.fed(5)
+    other.execute("ROLLBACK")
+    other.close()
+    done.result(PATIENCE_S)
+    loop.stop()

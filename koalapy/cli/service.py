@@ -1,0 +1,237 @@
+"""`koala service`: koalad as a service of this user's systemd, which starts it at boot and again when it fails."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from koalapy.cli import options
+from koalapy.cli.gridfile import read_grid_file
+from koalapy.cli.output import FAILED, out, print_json, told
+from koalapy.client import Grid
+from koalapy.config import Command, GridFile, Local
+from koalapy.data import data_path
+from koalapy.locations import Locations, home
+from koalapy.model.errors import KoalaError, OurError, RequestError
+
+_TEMPLATE = "koalad@.service"
+_DROP_IN = "koala.conf"  # in koalad@GRID.service.d
+_CALL_S = 120.0  # for one answer of systemd
+_START_S = 660.0  # for koalad to be ready: longer than the unit's TimeoutStartSec
+_KEPT = ("PATH", "XDG_STATE_HOME", "XDG_CONFIG_HOME")  # of the environment of whoever installs
+_CRON = "Without systemd, a line of crontab(5) starts koalad: @reboot koala up"
+
+app = typer.Typer()
+service_app = typer.Typer(help="koalad as a service of systemd.", no_args_is_help=True)
+app.add_typer(service_app, name="service")
+
+NoStart = Annotated[bool, typer.Option("--no-start", help="Only from the next boot on, or when systemctl starts it.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was done, or why it was not. A `vital` one that was not done fails the command."""
+
+    step: str
+    done: bool
+    text: str
+    vital: bool = True
+
+
+@service_app.command("install")
+def install(no_start: NoStart = False, grid: options.Grid = None, json: options.Json = False) -> None:
+    """Have systemd start koalad at boot, and again when it fails or hangs. Says what was done.
+
+    Writes a user unit, enables and starts it, and lets it run while you are not logged in (lingering), where the host
+    permits that. Once more after a change of koalapy's place or of the grid file's clusters.
+    """
+    with told():
+        locations = Locations.of(grid)
+        if locations.grid_file is None:
+            message = f"{locations.grid} is a name, not a grid file."
+            raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
+        found = read_grid_file(locations.grid_file)
+        locations.make()
+        steps = [_write(locations, locations.grid_file, found)]
+        steps += _hand_over(locations, start=not no_start)
+    _tell(locations.grid, steps, json)
+
+
+@service_app.command("remove")
+def remove(grid: options.Grid = None, json: options.Json = False) -> None:
+    """Stop the service's koalad, and remove its unit. Jobs run on. Lingering is left as it is."""
+    with told():
+        locations = Locations.of(grid)
+        unit = unit_of(locations.grid)
+        drop_in = _directory() / f"{unit}.d"
+        if not drop_in.exists():
+            message = f"There is no service {unit}."
+            raise RequestError("no_service", message, "`koala service install` makes one.")
+        steps = [_call("disabled", ["disable", "--now", unit], f"{unit} is stopped and disabled; jobs run on")]
+        if steps[0].done:
+            steps += [_delete(drop_in), _call("reloaded", ["daemon-reload"], "systemd has read its units again")]
+    _tell(locations.grid, steps, json)
+
+
+def unit_of(grid: str) -> str:
+    """The name of a grid's unit. systemd escapes nothing in it: a grid's name has only letters, digits, - and _."""
+    return f"koalad@{grid}.service"
+
+
+def drop_in_of(locations: Locations, grid_file: Path, grid: GridFile) -> str:
+    """What differs from one machine and grid to another, as a part of a unit file (systemd.unit(5))."""
+    command = [sys.executable, "-m", "koalapy.cli.koalad", "--grid", str(grid_file), "--log-file", str(locations.log)]
+    environment = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
+    lines = [
+        "# Written by `koala service install`, which writes it anew.",
+        "[Service]",
+        *(f"Environment={_quoted(f'{name}={value}')}" for name, value in environment.items()),
+        "ExecStart=",
+        "ExecStart=" + " ".join(_quoted(word).replace("$", "$$") for word in command),
+        f"StandardOutput=append:{_escaped(str(locations.log))}",
+        f"StandardError=append:{_escaped(str(locations.log))}",
+    ]
+    if any(isinstance(each, Local | Command) for cluster in grid.clusters.values() for each in cluster.connections):
+        lines += [
+            "# Jobs and commands of clusters on this host are children of koalad, and may need what these forbid."
+        ]
+        lines += [f"{name}={value}" for name, value in _unhardened()]
+    return "\n".join(lines) + "\n"
+
+
+def _unhardened() -> list[tuple[str, str]]:
+    """Each hardening of the template undone: in a user's unit, any of them implies NoNewPrivileges."""
+    names = re.findall(r"^(NoNew\w+|Lock\w+|Restrict\w+|SystemCall\w+)=(\S+)", _template(), re.MULTILINE)
+    return [(name, "no" if value == "yes" else "") for name, value in names]
+
+
+def _template() -> str:
+    return (data_path("configs") / "systemd" / _TEMPLATE).read_text()
+
+
+def _directory() -> Path:
+    """Where systemd looks for a user's own units."""
+    configured = Path(os.environ.get("XDG_CONFIG_HOME") or ".")
+    return (configured if configured.is_absolute() else home() / ".config") / "systemd" / "user"
+
+
+def _write(locations: Locations, grid_file: Path, grid: GridFile) -> Step:
+    directory = _directory()
+    files = {
+        directory / _TEMPLATE: _template(),
+        directory / f"{unit_of(locations.grid)}.d" / _DROP_IN: drop_in_of(locations, grid_file, grid),
+    }
+    try:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    except OSError as error:
+        message = f"{error.filename} cannot be written: {error.strerror}."
+        raise OurError("not_written", message, "Make room or change permissions there, then try again.") from error
+    return Step("written", True, " and ".join(map(str, files)) + " are written")
+
+
+def _hand_over(locations: Locations, start: bool) -> list[Step]:
+    """Everything after the files. What follows a failure is not tried."""
+    unit = unit_of(locations.grid)
+    steps = [_call("reloaded", ["daemon-reload"], "systemd has read its units again")]
+    if steps[-1].done:
+        steps.append(_call("enabled", ["enable", unit], f"{unit} starts with this user's systemd"))
+    if not steps[-1].done:
+        return steps
+    steps.append(_linger())
+    if start:
+        steps.append(_start(locations, unit))
+    return steps
+
+
+def _linger() -> Step:
+    """Without it, a user's systemd begins at the first login and ends with the last."""
+    user = str(os.getuid())
+    if _said(["loginctl", "show-user", user, "--property=Linger", "--value"])[1] == "yes":
+        return Step("lingering", True, "it runs from boot on, also while you are not logged in", vital=False)
+    status, words = _said(["loginctl", "enable-linger", user])
+    if status == 0:
+        return Step("lingering", True, "it runs from boot on, also while you are not logged in", vital=False)
+    advice = f"it runs only while you are logged in: {words}. Ask for `loginctl enable-linger {user}`"
+    return Step("lingering", False, advice, vital=False)
+
+
+def _start(locations: Locations, unit: str) -> Step:
+    running = _pid_of(locations)
+    if running is not None and _said(["systemctl", "--user", "is-active", unit])[0] == 0:
+        advice = f"`systemctl --user restart {unit}` has it read its unit and its grid file again; jobs run on"
+        return Step("started", True, f"it runs already (pid {running}); {advice}")
+    if running is not None:
+        advice = f"`koala down`, then `systemctl --user start {unit}` replaces it; jobs run on"
+        return Step("started", False, f"a koalad that is no service runs already (pid {running}); {advice}")
+    step = _call("started", ["start", unit], f"{unit} is started", _START_S)
+    if not step.done:
+        return Step("started", False, f"{step.text}; the end of {locations.log} may say why")
+    return step
+
+
+def _pid_of(locations: Locations) -> int | None:
+    """Of the koalad that answers; None if none does."""
+    try:
+        with Grid(str(locations.grid_file)) as koalad:
+            return int(koalad.status()["pid"])
+    except KoalaError:
+        return None
+
+
+def _delete(drop_in: Path) -> Step:
+    """This grid's part, and the template with the last."""
+    directory = drop_in.parent
+    shutil.rmtree(drop_in, ignore_errors=True)
+    if drop_in.exists():
+        return Step("removed", False, f"{drop_in} cannot be removed")
+    if not list(directory.glob("koalad@*.service.d")):
+        (directory / _TEMPLATE).unlink(missing_ok=True)
+    return Step("removed", True, f"{drop_in} is removed")
+
+
+def _call(name: str, arguments: Sequence[str], done: str, timeout_s: float = _CALL_S) -> Step:
+    status, words = _said(["systemctl", "--user", *arguments], timeout_s)
+    if status == 0:
+        return Step(name, True, done)
+    return Step(name, False, f"`systemctl --user {' '.join(arguments)}` failed: {words}")
+
+
+def _said(command: list[str], timeout_s: float = _CALL_S) -> tuple[int, str]:
+    """Exit status and words in one line; 127 without such a command."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
+    except OSError as error:
+        return 127, f"{command[0]}: {error.strerror}. {_CRON}"
+    except subprocess.TimeoutExpired:
+        return 124, f"no answer within {timeout_s:.0f} s"
+    words = " ".join((done.stdout + done.stderr).decode(errors="replace").split())
+    return done.returncode, words or f"exit status {done.returncode}"
+
+
+def _quoted(word: str) -> str:
+    return '"' + _escaped(word).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _tell(grid: str, steps: Sequence[Step], json: bool) -> None:
+    """Ends the command with status 1 if something vital was not done."""
+    if json:
+        told_of = [{"step": each.step, "done": each.done, "text": each.text} for each in steps]
+        print_json({"schema": "koala.service/1", "grid": grid, "unit": unit_of(grid), "steps": told_of})
+    else:
+        for each in steps:
+            out.print(f"{'done' if each.done else 'NOT DONE'}: {each.text}")
+    if any(each.vital and not each.done for each in steps):
+        raise typer.Exit(FAILED)

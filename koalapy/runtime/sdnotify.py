@@ -1,0 +1,55 @@
+"""Tells a service manager how koalad is: ready, alive, stopping, as sd_notify(3) has it."""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import MutableMapping
+
+_BEATS = 4  # in the time after which systemd gives a silent service up
+
+
+class Notifier:
+    """Datagrams to the socket that $NOTIFY_SOCKET names; does nothing without one. Callable from every thread.
+
+    One that cannot be sent is dropped, since the next says the same.
+    """
+
+    def __init__(self, address: str = "", watchdog_s: float | None = None) -> None:
+        """`address`: a path, or @ and a name in the abstract namespace. `watchdog_s`: the longest allowed silence."""
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.beat_s = None if watchdog_s is None else watchdog_s / _BEATS
+        self._next_beat = 0.0
+
+    @staticmethod
+    def of(environment: MutableMapping[str, str]) -> "Notifier":
+        """Take the address out of the environment, where no child of ours may find it and speak for us."""
+        address = environment.pop("NOTIFY_SOCKET", "")
+        microseconds, pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
+        ours = not pid or pid == str(os.getpid())
+        watched = bool(address) and ours and microseconds.isdecimal() and int(microseconds) > 0
+        return Notifier(address, int(microseconds) / 1e6 if watched else None)
+
+    def ready(self, status: str) -> None:
+        """`status`: one line for `systemctl status`."""
+        self._send(f"READY=1\nSTATUS={status}\nMAINPID={os.getpid()}")
+
+    def status(self, status: str) -> None:
+        self._send(f"STATUS={status}")
+
+    def alive(self) -> None:
+        """Feed the watchdog. Costs nothing if it was fed less than half a beat ago."""
+        now = time.monotonic()
+        if self.beat_s is not None and now >= self._next_beat:
+            self._next_beat = now + self.beat_s / 2
+            self._send("WATCHDOG=1")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1")
+
+    def _send(self, message: str) -> None:
+        if not self._address:
+            return
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+            out.setblocking(False)
+            out.sendto(message.encode(), self._address)
