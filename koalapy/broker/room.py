@@ -86,13 +86,13 @@ class Room:
     def without(self, clusters: Collection[str]) -> "Room":
         return Room(view for view in self.views if view.name not in clusters) if clusters else self
 
-    def after(self, allocation: Sequence[str | None], request: Request) -> "Room":
-        """With the allocation's processors off."""
+    def after(self, allocation: Sequence[str | None], request: Request, patient: bool = False) -> "Room":
+        """With the allocation's processors off, and in the backlog of jobs that went into batch queues (`patient`)."""
         taken: dict[str, int] = {}
         for cluster, component in zip(allocation, request.components, strict=True):
             if cluster is not None:
                 taken[cluster] = taken.get(cluster, 0) + processors_taken(component, self.usable[cluster].settings)
-        return Room((_less(view, taken.get(view.name, 0)) for view in self.views), self)
+        return Room((_less(view, taken.get(view.name, 0), patient) for view in self.views), self)
 
     def emptied(self) -> "Room":
         """If nobody were on the clusters."""
@@ -121,8 +121,10 @@ def backlog_left(view: View) -> int:
     return min(limit - view.backlog, view.total)
 
 
-def _less(view: View, taken: int) -> View:
+def _less(view: View, taken: int, patient: bool) -> View:
     changes = {"idle": max(0, view.idle - taken), "promised": view.promised + taken}
+    if patient:
+        changes["backlog"] = view.backlog + taken
     return evolve_view(view, changes) if taken else view
 
 

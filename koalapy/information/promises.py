@@ -45,7 +45,8 @@ class Promises:
         self.moved: dict[str, None] = {}  # clusters whose numbers may be others than when this was last cleared
 
     def on(self, cluster: str) -> tuple[int, int]:
-        """Processors promised there that its batch system does not show as taken, and those seen to wait.
+        """Processors promised there that its batch system does not show as taken, and those that wait in its queue:
+        seen there, or not seen at all of jobs that went into batch queues.
 
         What sweeps have is no promise: it is given to others as soon as they want it.
         """
@@ -67,13 +68,14 @@ class Promises:
                 continue  # a cluster that the grid file no longer has
             if lives:
                 taken = processors_taken(component.request, book.settings)
-                book.enter(attempt, (tag_of(self._instance, attempt), taken, job.glide is not None))
+                book.enter(attempt, (tag_of(self._instance, attempt), taken, job.glide is not None, job.patient))
             else:
                 book.strike(attempt)
             self.moved[book.settings.name] = None
 
 
-_Entry = tuple[Tag, int, bool]  # processors taken, and whether a sweep's Launcher takes them
+# processors taken; whether a sweep's Launcher takes them; whether it went into a batch queue however busy that was
+_Entry = tuple[Tag, int, bool, bool]
 _NOTHING = Scavenged()
 _NO_TAGS: frozenset[Tag] = frozenset()
 
@@ -104,7 +106,7 @@ class _Book:
     def strike(self, attempt: AttemptId) -> None:
         entry = self._entries.pop(attempt)
         self._add(entry, -1)
-        tag, taken, glides = entry
+        tag, taken, glides, _ = entry
         if glides and tag in self._allocated:
             self._freed[tag] = taken
 
@@ -122,13 +124,13 @@ class _Book:
             self._add(entry, 1)
 
     def _add(self, entry: _Entry, sign: int) -> None:
-        tag, taken, glides = entry
+        tag, taken, glides, patient = entry
         if glides:
             self._add_launcher(tag, taken, sign)
             return
         if tag not in self._allocated:
             self.promised += sign * taken
-        if tag in self._pending:
+        if tag in self._pending or (patient and tag not in self._allocated):
             self.backlog += sign * taken
 
     def _add_launcher(self, tag: Tag, taken: int, sign: int) -> None:

@@ -99,7 +99,7 @@ def schedule(
         if decision is None:
             continue
         if isinstance(decision, Claim):
-            room = room.after(decision.allocation, waiting.job.request)
+            room = room.after(decision.allocation, waiting.job.request, decision.patient)
             ahead.overtake()
         ahead.leave_out(waiting.place)
         decisions.append(decision)

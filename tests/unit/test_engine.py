@@ -167,3 +167,17 @@ def test_siblings_in_one_queue_fit_there_together() -> None:
     play.tell(play.measurement("alpha", others=8), replace(busy, state=replace(busy.state, waiting_local=3)))
     job = play.submit(component(6), component(6), when_busy=WhenBusy.QUEUE)
     assert [each.cluster for each in play.job(job).components] == ["alpha", "beta"]
+
+
+def test_jobs_that_no_measurement_shows_yet_count_in_the_backlog() -> None:
+    """Two in one pass, and a third in a pass of its own: only one fits into the queue with its backlog of four."""
+    alpha = ClusterSettings(name="alpha", batch="slurm", backlog=4)
+    play = Play(grid(alpha, queue_after=Duration(0)), sizes={"alpha": 8})
+    play.tell(play.measurement("alpha", others=8))
+    asked = [JobSubmitted(request=make(component(3), when_busy=WhenBusy.QUEUE), owner="me") for _ in range(2)]
+    play.tell(*asked)
+    play.submit(component(3), when_busy=WhenBusy.QUEUE)
+    assert [job.state for job in play.jobs.values()] == [JobState.CLAIMING, JobState.WAITING, JobState.WAITING]
+    play.come(*play.attempts(JobId(1)))
+    play.tell(play.measurement("alpha", others=5))
+    assert [job.state for job in play.jobs.values()][1:] == [JobState.CLAIMING, JobState.WAITING]

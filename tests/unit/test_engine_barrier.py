@@ -142,8 +142,8 @@ def test_who_does_not_come_again_is_late_and_optional_ones_may_be(play: Any) -> 
 
 
 def test_a_circle_of_holding_and_waiting_is_broken_at_once_and_uncounted(play: Any) -> None:
-    settings = replace(play.settings, queue_after=Duration(0))
-    play = Play(settings)
+    clusters = tuple(replace(each, backlog=100) for each in play.settings.clusters)
+    play = Play(replace(play.settings, clusters=clusters, queue_after=Duration(0)))
     play.measure(alpha=32, beta=16)
     older = play.submit(component(32, "alpha"), component(16, "beta"), when_busy=WhenBusy.QUEUE)
     younger = play.submit(component(16, "beta"), component(32, "alpha"), when_busy=WhenBusy.QUEUE)
@@ -234,7 +234,7 @@ def test_what_has_started_and_never_comes_is_not_awaited_for_ever(play: Any) -> 
 
 def test_all_circles_are_broken_in_the_step_in_which_they_are_seen() -> None:
     sizes = dict.fromkeys(("a", "b", "c", "d"), 4)
-    clusters = (ClusterSettings(name=name, batch="slurm") for name in sizes)
+    clusters = (ClusterSettings(name=name, batch="slurm", backlog=100) for name in sizes)
     play = Play(grid(*clusters, queue_after=Duration(0)), sizes=sizes)
     pairs = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")]
     play.measure(a=4, b=4, c=4, d=4)

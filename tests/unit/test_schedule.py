@@ -52,7 +52,7 @@ def plain(
             break
         decision = decide(now, job, views, wanted, placement)
         if isinstance(decision, Claim):
-            views = list(Room(views).after(decision.allocation, job.request).views)
+            views = list(Room(views).after(decision.allocation, job.request, decision.patient).views)
             if blocked:
                 passed += 1
                 blocked[0] = Blocked(blocked[0].job, blocked[0].overtaken + 1)

@@ -59,8 +59,10 @@ def _promised(engine: Engine) -> None:
                 tag_of(records.instance, job.attempt_of(component)),
                 processors_taken(component.request, known.settings),
             )
-            promised += taken if known.state is None or tag not in known.state.allocated else 0
-            backlog += taken if known.state is not None and tag in known.state.pending else 0
+            unseen = known.state is None or tag not in known.state.allocated
+            promised += taken if unseen else 0
+            pending = known.state is not None and tag in known.state.pending
+            backlog += taken if pending or (unseen and job.patient) else 0
         found = engine.known.promises.on(name)
         promise(found == (promised, backlog), "promises are those of all live attempts", (name, found))
 
