@@ -15,7 +15,7 @@ from koalapy.cli.logs import batches, imbalance
 from koalapy.cli.options import Json
 from koalapy.cli.replay import replay
 from koalapy.cli.signals import interruptible
-from koalapy.simulation.chaos.plan import EVENTS, parse_only
+from koalapy.simulation.chaos.plan import EVENTS, parse_faults, parse_only
 from koalapy.simulation.chaos.shrink import TRIES
 from koalapy.simulation.chaos.violation import Promise
 
@@ -39,6 +39,10 @@ Seed = Annotated[int, typer.Option("--seed", help="The first seed; everything in
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many seeds, one after the other.")]
 Events = Annotated[int, typer.Option("--events", min=1, help="Events of each course, before its calm.")]
 Only = Annotated[str | None, typer.Option("--only", metavar="MOVES", help="These moves of the seed alone: 3,17,40-42.")]
+Faults = Annotated[
+    str | None,
+    typer.Option("--faults", metavar="NAMES", help="These faults alone: node_lost,kcm_killed; see `koala sim list`."),
+]
 Tries = Annotated[int, typer.Option("--tries", min=0, help="Courses run to find a shorter list of moves.")]
 
 
@@ -68,17 +72,19 @@ def chaos(
     events: Events = EVENTS,
     seeds: Seeds = 1,
     only: Only = None,
+    faults: Faults = None,
     tries: Tries = TRIES,
     as_json: Json = False,
 ) -> None:
     """Faults and users' doings drawn from a seed, every promise watched after every event. Status 1: one was broken."""
-    chosen = _chosen(only, seed, events, seeds)
+    alone = _faults(faults)
+    chosen = _chosen(only, seed, events, seeds, alone)
     begun = time.monotonic()
     tally = _Tally()
     proof = None
     try:
         with interruptible(), tally.shown():
-            proof = _search(range(seed, seed + seeds), events, chosen, tries, tally)
+            proof = _search(range(seed, seed + seeds), events, chosen, alone, tries, tally)
     except KeyboardInterrupt:
         if tally.broken:
             output.say(f"koala: interrupted, while fewer moves were sought. {tally.broken}")
@@ -87,7 +93,7 @@ def chaos(
             output.say(f"`--seed {seed + tally.done}` goes on from there.")
         raise typer.Exit(130) from None
     if as_json:
-        output.print_json(_document(seed, seeds, events, tally, time.monotonic() - begun, proof))
+        output.print_json(_document(seed, seeds, events, alone, tally, time.monotonic() - begun, proof))
     elif proof is not None:
         _print_proof(proof)
     else:
@@ -96,7 +102,18 @@ def chaos(
         raise typer.Exit(1)
 
 
-def _chosen(only: str | None, seed: int, events: int, seeds: int) -> list[int] | None:
+def _faults(names: str | None) -> tuple[str, ...]:
+    from koalapy.simulation.chaos.moves import FAULTS, LYING
+
+    if names is None:
+        return ()
+    try:
+        return parse_faults(names, [*FAULTS, *LYING])
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--faults") from error
+
+
+def _chosen(only: str | None, seed: int, events: int, seeds: int, faults: tuple[str, ...]) -> list[int] | None:
     from koalapy.simulation.chaos.moves import moves_of
 
     if only is None:
@@ -104,7 +121,7 @@ def _chosen(only: str | None, seed: int, events: int, seeds: int) -> list[int] |
     if seeds > 1:
         raise typer.BadParameter("The moves are those of one seed; leave out --seeds.", param_hint="--only")
     try:
-        return parse_only(only, len(moves_of(seed, events)))
+        return parse_only(only, len(moves_of(seed, events, faults)))
     except ValueError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--only") from error
 
@@ -153,17 +170,19 @@ class _Tally:
         return f"{courses}, {self.jobs:,} jobs, {self.programs:,} programs, {self.parameters:,} parameters of sweeps"
 
 
-def _search(seeds: range, events: int, only: list[int] | None, tries: int, tally: _Tally) -> "Proof | None":
+def _search(
+    seeds: range, events: int, only: list[int] | None, faults: tuple[str, ...], tries: int, tally: _Tally
+) -> "Proof | None":
     """The first violation, with the shortest list of moves found."""
     from koalapy.simulation.chaos.moves import moves_of
     from koalapy.simulation.chaos.run import prove, run
 
     for seed in seeds:
-        result = run(seed, events, only)
+        result = run(seed, events, only, faults=faults)
         tally.add(result)
         if result.violation is not None:
             tally.say(f"seed {seed}: {result.violation}")
-            numbers = only if only is not None else list(range(len(moves_of(seed, events))))
+            numbers = only if only is not None else list(range(len(moves_of(seed, events, faults))))
             return prove(result, numbers, tries, lambda left: tally.say(f"it takes at most {left} moves"))
     return None
 
@@ -182,13 +201,20 @@ def _print_proof(proof: "Proof") -> None:
 
 
 def _document(
-    seed: int, seeds: int, events: int, tally: _Tally, seconds: float, proof: "Proof | None"
+    seed: int,
+    seeds: int,
+    events: int,
+    faults: tuple[str, ...],
+    tally: _Tally,
+    seconds: float,
+    proof: "Proof | None",
 ) -> dict[str, Any]:
     return {
         "schema": "koala.chaos/1",
         "seed": seed,
         "seeds": seeds,
         "events_per_seed": events,
+        "faults": list(faults),
         "events": tally.happened,
         "jobs": tally.jobs,
         "programs": tally.programs,

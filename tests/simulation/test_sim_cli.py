@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
@@ -13,6 +14,8 @@ from koalapy.cli.main import app
 from koalapy.coallocation import barrier
 from koalapy.model.states import JobState
 from koalapy.simulation.chaos import run as chaos
+from koalapy.simulation.chaos.moves import FAULTS, LYING, USUAL, moves_of
+from koalapy.simulation.chaos.plan import parse_faults
 
 EVENTS = "900"
 
@@ -70,6 +73,8 @@ def test_json_has_the_figures(koala: CliRunner) -> None:
         (["--only", "x"], "'x' names no moves"),
         (["--only", "100000"], "There is no move 100000"),
         (["--only", "1", "--seeds", "2"], "leave out --seeds"),
+        (["--faults", "node_lost,rain"], "There is no fault 'rain'; the faults are submit_refused, "),
+        (["--faults", ","], "No fault is named"),
     ],
 )
 def test_bad_moves_are_refused_in_words(koala: CliRunner, options: list[str], words: str) -> None:
@@ -78,14 +83,32 @@ def test_bad_moves_are_refused_in_words(koala: CliRunner, options: list[str], wo
     assert words in " ".join(said.stderr.replace("│", " ").split())
 
 
+def test_only_the_faults_that_are_named_befall_a_seed(koala: CliRunner) -> None:
+    faults = parse_faults("kcm killed, cluster_lies", FAULTS | LYING)
+    kinds = {move.kind for move in moves_of(1, 5_000, faults)}
+    assert kinds & (FAULTS | LYING).keys() == {"kcm_killed", "cluster_lies"}
+    assert kinds & USUAL.keys()
+
+
+def test_a_violation_under_named_faults_is_seen_again_by_its_command(koala: CliRunner, hasty: None) -> None:
+    command = ["sim", "chaos", "--faults", "job_killed,node_lost", "--events", EVENTS, "--tries", "20", "--seeds", "3"]
+    said = koala.invoke(app, command)
+    assert said.exit_code == 1, said.output
+    shown = r"koala (sim chaos --seed \d+ --events 900 --faults job_killed,node_lost --only '.*')"
+    (again,) = re.findall(shown, said.stdout)
+    document = json.loads(koala.invoke(app, [*shlex.split(again), "--tries", "0", "--json"]).stdout)
+    assert document["faults"] == ["job_killed", "node_lost"]
+    assert document["violation"]["details"] in said.stdout
+
+
 def test_an_interrupt_says_how_far_it_got(koala: CliRunner) -> None:
     real, seeds = chaos.run, []
 
-    def interrupted(seed: int, *arguments: Any) -> Any:
+    def interrupted(seed: int, *arguments: Any, **options: Any) -> Any:
         seeds.append(seed)
         if len(seeds) > 1:
             raise KeyboardInterrupt
-        return real(seed, *arguments)
+        return real(seed, *arguments, **options)
 
     with patch.object(chaos, "run", interrupted):
         said = koala.invoke(app, ["sim", "chaos", "--seed", "7", "--seeds", "9", "--events", "100"])

@@ -1,5 +1,6 @@
 """The moves by their names: users' doings and faults, how often each comes up, and how a move is made."""
 
+from collections.abc import Sequence
 from operator import attrgetter
 from random import Random
 
@@ -13,11 +14,17 @@ DOINGS = USUAL | SWEEPING
 _ACTS = {name: act for moves in _ALL for name, (act, _) in moves.items()}
 
 
-def moves_of(seed: int, events: int) -> list[Move]:
-    """The same for the same seed; those of a shorter course come first in a longer one."""
-    moves = [*plan(seed, events, USUAL, FAULTS), *sweeping.moves_with_sweeps(seed, events)]
-    moves += lies.moves_with_lies(seed, events)
-    moves += pruning.moves_with_pruning(seed, events)
+def moves_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Move]:
+    """The same for the same seed; those of a shorter course come first in a longer one.
+
+    `faults`: these alone, as often as ever among each other; none: the seed's own mixture of all.
+    """
+    if faults:
+        chosen = {name: weight for name, weight in (FAULTS | LYING).items() if name in faults}
+        moves = plan(seed, events, USUAL, chosen, mixed=False)
+    else:
+        moves = [*plan(seed, events, USUAL, FAULTS), *lies.moves_with_lies(seed, events)]
+    moves += [*sweeping.moves_with_sweeps(seed, events), *pruning.moves_with_pruning(seed, events)]
     return sorted(moves, key=attrgetter("at"))
 
 

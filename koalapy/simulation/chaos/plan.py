@@ -1,6 +1,6 @@
 """A seed's moves: what chance does to a world, and when; each with dice of its own, so that any may be left out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from random import Random
 from typing import NamedTuple
 
@@ -60,6 +60,17 @@ def parse_only(text: str, count: int) -> list[int]:
     if numbers and max(numbers) >= count:
         raise ValueError(f"There is no move {max(numbers)}; this seed has moves 0 to {count - 1}")
     return sorted(set(numbers))
+
+
+def parse_faults(text: str, known: Collection[str]) -> tuple[str, ...]:
+    """The names of `node_lost,kcm killed`, each of them `known`. Raises ValueError with a sentence."""
+    names = tuple(dict.fromkeys(part.strip().replace(" ", "_") for part in text.split(",") if part.strip()))
+    for name in names:
+        if name not in known:
+            raise ValueError(f"There is no fault {name!r}; the faults are {', '.join(known)}")
+    if not names:
+        raise ValueError("No fault is named; write names like node_lost,kcm_killed")
+    return names
 
 
 def format_only(numbers: list[int]) -> str:

@@ -5,7 +5,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
@@ -33,7 +33,7 @@ _DEAD = (Duration(SECOND), Duration(3 * MINUTE))  # how long koalad is down when
 class Result:
     """What a course came to. `happened`: events until its end; `digest`: of everything that happened, in order.
 
-    `programs` that were started, Launchers too, and `parameters` of sweeps.
+    `programs` that were started, Launchers too, and `parameters` of sweeps. `faults`: those that alone might befall it.
     """
 
     seed: int
@@ -44,6 +44,7 @@ class Result:
     programs: int
     parameters: int
     digest: str
+    faults: tuple[str, ...] = ()
     violation: Violation | None = None
 
 
@@ -59,7 +60,8 @@ class Proof:
     def command(self) -> str:
         """What replays it."""
         only = format_only(list(self.only))
-        return f"koala sim chaos --seed {self.result.seed} --events {self.result.events} --only '{only}'"
+        faults = f" --faults {','.join(self.result.faults)}" if self.result.faults else ""
+        return f"koala sim chaos --seed {self.result.seed} --events {self.result.events}{faults} --only '{only}'"
 
 
 def run(
@@ -70,17 +72,20 @@ def run(
     patience: int | None = None,
     moves: Sequence[Move] | None = None,
     habits: Habits | None = None,
+    faults: tuple[str, ...] = (),
 ) -> Result:
     """One course, to its rest or to the first violation.
 
     `moves`: other ones than the seed's; `only`: the numbers of those that are made. `until`: so many events in all, and
-    no calm; `patience`: events within which calm must bring rest. `habits`: users that are not the seed's.
+    no calm; `patience`: events within which calm must bring rest. `habits`: users that are not the seed's. `faults`:
+    these alone, in place of the seed's mixture.
     """
-    moves = moves_of(seed, events) if moves is None else moves
+    moves = moves_of(seed, events, faults) if moves is None else moves
     chosen = moves if only is None else [moves[number] for number in only]
     with _world(seed) as world:
         world.habits = habits or stream(seed, "chaos/habits").choice(USERS)
-        return _Course(world, seed, events, chosen, until, patience or max(CALM_EVENTS, CALM_RATIO * events)).run()
+        course = _Course(world, seed, events, chosen, until, patience or max(CALM_EVENTS, CALM_RATIO * events))
+        return replace(course.run(), faults=faults)
 
 
 def prove(
@@ -88,13 +93,13 @@ def prove(
 ) -> Proof:
     """Leave out some of these moves for as long as the same promise is broken. `said` hears how many are left."""
     assert broken.violation is not None
-    wanted, moves = broken.violation.promise, moves_of(broken.seed, broken.events)
+    wanted, moves = broken.violation.promise, moves_of(broken.seed, broken.events, broken.faults)
     before_end = broken.happened < broken.events
     until = broken.happened + SLACK if before_end else None
     best: list[Result] = [broken]
 
     def breaks(only: list[int]) -> bool:
-        result = run(broken.seed, broken.events, only, until)
+        result = run(broken.seed, broken.events, only, until, faults=broken.faults)
         same = result.violation is not None and result.violation.promise is wanted
         if same:
             best[0] = result
