@@ -3,10 +3,12 @@
 `python tests/simulation/test_mutants.py` says of each how many events it took.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -15,11 +17,14 @@ from koalapy_adapters import claims, messages
 from koalapy_adapters.batch import wanting
 from koalapy_adapters.kcm import ending, submitting, wrappers
 from koalapy_adapters.kcm.commands import BatchSystem
+from koalapy_adapters.kcm.outbox import Outbox
 from koalapy_adapters.launcher import journal
 from koalapy_adapters.wrapper import events, start
 from koalapy_adapters.wrapper.machine import AT_BARRIER
 from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 
+from koalapy.broker import broker
+from koalapy.broker.room import Room
 from koalapy.coallocation import barrier, stopping
 from koalapy.coallocation.followup import FollowUps
 from koalapy.coallocation.speaking import Speaking
@@ -28,11 +33,12 @@ from koalapy.information import promises
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
 from koalapy.model.states import ComponentState, JobState
-from koalapy.model.sweep import ResultBatch
+from koalapy.model.sweep import ResultBatch, Runner
 from koalapy.model.units import Duration, Instant
 from koalapy.scavenging import parameters, reclaim
-from koalapy.scheduler import queue
+from koalapy.scheduler import queue, schedule
 from koalapy.scheduler.ahead import Ahead
+from koalapy.simulation import chaos
 from koalapy.simulation.chaos.moves import FAULTS
 from koalapy.simulation.chaos.plan import plan
 from koalapy.simulation.chaos.run import Result, run
@@ -43,6 +49,8 @@ from koalapy.simulation.koalad.life import Life
 from koalapy.simulation.requests import Habits
 from koalapy.store.memory import MemoryStore
 
+CHAOS = Path(chaos.__file__).parent
+FAULTS_PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 ENOUGH = 50_000  # events, within which every one is caught
 COURSE, PATIENCE = 5_000, 20_000
 LONG, OPTIONAL = Habits(long=0.9, walltime=0, exit_status=0), Habits(optional=0.8)
@@ -53,8 +61,9 @@ USUAL = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
 
 
 class Mutant(NamedTuple):
-    """`begin` replaces what is broken; one of these promises is then seen to be broken.
+    """`begin` replaces what is broken; one of these promises is then seen to be broken, whatever else is before.
 
+    A promise that stands alone in some mutant's `promises` is known to be one that can be seen to be broken by itself.
     `faults`: those that it takes, none for the usual ones; `doings` beside the usual, or as often in place of them; the
     users' `habits`. `calm`: it shows only when all should have come to rest. `seed`: where to look first.
     """
@@ -155,6 +164,12 @@ def _an_attempt_is_found_by_its_number_alone() -> Any:
         return found if found.listed or not alike else found._replace(listed=alike[-1])
 
     return patch.object(BatchSystem, "look", look)
+
+
+def _one_event_more_than_acknowledged_is_forgotten() -> Any:
+    """By the KCM."""
+    real = Outbox.acknowledge
+    return patch.object(Outbox, "acknowledge", lambda self, now, number: real(self, now, number + 1))
 
 
 # ---- the grid side
@@ -265,6 +280,68 @@ def _no_value_of_a_message_is_looked_at() -> Any:
     return _together(*(patch.dict(each, {name: unchecked(messages.MESSAGES[name]) for name in each}) for each in heard))
 
 
+def _exclusive_nodes_are_rounded_down() -> Any:
+    real = promises.processors_taken
+
+    def processors_taken(component: Any, cluster: Any) -> int:
+        size, taken = cluster.processors_per_node, real(component, cluster)
+        return component.processors // size * size if size and cluster.exclusive else taken
+
+    return _everywhere("processors_taken", processors_taken)
+
+
+def _everywhere(name: str, replacement: Any) -> Any:
+    """Wherever the function of this name was imported to."""
+    modules = [each for key, each in sys.modules.items() if key.startswith("koalapy.") and hasattr(each, name)]
+    return _together(*(patch.object(each, name, replacement) for each in modules))
+
+
+def _batch_queues_of_one_job_may_be_in_two_networks() -> Any:
+    real = schedule.shortest_queue
+
+    def shortest_queue(request: Any, views: Any, without: Any = ()) -> Any:
+        return real(replace(request, communication=False), views, without)
+
+    return patch.object(schedule, "shortest_queue", shortest_queue)
+
+
+def _the_claims_time_restarts_with_every_start() -> Any:
+    real = barrier._claim_ends
+
+    def claim_ends(job: Any, settings: Any) -> Any:
+        ends = real(job, settings)
+        started = [each.allocated_at for each in job.present if each.allocated_at is not None]
+        return ends if ends is None else max([ends, *(each + settings.claim_timeout for each in started)])
+
+    return patch.object(barrier, "_claim_ends", claim_ends)
+
+
+def _the_barriers_time_restarts_with_everyone_who_comes() -> Any:
+    real = barrier._barrier_ends
+
+    def barrier_ends(job: Any, settings: Any) -> Any:
+        ends = real(job, settings)
+        came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
+        return ends if ends is None or not came else ends + max(came) - min(came)
+
+    return patch.object(barrier, "_barrier_ends", barrier_ends)
+
+
+def _siblings_do_not_count_in_the_backlog() -> Any:
+    real = broker._may_wait
+    return patch.object(broker, "_may_wait", lambda component, view, asked: real(component, view, 0))
+
+
+def _the_backlog_is_what_was_measured() -> Any:
+    """Jobs that no measurement shows yet do not count."""
+    real, add = Room.after, promises._Book._add
+    after = patch.object(
+        Room, "after", lambda self, allocation, request, patient=False: real(self, allocation, request)
+    )
+    unseen = patch.object(promises._Book, "_add", lambda self, entry, sign: add(self, (*entry[:3], False), sign))
+    return _together(after, unseen)
+
+
 @contextmanager
 def _together(*mutants: Any) -> Iterator[None]:
     with ExitStack() as begun:
@@ -292,6 +369,11 @@ def _a_result_is_recorded_whenever_it_is_told() -> Any:
     return patch.object(parameters, "ended", ended)
 
 
+def _what_is_out_is_given_out_again() -> Any:
+    """While it may run on another cluster."""
+    return patch.object(Runner, "pool", property(lambda self: Intervals.of(((1, self.count),)) - self.done))
+
+
 def _nodes_are_not_given_back() -> Any:
     return patch.object(reclaim, "lacking", lambda known, promises, launchers: 0)
 
@@ -311,6 +393,7 @@ MUTANTS = (
         _whoever_asks_has_the_claim,
         (P.ONCE, P.ALONE, P.NOTHING_LEFT),
         {"job_vanishes": 3, "submit_hangs": 2, "submit_unanswered": 2, "connection_cut": 2},
+        seed=3,
     ),
     Mutant(
         "whoever asks has the claim and is released again",
@@ -325,13 +408,15 @@ MUTANTS = (
         _a_revocation_is_not_looked_at,
         (P.NOTHING_LEFT,),
         {"submit_hangs": 3, "connection_cut": 2, "job_vanishes": 1},
+        seed=3,
     ),
     Mutant(
         "a doubt is ignored",
         _a_doubt_is_ignored,
-        (P.DOUBT, P.NOTHING_LEFT),
+        (P.DOUBT,),
         {"connection_cut": 4, "kcm_killed": 4, "koalad_killed": 3, "submit_unanswered": 2},
         {"local_job": 6},
+        seed=4,
     ),
     Mutant("a wrapper releases itself", _a_wrapper_releases_itself_at_its_barrier, (P.WHOLE,)),
     Mutant(
@@ -347,6 +432,7 @@ MUTANTS = (
         {"job_vanishes": 5, "relay_cut": 2},
         {"cancel": 4},
         LONG,
+        seed=2,
     ),
     Mutant(
         "an orphan runs on",
@@ -363,9 +449,9 @@ MUTANTS = (
         {"job_of_another_store": 12, "cancel": 3},
     ),
     Mutant("acknowledged before committed", _an_event_is_acknowledged_before_its_commit, (P.COMMITTED,)),
-    Mutant("sent before committed", _a_command_leaves_before_its_commit, (P.COMMITTED,)),
+    Mutant("sent before committed", _a_command_leaves_before_its_commit, (P.COMMITTED,), seed=2),
     Mutant("the outbox is not sent again", _the_outbox_is_not_sent_again, (P.ENDS,), calm=True),
-    Mutant("one retry too many", _one_retry_too_many, (P.ENDS,), {"job_killed": 3, "submit_refused": 3}),
+    Mutant("one retry too many", _one_retry_too_many, (P.ENDS,), {"job_killed": 3, "submit_refused": 3}, seed=2),
     Mutant(
         "optional is needed",
         _an_optional_component_is_needed,
@@ -385,6 +471,7 @@ MUTANTS = (
         (P.WHOLE,),
         {"host_sleeps": 4, "barrier_never_reached": 1, "job_pending_for_ever": 1},
         {"submit_many": 6, "local_job": 6},
+        seed=5,
     ),
     Mutant(
         "who came to a barrier counts for ever",
@@ -409,14 +496,14 @@ MUTANTS = (
         seed=6,
     ),
     Mutant("no value of a message is looked at", _no_value_of_a_message_is_looked_at, (P.SOUND,), {"cluster_lies": 1}),
-    Mutant("a debt is not kept", _a_debt_is_not_kept, (P.AGREE, P.COMMITTED)),
+    Mutant("a debt is not kept", _a_debt_is_not_kept, (P.AGREE,)),
     Mutant(
         "a result is recorded whenever it is told",
         _a_result_is_recorded_whenever_it_is_told,
         (P.RECORDED,),
         {"koalad_killed": 1},
         SWEEPS,
-        seed=5,
+        seed=6,
     ),
     Mutant(
         "a journal is not read",
@@ -426,7 +513,9 @@ MUTANTS = (
         SWEEPS,
         seed=29,
     ),
-    Mutant("nodes are not given back", _nodes_are_not_given_back, (P.GIVEN_BACK,), HARDLY_ANY, SWEEPS_AND_OTHERS),
+    Mutant(
+        "nodes are not given back", _nodes_are_not_given_back, (P.GIVEN_BACK,), HARDLY_ANY, SWEEPS_AND_OTHERS, seed=2
+    ),
     Mutant(
         "nobody is seen to wait",
         _nobody_is_seen_to_wait,
@@ -435,6 +524,68 @@ MUTANTS = (
         SWEEPS_AND_OTHERS,
         calm=True,
         seed=22,
+    ),
+    Mutant(
+        "one event more than acknowledged is forgotten",
+        _one_event_more_than_acknowledged_is_forgotten,
+        (P.ENDS,),
+        {"events_twisted": 1},
+        calm=True,
+    ),
+    Mutant(
+        "exclusive nodes are rounded down",
+        _exclusive_nodes_are_rounded_down,
+        (P.PROCESSORS,),
+        HARDLY_ANY,
+        seed=2,
+    ),
+    Mutant(
+        "batch queues of one job may be in two networks",
+        _batch_queues_of_one_job_may_be_in_two_networks,
+        (P.NETWORK,),
+        HARDLY_ANY,
+        {"submit_many": 6, "local_job": 6},
+        seed=27,
+    ),
+    Mutant(
+        "the claim's time restarts with every start",
+        _the_claims_time_restarts_with_every_start,
+        (P.CLAIM,),
+        {"job_pending_for_ever": 3, "batch_system_down": 3},
+        {"submit_many": 6, "cancel": 0},
+        seed=285,
+    ),
+    Mutant(
+        "the barrier's time restarts with everyone who comes",
+        _the_barriers_time_restarts_with_everyone_who_comes,
+        (P.CLAIM,),
+        {"barrier_never_reached": 3, "job_pending_for_ever": 3},
+        {"submit_many": 6, "cancel": 0},
+        seed=8,
+    ),
+    Mutant(
+        "siblings do not count in the backlog",
+        _siblings_do_not_count_in_the_backlog,
+        (P.BACKLOG,),
+        HARDLY_ANY,
+        {"submit_many": 6, "local_job": 6},
+        seed=11,
+    ),
+    Mutant(
+        "the backlog is what was measured",
+        _the_backlog_is_what_was_measured,
+        (P.BACKLOG,),
+        HARDLY_ANY,
+        {"submit_many": 6, "local_job": 6},
+        seed=11,
+    ),
+    Mutant(
+        "what is out is given out again",
+        _what_is_out_is_given_out_again,
+        (P.ALONE,),
+        HARDLY_ANY,
+        SWEEPS,
+        seed=2,
     ),
 )
 
@@ -446,7 +597,7 @@ def hunt(mutant: Mutant) -> tuple[int, int, Violation | None]:
         while spent < ENOUGH:
             result = _course(mutant, seed)
             spent += result.happened
-            if result.violation is not None:
+            if result.violation is not None and result.violation.promise in mutant.promises:
                 return spent, seed, result.violation
             seed += 1
     return spent, seed, None
@@ -455,7 +606,7 @@ def hunt(mutant: Mutant) -> tuple[int, int, Violation | None]:
 def _course(mutant: Mutant, seed: int) -> Result:
     events = COURSE // 5 if mutant.calm else COURSE
     moves = None
-    if mutant.doings or not mutant.calm:
+    if mutant.doings or mutant.faults or not mutant.calm:
         moves = plan(seed, events, USUAL | mutant.doings, mutant.faults or FAULTS, mixed=not mutant.faults)
     until, patience = (None, PATIENCE) if mutant.calm else (events, None)
     return run(seed, events, until=until, patience=patience, moves=moves, habits=None if mutant.calm else mutant.habits)
@@ -468,6 +619,24 @@ def test_mutant_is_caught(mutant: Mutant) -> None:
     assert violation is not None, "nobody noticed"
     assert violation.promise in mutant.promises, str(violation)
     assert spent <= ENOUGH
+
+
+def test_every_promise_has_a_mutant_that_breaks_it_and_no_other() -> None:
+    alone = {mutant.promises[0] for mutant in MUTANTS if len(mutant.promises) == 1}
+    assert [each.name for each in P if each not in alone] == []
+
+
+def test_the_table_of_promises_has_all_mutants_and_where_each_promise_is_watched() -> None:
+    rows = dict(re.findall(r"^\| `([A-Z_]+)`: (.*) \|$", FAULTS_PAGE.read_text(), re.MULTILINE))
+    assert list(rows) == [each.name for each in P]
+    for each in P:
+        words, watched, mutants = rows[each.name].split(" | ")
+        assert words == each
+        places = re.findall("`(.*?)`", watched)
+        assert places
+        for place in places:
+            assert f"Promise.{each.name}," in (CHAOS / place).read_text(), (each.name, place)
+        assert mutants.split("; ") == [mutant.name for mutant in MUTANTS if each in mutant.promises]
 
 
 if __name__ == "__main__":

@@ -24,6 +24,9 @@ class Promise(StrEnum):
     GIVEN_BACK = "sweeps give back what others want"
     PRUNED = "what is pruned is over, once, directories first"
     SOUND = "no part fails by itself"
+    NETWORK = "components that communicate share one network"
+    CLAIM = "no job holds a claim past its time"
+    BACKLOG = "no more of ours wait in a batch queue than are allowed"
 
 
 class Violation(Exception):

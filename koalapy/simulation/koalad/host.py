@@ -40,6 +40,8 @@ class Nobody:
 
     def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None: ...
 
+    def handling(self, now: Instant, events: Sequence[Event]) -> None: ...
+
     def committed(self, change: Change, store: Store) -> None: ...
 
     def sent(self, entry: OutboxEntry, doubt: bool) -> None: ...
@@ -56,6 +58,16 @@ class Installation:
     open_store: Callable[[], Store]
     timing: Timing = field(default_factory=lambda: SLOW_PINGS)
     sweep_policies: ScavengingPolicies = field(default_factory=ScavengingPolicies)
+
+
+class _WatchedEngine(Engine):
+    """Its witness hears what it is handed."""
+
+    witness: Witness
+
+    def handle(self, now: Instant, events: Sequence[Event]) -> Step:
+        self.witness.handling(now, events)
+        return super().handle(now, events)
 
 
 class SimKoalad:
@@ -107,16 +119,20 @@ class SimKoalad:
         self.starts += 1
         self._ahead = self._clock_ahead
         snapshot = self.store.load()
-        installed = self._installed
-        engine = Engine(installed.settings, installed.policies, snapshot, installed.sweep_policies)
+        engine = self._engine_of(snapshot)
         renew = self._renewed if self.isolates else None
         life = self.life = Life(self, self.store, engine, snapshot, renew)
         self.witness.started(snapshot, engine)
         life.start({name: self._link(life, name) for name in self._clusters}, self._collect)
 
     def _renewed(self) -> Engine:
+        return self._engine_of(self.store.load())
+
+    def _engine_of(self, snapshot: Snapshot) -> Engine:
         installed = self._installed
-        return Engine(installed.settings, installed.policies, self.store.load(), installed.sweep_policies)
+        engine = _WatchedEngine(installed.settings, installed.policies, snapshot, installed.sweep_policies)
+        engine.witness = self.witness
+        return engine
 
     def kill(self) -> None:
         """SIGKILL. Its store is as the last commit left it."""

@@ -14,7 +14,7 @@ from koalapy.link.vetting import CONNECTS, Verdict, Vetting
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput, Word
 from koalapy.model.errors import KoalaError, Reason
-from koalapy.model.events import StoreRestored
+from koalapy.model.events import Event, StoreRestored
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda, Entry
@@ -34,6 +34,10 @@ class Witness(Protocol):
 
     def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
         """koalad takes this batch; `now` is its clock's."""
+        ...
+
+    def handling(self, now: Instant, events: Sequence[Event]) -> None:
+        """The engine is handed these events: what koalad found out by itself too, and nothing of ended sessions."""
         ...
 
     def committed(self, change: Change, store: Store) -> None: ...

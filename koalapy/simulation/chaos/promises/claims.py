@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from koalapy.information.kis import Known
-from koalapy.information.promises import processors_taken
 from koalapy.model.change import Change
 from koalapy.model.identity import JobId, tag_of
 from koalapy.model.job import History, Job
@@ -11,6 +9,7 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.simulation.chaos.promises.decided import Decided
+from koalapy.simulation.chaos.promises.heard import Told
 from koalapy.simulation.chaos.promises.launchers import Launchers
 from koalapy.simulation.chaos.violation import Promise, promise
 
@@ -23,6 +22,7 @@ class Claims:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._strict = settings.queue == "fcfs"
+        self._networks = {each.name: each.network for each in settings.clusters}
 
     def committed(self, change: Change, before: Mapping[JobId, Job], decided: Decided) -> None:
         jobs = {job.id: job for job in change.jobs}
@@ -32,10 +32,14 @@ class Claims:
         claimed = [jobs[line.job] for line in change.history if line.kind == "job_claimed"]
         if not claimed:
             return
-        usable = _usable(decided)
+        usable = decided.heard.usable(decided.at)
         ordinary = [job for job in claimed if job.glide is None]
         self._in_order(ordinary, jobs, before, usable, decided)
         self._on_idle(ordinary, usable, decided, Launchers(before, decided))
+        for position, job in enumerate(ordinary):
+            self._in_one_network(job)
+            if job.patient:
+                self._in_backlog(job, {each.id for each in ordinary[position + 1 :]}, decided)
         for job in claimed:
             if job.glide is not None:
                 Launchers(before, decided).fit(job)
@@ -47,7 +51,7 @@ class Claims:
         claimed: Sequence[Job],
         jobs: Mapping[JobId, Job],
         before: Mapping[JobId, Job],
-        usable: Mapping[str, Known],
+        usable: Mapping[str, Told],
         decided: Decided,
     ) -> None:
         """A claim passes whoever is nearer to the head and still waits after it, stalled ones freely."""
@@ -75,7 +79,7 @@ class Claims:
     # ---- processors
 
     def _on_idle(
-        self, claimed: Sequence[Job], usable: Mapping[str, Known], decided: Decided, launchers: Launchers
+        self, claimed: Sequence[Job], usable: Mapping[str, Told], decided: Decided, launchers: Launchers
     ) -> None:
         """With every claim all that is promised and not shown yet is no more than what was known to be idle, what
         sweeps have counted as idle."""
@@ -85,21 +89,47 @@ class Claims:
                 self._fits(job, name, usable.get(name), later, decided, launchers)
 
     def _fits(
-        self, job: Job, name: str, known: Known | None, later: set[JobId], decided: Decided, launchers: Launchers
+        self, job: Job, name: str, told: Told | None, later: set[JobId], decided: Decided, launchers: Launchers
     ) -> None:
-        promise(known is not None, Promise.PROCESSORS, "job", job.id, "is claimed on", name, "unseen")
-        assert known is not None
-        assert known.state is not None
-        records, shown = decided.engine.records, frozenset(known.state.allocated)
+        promise(told is not None, Promise.PROCESSORS, "job", job.id, "is claimed on", name, "unseen")
+        assert told is not None
+        assert told.state is not None
+        records, shown = decided.engine.records, frozenset(told.state.allocated)
         promised = sum(
-            processors_taken(each.request, known.settings)
+            decided.processors.taken(name, each.request)
             for other in records.jobs.values()
             for each in other.live
             if each.cluster == name and other.id not in later and other.glide is None
             if tag_of(records.instance, other.attempt_of(each)) not in shown
         )
-        idle = known.state.idle + launchers.shown(known)
+        idle = told.state.idle + launchers.shown(told)
         promise(promised <= idle, Promise.PROCESSORS, "job", job.id, promised, "of", idle, "idle ones on", name)
+
+    # ---- networks and batch queues
+
+    def _in_one_network(self, job: Job) -> None:
+        networks = {self._networks[each.cluster or ""] for each in job.live}
+        apart = job.request.communication and len(networks) > 1
+        promise(not apart, Promise.NETWORK, "job", job.id, "communicates, but is claimed in", *sorted(networks))
+
+    def _in_backlog(self, job: Job, later: set[JobId], decided: Decided) -> None:
+        """With a claim of a job that does not wait for idle processors all of ours that wait there are no more than the
+        grid file allows: those that the batch system has shown, and those that went into its queue unseen since."""
+        records = decided.engine.records
+        for name in dict.fromkeys(each.cluster or "" for each in job.live):
+            told = decided.heard.clusters[name]
+            assert told.state is not None
+            pending, allocated = frozenset(told.state.pending), frozenset(told.state.allocated)
+            waiting = 0
+            for other, each in records.live(name):
+                tag = tag_of(records.instance, other.attempt_of(each))
+                unseen = other.patient and tag not in allocated and each.allocated_at is None
+                if other.id not in later and other.glide is None and (tag in pending or unseen):
+                    waiting += decided.processors.taken(name, each.request)
+            limit = decided.processors.total(name) if told.settings.backlog is None else told.settings.backlog
+            promise(
+                waiting <= limit, Promise.BACKLOG, "with job", job.id, waiting, "wait on", name, "allowed are", limit
+            )
 
     # ---- optional components
 
@@ -130,18 +160,7 @@ def _waits(job: Job) -> bool:
     return job.state.queued and job.runner is None
 
 
-def _usable(decided: Decided) -> dict[str, Known]:
-    """The clusters that claims may be on: in reach, and measured lately."""
-    return {
-        name: known
-        for name, known in decided.engine.known.clusters.items()
-        if known.trouble is None
-        and known.state is not None
-        and decided.at - known.state.measured_at <= known.settings.max_age
-    }
-
-
-def _stalled(job: Job, usable: Mapping[str, Known], now: Instant) -> bool:
+def _stalled(job: Job, usable: Mapping[str, Told], now: Instant) -> bool:
     """It waits for a cluster, not for processors."""
     left = usable.keys() - {name for name, until in job.excluded if now < until}
     needed = {each.cluster for each in job.request.components if each.cluster and not each.optional}

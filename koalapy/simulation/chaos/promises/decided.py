@@ -1,14 +1,18 @@
-"""Who decided a change: what the promises that are asked of decisions look at."""
+"""Who decided a change, and on what: what the promises that are asked of decisions look at."""
 
 from dataclasses import dataclass
 
 from koalapy.engine import Engine
 from koalapy.model.units import Instant
+from koalapy.simulation.chaos.promises.heard import Heard
+from koalapy.simulation.chaos.promises.processors import Processors
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The engine that decided a change, and when, by koalad's clock."""
+    """The engine that decided a change, when by koalad's clock, what it had been told, and what components take."""
 
     engine: Engine
     at: Instant
+    heard: Heard
+    processors: Processors

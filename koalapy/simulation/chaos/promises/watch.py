@@ -5,20 +5,23 @@ from collections.abc import Callable, Sequence
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry, Snapshot
-from koalapy.model.events import ClusterLost
+from koalapy.model.events import ClusterLost, Event
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.units import Instant
 from koalapy.simulation.chaos.promises import rest
 from koalapy.simulation.chaos.promises.claims import Claims
 from koalapy.simulation.chaos.promises.committed import Committed
 from koalapy.simulation.chaos.promises.decided import Decided
+from koalapy.simulation.chaos.promises.heard import Heard
 from koalapy.simulation.chaos.promises.jobs import Jobs
 from koalapy.simulation.chaos.promises.launchers import Launchers
 from koalapy.simulation.chaos.promises.neighbours import Neighbours
+from koalapy.simulation.chaos.promises.processors import Processors
 from koalapy.simulation.chaos.promises.programs import Programs
 from koalapy.simulation.chaos.promises.pruned import Pruned
 from koalapy.simulation.chaos.promises.queues import Queues
 from koalapy.simulation.chaos.promises.sweeps import Sweeps
+from koalapy.simulation.chaos.promises.times import Times
 from koalapy.simulation.chaos.violation import Promise, Violation, promise
 from koalapy.simulation.ledger import Entry
 from koalapy.simulation.parameters import Try
@@ -38,6 +41,8 @@ class Watch:
         self._programs = Programs(world.instance, lambda cluster: world.clusters[cluster].logins)
         self._jobs = Jobs(world.settings)
         self._claims = Claims(world.settings)
+        self._times = Times(world.settings)
+        self._heard, self._processors = Heard(world.settings.clusters), Processors(world.clusters)
         self._queues = Queues(world.instance)
         self._pruned = Pruned(world)
         self._sweeps = Sweeps(world.ledger.parameters)
@@ -101,15 +106,22 @@ class Watch:
     def started(self, snapshot: Snapshot, engine: Engine) -> None:
         self._engine = engine
         self.heard(f"koalad starts with {len(snapshot.jobs)} jobs")
+        self._heard.forget()
+        self._times.restarted()
         self.ask(lambda: self._committed.recovered(snapshot))
 
     def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
         assert self._engine is not None
-        self._decided, self._decided_at = Decided(self._engine, now), self._world.agenda.now
+        self._decided = Decided(self._engine, now, self._heard, self._processors)
+        self._decided_at = self._world.agenda.now
         self._acknowledged = 0
         for event in (each for delivery in deliveries for each in delivery.events):
             if isinstance(event, ClusterLost):
                 self._lost(event)
+
+    def handling(self, now: Instant, events: Sequence[Event]) -> None:
+        self.ask(lambda: self._times.passed(now))
+        self._heard.take(events)
 
     def _lost(self, event: ClusterLost) -> None:
         """A link that fails costs a session, as in koalad; but none may."""
@@ -131,6 +143,7 @@ class Watch:
         self.ask(lambda: self._jobs.committed(change, before))
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, decided))
+        self._times.committed(change)
         for batch in change.results:
             self.heard(f"{batch.sweep} {batch.attempt} {[result.number for result in batch.results]}")
         self.ask(lambda: self._sweeps.committed(change))
