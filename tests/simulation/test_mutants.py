@@ -27,6 +27,7 @@ from koalapy.broker import broker
 from koalapy.broker.room import Room
 from koalapy.coallocation import barrier, stopping
 from koalapy.coallocation.followup import FollowUps
+from koalapy.coallocation.pruning import Pruning
 from koalapy.coallocation.speaking import Speaking
 from koalapy.driver import Driver
 from koalapy.information import promises
@@ -387,6 +388,23 @@ def _a_journal_is_not_read() -> Any:
     return patch.object(journal, "read", lambda attempt, files=None, among=None: [])
 
 
+# ---- pruning
+
+
+def _what_is_not_over_is_pruned() -> Any:
+    return patch.object(Pruning, "_why_kept", lambda self, job, before, owing: "")
+
+
+def _records_go_before_directories() -> Any:
+    real = Pruning._finish
+
+    def finish(self: Any, now: Any, wanted: Any) -> None:
+        self._directories.pop(wanted.job.id, None)
+        real(self, now, wanted)
+
+    return patch.object(Pruning, "_finish", finish)
+
+
 MUTANTS = (
     Mutant(
         "whoever asks has the claim",
@@ -587,6 +605,8 @@ MUTANTS = (
         SWEEPS,
         seed=2,
     ),
+    Mutant("what is not over is pruned", _what_is_not_over_is_pruned, (P.PRUNED,), HARDLY_ANY, {"prune": 6}),
+    Mutant("records go before directories", _records_go_before_directories, (P.PRUNED,), HARDLY_ANY, {"prune": 6}),
 )
 
 
