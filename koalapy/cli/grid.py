@@ -10,6 +10,7 @@ from koalapy.calls import Document
 from koalapy.cli import options
 from koalapy.cli.login import log_in_where_asked
 from koalapy.cli.output import ago, counted_as, out, print_json, table, told
+from koalapy.cli.times import Utc, in_text, shown
 from koalapy.cli.unknown import show_unknown, tell_unknown
 from koalapy.client import Grid
 from koalapy.locations import Locations
@@ -82,6 +83,7 @@ def down(
 def status(
     recovery: Annotated[bool, typer.Option("--recovery", help="All that was recovered, not the last lines.")] = False,
     unknown: Annotated[bool, typer.Option("--unknown", help="All tags that the store does not know, instead.")] = False,
+    utc: Utc = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -97,10 +99,10 @@ def status(
         return print_json(document)
     out.print(f"koalad {document['version']} of grid {document['grid']}: {document['state']} (pid {document['pid']})")
     for trouble in document["troubles"]:
-        out.print(f"  {trouble}")
+        out.print(f"  {in_text(trouble)}")
     _tell_grid_file(document)
     for debt in document["debts"]:
-        why = f": {debt['reason']}" if debt["reason"] else ""
+        why = f": {in_text(debt['reason'])}" if debt["reason"] else ""
         where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
         out.print(f"  owed: {where} of attempt {debt['attempt']} on {debt['cluster']} is still to be cancelled{why}")
     _tell_runners(document["runners"])
@@ -140,7 +142,7 @@ def _tell_recovery(found: Document, most: int | None) -> None:
     if left_out:
         out.print(f"  … {left_out} older lines" + ("; `koala status --recovery` has more" if most else ""))
     for line in lines[-most:] if most else lines:
-        out.print(f"  {line['text']}")
+        out.print(f"  {shown(line['at'])}  {in_text(line['text'], at=line['at'])}")
     if found["attempts_unheard"]:
         out.print(f"  still unheard of: {found['attempts_unheard']} of {found['attempts']} attempts")
 
@@ -163,7 +165,7 @@ def clusters(grid: options.Grid = None, json: options.Json = False) -> None:
     )
     for each in found:
         if each["reason"]:
-            out.print(f"{each['name']}: {each['reason']}")
+            out.print(f"{each['name']}: {in_text(each['reason'])}")
     _tell_grid_file(about)
     return None
 

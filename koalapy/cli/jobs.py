@@ -1,4 +1,4 @@
-"""Commands about jobs: submit, jobs, show, logs, explain, wait, cancel, hold, release."""
+"""Commands that look at jobs and wait for them: jobs, show, logs, fetch, explain, wait."""
 
 import shlex
 import sys
@@ -7,32 +7,18 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.live import Live
 
-from koalapy.calls import error_of
 from koalapy.cli import options
+from koalapy.cli.ends import exit_by, explained_of, tell_end, words_of
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
-from koalapy.cli.output import (
-    BAD_INPUT,
-    DONE,
-    FAILED,
-    ago,
-    counted_as,
-    exit_status,
-    out,
-    print_json,
-    rich_table,
-    say,
-    table,
-    tell,
-    told,
-)
+from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, counted_as, out, print_json, rich_table, say, table, told
 from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
-from koalapy.cli.signals import deferred
 from koalapy.cli.sweep_progress import counted
+from koalapy.cli.times import Utc, in_text, shown
 from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 from koalapy.model.states import JobState
@@ -40,87 +26,6 @@ from koalapy.model.units import SECOND, parse_duration
 
 app = typer.Typer()
 Document = dict[str, Any]
-Override = Annotated[
-    list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="Change a key; nothing after = unsets it.")
-]
-
-
-@app.command()
-def submit(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Job files: all are accepted, or none.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the jobs are over.")] = False,
-    override: Override = None,
-    grid: options.Grid = None,
-    json: options.Json = False,
-) -> None:
-    """Submit job files."""
-    with told(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between a job and its number
-        accepted = _submitted(koalad, files, _overrides(override or []))
-        ids = accepted.get("ids") or [accepted["id"]]
-        say_accepted(ids, json and wait)
-        if not json:
-            for job, file in zip(ids, files, strict=True):
-                out.print(f"job {job} accepted" + (f": {file}" if len(files) > 1 else ""))
-        let_in()
-        found = wait_telling(koalad, ids) if wait else []
-        if json:
-            print_json(accepted | _ends(found, several=len(ids) > 1))
-        else:
-            for each in found:
-                tell_end(each, explained_of(koalad, each))
-        exit_by(found)
-
-
-@app.command()
-def resubmit(
-    job: options.JobId,
-    override: Override = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job is over.")] = False,
-    grid: options.Grid = None,
-    json: options.Json = False,
-) -> None:
-    """Submit a job once more, as it was or with other values."""
-    with told(), Grid(grid) as koalad:
-        submit_again(koalad, job, wait, json, overrides=_overrides(override or []))
-
-
-def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) -> NoReturn:
-    """`wishes`: of Grid.accept_again."""
-    with deferred() as let_in:
-        accepted = koalad.accept_again(job, **wishes)
-        again = accepted["id"]
-        say_accepted([again], json and wait)
-        let_in()
-        if not json:
-            out.print(f"job {again} accepted, as job {job}")
-        found = wait_telling(koalad, [again]) if wait else []
-        if json:
-            print_json(accepted | _ends(found, several=False))
-        else:
-            for each in found:
-                tell_end(each, explained_of(koalad, each))
-        exit_by(found)
-
-
-def say_accepted(jobs: Sequence[int], wanted: bool) -> None:
-    """On standard error, where the document comes only at the end: who is interrupted knows the numbers."""
-    for job in jobs if wanted else ():
-        say(f"job {job} accepted")
-
-
-def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str]) -> Document:
-    if len(files) == 1:
-        return koalad.accept(files[0], overrides=overrides)
-    return {"schema": "koala.submits/1", "ids": koalad.submit_many(files, overrides=overrides)}
-
-
-def _ends(found: list[Document], several: bool) -> Document:
-    """Of jobs that were waited for, lists if there are several."""
-    if not found:
-        return {}
-    if several:
-        return {"states": [job["state"] for job in found]}
-    return {"state": found[0]["state"]} | ({"sweep": found[0]["sweep"]} if found[0]["sweep"] else {})
 
 
 @app.command()
@@ -222,7 +127,7 @@ def _job_rows(found: Sequence[Document]) -> list[tuple[object, ...]]:
 
 def _why(job: Document) -> str:
     """The reason's first sentence; how far a sweep is; what is on its way."""
-    told = " ".join((job["reason"] or "").split())
+    told = " ".join(in_text(job["reason"] or "").split())
     sentence, dot, _ = told.partition(". ")
     if told:
         return f"{sentence}." if dot else told
@@ -246,18 +151,32 @@ def run_time(job: Document, now: datetime) -> str | None:
 
 
 @app.command()
-def show(job: options.JobId, grid: options.Grid = None, json: options.Json = False) -> None:
-    """All of one job: its components, and its whole story, every attempt of them."""
+def show(jobs: options.JobIds, utc: Utc = False, grid: options.Grid = None, json: options.Json = False) -> None:
+    """All of a job, or of several: components, what they run, and the whole story with every attempt.
+
+    With --json, several jobs are one document koala.shown/1.
+    """
     with told(), Grid(grid) as koalad:
-        document = koalad.show(job)
-        found = document["job"]
-        runner = runner_of(koalad, found) if found["sweep"] and not json else {}
+        ids = options.ids_of(koalad, jobs)
+        documents = [koalad.show(job) for job in ids]
+        sweeps = [each["job"] for each in documents if each["job"]["sweep"] and not json]
+        runners = {each["id"]: runner_of(koalad, each) for each in sweeps}
     if json:
-        return print_json(document)
+        several = {"schema": "koala.shown/1", "jobs": documents}
+        return print_json(several if len(documents) > 1 else documents[0])
+    for place, document in enumerate(documents):
+        if place:
+            out.print()
+        _show(document, runners.get(document["job"]["id"], {}))
+    return None
+
+
+def _show(document: Document, runner: Document) -> None:
+    found = document["job"]
     hidden = ["components", "reason_code", "transfers", "sweep", *(_OF_JOBS_ONLY if found["sweep"] else ())]
     for name, value in found.items():
         if name not in hidden and value not in (None, ""):
-            out.print(f"{name.replace('_', ' '):24}{value}")
+            out.print(f"{name.replace('_', ' '):24}{_value(name, value)}")
     if found["sweep"]:
         _show_runner(found["sweep"], runner)
     else:
@@ -267,8 +186,11 @@ def show(job: options.JobId, grid: options.Grid = None, json: options.Json = Fal
     _show_request(document["request"])
     out.print()
     for event in document["events"]:
-        out.print(f"{event['at']}  {event['text']}")
-    return None
+        out.print(f"{shown(event['at'])}  {in_text(event['text'], at=event['at'])}")
+
+
+def _value(name: str, value: Any) -> str:
+    return shown(value) if name.endswith("_at") else in_text(str(value))
 
 
 _OF_JOBS_ONLY = ("submission_failures", "completion_failures", "held_processor_seconds")
@@ -330,7 +252,8 @@ def _show_components(components: list[Document]) -> None:
         [
             (
                 each["index"], each["cluster"], each["processors"], each["state"].replace("_", " "), each["attempt"],
-                each["batch_id"], ",".join(each["hosts"]) or None, each["exit_status"], each["reason"],
+                each["batch_id"], ",".join(each["hosts"]) or None, each["exit_status"],
+                each["reason"] and in_text(each["reason"]),
             )
             for each in components
         ],
@@ -358,9 +281,21 @@ def logs(
         pieces = koalad.output(
             job, stream=stream, component=component, follow=follow, parameter=parameter, labels=label
         )
+        wrote = False
         for piece in pieces:
+            wrote = True
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
+        if not wrote and parameter is None:
+            _say_why_nothing(koalad.jobs(ids=[job])[0], component)
+
+
+def _say_why_nothing(job: Document, component: int | None) -> None:
+    """That the job's processes, or the component's, do not run yet; koalad refuses one that never ran."""
+    began = any(each["started_at"] and component in (None, each["index"]) for each in job["components"])
+    if job["finished_at"] is None and not job["sweep"] and not began:
+        who = f"job {job['id']}" if component is None else f"component {component} of job {job['id']}"
+        say(f"koala: There is no output: {who} has not started. The job is {job['state']}.")
 
 
 @app.command()
@@ -388,17 +323,17 @@ def fetch(
 
 
 @app.command()
-def explain(job: options.JobId, grid: options.Grid = None, json: options.Json = False) -> None:
+def explain(job: options.JobId, utc: Utc = False, grid: options.Grid = None, json: options.Json = False) -> None:
     """Why a job still waits, or why it failed."""
     with told(), Grid(grid) as koalad:
         document = koalad.explain(job)
     if json:
         return print_json(document)
-    out.print(f"Job {job}: {document['summary']}")
+    out.print(f"Job {job}: {in_text(document['summary'])}")
     for lack in document["lacks"]:
-        out.print(f"  component {lack['component']} on {lack['cluster']}: {lack['message']}")
+        out.print(f"  component {lack['component']} on {lack['cluster']}: {in_text(lack['message'])}")
     for each in document["no_more_nodes"]:
-        out.print(f"  no more nodes of {each['cluster']}: {each['why']}.")
+        out.print(f"  no more nodes of {each['cluster']}: {in_text(each['why'])}.")
     if document["reason"]:
         for line in words_of(document["reason"]):
             out.print(f"  {line}")
@@ -417,7 +352,7 @@ def wait(
     """Wait until jobs are over."""
     with told(), Grid(grid) as koalad:
         try:
-            found = wait_telling(koalad, jobs, timeout)
+            found = wait_telling(koalad, options.ids_of(koalad, jobs), timeout)
         except TimeoutError as error:
             say(f"koala: {error}\nWhat is left goes on; wait again, or longer than {timeout:g} s.")
             raise typer.Exit(FAILED) from None
@@ -428,95 +363,6 @@ def wait(
         for job in found:
             tell_end(job, explained[job["id"]])
     exit_by(found)
-
-
-@app.command()
-def cancel(
-    jobs: options.JobIds,
-    force: Annotated[
-        bool, typer.Option("--force", help="Do not wait for clusters out of reach; what is there becomes a debt.")
-    ] = False,
-    grid: options.Grid = None,
-    json: options.Json = False,
-) -> None:
-    """Cancel jobs."""
-    with told(), Grid(grid) as koalad:
-        _tell_changed(koalad.cancel_many(jobs, force=force), json)
-
-
-@app.command()
-def hold(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
-    """Keep waiting jobs from being started, and sweeps from going on."""
-    with told(), Grid(grid) as koalad:
-        _tell_changed(koalad.hold_many(jobs), json, stopping=", to be held")
-
-
-@app.command()
-def release(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
-    """Let held jobs go."""
-    with told(), Grid(grid) as koalad:
-        _tell_changed(koalad.release_many(jobs), json, stopping=", and goes on then")
-
-
-def _tell_changed(changed: Document, json: bool, stopping: str = "") -> NoReturn:
-    """What is wrong with some is told too, and the exit status says so. `stopping`: what becomes of jobs that stop."""
-    status = DONE
-    for refused in changed["refused"]:
-        error = error_of(refused["error"])
-        tell(error)
-        status = exit_status(error)
-    if json:
-        print_json({"schema": "koala.jobs/1", "jobs": changed["jobs"]})
-    else:
-        for job in changed["jobs"]:
-            out.print(f"job {job['id']} is {job['state']}{stopping if job['state'] == 'stopping' else ''}")
-    raise typer.Exit(status)
-
-
-def _overrides(pairs: list[str]) -> dict[str, str]:
-    wrong = [pair for pair in pairs if "=" not in pair]
-    if wrong:
-        say(f"koala: {wrong[0]!r} is not KEY=VALUE. Write it like -o priority=5.")
-        raise typer.Exit(BAD_INPUT)
-    return dict(pair.split("=", 1) for pair in pairs)
-
-
-def words_of(why: Document) -> list[str]:
-    """What the batch system, or a process that failed, said of it: a line for who, and one for each of its lines."""
-    if not why["words"]:
-        return []
-    return [f"{why['command'] or 'The batch system'} said:", *(f"  {line}" for line in why["words"].splitlines())]
-
-
-def tell_end(job: Document, explained: Document | None = None, *, output_shown: bool = False) -> None:
-    """How a job ended, for a person; `explained`: see explained_of.
-
-    `output_shown`: what its processes wrote was shown before; so neither quote it nor say where it is.
-    """
-    reason, why = job["reason"], explained["reason"] if explained and job["state"] == "failed" else None
-    if output_shown and why and why["code"] in ("exit_status", "killed"):
-        reason, why = why["message"], None
-    ends = {"done": "is done", "failed": f"failed: {reason}", "cancelled": "was cancelled"}
-    parameters = f": {counted(job['sweep'])}" if job["sweep"] and job["state"] != "failed" else ""
-    say(f"job {job['id']} {ends.get(job['state'], 'is ' + job['state'])}{parameters}")
-    for line in [*(words_of(why) if why else ()), *(explained["notes"] if explained else ())]:
-        say(f"  {line}")
-    if job["sweep"] and job["sweep"]["failed"]:
-        say(f"`koala results {job['id']} --failed` lists those that failed.")
-
-
-def explained_of(koalad: Grid, job: Document) -> Document | None:
-    """What `koala explain` has of a job that is over, and that may have more to tell than its state."""
-    return koalad.explain(job["id"]) if job["state"] in ("done", "failed") else None
-
-
-def exit_by(jobs: list[Document]) -> NoReturn:
-    """0 if all are done, every parameter of sweeps well."""
-    raise typer.Exit(DONE if all(_well(job) for job in jobs) else FAILED)
-
-
-def _well(job: Document) -> bool:
-    return job["state"] == "done" and not (job["sweep"] and job["sweep"]["failed"])
 
 
 def _clusters(job: Document) -> str | None:

@@ -13,6 +13,7 @@ from typer.main import get_group
 
 from koalapy import __version__
 from koalapy.cli.signals import ending
+from koalapy.cli.times import use_utc
 
 # As `koala --help` lists them: the module of koalapy.cli that has the command, and what it does in a few words.
 COMMANDS = {
@@ -30,17 +31,17 @@ COMMANDS = {
     "repair": ("repair", "Correct or drop unreadable records."),
     "run": ("run", "Run a program now, and pass its output through."),
     "sweep": ("sweep", "Run a program for each of many parameters."),
-    "submit": ("jobs", "Submit job files."),
-    "resubmit": ("jobs", "Submit a job once more."),
+    "submit": ("changing", "Submit job files."),
+    "resubmit": ("changing", "Submit a job once more."),
     "jobs": ("jobs", "List jobs, the newest last."),
     "show": ("jobs", "Show all of one job, with its whole story."),
     "logs": ("jobs", "Print what the processes of a job wrote."),
     "fetch": ("jobs", "Bring files that a job left on its clusters."),
     "explain": ("jobs", "Say why a job waits, or why it failed."),
     "wait": ("jobs", "Wait until jobs are over."),
-    "cancel": ("jobs", "Cancel jobs."),
-    "hold": ("jobs", "Keep jobs from starting, and sweeps from going on."),
-    "release": ("jobs", "Let held jobs go."),
+    "cancel": ("changing", "Cancel jobs."),
+    "hold": ("changing", "Keep jobs from starting, and sweeps from going on."),
+    "release": ("changing", "Let held jobs go."),
     "runners": ("runners", "Show sweeps: where they run, and how far they are."),
     "results": ("runners", "List what became of a sweep's parameters."),
     "demo": ("demo", "Co-allocate jobs on three clusters of this machine."),
@@ -103,11 +104,13 @@ def _version(wanted: bool) -> None:
 def koala(
     ctx: typer.Context,
     grid: Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", help="As after the command.")] = None,
+    utc: Annotated[bool, typer.Option("--utc", help="Show times in UTC, not in local time.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """koalapy, a co-allocating meta-scheduler."""
+    use_utc(utc)
     if grid is not None:
         of_command = {"grid": grid}
         ctx.default_map = dict.fromkeys(COMMANDS, of_command) | {"config": {"check": of_command}, "sim": {}}

@@ -13,6 +13,7 @@ from koalapy.cli.output import errors, say
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sizes import in_bytes
 from koalapy.cli.sweep_progress import wait_for_all
+from koalapy.cli.times import in_text
 from koalapy.client import Grid
 from koalapy.model.textfile.words import visible
 
@@ -109,7 +110,7 @@ class StateLines:
         kind = _NUMBER.sub("", summary)
         if summary != _RUNS and kind != self._told.get(job):
             self._told[job] = kind
-            say(f"job {job}: {summary}")
+            say(f"job {job}: {in_text(summary)}")
 
 
 def moving(job: Document) -> str | None:

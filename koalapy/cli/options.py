@@ -1,6 +1,7 @@
 """Options that several commands share, and what a shell completes for them."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 GRID_HELP = "Grid file, or the name of a grid whose koalad runs. Default: $KOALA_GRID, else ~/.config/koala/grid.yaml."
 _COMPLETED_S = 2.0  # a person waits
 _COMPLETED = 200  # jobs, the newest
+_IDS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 
 def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -34,9 +36,33 @@ def _asked(ctx: typer.Context, ask: Callable[[Any], Any]) -> Any:
     return []
 
 
+def ids_of(koalad: Any, texts: Sequence[str]) -> list[int]:
+    """The ids of jobs that a command line names, each once. A range such as 1-5 names the jobs there are of it.
+
+    Raises RequestError for what is neither a number nor a range, and for a range without a job.
+    """
+    from koalapy.model.errors import RequestError
+
+    found: dict[int, None] = {}
+    for text in texts:
+        match = _IDS.fullmatch(text)
+        if match is None:
+            raise RequestError("bad_id", f"{text!r} is not a job's id.", "Write ids such as 3, or ranges such as 1-5.")
+        if match[2] is None:
+            found[int(match[1])] = None
+            continue
+        first, last = int(match[1]), int(match[2])
+        within = [job["id"] for job in koalad.jobs() if first <= job["id"] <= last]
+        if not within:
+            raise RequestError("no_such_job", f"There are no jobs {text}.", "`koala jobs` lists those there are.")
+        found.update(dict.fromkeys(within))
+    return list(found)
+
+
 Grid = Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", help=GRID_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-JobIds = Annotated[list[int], typer.Argument(metavar="ID…", help="Jobs.", autocompletion=complete_jobs)]
+IDS = typer.Argument(metavar="ID…", help="Jobs, such as 3 or 1-5.", autocompletion=complete_jobs)
+JobIds = Annotated[list[str], IDS]
 JobId = Annotated[int, typer.Argument(metavar="ID", help="A job.", autocompletion=complete_jobs)]
 Label = Annotated[
     bool | None,

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from koalapy.calls import NotReachable
+from koalapy.cli.times import in_text
 from koalapy.model.errors import KoalaError
 from koalapy.model.textfile.words import HIDDEN, visible, visible_json
 
@@ -81,9 +82,9 @@ def fail(error: KoalaError) -> NoReturn:
 
 def tell(error: KoalaError) -> None:
     """What is wrong, and what to do."""
-    say(f"koala: {error.reason.message}")
+    say(f"koala: {in_text(error.reason.message)}")
     if error.reason.advice:
-        say(error.reason.advice)
+        say(in_text(error.reason.advice))
 
 
 def exit_status(error: KoalaError) -> int:

@@ -14,8 +14,8 @@ import typer
 
 from koalapy.calls import NotReachable
 from koalapy.cli import options
+from koalapy.cli.ends import explained_of, tell_end
 from koalapy.cli.follow import follow_output
-from koalapy.cli.jobs import explained_of, tell_end
 from koalapy.cli.moving import StateLines
 from koalapy.cli.output import DONE, print_json, say, told
 from koalapy.cli.program import executable_of

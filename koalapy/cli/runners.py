@@ -14,6 +14,7 @@ from koalapy.cli import options
 from koalapy.cli.output import out, pass_on, print_json, table, told
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sweep_progress import until
+from koalapy.cli.times import in_text
 from koalapy.client import Grid
 from koalapy.model.errors import OurError
 from koalapy.model.states import JobState
@@ -126,7 +127,7 @@ def rate_of(runner: Document) -> str | None:
 def _tell_more(runner: Document) -> None:
     """Why it waits, and the nodes that are left out, or stand still."""
     if runner["reason"]:
-        out.print(f"{runner['id']}: {runner['reason']}")
+        out.print(f"{runner['id']}: {in_text(runner['reason'])}")
     for each in runner["clusters"]:
         if each["left_out"]:
             out.print(f"{runner['id']}: left out on {each['cluster']}: {', '.join(each['left_out'])}")

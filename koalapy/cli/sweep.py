@@ -10,7 +10,8 @@ import typer
 from koalapy_adapters.launcher.space import Compiled
 
 from koalapy.cli import options
-from koalapy.cli.jobs import exit_by, say_accepted, submit_again, tell_end
+from koalapy.cli.changing import say_accepted, submit_again
+from koalapy.cli.ends import exit_by, tell_end
 from koalapy.cli.moving import wait_telling
 from koalapy.cli.output import BAD_INPUT, out, print_json, say, told
 from koalapy.cli.program import executable_of

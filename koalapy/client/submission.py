@@ -3,14 +3,15 @@
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from koalapy.calls import Calls, Document
 from koalapy.locations import read_file
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import MAX_BYTES
 
-JobOrFile = Mapping[str, Any] | str | Path  # a job file's path, or the same as a mapping
+JobOrFile = Mapping[str, Any] | str | Path | BinaryIO  # a job file's path, its open file, or the same as a mapping
+_STREAM = "stdin"  # what errors and the job's default name call an open file
 
 
 def as_posted(
@@ -24,6 +25,9 @@ def as_posted(
     body: Document = {"overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
     if isinstance(job, Mapping):
         return body | {"job": dict(job), "source": source, "directory": str(Path(directory or Path.cwd()).absolute())}
+    if not isinstance(job, str | Path):
+        text = _text(job.read(MAX_BYTES + 1), _STREAM)
+        return body | {"text": text, "source": _STREAM, "directory": str(Path(directory or Path.cwd()).absolute())}
     path = Path(job).absolute()
     return body | {"text": _read(path), "source": str(path), "directory": str(Path(directory or path.parent))}
 
@@ -42,11 +46,15 @@ def post(calls: Calls, path: str, body: Document) -> Document:
 
 
 def _read(path: Path) -> str:
-    data = read_file(path, "job file")
+    return _text(read_file(path, "job file"), str(path))
+
+
+def _text(data: bytes, name: str) -> str:
+    """Raises RequestError for what is no text, or too long to be a job file."""
     if len(data) > MAX_BYTES:
-        message = f"{path} is larger than {MAX_BYTES // 1_000_000} MB."
+        message = f"{name} is larger than {MAX_BYTES // 1_000_000} MB."
         raise RequestError("too_large_file", message, "A job file is a short text; stage data in.")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise RequestError("not_text", f"{path} is not a text file.", "A job file is YAML in UTF-8.") from error
+        raise RequestError("not_text", f"{name} is not a text file.", "A job file is YAML in UTF-8.") from error

@@ -10,6 +10,7 @@ from koalapy.api.documents.sweeps import progress
 from koalapy.api.story import sentence
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component, History, Job
+from koalapy.model.states import ComponentState
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.changes import Changed
 from koalapy.runtime.collecting.bring import Home
@@ -34,20 +35,22 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> Document:
         "reason": str(job.reason) if job.reason else None,
         "reason_code": job.reason.code if job.reason else None,
         "output_home": str(job.output_home),
-        "components": [component(each) for each in job.components],
+        "components": [component(each, job.state.final) for each in job.components],
         "transfers": [transfer(each) for each in transfers],
         "sweep": progress(job.runner) if job.runner else None,
     }
 
 
-def component(component: Component) -> Document:
+def component(component: Component, over: bool) -> Document:
+    """`over`: its job is. What then still waits for a batch job never started."""
+    started = not over or component.state is not ComponentState.WAITING
     return {
         "index": component.index,
         "cluster": component.cluster,
         "named_cluster": component.request.cluster,
         "processors": component.processors,
         "walltime_s": component.request.walltime / SECOND,
-        "state": str(component.state),
+        "state": str(component.state) if started else "not_started",
         "attempt": component.attempt,
         "batch_id": component.batch_id or None,
         "hosts": list(dict.fromkeys(node.name for node in component.nodes)),

@@ -11,7 +11,7 @@ from koalapy.api.schemas.unreadable import UnreadableRecord
 
 ComponentStateName = Literal[
     "waiting", "submitting", "queued", "at_barrier", "released", "running", "suspended", "unknown", "done", "failed",
-    "cancelled",
+    "cancelled", "not_started",
 ]  # fmt: skip
 
 
@@ -23,7 +23,7 @@ class Component(Answer):
     named_cluster: str | None = Field(description="by its user; null: any")
     processors: int
     walltime_s: float = Field(description="as it was asked for")
-    state: ComponentStateName
+    state: ComponentStateName = Field(description="not_started: the job is over, and it never began")
     attempt: int
     batch_id: str | None
     hosts: list[str] = Field(description="node names, each once")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -391,17 +392,20 @@ def test_logs_follow_until_the_job_is_over(koala: Any, shell: Callable[..., Docu
     assert (process.returncode, rest, errors) == (0, b"two\n", b"")
 
 
-def test_logs_of_a_job_that_has_not_begun_are_empty_until_it_is_clear_that_it_never_will(
-    koala: Any, shell: Callable[..., Document]
-) -> None:
-    before = koala.submit(shell("sleep 1000", 4, cluster="delft"))
-    koala.until(lambda: koala.job(before)["state"] == "running")
+def test_logs_without_output_say_that_nothing_has_run(koala: Any, shell: Callable[..., Document]) -> None:
+    blocker = koala.submit(shell("sleep 1000", 4, cluster="delft"))
+    koala.until(lambda: koala.job(blocker)["state"] == "running")
     job = koala.submit(shell("true", 4, cluster="delft"), when_busy="wait")
     answer = koala("logs", job)
-    assert (answer.status, answer.out, answer.err) == (0, "", "")
+    said = f"koala: There is no output: job {job} has not started. The job is waiting.\n"
+    assert (answer.status, answer.out, answer.err) == (0, "", said)
     koala("cancel", job)
+    assert koala.end(job)["components"][0]["state"] == "not_started"
     koala("logs", job).refused(1, f"Job {job} has run nowhere")
-    koala("cancel", before)
+    assert "not started" in koala("show", job).out
+    silent = koala.submit(shell("true"))
+    koala.end(silent)
+    assert koala("logs", silent).err == ""
 
 
 # ---- wait, cancel, hold, release
@@ -450,11 +454,96 @@ def test_several_are_cancelled_whatever_is_wrong_with_some(koala: Any, shell: Ca
     first, second = koala.submit(shell("sleep 1000")), koala.submit(shell("sleep 1000"))
     answer = koala("cancel", first, over, 10**6, second)
     assert answer.status == 1
-    assert f"koala: Job {over} is over already." in answer.err
+    assert f"koala: Job {over} is over already; nothing was left to cancel." in answer.err
     assert "koala: There is no job 1000000." in answer.err
     for job in (first, second):
         assert f"job {job} is " in answer.out
         assert koala.end(job)["state"] == "cancelled"
+
+
+def test_to_cancel_what_is_over_is_no_error(koala: Any, shell: Callable[..., Document]) -> None:
+    over = koala.submit(shell("true"))
+    koala.end(over)
+    answer = koala("cancel", over, "--json")
+    assert answer.status == 0
+    assert answer.err == f"koala: Job {over} is over already; nothing was left to cancel.\n"
+    schemas.check(answer.document)
+    assert [each["id"] for each in answer.document["refused"]] == [over]
+
+
+def test_jobs_are_cancelled_by_range_name_and_state_or_all(koala: Any, shell: Callable[..., Document]) -> None:
+    blocker = koala.submit(shell("sleep 1000", 4, cluster="delft"), name="blocker")
+    koala.until(lambda: koala.job(blocker)["state"] == "running")
+    names = ("red", "red", "blue", "blue", "green")
+    waiting = [koala.submit(shell("true", 4, cluster="delft"), name=name, when_busy="wait") for name in names]
+    assert koala("cancel", f"{waiting[0]}-{waiting[1]}").out.splitlines() == [
+        f"job {job} is cancelled" for job in waiting[:2]
+    ]
+    assert koala("cancel", "--name", "bl*", "--state", "waiting").status == 0
+    left = [job["id"] for job in koala("jobs", "--state", "waiting", "--json").document["jobs"]]
+    assert left == waiting[4:]
+    assert koala.job(blocker)["state"] == "running"
+    koala("cancel", "--all").refused(2, "Nobody is there to confirm that all 2 jobs may go.", "--yes")
+    answer = koala("cancel", "--name", "nobody")
+    assert (answer.status, answer.err) == (0, "No job matches, so nothing was cancelled.\n")
+    assert koala("cancel", "--all", "--yes").status == 0
+    assert koala.end(blocker)["state"] == "cancelled"
+    koala("cancel").refused(2, "not clear which jobs")
+    koala("cancel", blocker, "--all").refused(2, "not clear which jobs")
+    koala("cancel", "900-999").refused(1, "There are no jobs 900-999.")
+    koala("cancel", "1,2").refused(2, "'1,2' is not a job's id.")
+
+
+def test_several_jobs_are_shown_together(koala: Any, shell: Callable[..., Document]) -> None:
+    ids = [koala.submit(shell("true"), name=name) for name in ("red", "blue")]
+    for job in ids:
+        koala.end(job)
+    document = koala("show", f"{ids[0]}-{ids[1]}", "--json").document
+    assert document["schema"] == "koala.shown/1"
+    for each in document["jobs"]:
+        schemas.check(each)
+    assert [each["job"]["name"] for each in document["jobs"]] == ["red", "blue"]
+    lines = [line.split() for line in koala("show", *ids).out.splitlines()]
+    assert [line[1] for line in lines if line[:1] == ["name"]] == ["red", "blue"]
+
+
+def test_times_are_local_and_with_utc_those_of_utc(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.submit(shell("true"))
+    submitted = datetime.fromisoformat(koala.end(job)["submitted_at"])
+    local, utc = f"{submitted.astimezone():%Y-%m-%d %H:%M:%S}", f"{submitted:%Y-%m-%d %H:%M:%S}Z"
+    shown = koala("show", job).out
+    assert f"submitted at            {local}\n" in shown
+    assert f"\n{local}  Submitted by " in shown
+    (ended,) = [line for line in shown.splitlines() if " ended well" in line]
+    assert "(at its barrier " in ended
+    assert ended.count(local[:5]) == 1  # the day stands in front, and not with each time
+    for command in (["show", job, "--utc"], ["--utc", "show", job]):
+        assert f"submitted at            {utc}\n" in koala(*command).out
+
+
+def test_a_job_that_never_fits_is_told_at_once(koala: Any, shell: Callable[..., Document]) -> None:
+    large = koala.write("large.yaml", {"components": [shell("true", 5)]})
+    answer = koala("submit", large)
+    job = koala.ids()[-1]
+    assert (answer.status, answer.out) == (1, f"job {job} accepted\n")
+    assert answer.err.startswith(f"job {job} failed: ")
+    answer = koala("submit", large, "--json")
+    assert (answer.status, answer.document["state"]) == (1, "failed")
+
+
+def test_a_job_is_submitted_from_standard_input(koala: Any, shell: Callable[..., Document]) -> None:
+    (koala.work / "piped").write_text("staged\n")
+    text = json.dumps({"components": [shell("cat piped")], "stage_in": ["piped"]})
+    process = koala.start("submit", "-", "--json", stdin=subprocess.PIPE)
+    answer, _ = process.communicate(text.encode(), timeout=live.CALL_S)
+    job = json.loads(answer)["id"]
+    assert koala.end(job)["name"] == "stdin"
+    assert koala("logs", job).out == "staged\n"
+    process = koala.start("submit", "-", stdin=subprocess.PIPE)
+    _, errors = process.communicate(b"components: [", timeout=live.CALL_S)
+    assert process.returncode == 2
+    assert errors.startswith(b"koala: stdin:1:")
+    koala("submit", "-", "-").refused(2, "Standard input is named twice.")
 
 
 def test_a_held_job_waits_until_it_is_released(koala: Any, shell: Callable[..., Document]) -> None:
@@ -489,7 +578,7 @@ def test_a_job_that_is_not_there_is_said_to_be_none(koala: Any, command: str, jo
 
 
 @pytest.mark.parametrize(
-    "arguments", [["show"], ["show", "one"], ["submit"], ["nothing"], ["wait", "1", "--timeout", "-1"]]
+    "arguments", [["show"], ["logs", "one"], ["submit"], ["nothing"], ["wait", "1", "--timeout", "-1"]]
 )
 def test_wrong_usage_is_exit_status_2(koala: Any, arguments: list[str]) -> None:
     answer = koala(*arguments)

@@ -1,0 +1,202 @@
+"""Commands that change jobs: submit, resubmit, cancel, hold, release."""
+
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from koalapy.calls import error_of
+from koalapy.cli import options
+from koalapy.cli.ends import exit_by, explained_of, tell_end
+from koalapy.cli.moving import wait_telling
+from koalapy.cli.output import BAD_INPUT, DONE, FAILED, counted_as, exit_status, out, print_json, say, tell, told
+from koalapy.cli.signals import deferred
+from koalapy.client import Grid
+from koalapy.client.submission import JobOrFile
+from koalapy.model.errors import RequestError
+from koalapy.model.states import JobState
+
+app = typer.Typer()
+Document = dict[str, Any]
+Override = Annotated[
+    list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="Change a key; nothing after = unsets it.")
+]
+
+
+@app.command()
+def submit(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Job files, - for standard input: all are accepted, or none.")
+    ],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the jobs are over.")] = False,
+    override: Override = None,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Submit job files. The exit status is 1 if a job fails at once, for example because it can never fit."""
+    with told(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between a job and its number
+        accepted = _submitted(koalad, files, _overrides(override or []))
+        ids = accepted.get("ids") or [accepted["id"]]
+        say_accepted(ids, json and wait)
+        if not json:
+            for job, file in zip(ids, files, strict=True):
+                out.print(f"job {job} accepted" + (f": {file}" if len(files) > 1 else ""))
+        let_in()
+        _finish(koalad, accepted, ids, wait, json)
+
+
+@app.command()
+def resubmit(
+    job: options.JobId,
+    override: Override = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job is over.")] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Submit a job once more, as it was or with other values."""
+    with told(), Grid(grid) as koalad:
+        submit_again(koalad, job, wait, json, overrides=_overrides(override or []))
+
+
+def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) -> NoReturn:
+    """`wishes`: of Grid.accept_again."""
+    with deferred() as let_in:
+        accepted = koalad.accept_again(job, **wishes)
+        again = accepted["id"]
+        say_accepted([again], json and wait)
+        let_in()
+        if not json:
+            out.print(f"job {again} accepted, as job {job}")
+        _finish(koalad, accepted, [again], wait, json)
+
+
+def _finish(koalad: Grid, accepted: Document, ids: Sequence[int], wait: bool, json: bool) -> NoReturn:
+    """Wait if that is wanted, tell how the jobs ended, also those that failed at once, and end the command."""
+    found = wait_telling(koalad, ids) if wait else koalad.jobs(ids=ids)
+    failed_at_once = any(job["state"] == "failed" for job in found)
+    if json:
+        print_json(accepted | (_ends(found, several=len(ids) > 1) if wait or failed_at_once else {}))
+    else:
+        for each in found:
+            if wait or each["state"] == "failed":
+                tell_end(each, explained_of(koalad, each))
+    if wait:
+        exit_by(found)
+    raise typer.Exit(FAILED if failed_at_once else DONE)
+
+
+def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str]) -> Document:
+    """Raises RequestError for what cannot be read, or read twice."""
+    if [str(file) for file in files].count("-") > 1:
+        raise RequestError("stdin_twice", "Standard input is named twice.", "Name it once.")
+    jobs: list[JobOrFile] = [sys.stdin.buffer if str(file) == "-" else file for file in files]
+    if len(jobs) == 1:
+        return koalad.accept(jobs[0], overrides=overrides)
+    return {"schema": "koala.submits/1", "ids": koalad.submit_many(jobs, overrides=overrides)}
+
+
+def _ends(found: list[Document], several: bool) -> Document:
+    """How jobs stand, in lists if there are several."""
+    if several:
+        return {"states": [job["state"] for job in found]}
+    return {"state": found[0]["state"]} | ({"sweep": found[0]["sweep"]} if found[0]["sweep"] else {})
+
+
+def say_accepted(jobs: Sequence[int], wanted: bool) -> None:
+    """On standard error, where the document comes only at the end: who is interrupted knows the numbers."""
+    for job in jobs if wanted else ():
+        say(f"job {job} accepted")
+
+
+@app.command()
+def cancel(
+    jobs: Annotated[list[str] | None, options.IDS] = None,
+    state: Annotated[list[JobState] | None, typer.Option("--state", help="Jobs in this state; repeat it.")] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="PATTERN", help="Of this name; * and ? match.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All jobs that are not over.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --all.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not wait for clusters out of reach; what is there becomes a debt.")
+    ] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Cancel jobs: those that are named, or all that match. A job that is over already is no error."""
+    filtered = bool(state) or name is not None
+    if sum((bool(jobs), filtered, everything)) != 1:
+        say("koala: It is not clear which jobs to cancel. Name jobs, or say --state or --name, or --all.")
+        raise typer.Exit(BAD_INPUT)
+    with told(), Grid(grid) as koalad:
+        if jobs:
+            ids = options.ids_of(koalad, jobs)
+        else:
+            ids = _live_jobs(koalad, state or (), name)
+            if not ids and not json:
+                say("No job matches, so nothing was cancelled.")
+            if ids and everything and not yes:
+                _confirm(len(ids))
+        changed = koalad.cancel_many(ids, force=force)
+        over = [each["id"] for each in changed["refused"] if each["error"]["code"] == "wrong_state"]
+        if over:
+            what = f"Job {over[0]} is" if len(over) == 1 else f"{len(over)} jobs are"
+            say(f"koala: {what} over already; nothing was left to cancel.")
+        _tell_changed(changed, json, known=over)
+
+
+def _live_jobs(koalad: Grid, states: Sequence[JobState], name: str | None) -> list[int]:
+    """Those that are not over, in these states if there are any, with a name like this."""
+    found = [job for job in koalad.jobs([str(state) for state in states]) if job["finished_at"] is None]
+    return [job["id"] for job in found if name is None or fnmatchcase(job["name"], name)]
+
+
+def _confirm(count: int) -> None:
+    """Ends the command unless a person at a terminal says yes. Raises RequestError if there is none."""
+    what = f"all {counted_as(count, 'job')}" if count > 1 else "the only job"
+    if not sys.stdin.isatty():
+        raise RequestError("not_confirmed", f"Nobody is there to confirm that {what} may go.", "Say --yes.")
+    if not typer.confirm(f"Cancel {what} of this grid?", err=True):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def hold(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
+    """Keep waiting jobs from being started, and sweeps from going on."""
+    with told(), Grid(grid) as koalad:
+        _tell_changed(koalad.hold_many(options.ids_of(koalad, jobs)), json, stopping=", to be held")
+
+
+@app.command()
+def release(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
+    """Let held jobs go."""
+    with told(), Grid(grid) as koalad:
+        _tell_changed(koalad.release_many(options.ids_of(koalad, jobs)), json, stopping=", and goes on then")
+
+
+def _tell_changed(changed: Document, json: bool, stopping: str = "", known: Sequence[int] = ()) -> NoReturn:
+    """What is wrong with some is told too, and the exit status says so.
+
+    `stopping`: what becomes of jobs that stop. `known`: refused ones that are no error.
+    """
+    status = DONE
+    for refused in changed["refused"]:
+        if refused["id"] not in known:
+            error = error_of(refused["error"])
+            tell(error)
+            status = exit_status(error)
+    if json:
+        print_json(changed)
+    else:
+        for job in changed["jobs"]:
+            out.print(f"job {job['id']} is {job['state']}{stopping if job['state'] == 'stopping' else ''}")
+    raise typer.Exit(status)
+
+
+def _overrides(pairs: list[str]) -> dict[str, str]:
+    wrong = [pair for pair in pairs if "=" not in pair]
+    if wrong:
+        say(f"koala: {wrong[0]!r} is not KEY=VALUE. Write it like -o priority=5.")
+        raise typer.Exit(BAD_INPUT)
+    return dict(pair.split("=", 1) for pair in pairs)
