@@ -1,19 +1,43 @@
 """koalapy: run one job across all the clusters you have accounts on."""
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from koalapy.calls import NotReachable
     from koalapy.client import Grid
+    from koalapy.model.errors import KoalaError, OurError, RequestError, SiteError, TransientError
 
-__all__ = ["Grid", "__version__"]
+__all__ = [
+    "Grid",
+    "KoalaError",
+    "NotReachable",
+    "OurError",
+    "RequestError",
+    "SiteError",
+    "TransientError",
+    "__version__",
+]
+
+_ERRORS = "koalapy.model.errors"
+_MODULES = dict.fromkeys(("KoalaError", "OurError", "RequestError", "SiteError", "TransientError"), _ERRORS) | {
+    "Grid": "koalapy.client",
+    "NotReachable": "koalapy.calls",
+}
 
 
-def __getattr__(name: str) -> Any:
-    """`koalapy.Grid`, imported only when it is asked for: importing a room must not import the client."""
-    if name == "Grid":
-        from koalapy.client import Grid
+def __getattr__(name: str) -> object:
+    """A public name, imported when it is first used: to import one module of koalapy must not import the client.
 
-        return Grid
-    raise AttributeError(name)
+    Raises AttributeError for any other name.
+    """
+    if name not in _MODULES:
+        raise AttributeError(f"module 'koalapy' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, for tab completion."""
+    return __all__

@@ -1,7 +1,7 @@
 """Commands that change jobs: submit, resubmit, cancel, hold, release."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -20,7 +20,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.states import JobState
 
 app = typer.Typer()
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 Override = Annotated[
     list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="Change a key; nothing after = unsets it.")
 ]
@@ -78,7 +78,7 @@ def _finish(koalad: Grid, accepted: Document, ids: Sequence[int], wait: bool, js
     found = wait_telling(koalad, ids) if wait else koalad.jobs(ids=ids)
     failed_at_once = any(job["state"] == "failed" for job in found)
     if json:
-        print_json(accepted | (_ends(found, several=len(ids) > 1) if wait or failed_at_once else {}))
+        print_json({**accepted, **(_ends(found, several=len(ids) > 1) if wait or failed_at_once else {})})
     else:
         for each in found:
             if wait or each["state"] == "failed":
@@ -98,7 +98,7 @@ def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str]) -> Do
     return {"schema": "koala.submits/1", "ids": koalad.submit_many(jobs, overrides=overrides)}
 
 
-def _ends(found: list[Document], several: bool) -> Document:
+def _ends(found: Sequence[Document], several: bool) -> Document:
     """How jobs stand, in lists if there are several."""
     if several:
         return {"states": [job["state"] for job in found]}

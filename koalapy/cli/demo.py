@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ from koalapy.data import data_path
 from koalapy.model.errors import KoalaError, OurError
 
 app = typer.Typer()
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 
 _CLUSTERS = ("amsterdam", "delft", "leiden")
 _LOOKS = {"poll": "1s", "max_age": "30s"}  # on a busy machine looks are far between
@@ -133,7 +133,7 @@ def _until_known(koalad: Grid) -> None:
         time.sleep(0.05)
 
 
-def _watch(koalad: Grid, jobs: list[int], quiet: bool) -> list[Document]:
+def _watch(koalad: Grid, jobs: list[int], quiet: bool) -> Sequence[Document]:
     """A live table on a terminal, a line for each change when piped; the jobs once all are over."""
     deadline = time.monotonic() + _PATIENCE_S
     if not out.is_terminal or quiet:
@@ -148,7 +148,7 @@ def _watch(koalad: Grid, jobs: list[int], quiet: bool) -> list[Document]:
             time.sleep(0.1)
 
 
-def _follow(koalad: Grid, jobs: list[int], deadline: float, quiet: bool) -> list[Document]:
+def _follow(koalad: Grid, jobs: list[int], deadline: float, quiet: bool) -> Sequence[Document]:
     told: dict[int, str] = {}
     while True:
         found = koalad.jobs(ids=jobs)
@@ -174,7 +174,7 @@ def _line(job: Document) -> str:
     return f"{job['id']} {job['name']:10} {job['state']:9} {components}"
 
 
-def _live_table(jobs: list[Document]) -> Table:
+def _live_table(jobs: Sequence[Document]) -> Table:
     rows = []
     for job in jobs:
         components = "  ".join(f"{each['cluster'] or '?'}: {each['state']}" for each in job["components"])
@@ -182,7 +182,7 @@ def _live_table(jobs: list[Document]) -> Table:
     return rich_table(("ID", "NAME", "TYPE", "STATE", "COMPONENTS"), rows)
 
 
-def _summary(jobs: list[Document], stories: dict[int, Document], seconds: float) -> None:
+def _summary(jobs: Sequence[Document], stories: Mapping[int, Document], seconds: float) -> None:
     table(
         ("ID", "NAME", "TYPE", "STATE", "CLUSTERS", "RETRIES", "REASON"),
         [

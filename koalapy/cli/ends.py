@@ -1,5 +1,6 @@
 """How jobs ended: in words for a person, and as an exit status."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -9,7 +10,7 @@ from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
 
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 
 
 def words_of(why: Document) -> list[str]:
@@ -41,7 +42,7 @@ def explained_of(koalad: Grid, job: Document) -> Document | None:
     return koalad.explain(job["id"]) if job["state"] in ("done", "failed") else None
 
 
-def exit_by(jobs: list[Document]) -> NoReturn:
+def exit_by(jobs: Sequence[Document]) -> NoReturn:
     """0 if all are done, every parameter of sweeps well."""
     raise typer.Exit(DONE if all(_well(job) for job in jobs) else FAILED)
 

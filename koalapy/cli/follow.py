@@ -3,13 +3,14 @@
 import contextlib
 import os
 import threading
-from collections.abc import Callable
-from typing import BinaryIO
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
 
-from koalapy.calls import Document
 from koalapy.cli.output import say
 from koalapy.client import Grid
 from koalapy.model.errors import KoalaError
+
+Document = Mapping[str, Any]
 
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LOOK_S = 0.3

@@ -1,12 +1,12 @@
 """Commands about koalad and its clusters: up, down, status, clusters, config."""
 
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from koalapy import __version__
-from koalapy.calls import Document
 from koalapy.cli import options
 from koalapy.cli.login import log_in_where_asked
 from koalapy.cli.output import ago, counted_as, out, print_json, table, told
@@ -15,6 +15,8 @@ from koalapy.cli.unknown import show_unknown, tell_unknown
 from koalapy.client import Grid
 from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
+
+Document = Mapping[str, Any]
 
 _FIRST_LOGINS_S = 5.0  # that `koala up` waits for, to say who asks something
 _FIRST_CONTACT_S = 10.0  # that `koala up` gives clusters, to say which are not connected
@@ -151,8 +153,8 @@ def _tell_recovery(found: Document, most: int | None) -> None:
 def clusters(grid: options.Grid = None, json: options.Json = False) -> None:
     """What is known of each cluster, in processors, and how old that is."""
     with told(), Grid(grid) as koalad:
-        found = koalad.clusters()
-        about = koalad.status() if not json else {}
+        found: list[Document] = [*koalad.clusters()]
+        about = None if json else koalad.status()
     if json:
         return print_json({"schema": "koala.clusters/1", "clusters": found})
     columns = ("total", "idle", "ours", "scavenged", "others", "waiting_local")
@@ -166,7 +168,8 @@ def clusters(grid: options.Grid = None, json: options.Json = False) -> None:
     for each in found:
         if each["reason"]:
             out.print(f"{each['name']}: {in_text(each['reason'])}")
-    _tell_grid_file(about)
+    if about is not None:
+        _tell_grid_file(about)
     return None
 
 
@@ -192,9 +195,9 @@ def check(grid: options.Grid = None) -> None:
     out.print(f"{locations.grid_file} is fine: grid {found.grid}, {counted_as(len(found.clusters), 'cluster')}")
 
 
-def _batch(cluster: dict[str, Any]) -> str:
+def _batch(cluster: Document) -> str:
     return f"{cluster['batch']} {cluster['version']}" if cluster["version"] else cluster["batch"]
 
 
-def _age(cluster: dict[str, Any]) -> str | None:
+def _age(cluster: Document) -> str | None:
     return None if cluster["age_s"] is None else f"{cluster['age_s']:.0f}s"

@@ -3,7 +3,7 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,18 +14,18 @@ from rich.live import Live
 
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, explained_of, tell_end, words_of
-from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
+from koalapy.cli.moving import LOOK_S, RECONNECT_S, TransferLines, moving, told_of, wait_telling
 from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, counted_as, out, print_json, rich_table, say, table, told
 from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
 from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import Utc, in_text, shown
 from koalapy.client import Grid
-from koalapy.model.errors import RequestError
+from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, parse_duration
 
 app = typer.Typer()
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 
 
 @app.command()
@@ -311,12 +311,12 @@ def fetch(
 ) -> None:
     """Bring files that a job left on its clusters, once more or for the first time."""
     with told(), Grid(grid) as koalad, TransferLines() as lines:
-        while (found := koalad.fetch(job, paths or (), directory=to, timeout_s=LOOK_S))["state"] == "fetching":
+        while (found := koalad.fetch(job, paths or (), directory=to, timeout=LOOK_S))["state"] == "fetching":
             lines.tell(koalad.jobs(ids=[job])[0])
     if json:
         print_json(found)
     else:
-        out.print(f"job {job}: {counted_as(found['files'], 'file')}, {counted_as(found['bytes'], 'byte')}")
+        out.print(f"job {job}: {counted_as(found['files'] or 0, 'file')}, {counted_as(found['bytes'] or 0, 'byte')}")
         for each in filter(None, (*found["notes"], found["lack"])):
             say(each)
     raise typer.Exit(FAILED if found["lack"] else DONE)
@@ -346,16 +346,19 @@ def explain(job: options.JobId, utc: Utc = False, grid: options.Grid = None, jso
 def wait(
     jobs: options.JobIds,
     timeout: Annotated[float | None, typer.Option("--timeout", min=0, help="Seconds; then exit status 1.")] = None,
+    reconnect: Annotated[
+        float, typer.Option("--reconnect", min=0, help="Seconds that koalad may be away, as while it restarts.")
+    ] = RECONNECT_S,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
     """Wait until jobs are over."""
     with told(), Grid(grid) as koalad:
         try:
-            found = wait_telling(koalad, options.ids_of(koalad, jobs), timeout)
+            found = wait_telling(koalad, options.ids_of(koalad, jobs), timeout, reconnect)
         except TimeoutError as error:
-            say(f"koala: {error}\nWhat is left goes on; wait again, or longer than {timeout:g} s.")
-            raise typer.Exit(FAILED) from None
+            advice = f"What is left goes on; wait again, or longer than {timeout:g} s."
+            raise TransientError("not_over", str(error), advice) from None
         explained = {job["id"]: explained_of(koalad, job) for job in found}
     if json:
         print_json({"schema": "koala.jobs/1", "jobs": found})

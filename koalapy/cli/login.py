@@ -3,18 +3,19 @@
 import sys
 import termios
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from koalapy_adapters.connections.asking import Question
 
-from koalapy.calls import Document
 from koalapy.cli import options
 from koalapy.cli.output import FAILED, errors, out, print_json, say, told
 from koalapy.client import Grid
 from koalapy.model.errors import RequestError
+
+Document = Mapping[str, Any]
 
 app = typer.Typer()
 

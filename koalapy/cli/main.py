@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from koalapy import __version__
+from koalapy.cli.options import use_json
 from koalapy.cli.signals import ending
 from koalapy.cli.times import use_utc
 
@@ -111,6 +112,7 @@ def koala(
 ) -> None:
     """koalapy, a co-allocating meta-scheduler."""
     use_utc(utc)
+    use_json(False)
     if grid is not None:
         of_command = {"grid": grid}
         ctx.default_map = dict.fromkeys(COMMANDS, of_command) | {"config": {"check": of_command}, "sim": {}}

@@ -2,13 +2,14 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from rich.status import Status
 from rich.text import Text
 
+from koalapy.calls import NotReachable
 from koalapy.cli.output import errors, say
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sizes import in_bytes
@@ -18,23 +19,29 @@ from koalapy.client import Grid
 from koalapy.model.textfile.words import visible
 
 LOOK_S = 1.0
+RECONNECT_S = 60.0  # a restart of koalad takes seconds
+_TRY_AGAIN_S = 0.5
 _EXPLAIN_S = 5.0  # of one state, before and between two looks why
 _QUIET_S = 2.0  # a job that starts at once, and ends, needs no words
 _MOST_TOLD = 20  # jobs, each in lines of its own
 _RUNS = "It is running."  # which its state has said already
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _PIPED_S = 10.0  # between two plain lines
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 
 
-def wait_telling(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None) -> list[Document]:
+def wait_telling(
+    koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None, reconnect_s: float = RECONNECT_S
+) -> Sequence[Document]:
     """The jobs, in this order, once all of them are over. Raises TimeoutError after `timeout_s`.
 
-    Meanwhile their changes of state are told, why they wait, what of them is on its way, and how far sweeps are.
+    Meanwhile their changes of state are told, why they wait, what of them is on its way, and how far sweeps are. A
+    koalad that has answered before may then be silent for `reconnect_s`; raises NotReachable after that time.
     """
     try:
         with interruptible():
-            return _when_over(koalad, jobs, None if timeout_s is None else time.monotonic() + timeout_s)
+            deadline = None if timeout_s is None else time.monotonic() + timeout_s
+            return _when_over(koalad, jobs, deadline, Reconnecting(reconnect_s))
     except KeyboardInterrupt:
         ids = " ".join(map(str, jobs))
         what = f"job {ids} goes" if len(jobs) == 1 else f"{len(jobs)} jobs go"
@@ -43,21 +50,54 @@ def wait_telling(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = No
         raise
 
 
-def _when_over(koalad: Grid, jobs: Sequence[int], deadline: float | None) -> list[Document]:
+class Reconnecting:
+    """How long a koalad that has answered before may be silent: it is restarted, perhaps with its machine."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._reached = False
+        self._silent_since: float | None = None
+
+    def answered(self) -> None:
+        if self._silent_since is not None:
+            say("koalad answers again.")
+        self._reached, self._silent_since = True, None
+
+    def pause(self, error: NotReachable) -> None:
+        """Return after a moment, to try again. Raises the error once that has gone on for too long."""
+        now = time.monotonic()
+        if self._silent_since is None:
+            if self._reached and self._patience_s:
+                say(f"{error.reason.message} Waiting for it for {self._patience_s:g} s.")
+            self._silent_since = now
+        if not self._reached or now - self._silent_since >= self._patience_s:
+            raise error
+        time.sleep(_TRY_AGAIN_S)
+
+
+def _when_over(
+    koalad: Grid, jobs: Sequence[int], deadline: float | None, reconnecting: Reconnecting
+) -> Sequence[Document]:
     states = StateLines(koalad)
     with TransferLines() as lines:
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                return koalad.wait(jobs, LOOK_S if left is None else min(LOOK_S, left))
-            except TimeoutError:
-                if left is not None and left <= LOOK_S:
+                try:
+                    return koalad.wait(jobs, LOOK_S if left is None else min(LOOK_S, left))
+                except TimeoutError:
+                    reconnecting.answered()
+                    if left is not None and left <= LOOK_S:
+                        raise
+                found = koalad.jobs(ids=jobs)
+                if any(job["sweep"] and job["finished_at"] is None for job in found):
+                    return wait_for_all(koalad, jobs, left)
+                states.tell(*found)
+                lines.tell(*found)
+            except NotReachable as error:
+                if left == 0:
                     raise
-            found = koalad.jobs(ids=jobs)
-            if any(job["sweep"] and job["finished_at"] is None for job in found):
-                return wait_for_all(koalad, jobs, left)
-            states.tell(*found)
-            lines.tell(*found)
+                reconnecting.pause(error)
 
 
 class StateLines:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 GRID_HELP = "Grid file, or the name of a grid whose koalad runs. Default: $KOALA_GRID, else ~/.config/koala/grid.yaml."
+_json = False
 _COMPLETED_S = 2.0  # a person waits
 _COMPLETED = 200  # jobs, the newest
 _IDS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
@@ -31,9 +32,20 @@ def _asked(ctx: typer.Context, ask: Callable[[Any], Any]) -> Any:
     from koalapy.client import Grid as Client
     from koalapy.model.errors import KoalaError
 
-    with suppress(KoalaError), Client(ctx.params.get("grid"), timeout_s=_COMPLETED_S) as koalad:
+    with suppress(KoalaError), Client(ctx.params.get("grid"), timeout=_COMPLETED_S) as koalad:
         return ask(koalad)
     return []
+
+
+def use_json(wanted: bool) -> bool:
+    """Note whether this process answers with a document."""
+    global _json
+    _json = wanted
+    return wanted
+
+
+def is_json_wanted() -> bool:
+    return _json
 
 
 def ids_of(koalad: Any, texts: Sequence[str]) -> list[int]:
@@ -60,7 +72,7 @@ def ids_of(koalad: Any, texts: Sequence[str]) -> list[int]:
 
 
 Grid = Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", help=GRID_HELP)]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Json = Annotated[bool, typer.Option("--json", callback=use_json, help="One JSON document on stdout, also of errors.")]
 IDS = typer.Argument(metavar="ID…", help="Jobs, such as 3 or 1-5.", autocompletion=complete_jobs)
 JobIds = Annotated[list[str], IDS]
 JobId = Annotated[int, typer.Argument(metavar="ID", help="A job.", autocompletion=complete_jobs)]

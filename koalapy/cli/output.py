@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from koalapy.calls import NotReachable
+from koalapy.cli import options
 from koalapy.cli.times import in_text
 from koalapy.model.errors import KoalaError
 from koalapy.model.textfile.words import HIDDEN, visible, visible_json
@@ -75,8 +76,12 @@ def say(message: str) -> None:
 
 
 def fail(error: KoalaError) -> NoReturn:
-    """End with the error's two sentences and its exit status."""
+    """End with the error's two sentences on stderr, and its exit status; with --json also as a document on stdout."""
     tell(error)
+    if options.is_json_wanted():
+        from koalapy.api.documents.reasons import error as document_of
+
+        print_json(document_of(error.reason))
     raise typer.Exit(exit_status(error))
 
 

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import termios
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,17 +18,17 @@ from koalapy.cli import options
 from koalapy.cli.ends import explained_of, tell_end
 from koalapy.cli.follow import follow_output
 from koalapy.cli.moving import StateLines
-from koalapy.cli.output import DONE, print_json, say, told
+from koalapy.cli.output import DONE, out, print_json, say, told
 from koalapy.cli.program import executable_of
 from koalapy.cli.signals import deferred, interruptible
 from koalapy.client import Grid
-from koalapy.model.errors import KoalaError
+from koalapy.model.errors import KoalaError, RequestError
 
 _OWN_FAILURE = 125  # as docker run, timeout and env have it
 _INTERRUPTED = 130
 
 app = typer.Typer()
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -38,8 +39,28 @@ def run(
         list[str] | None,
         typer.Option("--on", metavar="CLUSTER", help="Its cluster, in turn.", autocompletion=options.complete_clusters),
     ] = None,
+    optional: Annotated[
+        list[int] | None,
+        typer.Option("--optional", metavar="I", help="The job may start without component I, from 0; repeat it."),
+    ] = None,
     walltime: Annotated[str | None, typer.Option("--walltime", "-t", help="Like 10m or 2h.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="The job's name.")] = None,
+    stage_in: Annotated[
+        list[str] | None,
+        typer.Option("--stage-in", metavar="PATH", help="What the program finds beside it; repeat."),
+    ] = None,
+    stage_out: Annotated[
+        list[str] | None, typer.Option("--stage-out", metavar="PATH", help="What is fetched at the end; repeat it.")
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME[=VALUE]", help="A variable, by default with its value here; repeat it."),
+    ] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="0 to 20; lower goes first.")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", help="Of each processor, like 512M or 4G.")] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", help="GPUs of each node.")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="Processors of each process.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the job's number, and do not wait.")] = False,
     label: options.Label = None,
     grid: options.Grid = None,
     json: options.Json = False,
@@ -49,14 +70,21 @@ def run(
     The exit status is the program's; 125 is a failure of koala itself. Ctrl-C cancels the job. A relative path such as
     ./prog is staged in.
     """
-    clusters = list(on or [])
-    if len(clusters) > len(processors):
-        say("koala: There are more --on than -n. Name a cluster for each component at most.")
-        raise typer.Exit(_OWN_FAILURE)
     try:
         with told():
-            request = _request(program, processors, clusters, walltime, name)
+            shared = {
+                "walltime": walltime,
+                "memory_per_processor": memory,
+                "gpus": gpus,
+                "threads_per_process": threads,
+                "environment": _environment(env or ()) or None,
+            }
+            components = _components(processors, on or (), optional or (), shared)
+            job = {"name": name, "priority": priority, "stage_in": stage_in or [], "stage_out": stage_out or None}
+            request = _request(program, components, job)
             with Grid(grid) as koalad, interruptible():
+                if detach:
+                    return _detach(koalad, request, json)
                 document = _run(koalad, request, json, label)
     except typer.Exit as ended:
         raise typer.Exit(_INTERRUPTED if ended.exit_code == _INTERRUPTED else _OWN_FAILURE) from None
@@ -82,18 +110,64 @@ def _tell_of_input() -> None:
                 say("koala: Standard input is not passed on to the program. Write it to a file, and stage that in.")
 
 
-def _request(
-    program: list[str], processors: list[int], clusters: list[str], walltime: str | None, name: str | None
-) -> Document:
-    """The job of the command line. A program that is named by a relative path is staged in."""
-    executable, staged = executable_of(program[0])
-    shared: Document = {"executable": executable, "arguments": program[1:]}
-    if walltime is not None:
-        shared["walltime"] = walltime
-    components = [{"processors": count, **shared} for count in processors]
+def _components(
+    processors: Sequence[int], clusters: Sequence[str], optional: Sequence[int], shared: Document
+) -> list[dict[str, Any]]:
+    """Components as a job file has them, without their program. Raises RequestError for options that do not fit."""
+    if len(clusters) > len(processors):
+        raise RequestError("bad_option", "There are more --on than -n.", "Name a cluster for each component at most.")
+    if wrong := [index for index in optional if not 0 <= index < len(processors)]:
+        message = f"--optional {wrong[0]} names no component: they are counted from 0 to {len(processors) - 1}."
+        raise RequestError("bad_option", message, "Count the -n from 0.")
+    said = {key: value for key, value in shared.items() if value is not None}
+    components: list[dict[str, Any]] = [{"processors": count, **said} for count in processors]
     for component, cluster in zip(components, clusters, strict=False):
         component["cluster"] = cluster
-    return {"name": name or Path(executable).name, "components": components, "stage_in": staged}
+    for index in optional:
+        components[index]["optional"] = True
+    return components
+
+
+def _environment(pairs: Sequence[str]) -> dict[str, str]:
+    """Raises RequestError for the name of a variable that is not set here."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals and name not in os.environ:
+            raise RequestError("bad_option", f"--env {name}: there is no variable {name} here.", "Write NAME=VALUE.")
+        found[name] = value if equals else os.environ[name]
+    return found
+
+
+def _request(program: Sequence[str], components: Sequence[Document], job: Document) -> Document:
+    """The job of the command line. A program that is named by a relative path is staged in.
+
+    Raises RequestError for a program that is not here.
+    """
+    executable, staged = executable_of(program[0])
+    runs = {"executable": executable, "arguments": [*program[1:]]}
+    said = {key: value for key, value in job.items() if value is not None}
+    return {
+        "name": Path(executable).name,
+        **said,
+        "components": [{**each, **runs} for each in components],
+        "stage_in": [*staged, *job["stage_in"]],
+    }
+
+
+def _detach(koalad: Grid, request: Document, json: bool) -> None:
+    """Submit only. A job that fails at once is a failure of koala itself."""
+    with deferred() as let_in:
+        accepted = koalad.accept(request)
+        if json:
+            print_json(accepted)
+        else:
+            out.print(f"job {accepted['id']} accepted")
+        let_in()
+    (job,) = koalad.jobs(ids=[accepted["id"]])
+    if job["state"] == "failed":
+        tell_end(job, explained_of(koalad, job))
+        raise typer.Exit(_OWN_FAILURE)
 
 
 def _run(koalad: Grid, request: Document, json: bool, label: bool | None) -> Document:

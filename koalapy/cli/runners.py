@@ -1,7 +1,7 @@
 """Commands about sweeps that run or have run: runners, results."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -20,7 +20,7 @@ from koalapy.model.errors import OurError
 from koalapy.model.states import JobState
 
 app = typer.Typer()
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 
 
 _WIDE = 110  # narrower terminals have the nodes on lines of their own

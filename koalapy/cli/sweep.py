@@ -1,7 +1,7 @@
 """`koala sweep`: a program once for each of many parameters, on processors that nobody else wants."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ from koalapy.runtime.parameters import line_reader
 from koalapy.runtime.plainfile import open_plain
 
 app = typer.Typer()
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 
 _SOURCE = "koala sweep"  # for errors
 _SHOWN = 3  # commands of a dry run, and the last

@@ -15,10 +15,10 @@ from koalapy.client import Grid
 _LOOK_S = 1.0
 _PIPED_S = 10.0  # between two plain lines of one sweep
 _NOT_OVER = ("waiting", "held", "running", "stopping")
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 
 
-def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None) -> list[Document]:
+def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None) -> Sequence[Document]:
     """The jobs once all of them are over; how far the sweeps among them are is told meanwhile.
 
     Raises TimeoutError after `timeout_s`.
@@ -39,7 +39,7 @@ def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = No
                     raise
 
 
-def _transfers(koalad: Grid, runners: Sequence[Document]) -> dict[int, list[Document]]:
+def _transfers(koalad: Grid, runners: Sequence[Document]) -> Mapping[int, Sequence[Document]]:
     """What is on its way of those sweeps whose parameters are all done."""
     bringing = [runner["id"] for runner in runners if _brings(runner)]
     return {job["id"]: job["transfers"] for job in koalad.jobs(ids=bringing)} if bringing else {}

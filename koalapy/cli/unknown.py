@@ -1,15 +1,18 @@
 """Tags on the clusters that the store does not know: `koala status --unknown`, and `koala clean`."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from koalapy.calls import Document, NotReachable
+from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.output import DONE, FAILED, exit_status, out, print_json, say, table, tell, told
 from koalapy.client import Grid
 from koalapy.model.errors import KoalaError, RequestError
+
+Document = Mapping[str, Any]
 
 app = typer.Typer()
 _WAIT_S = 30.0
@@ -66,7 +69,7 @@ def tell_unknown(found: Document) -> None:
         out.print(f"    … and {found['count'] - len(found['first'])} more")
 
 
-def _confirm(found: list[Document]) -> None:
+def _confirm(found: Sequence[Document]) -> None:
     """Ends the command unless a person at a terminal says yes."""
     _list(found, to_errors=True)
     say(_WARNING)
@@ -80,7 +83,9 @@ def _confirm(found: list[Document]) -> None:
         raise typer.Exit(FAILED)
 
 
-def _clean_all(koalad: Grid, tags: list[str], found: dict[str, Document], cluster: str | None, json: bool) -> NoReturn:
+def _clean_all(
+    koalad: Grid, tags: list[str], found: Mapping[str, Document], cluster: str | None, json: bool
+) -> NoReturn:
     """All are begun before one is waited for; what is wrong with one hinders no other."""
     status, cleaned = DONE, []
     places = {tag: found[tag]["cluster"] if tag in found else cluster for tag in tags}
@@ -108,14 +113,14 @@ def _clean_all(koalad: Grid, tags: list[str], found: dict[str, Document], cluste
 
 def _clean(koalad: Grid, tag: str, cluster: str | None, timeout_s: float) -> Document:
     """With a time, until it is done, however long that takes."""
-    answer = koalad.clean(tag, cluster, timeout_s=timeout_s)
+    answer = koalad.clean(tag, cluster, timeout=timeout_s)
     while timeout_s and answer["state"] != "cleaned":
         say(f"{tag} on {answer['cluster']} is being ended; Ctrl-C leaves its cluster at it.")
-        answer = koalad.clean(tag, cluster, timeout_s=timeout_s)
+        answer = koalad.clean(tag, cluster, timeout=timeout_s)
     return answer
 
 
-def _list(tags: list[Document], to_errors: bool = False) -> None:
+def _list(tags: Sequence[Document], to_errors: bool = False) -> None:
     if to_errors:
         for each in tags:
             say(_sentence(each))

@@ -1,13 +1,15 @@
 """A login that asks: its questions are brought to somebody who answers, until it has come to an end."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 from urllib.parse import quote
 
-from koalapy.calls import Calls, Document
+from koalapy.calls import Calls
 from koalapy.model.errors import KoalaError
 
+Document = Mapping[str, Any]
 Answer = Callable[[Document], Sequence[str]]
 _LONGEST_LOOK_S = 30.0
 

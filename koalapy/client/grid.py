@@ -5,11 +5,28 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 from urllib.parse import quote
 
-from koalapy.calls import Calls, Document
+from koalapy.calls import Calls
 from koalapy.client import dialogue
+from koalapy.client.answers import (
+    Changed,
+    Cleaned,
+    Cluster,
+    Explanation,
+    Fetched,
+    Job,
+    JobStory,
+    Login,
+    Result,
+    Runner,
+    Runners,
+    Status,
+    Submitted,
+    Unknown,
+    Unreadable,
+)
 from koalapy.client.dialogue import Answer
 from koalapy.client.submission import JobOrFile, as_posted, post
 from koalapy.daemon import start, wait_for_end
@@ -26,13 +43,14 @@ _DOWN_S, _CANCEL_S = 60.0, 660.0
 class Grid:
     """One grid's koalad. Every call raises KoalaError with koalad's own reason, NotReachable if nobody answers.
 
-    `grid` is the grid's name, or the path of its grid file. Answers are the JSON documents of the API as dictionaries.
+    `grid` is the grid's name, or the path of its grid file; None: as the command line's default. `timeout`: seconds for
+    koalad to answer. Answers are the JSON documents of the API as typed dictionaries (koalapy.client.answers).
     Any number of threads may use it at the same time.
     """
 
-    def __init__(self, grid: str | Path | None = None, *, timeout_s: float = 60.0) -> None:
+    def __init__(self, grid: str | Path | None = None, *, timeout: float = 60.0) -> None:
         self.locations = Locations.of(grid)
-        self._calls = Calls(self.locations, timeout_s)
+        self._calls = Calls(self.locations, timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -84,12 +102,12 @@ class Grid:
         overrides: Mapping[str, str] | None = None,
         key: str | None = None,
         source: str = "job",
-    ) -> Document:
+    ) -> Submitted:
         """As `submit`, with all that koalad says of it: schema koala.submit/1.
 
         `source`: what errors call a mapping.
         """
-        return post(self._calls, "/v1/jobs", as_posted(job, directory, overrides, key, source))
+        return cast(Submitted, post(self._calls, "/v1/jobs", as_posted(job, directory, overrides, key, source)))
 
     def resubmit(
         self,
@@ -112,10 +130,10 @@ class Grid:
         failed: bool = False,
         overrides: Mapping[str, str] | None = None,
         key: str | None = None,
-    ) -> Document:
+    ) -> Submitted:
         """As `resubmit`, with all that koalad says of it: schema koala.submit/1."""
         body = {"failed": failed, "overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
-        return self._calls.call("POST", f"/v1/jobs/{job}/resubmit", json=body)
+        return cast(Submitted, self._calls.call("POST", f"/v1/jobs/{job}/resubmit", json=body))
 
     def submit_many(
         self,
@@ -135,18 +153,18 @@ class Grid:
         bodies = [as_posted(job, directory, overrides, key) for job, key in zip(jobs, given, strict=True)]
         return [int(job) for job in post(self._calls, "/v1/jobs/batch", {"jobs": bodies})["ids"]]
 
-    def jobs(self, states: Sequence[str] = (), ids: Sequence[int] = ()) -> list[Document]:
+    def jobs(self, states: Sequence[str] = (), ids: Sequence[int] = ()) -> list[Job]:
         """Jobs by id, finished ones too; of these states, and of these ids, if there are any."""
         wanted = [("state", state) for state in states]
-        found: list[Document] = []
+        found: list[Job] = []
         for some in _chunks(sorted(set(ids))) or [[]]:
             parameters = wanted + [("id", str(job)) for job in some]
             found += self._calls.call("GET", "/v1/jobs", params=parameters)["jobs"]
         return found
 
-    def unreadable(self) -> Document:
+    def unreadable(self) -> Unreadable:
         """Records of the store that could not be read so far: schema koala.unreadable/1."""
-        return self._calls.call("GET", "/v1/unreadable")
+        return cast(Unreadable, self._calls.call("GET", "/v1/unreadable"))
 
     def usage(self, by: str = "user", since: str | None = None, until: str | None = None) -> Document:
         """Processor-seconds by user, cluster, job or day, within [since, until): schema koala.usage/1.
@@ -157,19 +175,22 @@ class Grid:
         parameters = {"by": by, **{name: bound for name, bound in bounds.items() if bound is not None}}
         return self._calls.call("GET", "/v1/usage", params=parameters)
 
-    def show(self, job: int) -> Document:
+    def show(self, job: int) -> JobStory:
         """The job and its events: schema koala.job/1."""
-        return self._calls.call("GET", f"/v1/jobs/{job}")
+        return cast(JobStory, self._calls.call("GET", f"/v1/jobs/{job}"))
 
-    def wait(self, jobs: Sequence[int], timeout_s: float | None = None) -> list[Document]:
-        """The jobs, in this order, once all of them are over. Raises TimeoutError after `timeout_s`."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        found: dict[int, Document] = {}
+    def wait(self, jobs: Sequence[int], timeout: float | None = None) -> list[Job]:
+        """The jobs, in this order, once all of them are over.
+
+        `timeout` is in seconds. Raises TimeoutError after that time; the jobs go on.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        found: dict[int, Job] = {}
         for some in _chunks(list(jobs)):
             found |= {job["id"]: job for job in self._wait(some, deadline)}
         return [found[job] for job in jobs]
 
-    def _wait(self, jobs: Sequence[int], deadline: float | None) -> list[Document]:
+    def _wait(self, jobs: Sequence[int], deadline: float | None) -> list[Job]:
         while True:
             left = _LONGEST_WAIT_S if deadline is None else max(0.0, min(_LONGEST_WAIT_S, deadline - time.monotonic()))
             parameters = [("id", str(job)) for job in jobs] + [("timeout", str(left))]
@@ -181,8 +202,9 @@ class Grid:
                 what = f"Job {left_over[0]} is" if len(left_over) == 1 else f"Jobs {', '.join(left_over)} are"
                 raise TimeoutError(f"{what} not over yet.")
 
-    def cancel(self, job: int, *, force: bool = False) -> Document:
-        return dict(self._calls.call("POST", f"/v1/jobs/{job}/cancel", json={"force": force})["job"])
+    def cancel(self, job: int, *, force: bool = False) -> Job:
+        """End a job, and return it as it is now: it may still be stopping. Raises RequestError if it is over."""
+        return cast(Job, self._calls.call("POST", f"/v1/jobs/{job}/cancel", json={"force": force})["job"])
 
     def fetch(
         self,
@@ -190,37 +212,39 @@ class Grid:
         paths: Sequence[str] = (),
         *,
         directory: str | Path | None = None,
-        timeout_s: float = _LONGEST_WAIT_S,
-    ) -> Document:
+        timeout: float = _LONGEST_WAIT_S,
+    ) -> Fetched:
         """Bring what the job's last attempts left, or these paths of it, to the job's directory, or to this one.
 
-        Schema koala.fetch/1; its state is `fetching` if that takes longer than `timeout_s`: ask again to wait.
+        Schema koala.fetch/1; its state is `fetching` if that takes longer than `timeout` seconds: ask again to wait.
         """
-        body: Document = {"paths": list(paths)}
+        body: dict[str, Any] = {"paths": list(paths)}
         if directory is not None:
             body["directory"] = str(Path(directory).absolute())
-        parameters = {"timeout": timeout_s}
-        return self._calls.call("POST", f"/v1/jobs/{job}/fetch", json=body, params=parameters, wait_s=timeout_s)
+        path, parameters = f"/v1/jobs/{job}/fetch", {"timeout": timeout}
+        return cast(Fetched, self._calls.call("POST", path, json=body, params=parameters, wait_s=timeout))
 
-    def cancel_many(self, jobs: Sequence[int], *, force: bool = False) -> Document:
+    def cancel_many(self, jobs: Sequence[int], *, force: bool = False) -> Changed:
         """By one request: schema koala.changed/1, with those that were `refused`."""
         return self._change("cancel", jobs, force=force)
 
-    def hold_many(self, jobs: Sequence[int]) -> Document:
+    def hold_many(self, jobs: Sequence[int]) -> Changed:
         return self._change("hold", jobs)
 
-    def release_many(self, jobs: Sequence[int]) -> Document:
+    def release_many(self, jobs: Sequence[int]) -> Changed:
         return self._change("release", jobs)
 
-    def hold(self, job: int) -> Document:
-        return dict(self._calls.call("POST", f"/v1/jobs/{job}/hold")["job"])
+    def hold(self, job: int) -> Job:
+        """Keep a waiting job from starting. Raises RequestError if it is in another state."""
+        return cast(Job, self._calls.call("POST", f"/v1/jobs/{job}/hold")["job"])
 
-    def release(self, job: int) -> Document:
-        return dict(self._calls.call("POST", f"/v1/jobs/{job}/release")["job"])
+    def release(self, job: int) -> Job:
+        """Let a held job go. Raises RequestError if it is in another state."""
+        return cast(Job, self._calls.call("POST", f"/v1/jobs/{job}/release")["job"])
 
-    def explain(self, job: int) -> Document:
+    def explain(self, job: int) -> Explanation:
         """Why it waits or why it failed: schema koala.explain/1."""
-        return self._calls.call("GET", f"/v1/jobs/{job}/explain")
+        return cast(Explanation, self._calls.call("GET", f"/v1/jobs/{job}/explain"))
 
     def output(
         self,
@@ -250,15 +274,15 @@ class Grid:
         with self._calls.stream(f"/v1/jobs/{job}/output", parameters, cut) as chunks:
             yield from chunks
 
-    def runners(self, states: Sequence[str] = ()) -> list[Document]:
+    def runners(self, states: Sequence[str] = ()) -> list[Runner]:
         """The runners of sweeps that are not over; with states, those of the sweeps in these."""
         return list(self.admission(states)["runners"])
 
-    def admission(self, states: Sequence[str] = ()) -> Document:
+    def admission(self, states: Sequence[str] = ()) -> Runners:
         """The runners, and what admission goes by: schema koala.runners/1."""
-        return self._calls.call("GET", "/v1/runners", params=[("state", state) for state in states])
+        return cast(Runners, self._calls.call("GET", "/v1/runners", params=[("state", state) for state in states]))
 
-    def results(self, sweep: int, *, failed: bool = False) -> Iterator[Document]:
+    def results(self, sweep: int, *, failed: bool = False) -> Iterator[Result]:
         """Each parameter that is done, in the order in which they were recorded, as they come: there may be millions.
 
         With `failed`, of those that did not end with 0 only. Raises TransientError, code `cut`, if it breaks off.
@@ -273,48 +297,48 @@ class Grid:
         with self._calls.stream(path, parameters, cut) as chunks:
             yield from chunks
 
-    def clusters(self) -> list[Document]:
+    def clusters(self) -> list[Cluster]:
         return list(self._calls.call("GET", "/v1/clusters")["clusters"])
 
-    def status(self) -> Document:
+    def status(self) -> Status:
         """Schema koala.status/1."""
-        return self._calls.call("GET", "/v1/status")
+        return cast(Status, self._calls.call("GET", "/v1/status"))
 
-    def unknown(self, clusters: Sequence[str] = ()) -> Document:
+    def unknown(self, clusters: Sequence[str] = ()) -> Unknown:
         """Tags on these clusters, or on all, that the store does not know: schema koala.unknown/1."""
-        return self._calls.call("GET", "/v1/unknown", params=[("cluster", each) for each in clusters], wait_s=_SURVEY_S)
+        parameters = [("cluster", each) for each in clusters]
+        return cast(Unknown, self._calls.call("GET", "/v1/unknown", params=parameters, wait_s=_SURVEY_S))
 
-    def clean(self, tag: str, cluster: str | None = None, *, timeout_s: float = _LONGEST_WAIT_S) -> Document:
+    def clean(self, tag: str, cluster: str | None = None, *, timeout: float = _LONGEST_WAIT_S) -> Cleaned:
         """End what there is of such a tag, where it was seen, and remove its directory; it may be a live job elsewhere.
 
-        Schema koala.clean/1; its state is `cleaning` if that takes longer than `timeout_s`: ask again to wait.
+        Schema koala.clean/1; its state is `cleaning` if that takes longer than `timeout` seconds: ask again to wait.
         """
         path = f"/v1/unknown/{quote(tag, safe='')}/clean"
-        return self._calls.call(
-            "POST", path, params={"timeout": timeout_s}, json={"cluster": cluster}, wait_s=timeout_s
-        )
+        parameters, body = {"timeout": timeout}, {"cluster": cluster}
+        return cast(Cleaned, self._calls.call("POST", path, params=parameters, json=body, wait_s=timeout))
 
-    def logins(self, *, retry: bool = False) -> list[Document]:
+    def logins(self, *, retry: bool = False) -> list[Login]:
         """How the login on each cluster stands; with `retry`, those that koalad has given up are tried again."""
         return list(self._calls.call("POST" if retry else "GET", "/v1/logins")["logins"])
 
-    def login(self, cluster: str, answer: Answer) -> Document:
+    def login(self, cluster: str, answer: Answer) -> Login:
         """Log in on a cluster that is not connected; how its login stands in the end: connected, or why not.
 
         `answer` is given each question, and each notice as one without prompts, and returns an answer for each prompt.
         """
-        return dialogue.hold(self._calls, cluster, answer)
+        return cast(Login, dialogue.hold(self._calls, cluster, answer))
 
-    def settled(self, timeout_s: float) -> list[Document]:
-        """The logins once each that may ask something has come to a first end, or after the time."""
-        dialogue.await_first_ends(self._calls, self.logins(), timeout_s)
+    def settled(self, timeout: float) -> list[Login]:
+        """The logins once each that may ask something has come to a first end, or after `timeout` seconds."""
+        dialogue.await_first_ends(self._calls, self.logins(), timeout)
         return self.logins()
 
     def shutdown(self, *, cancel: bool = False) -> None:
         """Tell koalad to end, and return at once. Jobs run on, unless `cancel`."""
         self._calls.call("POST", "/v1/shutdown", json={"cancel": cancel})
 
-    def _change(self, what: str, jobs: Sequence[int], **wishes: Any) -> Document:
+    def _change(self, what: str, jobs: Sequence[int], **wishes: Any) -> Changed:
         answers = [
             self._calls.call("POST", f"/v1/jobs/{what}", json={"ids": list(some), **wishes})
             for some in _chunks(list(dict.fromkeys(jobs)))

@@ -494,6 +494,23 @@ def test_jobs_are_cancelled_by_range_name_and_state_or_all(koala: Any, shell: Ca
     koala("cancel", "1,2").refused(2, "'1,2' is not a job's id.")
 
 
+def test_with_json_an_error_is_a_document_too(koala: Any, shell: Callable[..., Document]) -> None:
+    bad = koala.write("bad.yaml", {"components": [shell("true", 0)]})
+    for command, status, code in (
+        (["show", 10**6], 1, "no_such_job"),
+        (["submit", bad], 2, "bad_value"),
+        (["cancel", "one"], 2, "bad_id"),
+        (["status", "--grid", "nobody"], 3, "not_reachable"),
+    ):
+        answer = koala(*command, "--json")
+        schemas.check(answer.document)
+        assert (answer.status, answer.document["error"]["code"]) == (status, code)
+        assert answer.err.startswith(f"koala: {answer.document['error']['message']}\n")
+        assert koala(*command).out == ""
+    job = koala.submit(shell("sleep 1000"))
+    assert koala("wait", job, "--timeout", "0.1", "--json").document["error"]["code"] == "not_over"
+
+
 def test_several_jobs_are_shown_together(koala: Any, shell: Callable[..., Document]) -> None:
     ids = [koala.submit(shell("true"), name=name) for name in ("red", "blue")]
     for job in ids:

@@ -130,7 +130,12 @@ def test_down_leaves_jobs_running_and_a_new_up_finds_them(fresh: Any, shell: Cal
     job = fresh.submit(shell(wait, cluster="amsterdam"), shell(wait, cluster="delft"))
     queued = fresh.submit(shell("echo later", 4, cluster="delft"), when_busy="wait")
     fresh.until(lambda: fresh("logs", job).out == "begun\nbegun\n")
+    waiting, impatient = fresh.start("wait", job, queued), fresh.start("wait", job, "--reconnect", 0)
+    for process in (waiting, impatient):
+        assert process.stderr.readline() == b"job %d is running (amsterdam, delft)\n" % job  # it has reached koalad
     assert fresh("down").status == 0
+    _, errors = impatient.communicate(timeout=live.CALL_S)
+    assert (impatient.returncode, errors.count(b"koala: koalad of grid live ")) == (3, 1)
     assert fresh.processes()  # wrappers and programs
     gate.touch()
     assert fresh("up").status == 0
@@ -139,6 +144,10 @@ def test_down_leaves_jobs_running_and_a_new_up_finds_them(fresh: Any, shell: Cal
     assert [each["attempt"] for each in found["components"]] == [1, 1]
     assert fresh("logs", job).out == "begun\nover\nbegun\nover\n"
     assert fresh.end(queued)["state"] == "done"
+    _, errors = waiting.communicate(timeout=live.CALL_S)
+    assert waiting.returncode == 0, errors
+    assert b"Waiting for it for 60 s.\n" in errors
+    assert b"koalad answers again.\n" in errors
 
 
 def test_down_cancel_ends_them_first(fresh: Any, shell: Callable[..., Document]) -> None:

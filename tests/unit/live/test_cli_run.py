@@ -166,12 +166,46 @@ def test_a_large_output_is_whole(koala: Any) -> None:
         (["-n", "1", "-t", "soon", "--", "true"], "walltime"),
         (["-n", "1", "--", "./missing.sh"], "There is no file ./missing.sh."),
         (["-n", "1", "--", "./"], "./"),
+        (["-n", "1", "--optional", "1", "--", "true"], "--optional 1 names no component"),
+        (["-n", "1", "--env", "NOT_SET_HERE", "--", "true"], "there is no variable NOT_SET_HERE here"),
+        (["-n", "1", "--priority", "99", "--", "true"], "priority"),
     ],
 )
 def test_what_cannot_be_run_is_refused(koala: Any, arguments: list[str], words: str) -> None:
     before = koala.ids()
     koala("run", *arguments).refused(125, words)
     assert koala.ids() == before
+
+
+def test_options_of_run_are_those_of_a_job_file(koala: Any) -> None:
+    koala.write("given", "given\n")
+    options = ["-n", 2, "-n", 2, "--optional", 1, "--threads", 2, "--memory", "64M", "--priority", 3]
+    files = ["--stage-in", "given", "--stage-out", "made"]
+    script = "cat given; echo $SAID $GOT; echo made > made"
+    answer = koala(
+        "run", "--json", *options, *files, "--env", "SAID=a b", "--env", "GOT", "--", "sh", "-c", script, GOT="c"
+    )
+    assert answer.status == 0, answer
+    request = answer.document["request"]["job"]
+    assert (request["priority"], request["stage_in"], request["stage_out"]) == (3, ["given"], ["made"])
+    assert [each.get("optional", False) for each in request["components"]] == [False, True]
+    for each in request["components"]:
+        assert (each["threads_per_process"], each["environment"]) == (2, {"SAID": "a b", "GOT": "c"})
+        assert each["memory_per_processor"]
+    assert "given\n" in answer.err
+    assert "a b c\n" in answer.err
+    assert (koala.work / "made").read_text() == "made\n"
+
+
+def test_a_detached_job_is_submitted_only(koala: Any) -> None:
+    answer = koala("run", "-d", "-n", 1, "--", "sleep", "1000")
+    job = last(koala)
+    assert (answer.status, answer.out) == (0, f"job {job} accepted\n")
+    assert koala.job(job)["finished_at"] is None
+    assert koala("run", "--detach", "--json", "-n", 1, "--", "true").document["id"] == job + 1
+    answer = koala("run", "-d", "-n", 99, "--", "true")
+    assert (answer.status, answer.out) == (125, f"job {job + 2} accepted\n")
+    assert f"job {job + 2} failed: " in answer.err
 
 
 @pytest.mark.parametrize("arguments", [["--", "true"], ["-n", "1"], ["-n", "many", "--", "true"]])

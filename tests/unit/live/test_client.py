@@ -1,7 +1,9 @@
 """`Grid` does all that `koala` does, against a real koalad."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import live
@@ -45,6 +47,28 @@ def test_a_job_from_its_submission_to_its_output(
     assert shown["schema"] == "koala.job/1"
     assert shown["job"] == found
     assert grid.explain(number)["summary"] == "It is done."
+
+
+def test_the_examples_of_the_docs_run(
+    grid: Grid, koala: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in koala.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(koala.work)
+    page = (Path(__file__).parents[3] / "docs" / "python.md").read_text()
+    names: dict[str, Any] = {}
+    said = []
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, names)
+        said.append(capsys.readouterr().out.splitlines())
+    hello, listed, refused, cancelled, swept = said
+    assert hello[0] == "done"
+    assert len(hello) == 3
+    assert any(line.split()[1:3] == ["done", "2"] for line in listed)
+    assert refused[0].startswith("bad_value ")
+    assert refused[1:] == ["no_such_job"]
+    assert cancelled == ["cancelled"]
+    assert sorted(swept) == [f"{number} {{'x': '{number}'}} 0" for number in (1, 2, 3)]
 
 
 def test_a_job_file_with_other_values(grid: Grid, koala: Any, shell: Callable[..., Document]) -> None:
