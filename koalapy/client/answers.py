@@ -432,3 +432,35 @@ class UnreadableRecord(TypedDict):
 class Unreadable(TypedDict):
     schema: Literal["koala.unreadable/1"]
     records: list[UnreadableRecord]
+
+
+class Used(TypedDict):
+    """Processor-seconds: processors times the time from the start to the end of each batch job, in four parts."""
+
+    held: float  # before the release of the job, at the barrier
+    run: float  # after it, in the last try of the job
+    lost: float  # after it, in tries that were followed by another
+    scavenged: float  # by Launchers of sweeps
+    total: float  # the sum of the four
+    open: float  # the part of attempts that go on
+    estimated: float  # the part of attempts of which no batch system's accounting has told
+    attempts: int  # that ended within, or go on
+
+
+class UsageRow(Used):
+    """Keys that it is not summed by are null."""
+
+    user: str | None
+    cluster: str | None
+    job: int | None  # of a Launcher its sweep
+    name: str | None
+    day: str | None  # in UTC, as 2030-01-31
+
+
+class Usage(TypedDict):
+    schema: Literal["koala.usage/1"]
+    by: Literal["user", "cluster", "job", "day"]
+    since: str | None
+    until: str | None
+    rows: list[UsageRow]
+    total: Used

@@ -26,6 +26,7 @@ from koalapy.client.answers import (
     Submitted,
     Unknown,
     Unreadable,
+    Usage,
 )
 from koalapy.client.dialogue import Answer
 from koalapy.client.submission import JobOrFile, as_posted, post
@@ -166,14 +167,14 @@ class Grid:
         """Records of the store that could not be read so far: schema koala.unreadable/1."""
         return cast(Unreadable, self._calls.call("GET", "/v1/unreadable"))
 
-    def usage(self, by: str = "user", since: str | None = None, until: str | None = None) -> Document:
+    def usage(self, by: str = "user", since: str | None = None, until: str | None = None) -> Usage:
         """Processor-seconds by user, cluster, job or day, within [since, until): schema koala.usage/1.
 
         `since` and `until` are RFC 3339 instants.
         """
         bounds = {"since": since, "until": until}
         parameters = {"by": by, **{name: bound for name, bound in bounds.items() if bound is not None}}
-        return self._calls.call("GET", "/v1/usage", params=parameters)
+        return cast(Usage, self._calls.call("GET", "/v1/usage", params=parameters))
 
     def show(self, job: int) -> JobStory:
         """The job and its events: schema koala.job/1."""

@@ -24,6 +24,7 @@ from koalapy.model.textfile.words import shown
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _OTHER_RANGE = re.compile(r"([0-9]{1,15})(?:-|\.\.)([0-9]{1,15})", re.ASCII)
+_LIKE_RANGE = re.compile(r"[\w.+-]*(:[\w.+-]*){1,2}")  # but not http://host/ or C:\data
 _KINDS = ("range", "values", "file")
 
 
@@ -101,8 +102,10 @@ def _in_short(text: str) -> dict[str, Any]:
         return {"range": text}
     if text.startswith(":") and looks_like_range(text[1:] + ":"):
         as_loop(text)  # which says what is missing
-    if meant := _other_range(text):
-        advice = f"Write {meant} for a range; for that very text write a list in a job file, [{text}]."
+    meant = _other_range(text)
+    if meant or _LIKE_RANGE.fullmatch(text):
+        form = meant or "numbers, such as 1:100,"
+        advice = f"Write {form} for a range; for that very text write a list in a job file, [{text}]."
         raise wrong(f"is {shown(text)}, which would be one value", advice)
     if not text:
         raise wrong("is empty", "Write a range such as 1:100, values such as a,b,c, or @FILE.")

@@ -45,7 +45,7 @@ def koalad_of(grid: dict[str, Any], timeout_s: float = 60) -> Iterator[tuple[Gri
         os.environ |= {"XDG_STATE_HOME": place, "XDG_RUNTIME_DIR": place}
         try:
             subprocess.run([*KOALA, "up", "--grid", str(grid_file)], check=True, stdout=sys.stderr)
-            with Grid(grid_file, timeout_s=timeout_s) as koalad:
+            with Grid(grid_file, timeout=timeout_s) as koalad:
                 try:
                     yield koalad, grid_file
                 finally:

@@ -48,6 +48,7 @@ def described(hint: Any) -> Any:
         (answers.Unknown, schemas.UnknownAnswer),
         (answers.Cleaned, schemas.CleanAnswer),
         (answers.Unreadable, unreadable.UnreadableAnswer),
+        (answers.Usage, schemas.UsageAnswer),
     ],
     ids=lambda each: each.__name__,
 )

@@ -184,7 +184,7 @@ class Koalad:
 
 COMMANDS: dict[str, tuple[Any, Callable[[], object]]] = {
     "jobs": (jobs, lambda: jobs.jobs(None)),
-    "show": (jobs, lambda: jobs.show(7)),
+    "show": (jobs, lambda: jobs.show(["7"])),
     "explain": (jobs, lambda: jobs.explain(7)),
     "fetch": (jobs, lambda: jobs.fetch(7, None)),
     "status": (grid, lambda: grid.status()),
@@ -193,7 +193,7 @@ COMMANDS: dict[str, tuple[Any, Callable[[], object]]] = {
     "runners": (runners, lambda: runners.runners(False)),
     "login": (login, lambda: login.login(None)),
     "jobs --json": (jobs, lambda: jobs.jobs(None, json=True)),
-    "show --json": (jobs, lambda: jobs.show(7, json=True)),
+    "show --json": (jobs, lambda: jobs.show(["7"], json=True)),
     "status --json": (grid, lambda: grid.status(json=True)),
 }
 

@@ -498,7 +498,7 @@ def test_with_json_an_error_is_a_document_too(koala: Any, shell: Callable[..., D
     bad = koala.write("bad.yaml", {"components": [shell("true", 0)]})
     for command, status, code in (
         (["show", 10**6], 1, "no_such_job"),
-        (["submit", bad], 2, "bad_value"),
+        (["submit", bad], 2, "wrong_value"),
         (["cancel", "one"], 2, "bad_id"),
         (["status", "--grid", "nobody"], 3, "not_reachable"),
     ):
@@ -531,8 +531,7 @@ def test_times_are_local_and_with_utc_those_of_utc(koala: Any, shell: Callable[.
     shown = koala("show", job).out
     assert f"submitted at            {local}\n" in shown
     assert f"\n{local}  Submitted by " in shown
-    (ended,) = [line for line in shown.splitlines() if " ended well" in line]
-    assert "(at its barrier " in ended
+    (ended,) = [line for line in shown.splitlines() if "(at its barrier " in line and " ended well" in line]
     assert ended.count(local[:5]) == 1  # the day stands in front, and not with each time
     for command in (["show", job, "--utc"], ["--utc", "show", job]):
         assert f"submitted at            {utc}\n" in koala(*command).out

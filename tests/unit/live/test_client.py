@@ -65,7 +65,7 @@ def test_the_examples_of_the_docs_run(
     assert hello[0] == "done"
     assert len(hello) == 3
     assert any(line.split()[1:3] == ["done", "2"] for line in listed)
-    assert refused[0].startswith("bad_value ")
+    assert refused[0].startswith("wrong_value ")
     assert refused[1:] == ["no_such_job"]
     assert cancelled == ["cancelled"]
     assert sorted(swept) == [f"{number} {{'x': '{number}'}} 0" for number in (1, 2, 3)]
