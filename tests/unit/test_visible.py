@@ -144,7 +144,7 @@ class Koalad:
 
     def status(self) -> Document:
         debt = {"reason": self.text, "batch_id": self.text, "attempt": "7.0.1", "cluster": self.text}
-        line = {"kind": "found", "text": self.text}
+        line = {"kind": "found", "text": self.text, "at": "2026-01-01T00:00:00Z"}
         recovery = {
             "lines": [line], "lines_dropped": 0, "at": "2026-01-01T00:00:00Z", "attempts_unheard": 0, "attempts": 1,
         }  # fmt: skip
