@@ -2,7 +2,7 @@
 
 import threading
 from _thread import interrupt_main
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -153,16 +153,31 @@ class _Lines(_Quiet):
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
+        self._unexamined: list[tuple[str, Finding]] = []
 
     def told(self, cluster: str, finding: Finding) -> None:
-        status = str(finding.status).replace("_", " ")
         with self._lock:
-            if self.broken is None:
-                try:
-                    print_line(f"{cluster}: {TITLES[finding.check]}: {status}: {finding.message}")
-                except OSError as error:
-                    self.broken = error
-                    interrupt_main()
+            if finding.status is Status.NOT_EXAMINED:
+                self._unexamined.append((cluster, finding))
+            else:
+                status = str(finding.status).replace("_", " ")
+                self._print(f"{cluster}: {TITLES[finding.check]}: {status}: {finding.message}")
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Checks that were not examined come last, a line for all with the same reason."""
+        yield
+        for cluster in dict.fromkeys(cluster for cluster, _ in self._unexamined):
+            for line in _unexamined(finding for of, finding in self._unexamined if of == cluster):
+                self._print(f"{cluster}: {line}")
+
+    def _print(self, line: str) -> None:
+        if self.broken is None:
+            try:
+                print_line(line)
+            except OSError as error:
+                self.broken = error
+                interrupt_main()
 
 
 class _Live(_Quiet):
@@ -198,18 +213,35 @@ class _Live(_Quiet):
 
     def _cluster(self, name: str) -> Iterator[Text]:
         yield Text(name, style="bold")
+        unexamined = []
         for check in CHECKS:
             finding = self._findings[name].get(check.id)
-            if finding is not None:
+            if finding is not None and finding.status is Status.NOT_EXAMINED:
+                unexamined.append(finding)
+            elif finding is not None:
                 yield _line(finding)
             elif self._running.get(name) == check.id:
                 yield Text(f"  … {check.title}", style="cyan")
+        mark, style = _MARKS[Status.NOT_EXAMINED]
+        for line in _unexamined(unexamined):
+            yield Text(f"  {mark} {visible(line)}", style=style)
 
 
 def _line(finding: Finding) -> Text:
     mark, style = _MARKS[finding.status]
-    text = Text("  ").append(mark, style=style).append(f" {TITLES[finding.check]}: ")
-    return text.append(visible(finding.message), style="dim" if finding.status is Status.NOT_EXAMINED else "")
+    return Text("  ").append(mark, style=style).append(f" {TITLES[finding.check]}: {visible(finding.message)}")
+
+
+def _unexamined(findings: Iterable[Finding]) -> Iterator[str]:
+    """A line for all checks of one cluster that were not examined for the same reason."""
+    by_reason: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_reason.setdefault(finding.message, []).append(finding)
+    for reason, same in by_reason.items():
+        if len(same) == 1:
+            yield f"{TITLES[same[0].check]}: not examined: {reason}"
+        else:
+            yield f"{len(same)} further checks were not examined. {reason.replace('It depends', 'They depend')}"
 
 
 # ---- the end

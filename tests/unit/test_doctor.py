@@ -321,8 +321,19 @@ def test_a_person_reads_lines_and_then_what_to_do(broken: str) -> None:
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert lines[0].startswith("vu: login: failed: ")
+    assert lines[1:3] == [f"vu: {len(CHECKS) - 1} further checks were not examined. They depend on “login”.", ""]
     assert lines[-1] == "Not well: vu."
     assert any(line.startswith("  Your move: ") for line in lines)
+
+
+def test_a_reader_that_goes_away_ends_it_without_a_word(broken: str) -> None:
+    process = subprocess.Popen([*COMMAND, "doctor", "--grid", broken], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()  # as `| head` does
+    with process:
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """Names that batch systems and people read."""
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +37,15 @@ def test_a_tag_names_its_store_and_attempt_and_fits_every_batch_system(entropy: 
     assert tag.isalnum()
     assert tag[0] == "k"
     assert tag == tag.lower()
+
+
+def test_tags_in_the_docs_are_tags() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    words = {
+        word for page in docs.glob("*.md") for word in re.findall(r"\bk(?=\w*\d{3})[0-9a-z]{9,}\b", page.read_text())
+    }
+    assert words
+    assert [word for word in sorted(words) if not is_tag(word)] == []
 
 
 @pytest.mark.parametrize("name", ["", "kabc", "job", "Kabcde000000000", "kabcde00000000u", "kabcde0000000000"])

@@ -702,6 +702,19 @@ def test_what_was_left_is_fetched_again(koala: Any, shell: Callable[..., Documen
     koala("fetch", job, "../x").refused(2, "../x")
 
 
+def test_files_that_were_left_out_are_told_where_the_job_ends(koala: Any, shell: Callable[..., Document]) -> None:
+    """Two components leave a file of one name: only the first one's is brought."""
+    components = [shell(f"echo {index} > result", cluster="delft") for index in range(2)]
+    file = koala.write("twice.yaml", {"components": components, "stage_out": ["result"]})
+    answer = koala("submit", file, "--wait")
+    assert answer.status == 0
+    job = koala.ids()[-1]
+    note = "  Not brought, since an earlier component's file has the same place: result of component 1."
+    assert answer.err.splitlines()[-2:] == [f"job {job} is done", note]
+    assert koala("explain", job).out.splitlines() == [f"Job {job}: It is done.", note]
+    assert (koala.work / "result").read_text() == "0\n"
+
+
 def test_a_document_is_json_whatever_its_language(koala: Any, shell: Callable[..., Document]) -> None:
     name = "Grüße, 世界"
     job = koala.end(koala.submit(shell("true"), name=name))
