@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from koalapy.model.units import SECOND, Instant, format_instant, parse_duration,
 from koalapy.model.usage import By
 
 app = typer.Typer()
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 
 _KEYS = {"user": ("user",), "cluster": ("cluster",), "job": ("job", "name", "user"), "day": ("day",)}
 _PARTS = ("run", "held", "lost", "scavenged", "total", "open", "estimated", "attempts")
@@ -37,7 +38,7 @@ def usage(
     """
     with told(), Grid(grid) as koalad:
         now = Instant(round(datetime.now(UTC).timestamp() * SECOND))
-        document = koalad.usage(str(by), _instant(since, now), _instant(until, now))
+        document: Document = koalad.usage(str(by), _instant(since, now), _instant(until, now))
     if json:
         return print_json(document)
     keys = _KEYS[str(by)]
