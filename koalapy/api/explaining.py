@@ -70,10 +70,15 @@ def _why_blocked(component: Component, found: Explanation) -> str:
         return f"It waits for {named}, which is not in the grid file any more. Put it back, or cancel the job."
     if len(lacks) == 1:
         return f"It waits for {lacks[0].cluster}: {lacks[0].reason if _sick(lacks[0]) else lacks[0].reason.message}"
-    what = f"component {component.index}, of {component.processors} processors,"
+    what = f"component {component.index}, of {_processors(component.processors)},"
     if all(_sick(lack) for lack in lacks):
         return f"It waits: no cluster can be used for {what} now."
-    return f"It waits: no cluster has {component.processors} idle processors for component {component.index} now."
+    idle = "1 idle processor" if component.processors == 1 else f"{component.processors} idle processors"
+    return f"It waits: no cluster has {idle} for component {component.index} now."
+
+
+def _processors(count: int) -> str:
+    return "1 processor" if count == 1 else f"{count} processors"
 
 
 def _claiming(found: Explanation) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from koalapy.model.identity import AttemptId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId
 from koalapy.model.job import History
 from koalapy.model.units import Instant, format_instant
 from koalapy.runtime.recovery import found_as
@@ -40,7 +40,8 @@ def _claimed(line: History) -> str:
 
 def _released(line: History) -> str:
     count = line.details.get("processes")
-    return f"All its components are at their barriers and are released, with {count} processes."
+    processes = "1 process" if count == 1 else f"{count} processes"
+    return f"All its components are at their barriers and are released, with {processes}."
 
 
 def _stopping(line: History) -> str:
@@ -67,6 +68,8 @@ _OF_A_SWEEP = _OUTCOMES | {
 def _requeued(line: History) -> str:
     submissions, completions = (line.details.get(f"{kind}_failures", 0) for kind in ("submission", "completion"))
     place = "It is held" if line.details.get("state") == "held" else "It waits in the queue again"
+    if not submissions and not completions:
+        return _because(place, line)
     counted = f"after {_many(submissions, 'submission failure')} and {_many(completions, 'completion failure')}"
     return _because(f"{place}, {counted}", line)
 
@@ -279,6 +282,8 @@ def _attempt(line: History) -> str:
     """A line that a former koalapy wrote may name neither attempt nor cluster."""
     component, number, cluster = (line.details.get(name) for name in ("component", "attempt", "cluster"))
     who = f"Attempt {AttemptId(line.job, component or 0, number)}" if number else f"Component {component}"
+    if number and line.job >= FIRST_LAUNCHER:
+        who = "A Launcher"
     return f"{who} on {cluster}" if cluster else who
 
 

@@ -11,7 +11,7 @@ from koalapy.cli import options
 from koalapy.cli.login import log_in_where_asked
 from koalapy.cli.output import ago, counted_as, out, print_json, table, told
 from koalapy.cli.times import Utc, in_text, shown
-from koalapy.cli.unknown import show_unknown, tell_unknown
+from koalapy.cli.unknown import attempt_in_words, show_unknown, tell_unknown
 from koalapy.client import Grid
 from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
@@ -106,7 +106,9 @@ def status(
     for debt in document["debts"]:
         why = f": {in_text(debt['reason'])}" if debt["reason"] else ""
         where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
-        out.print(f"  owed: {where} of attempt {debt['attempt']} on {debt['cluster']} is still to be cancelled{why}")
+        out.print(
+            f"  owed: {where} of {attempt_in_words(debt['attempt'])} on {debt['cluster']} is still to be cancelled{why}"
+        )
     _tell_runners(document["runners"])
     tell_unknown(document["unknown_tags"])
     _tell_recovery(document["recovery"], None if recovery else _RECOVERY_LINES)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.output import out, pass_on, print_json, table, told
+from koalapy.cli.output import counted_as, out, pass_on, print_json, table, told
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sweep_progress import until
 from koalapy.cli.times import in_text
@@ -57,7 +57,8 @@ def runners(
             out.print(f"{each['id']}: on {nodes}")
     for each in found:
         _tell_more(each)
-    _tell_admission(document["admission"])
+    if found or document["admission"]["nodes"] is not None:
+        _tell_admission(document["admission"])
     return None
 
 
@@ -132,9 +133,8 @@ def _tell_more(runner: Document) -> None:
         if each["left_out"]:
             out.print(f"{runner['id']}: left out on {each['cluster']}: {', '.join(each['left_out'])}")
         if each["suspended"]:
-            out.print(
-                f"{runner['id']}: suspended by {each['cluster']}: {each['suspended']} of its {each['nodes']} nodes"
-            )
+            nodes = counted_as(each["nodes"], "node")
+            out.print(f"{runner['id']}: suspended by {each['cluster']}: {each['suspended']} of its {nodes}")
 
 
 def _tell_admission(found: Document) -> None:

@@ -166,7 +166,7 @@ class _Tally:
 
     @property
     def summary(self) -> str:
-        courses = f"{self.happened:,} events over {self.done} seeds"
+        courses = f"{self.happened:,} events over {output.counted_as(self.done, 'seed')}"
         return f"{courses}, {self.jobs:,} jobs, {self.programs:,} programs, {self.parameters:,} parameters of sweeps"
 
 

@@ -11,6 +11,7 @@ from koalapy.cli import options
 from koalapy.cli.output import DONE, FAILED, exit_status, out, print_json, say, table, tell, told
 from koalapy.client import Grid
 from koalapy.model.errors import KoalaError, RequestError
+from koalapy.model.identity import FIRST_LAUNCHER
 
 Document = Mapping[str, Any]
 
@@ -67,6 +68,14 @@ def tell_unknown(found: Document) -> None:
         out.print(f"    {_sentence(each)}")
     if found["count"] > len(found["first"]):
         out.print(f"    … and {found['count'] - len(found['first'])} more")
+
+
+def attempt_in_words(attempt: str, *, short: bool = False) -> str:
+    """`attempt 7.0.2`, or in short `7.0.2`. A Launcher belongs to a sweep; its own number is not shown."""
+    job = attempt.partition(".")[0]
+    if job.isdecimal() and int(job) >= FIRST_LAUNCHER:
+        return "Launcher" if short else "a Launcher"
+    return attempt if short else f"attempt {attempt}"
 
 
 def _confirm(found: Sequence[Document]) -> None:
@@ -131,8 +140,8 @@ def _list(tags: Sequence[Document], to_errors: bool = False) -> None:
 def _row(each: Document) -> tuple[Any, ...]:
     store = f"{each['store']} (this one)" if each["own"] else each["store"]
     return (
-        each["cluster"], each["tag"], store, each["attempt"], each["batch_id"], each["batch_state"],
-        "yes" if each["directory"] else "no", _wrapper(each), _ago(each["age_s"]),
+        each["cluster"], each["tag"], store, attempt_in_words(each["attempt"], short=True), each["batch_id"],
+        each["batch_state"], "yes" if each["directory"] else "no", _wrapper(each), _ago(each["age_s"]),
     )  # fmt: skip
 
 

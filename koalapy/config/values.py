@@ -107,7 +107,10 @@ def _store(text: str) -> str:
     scheme, separator, rest = text.partition("://")
     if text == "sqlite" or (separator and rest and scheme.partition("+")[0] in ("sqlite", "postgresql")):
         return text
-    raise wrong("is no store", "Write sqlite, or a URL that begins with sqlite:// or postgresql://.")
+    raise wrong(
+        f"begins with {shown(scheme)}, which is not a supported store",
+        "Use sqlite, or a URL that starts with sqlite:// or postgresql://.",
+    )
 
 
 def _networks(value: object) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ CHECKS = (
     Check("clock", "clock of the head node", ("python",)),
     Check("batch", "batch system", ("python",)),
     Check("queue", "queue", ("batch",)),
-    Check("access", "leave to submit", ("queue",)),
+    Check("access", "permission to submit", ("queue",)),
     Check("drmaa", "DRMAA", ("batch",)),
     Check("node", "a batch job starts", ("shared", "queue", "access")),
     Check("node_shared", "shared directory on a compute node", ("node",)),

@@ -133,7 +133,7 @@ class Examiner:
     def _access(self) -> Found:
         found = self._diagnosed("access")
         if found["words"] is None:
-            raise Inapplicable("The batch system cannot be asked without submitting: the next jobs show it.")
+            raise Inapplicable("The batch system has no dry run. The test jobs below will show it.")
         launchers = found["launchers"]
         more = "" if launchers is None else " " + of_launchers(launchers)
         return f"The batch system would take a job of ours.{more}", found

@@ -60,7 +60,11 @@ def check_known(uses: Uses, known: Collection[str], document: Document) -> None:
     for name, path in uses.items():
         if name != NUMBER and name not in known and not (path[-1] == "to" and name in PLACES):
             raise refusal(
-                document, path, "unknown_name", f"uses {{{shown(name, quote='')}}}, no parameter", _meant(name, known)
+                document,
+                path,
+                "unknown_name",
+                f"uses {{{shown(name, quote='')}}}, which is not a parameter",
+                _meant(name, known),
             )
 
 
@@ -73,10 +77,10 @@ def check_used(uses: Uses, declared: Collection[str], document: Document) -> Non
 
 
 def _meant(name: str, known: Collection[str]) -> str:
-    braces = "{{ and }} are braces."
+    braces = "Write {{ and }} for literal braces."
     if (meant := nearest(name, known)) is not None:
         return f"Did you mean {{{meant}}}? {braces}"
-    return f"Known are {listed((f'{{{each}}}' for each in (*known, NUMBER)), 'and')}; {braces}"
+    return f"Available: {listed((f'{{{each}}}' for each in (*known, NUMBER)), 'and')}. {braces}"
 
 
 def _texts(component: ComponentRequest) -> Iterator[tuple[Path, str]]:

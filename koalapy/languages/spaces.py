@@ -116,7 +116,9 @@ def _groups(job: JobFile, values: Mapping[str, _Values], document: Document) -> 
     for group in job.combine if isinstance(job.combine, tuple) else ():
         if unknown := [name for name in group if name not in values]:
             advice = use_known(unknown[0], list(values))
-            raise refusal(document, ("combine",), "unknown_name", f"names {shown(unknown[0])}, no parameter", advice)
+            raise refusal(
+                document, ("combine",), "unknown_name", f"names {shown(unknown[0])}, which is not a parameter", advice
+            )
         together.append(list(group))
     return _merged(list(values), together)
 

@@ -53,14 +53,16 @@ def check_templates(request: Request, paths: Sequence[str]) -> bool:
 
 
 def _names_of(path: str, known: Collection[str]) -> list[str]:
-    advice = f"Known are {listed((f'{{{name}}}' for name in known), 'and')}; {{{{ and }}}} are braces."
+    advice = f"Available: {listed((f'{{{name}}}' for name in known), 'and')}. Write {{{{ and }}}} for literal braces."
     try:
         names = names_in(path)
     except TemplateError as error:
         raise RequestError("lone_brace", f"{shown(path)} {error}.", advice) from error
     for name in names:
         if name not in known:
-            raise RequestError("unknown_name", f"{shown(path)} uses {{{shown(name, quote='')}}}, no parameter.", advice)
+            raise RequestError(
+                "unknown_name", f"{shown(path)} uses {{{shown(name, quote='')}}}, which is not a parameter.", advice
+            )
     return names
 
 

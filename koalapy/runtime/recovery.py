@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent, SubmitComponent
 from koalapy.model.errors import Reason
-from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.job import History, Job
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
@@ -281,7 +281,8 @@ def _same(one: History, other: History) -> bool:
 
 def _named(line: History) -> str:
     batch_id = line.details.get("batch_id")
-    return f"Attempt {_attempt(line)} on {line.details['cluster']}" + (f" (batch job {batch_id})" if batch_id else "")
+    who = "A Launcher" if line.job >= FIRST_LAUNCHER else f"Attempt {_attempt(line)}"
+    return f"{who} on {line.details['cluster']}" + (f" (batch job {batch_id})" if batch_id else "")
 
 
 def _line(line: History, kind: str, text: str) -> Line:

@@ -63,6 +63,6 @@ def _refuse_secrets(url: URL) -> None:
 def _unknown(name: str) -> RequestError:
     return RequestError(
         "store_name",
-        f"{name!r} is no store that koalapy knows.",
+        f"{name!r} is not a supported store.",
         "Write `store: sqlite` or `store: postgresql://user@host/database` in the grid file.",
     )

@@ -132,7 +132,9 @@ BAD_VALUES = [
     pytest.param(SMALL + "queue_after: 99999d\n", "longer than 3650d", "shorter", id="absurd time"),
     pytest.param(SMALL + f"queue_after: {'9' * 400}d\n", "not a duration", "90s", id="endless time"),
     pytest.param(SMALL + "retries: {submission: 41}\n", "is 41, more than 40", "40 or less", id="retries"),
-    pytest.param(SMALL + "store: mysql://x\n", "store is no store", "sqlite", id="store"),
+    pytest.param(
+        SMALL + "store: mysql://x\n", "store begins with 'mysql', which is not a supported", "sqlite", id="store"
+    ),
     pytest.param(SMALL + "scavenging: {walltime: 5s}\n", "scavenging.walltime is 5s, shorter", "longer", id="launcher"),
     pytest.param(SMALL + "scavenging: {max_runners: 0}\n", "is 0, less than 1", "1 or more", id="no runners"),
     pytest.param(in_cluster("scavenge: {idle_share: 1.5}"), "'1.5', no part of a whole", "25%", id="large share"),

@@ -57,8 +57,8 @@ def report() -> RunnerReport:
     return RunnerReport(job=job, runner=runner, places=places, charged=450 * MINUTE, per_minute=12.4)
 
 
-def told(monkeypatch: pytest.MonkeyPatch, prediction: Prediction) -> list[str]:
-    document = documents.runners([report()], sweeps._forecast(prediction, NOW))
+def told(monkeypatch: pytest.MonkeyPatch, prediction: Prediction, *, idle: bool = False) -> list[str]:
+    document = documents.runners([] if idle else [report()], sweeps._forecast(prediction, NOW))
     schemas.check(document)
     monkeypatch.setattr(runners, "Grid", lambda grid: Koalad(document))
     answer = CliRunner().invoke(app, ["runners"])
@@ -90,6 +90,10 @@ def test_a_sweep_is_a_line_and_what_is_out_of_order_another(monkeypatch: pytest.
         "7: suspended by alpha: 1 of its 3 nodes",
         "sweeps can expect 0.0 nodes in the next hour",
     ]
+
+
+def test_where_there_was_no_sweep_nothing_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(told(monkeypatch, Prediction(), idle=True)) == 1
 
 
 def test_what_was_predicted_of_the_last_hour_is_told_beside_what_came_true(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from koalapy.api.story import TELLERS, sentence
-from koalapy.model.identity import JobId
+from koalapy.cli.unknown import attempt_in_words
+from koalapy.model.identity import FIRST_LAUNCHER, JobId
 from koalapy.model.job import History, Outcome
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
@@ -111,7 +112,7 @@ def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
             {"state": "waiting", "submission_failures": 1, "completion_failures": 2, "message": "vu: It was lost."},
             "It waits in the queue again, after 1 submission failure and 2 completion failures: vu: It was lost.",
         ),
-        ("job_requeued", {"state": "held"}, "It is held, after 0 submission failures and 0 completion failures."),
+        ("job_requeued", {"state": "held"}, "It is held."),
         ("job_submitted", {"owner": "mona", "type": "sweep"}, "Submitted by mona; it is a sweep."),
         ("sweep_admitted", {"runners": 1}, "It is admitted; no other sweep is active now."),
         ("sweep_admitted", {"runners": 3}, "It is admitted; 3 sweeps are active now."),
@@ -137,3 +138,15 @@ def test_sentences(kind: str, details: dict[str, Any], text: str) -> None:
 def test_a_kind_of_a_newer_koalapy_is_told_in_its_own_words() -> None:
     assert told("job_lent", site="delft", until=None) == "Job lent: site delft."
     assert told("job_lent") == "Job lent."
+
+
+def test_the_number_of_a_launcher_is_shown_to_nobody() -> None:
+    line = History(job=JobId(FIRST_LAUNCHER + 8), at=AT, kind="component_running", details=ATTEMPT)
+    assert sentence(line) == "A Launcher on delft runs."
+    assert attempt_in_words(f"{FIRST_LAUNCHER}.0.1") == "a Launcher"
+    assert attempt_in_words("7.0.1") == "attempt 7.0.1"
+
+
+def test_one_process_is_not_several() -> None:
+    line = History(job=JobId(7), at=AT, kind="job_released", details={"processes": 1})
+    assert sentence(line).endswith("are released, with 1 process.")

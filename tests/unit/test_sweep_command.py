@@ -61,7 +61,7 @@ def test_a_program_of_this_directory_is_staged_in(here: Path) -> None:
     ("arguments", "words"),
     [
         (["-p", "x=1:3", "--", "solve"], "x is used nowhere"),
-        (["-p", "x=1:3", "--", "solve", "{y}"], "{y}, no parameter"),
+        (["-p", "x=1:3", "--", "solve", "{y}"], "{y}, which is not a parameter"),
         (["-p", "x=1:3:0", "--", "solve", "{x}"], "step of zero"),
         (["-p", "x=3:1", "--", "solve", "{x}"], "never reach"),
         (["-p", "x", "--", "solve", "{x}"], "names no parameter"),

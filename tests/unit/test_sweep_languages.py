@@ -249,8 +249,8 @@ COMMANDS = [
     (["x-y=1"], "parameters.x-y is no name of a parameter."),
     ([], "The sweep has no parameters."),
     (["x=1", "y=2"], "parameters.y is used nowhere. Write {y} into an argument"),
-    (["xx=1"], "components.0.arguments.0 uses {x}, no parameter. Did you mean {xx}?"),
-    (["z=1"], "uses {x}, no parameter. Known are {z} and {#}; {{ and }} are braces."),
+    (["xx=1"], "components.0.arguments.0 uses {x}, which is not a parameter. Did you mean {xx}?"),
+    (["z=1"], "uses {x}, which is not a parameter. Available: {z} and {#}. Write {{ and }} for literal braces."),
     (["x=@gone"], "is the file 'gone', which cannot be read: No such file or directory."),
     (["x=@"], "parameters.x.file is empty"),
     (["x=a\0b"], "NUL"),
@@ -275,8 +275,8 @@ def test_mistakes_on_the_command_line(parameters: list[str], words: str | None) 
     [
         (["{x}", "{"], "components.0.arguments.1 is '{', which has a lone {. Write {{ for a brace"),
         (["{x}", "a}"], "components.0.arguments.1 is 'a}', which has a lone }. Write }} for a brace"),
-        (["{x}", "{print $1}"], "components.0.arguments.1 uses {print $1}, no parameter."),
-        (["{x}", "{}"], "components.0.arguments.1 uses {}, no parameter."),
+        (["{x}", "{print $1}"], "components.0.arguments.1 uses {print $1}, which is not a parameter."),
+        (["{x}", "{}"], "components.0.arguments.1 uses {}, which is not a parameter."),
     ],
 )
 def test_mistakes_in_the_program(arguments: list[str], words: str) -> None:
@@ -304,7 +304,7 @@ JOBS = [
     ("parameters: {x: {file: /etc/../x}}\n", "cannot be read: No such file"),
     ("parameters: {x: 1:2}\nstage_out: [a]\n", "job.yaml:3: stage_out.0 is 'a', the same path for several"),
     ("parameters: {x: 1:2}\ncombine: zipp\n", "job.yaml:3: combine is 'zipp'. Write cross, zip, or lists"),
-    ("parameters: {x: 1:2}\ncombine: [[x, q]]\n", "combine names 'q', no parameter."),
+    ("parameters: {x: 1:2}\ncombine: [[x, q]]\n", "combine names 'q', which is not a parameter."),
     ("parameters: {x: 1:2}\ncombine: [[x], [x]]\n", "combine names x twice."),
     ("combine: zip\n", "combine combines parameters of which there are none."),
     ("order: back-home\n", "order orders parameters of which there are none."),
@@ -639,7 +639,7 @@ def test_staged_files_are_named_by_parameters() -> None:
     many = refused(lambda: with_staged(job(text % '["in-{z}"]', used)))
     assert "stage_in has 'in-{z}', which is 100,000 files, more than 1,000." in str(many)
     assert "600,000 files" in str(refused(lambda: with_staged(job(text % '["in-{#}"]', used))))
-    assert "job.yaml:3: stage_in.0 uses {q}, no parameter." in str(refused(job, text % '["{q}"]', used))
+    assert "job.yaml:3: stage_in.0 uses {q}, which is not a parameter." in str(refused(job, text % '["{q}"]', used))
     assert "stage_in.0 is 'a{', which has a lone {" in str(refused(job, text % '["a{"]', used))
 
 

@@ -189,10 +189,10 @@ def test_columns_are_read_for_what_is_staged_out_alone(tmp_path: Path) -> None:
 
 def test_names_that_nobody_knows_and_lone_braces_are_refused(tmp_path: Path) -> None:
     for stage_out, words in (
-        ("{y}", "stage_out.0 uses {y}, no parameter. Known are {x} and {#}"),
+        ("{y}", "stage_out.0 uses {y}, which is not a parameter. Available: {x} and {#}"),
         ("{x", "stage_out.0 is '{x', which has a lone {"),
-        ({"path": "{x}", "to": "{y}"}, "stage_out.0.to uses {y}, no parameter."),
-        ({"path": "{x}-{job}", "to": "{job}"}, "stage_out.0 uses {job}, no parameter."),
+        ({"path": "{x}", "to": "{y}"}, "stage_out.0.to uses {y}, which is not a parameter."),
+        ({"path": "{x}-{job}", "to": "{job}"}, "stage_out.0 uses {job}, which is not a parameter."),
     ):
         with pytest.raises(RequestError) as caught:
             asks(tmp_path, ["x=1:2"], stage_out)
@@ -206,7 +206,10 @@ def test_paths_that_are_asked_for_later(tmp_path: Path) -> None:
     for paths, words in (
         (["{x}"], "'{x}' is the same path for several of the 4 parameters. Parameters of one"),
         (["{#}", "all"], "'all' is the same path"),
-        (["{z}"], "'{z}' uses {z}, no parameter. Known are {#}, {x} and {y}; {{ and }} are braces."),
+        (
+            ["{z}"],
+            "'{z}' uses {z}, which is not a parameter. Available: {#}, {x} and {y}. Write {{ and }} for literal",
+        ),
         (["{"], "'{' has a lone {."),
     ):
         with pytest.raises(RequestError) as caught:
@@ -276,7 +279,7 @@ def test_what_is_missing_of_some_is_counted_named_and_keeps_nothing_back(
     assert found.files == 9
     assert set(contents(home)) == {f"out-{number}" for number in range(3, 20, 2)}
     missing = "out-4 (parameter 4), out-6 (parameter 6), out-8 (parameter 8), out-10 (parameter 10)"
-    assert found.lack.startswith("10 files are not there that 21 parameters were to leave: ")
+    assert found.lack.startswith("10 expected output files are missing (of 21 parameters): ")
     assert missing in found.lack
     assert "and 5 more." in found.lack
     assert any(each.startswith("out-2 (parameter 2: it is a link that leads out") for each in found.missing)

@@ -100,7 +100,7 @@ def test_what_parameters_left_comes_home(koala: Any) -> None:
     assert koala.end(sweep)["state"] == "failed"
     found = koala("show", sweep, "--json").document["job"]
     assert found["reason_code"] == "no_output_file"
-    assert "1 file is not there that 8 parameters were to leave: log-5 (parameter 5)." in found["reason"]
+    assert "1 expected output file is missing (of 8 parameters): log-5 (parameter 5)." in found["reason"]
     well = [number for number in range(1, 9) if number != 2]
     assert {path.name for path in home.glob("log-*")} == {f"log-{number}" for number in well if number != 5}
     expected = {f"{'ab'[(number + 1) % 2]}/{number}/out": f"{(number + 1) // 2}\n" for number in well}

@@ -58,8 +58,9 @@ class Tally:
     def _lack(self, count: int) -> str:
         if not self.missing.count:
             return ""
-        what = _many(self.missing.count, "file is", "files are")
-        return f"{what} not there that {count:,} parameters were to leave: {self.missing}."
+        what = _many(self.missing.count, "expected output file is", "expected output files are")
+        of = "1 parameter" if count == 1 else f"{count:,} parameters"
+        return f"{what} missing (of {of}): {self.missing}."
 
     def _notes(self, sweep: JobId) -> list[str]:
         notes = []
