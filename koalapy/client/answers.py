@@ -95,6 +95,7 @@ class Job(TypedDict):
     held_processor_seconds: float  # allocated, but waiting at a barrier
     reason: str | None
     reason_code: str | None
+    output_home: Literal["none", "coming", "home", "lost"]  # of output and error; lost: not all, for good
     components: list[Component]  # none of a sweep
     transfers: list[Transfer]
     sweep: SweepProgress | None  # null of what is none
