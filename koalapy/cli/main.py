@@ -30,6 +30,7 @@ COMMANDS = {
     "login": ("login", "Answer what logins on clusters ask."),
     "clean": ("unknown", "Remove jobs and directories by their tags."),
     "repair": ("repair", "Correct or drop unreadable records."),
+    "bugreport": ("bugreport", "Pack what a report of a bug needs, without secrets."),
     "run": ("run", "Run a program now, and pass its output through."),
     "sweep": ("sweep", "Run a program for each of many parameters."),
     "submit": ("changing", "Submit job files."),

@@ -1,0 +1,206 @@
+"""`koala bugreport`: what a developer needs to know of a koalad, in one file, without secrets."""
+
+import io
+import json as json_module
+import os
+import platform
+import re
+import sys
+import tarfile
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from koalapy import __version__
+from koalapy.cli import options
+from koalapy.cli.output import FAILED, out, print_json, say, table, told
+from koalapy.cli.secrets import HIDDEN, Secrets
+from koalapy.client import Grid
+from koalapy.locations import Locations
+from koalapy.model.errors import KoalaError, OurError, RequestError
+
+_LOG_BYTES = 2_000_000  # of the end of each log
+_MOST_JOBS = 500  # of those that the logs name, the newest: whose environments are looked for
+_LIBRARIES = ("SQLAlchemy", "alembic", "fastapi", "httpx", "paramiko", "pydantic", "structlog", "typer", "uvicorn")
+_OF_THE_PROGRAM = "words"  # of a log's line: what a program wrote last
+# Texts of a log's line about a job that are koalapy's own. All others may quote a program, and what it knows.
+_OWN_TEXTS = frozenset(
+    {"event", "level", "timestamp", "kind", "code", "cluster", "state", "attempt", "whose", "ending"}
+)
+# Lines that Python writes when koalad is ended by a signal. Others of a log that is no JSON tell of jobs unknown here.
+_OF_PYTHON = re.compile(r'\s+File "|Fatal Python error|Thread 0x|Current thread 0x')
+
+app = typer.Typer()
+
+
+class Part(NamedTuple):
+    """A file of the report."""
+
+    name: str
+    what: str
+    data: bytes
+
+
+@app.command()
+def bugreport(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Default: koala-bugreport-GRID-TIME.tar.gz here."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Pack versions, status, the grid file and the end of the log into one file, to go with a report of a bug.
+
+    Lists first what is in it, and asks. Passwords, tokens, keys and values of environments are hidden. What remains
+    names your hosts, users, jobs and paths: look into it before you hand it on.
+    """
+    with told():
+        locations = Locations.of(grid)
+        parts = collect(locations)
+        if not json:
+            table(("FILE", "BYTES", "WHAT"), [(part.name, len(part.data), part.what) for part in parts])
+        if not yes:
+            _confirm()
+        path = output or Path(f"koala-bugreport-{locations.grid}-{time.strftime('%Y%m%dT%H%M%S')}.tar.gz")
+        _write(path, parts)
+    if json:
+        files = [{"name": part.name, "bytes": len(part.data), "what": part.what} for part in parts]
+        return print_json({"schema": "koala.bugreport/1", "grid": locations.grid, "path": str(path), "files": files})
+    return out.print(f"{path} is written. Look into it before you hand it on: it names hosts, users, jobs and paths.")
+
+
+def collect(locations: Locations) -> list[Part]:
+    """The files of the report, with every secret hidden that is known or looks like one."""
+    logs = {path.name: _end_of(path) for path in (locations.log, locations.log.with_name("koalad.log.1"))}
+    answers = _asked(Path(locations.grid_file) if locations.grid_file else locations.grid, _jobs_in(logs.values()))
+    secrets = Secrets(answers.environments or ())
+    parts = [
+        Part("versions.json", "releases of koalapy, of Python and of libraries", _document(_versions())),
+        Part("status.json", "what koalad says of itself and of its clusters", _document(secrets.hidden(answers.said))),
+    ]
+    if locations.grid_file is not None:
+        text = _end_of(locations.grid_file).decode(errors="replace")
+        parts.append(Part("grid.yaml", "the grid file", secrets.hide(text).encode()))
+    for name, data in logs.items():
+        if data:
+            lines = data.decode(errors="replace").splitlines()
+            hidden = "\n".join(_log_line(line, secrets, answers.environments is not None) for line in lines)
+            parts.append(Part(name, "the end of koalad's log", (hidden + "\n").encode()))
+    return parts
+
+
+class _Answers(NamedTuple):
+    """koalad's, or why there are none; the values of its jobs' environments, None where they could not be had."""
+
+    said: dict[str, Any]
+    environments: set[str] | None
+
+
+def _asked(grid: Path | str, jobs: list[int]) -> _Answers:
+    try:
+        with Grid(grid) as koalad:
+            said = {"status": koalad.status(), "clusters": koalad.clusters()}
+            values: set[str] = set()
+            for job in jobs:
+                with suppress(RequestError):  # pruned meanwhile
+                    values |= set(_environments(koalad.show(job)))
+            return _Answers(said, values)
+    except KoalaError as error:
+        return _Answers({"koalad": str(error)}, None)
+
+
+def _environments(document: Any) -> Iterable[str]:
+    """Every value of a mapping `environment`, at any depth."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            if key == "environment" and isinstance(value, dict):
+                yield from map(str, value.values())
+            else:
+                yield from _environments(value)
+    elif isinstance(document, list):
+        for each in document:
+            yield from _environments(each)
+
+
+def _jobs_in(logs: Iterable[bytes]) -> list[int]:
+    found = {event.get("job") for log in logs for line in log.splitlines() if (event := _event(line))}
+    return sorted((job for job in found if isinstance(job, int)), reverse=True)[:_MOST_JOBS]
+
+
+def _event(line: bytes | str) -> dict[str, Any] | None:
+    """A line of a JSON log; None for any other."""
+    try:
+        found = json_module.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _log_line(line: str, secrets: Secrets, all_known: bool) -> str:
+    event = _event(line)
+    if event is None:
+        return secrets.hide(line) if _OF_PYTHON.match(line) else HIDDEN
+    foreign = {_OF_THE_PROGRAM} & event.keys()
+    if not all_known and "job" in event:
+        foreign = {name for name, value in event.items() if not isinstance(value, int | float) and value is not None}
+    return json_module.dumps(secrets.hidden(event | dict.fromkeys(foreign - _OWN_TEXTS, HIDDEN)), ensure_ascii=False)
+
+
+def _end_of(path: Path) -> bytes:
+    """Nothing of a file that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LOG_BYTES))
+            return file.read(_LOG_BYTES)
+    except OSError:
+        return b""
+
+
+def _versions() -> dict[str, Any]:
+    found = {each.name: each.version for each in distributions()}
+    return {
+        "koalapy": __version__,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "libraries": {name: found[name] for name in _LIBRARIES if name in found},
+    }
+
+
+def _document(data: Any) -> bytes:
+    return (json_module.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _confirm() -> None:
+    """Ends the command unless a person at a terminal says yes."""
+    if not sys.stdin.isatty():
+        advice = "Look at what it would hold; then say --yes."
+        raise RequestError("not_confirmed", "Nobody is there to be asked whether this may be written.", advice)
+    say("Passwords, tokens, keys and values of environments are hidden in it.")
+    if not typer.confirm("Write it?", err=True):
+        raise typer.Exit(FAILED)
+
+
+def _write(path: Path, parts: Iterable[Part]) -> None:
+    """For its owner alone. Replaces no file."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        for part in parts:
+            member = tarfile.TarInfo(f"koala-bugreport/{part.name}")
+            member.size, member.mode, member.mtime = len(part.data), 0o600, int(time.time())
+            archive.addfile(member, io.BytesIO(part.data))
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data.getvalue())
+    except FileExistsError as error:
+        raise RequestError("file_exists", f"{path} exists.", "Name another file with -o.") from error
+    except OSError as error:
+        message = f"{path} cannot be written: {error.strerror}."
+        raise OurError("not_written", message, "Name another file with -o.") from error

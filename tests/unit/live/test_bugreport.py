@@ -1,0 +1,57 @@
+"""`koala bugreport` of a real koalad: what is in it, that it is asked for, and that no secret ever is."""
+
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Document = dict[str, Any]
+SECRET = "Tr0ub4dor&3"
+
+
+def texts(path: Path) -> dict[str, str]:
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+        return {each.name: archive.extractfile(each).read().decode() for each in members}  # type: ignore[union-attr]
+
+
+def test_it_holds_what_helps_and_no_secret(fresh: Any, shell: Callable[..., Document]) -> None:
+    """The job's program writes a value of its environment where koalad quotes it."""
+    text = fresh.grid_file.read_text()
+    fresh.grid_file.write_text(f"# the account's password: {SECRET}\n{text}")
+    assert fresh("up").status == 0
+    job = fresh.submit(shell("echo it is $MINE >&2; exit 3", environment={"MINE": SECRET}))
+    assert fresh.end(job)["state"] == "failed"
+    log = fresh.root / "state" / "koala" / "live" / "koalad.log"
+    assert SECRET in log.read_text()
+    with log.open("a") as more:  # as koalad logs in text, and as it ends by a signal
+        more.write(
+            f'component_ended words="it is {SECRET}"\nFatal Python error: Aborted\n  File "loop.py", line 70 in x\n'
+        )
+
+    for name, up in (("up.tar.gz", True), ("down.tar.gz", False)):
+        if not up:
+            assert fresh("down").status == 0
+        answer = fresh("bugreport", "--yes", "-o", name, "--json")
+        assert answer.status == 0, answer
+        found = texts(fresh.work / name)
+        listed = [f"koala-bugreport/{each['name']}" for each in answer.document["files"]]
+        assert list(found) == listed
+        assert [Path(each).name for each in listed] == ["versions.json", "status.json", "grid.yaml", "koalad.log"]
+        assert not [line for said in found.values() for line in said.splitlines() if SECRET in line], up
+        assert "amsterdam" in found["koala-bugreport/grid.yaml"]
+        assert '"event": "koalad_started"' in found["koala-bugreport/koalad.log"]
+        assert 'Fatal Python error: Aborted\n  File "loop.py", line 70 in x\n' in found["koala-bugreport/koalad.log"]
+        assert ('"clusters"' in found["koala-bugreport/status.json"]) is up
+        assert os.stat(fresh.work / name).st_mode & 0o077 == 0
+    fresh("bugreport", "--yes", "-o", "up.tar.gz", "--json").refused(2, "up.tar.gz exists")
+
+
+def test_it_says_what_would_be_in_it_before_it_is_written(fresh: Any) -> None:
+    answer = fresh("bugreport")
+    assert answer.status == 2
+    assert "Nobody is there to be asked" in answer.err
+    for word in ("versions.json", "status.json", "grid.yaml", "WHAT"):
+        assert word in answer.out
+    assert list(fresh.work.glob("*.tar.gz")) == []
