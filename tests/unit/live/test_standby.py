@@ -1,8 +1,12 @@
 """Two koalad on one store in PostgreSQL, a state directory each: the second stands by, and takes over."""
 
+import contextlib
 import json
 import os
+import shutil
 import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import live
 import pytest
 from sqlalchemy import make_url
 
+import koalapy
 from koalapy.daemon import wait_for_end
 
 Document = dict[str, Any]
@@ -163,4 +168,131 @@ def test_a_server_that_restarts_is_waited_for(
     serving = (pair.one, pair.two)[states.index("ready")]
     assert serving.end(job)["state"] == "done"
     assert serving.end(serving.submit(shell("true")))["state"] == "done"
+    assert lines.read_text() == "started\nended\n"
+
+
+class Wire:
+    """What lies between a koalad and its server: a socket that passes everything on, until it is cut."""
+
+    def __init__(self, place: Path, server: Path) -> None:
+        place.mkdir(mode=0o755)
+        self._server = server
+        self._ends: list[tuple[socket.socket, socket.socket]] = []
+        self._lock = threading.Lock()
+        self._whole = True
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(place / server.name))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """The server gives the sessions up, as its keepalives have it; koalad hears nothing of that, nor anything."""
+        with self._lock:
+            self._whole = False
+            for _, to_server in self._ends:
+                _end(to_server)
+
+    def heal(self) -> None:
+        """What was open is gone, as koalad hears now; and it may connect again."""
+        with self._lock:
+            self._whole = True
+            for to_koalad, _ in self._ends:
+                _end(to_koalad)
+            self._ends.clear()
+
+    def close(self) -> None:
+        self.cut()
+        self.heal()
+        _end(self._listener)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                to_koalad, _ = self._listener.accept()
+            except OSError:
+                return
+            to_server = socket.socket(socket.AF_UNIX)
+            with self._lock:
+                self._ends.append((to_koalad, to_server))
+                if not self._whole:
+                    continue  # connected, and never answered
+                to_server.connect(str(self._server))
+            for one, other in ((to_koalad, to_server), (to_server, to_koalad)):
+                threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        try:
+            while data := one.recv(65_536):
+                other.sendall(data)
+        except OSError:
+            pass
+        with self._lock:
+            if self._whole:
+                _end(one)
+                _end(other)
+
+
+def _end(end: socket.socket) -> None:
+    """Wakes up whoever reads from it."""
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
+
+
+@pytest.fixture
+def wire(place: Path, postgresql_server: Any) -> Iterator[Wire]:
+    made = Wire(place / "wire", postgresql_server.place / ".s.PGSQL.5432")
+    yield made
+    made.close()
+
+
+def test_a_koalad_that_is_cut_off_is_replaced_and_ends(
+    place: Path, database: str, wire: Wire, shell: Callable[..., Document]
+) -> None:
+    pair = Pair(place, database)
+    through = make_url(database).set(query={"host": str(place / "wire")}).render_as_string()
+    pair.one.write_grid({"grid": "live", "clusters": live.embedded(place / "clusters"), "store": through})
+    try:
+        job, gate, lines = start(pair, shell)
+        first = pid_of(pair.one)
+        wire.cut()
+        pair.two.until(lambda: state(pair.two) == "ready")
+        second = pair.two.submit(shell("true"))
+        assert pair.two.end(second)["state"] == "done"
+        late = pair.one.start("submit", pair.one.write("late.yaml", {"name": "late", "components": [shell("true")]}))
+        wire.heal()
+        assert wait_for_end(first, PATIENCE_S)
+        assert late.wait(PATIENCE_S) != 0
+        late.communicate()
+        assert [line["event"] for line in log_of(pair.one)].count("taken_over") == 1
+        assert pair.two.ids() == [job, second]
+        gate.touch()
+        assert pair.two.end(job)["state"] == "done"
+        assert lines.read_text() == "started\nended\n"
+    finally:
+        pair.stop()
+
+
+def test_a_new_release_is_rolled_out_while_jobs_run(pair: Pair, place: Path, shell: Callable[..., Document]) -> None:
+    """Host by host: the new one stands by, the old one ends, the new one goes on; then the other host's, back again."""
+    shutil.copytree(Path(koalapy.__file__).parent, place / "new" / "koalapy")
+    release = place / "new" / "koalapy" / "__init__.py"
+    release.write_text(release.read_text() + '\n__version__ = "99.1"\n')
+    pair.two.environment["PYTHONPATH"] = str(place / "new")
+    job, gate, lines = start(pair, shell)
+    waiting = pair.one.submit(live.sh("true", 4, cluster="amsterdam"), live.sh("true", 4, cluster="delft"))
+    assert pair.two("status", "--json").document["version"] == "99.1"
+    assert pair.one("down").status == 0
+    pair.two.until(lambda: state(pair.two) == "ready")
+    assert pair.two.job(job)["state"] == "running"
+    pair.one.environment["PYTHONPATH"] = str(place / "new")
+    assert "stands by for another" in pair.one("up").out
+    assert pair.two("down").status == 0
+    pair.one.until(lambda: state(pair.one) == "ready")
+    assert pair.one("status", "--json").document["version"] == "99.1"
+    assert pair.one.job(job)["state"] == "running"
+    gate.touch()
+    for each in (job, waiting):
+        ended = pair.one.end(each)
+        assert (ended["state"], ended["completion_failures"]) == ("done", 0)
     assert lines.read_text() == "started\nended\n"
