@@ -22,7 +22,7 @@ def add_itself(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[
         known = facts()
         troubles = _troubles(service.trouble()) + service.restored() + service.ids_used()
         troubles += documents.unreadable_records(service.unreadable())
-        troubles += documents.cluster_troubles(service.clusters())
+        troubles += documents.cluster_troubles(service.clusters()) + service.disk.warnings()
         return documents.status(
             known, service.debts(), troubles, service.recovered(),
             service.unknown.last(), [documents.login(each) for each in service.logins.views() if each.state == "asks"],

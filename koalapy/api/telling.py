@@ -63,6 +63,11 @@ def add_telling(app: FastAPI, service: Service) -> None:
         """What is known of each cluster, in processors."""
         return documents.clusters(service.clusters())
 
+    @app.get("/v1/disk", **answering(schemas.DiskAnswer))
+    def disk() -> Document:
+        """What koalapy takes up of disks, on the clusters and here: it is counted now, in a minute at most."""
+        return documents.disk(service.disk.count())
+
 
 def instant_of(text: str | None) -> Instant | None:
     """Raises RequestError for what is no instant."""

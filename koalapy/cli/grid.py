@@ -10,6 +10,7 @@ from koalapy import __version__
 from koalapy.cli import options
 from koalapy.cli.login import log_in_where_asked
 from koalapy.cli.output import ago, counted_as, out, print_json, table, told
+from koalapy.cli.sizes import in_bytes
 from koalapy.cli.times import Utc, in_text, shown
 from koalapy.cli.unknown import attempt_in_words, show_unknown, tell_unknown
 from koalapy.client import Grid
@@ -152,8 +153,14 @@ def _tell_recovery(found: Document, most: int | None) -> None:
 
 
 @app.command()
-def clusters(grid: options.Grid = None, json: options.Json = False) -> None:
-    """What is known of each cluster, in processors, and how old that is."""
+def clusters(
+    disk: Annotated[bool, typer.Option("--disk", help="What koalapy takes up of disks there, and here.")] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """What is known of each cluster, in processors, and how old that is; or what koalapy has on its disks."""
+    if disk:
+        return _tell_disk(grid, json)
     with told(), Grid(grid) as koalad:
         found: list[Document] = [*koalad.clusters()]
         about = None if json else koalad.status()
@@ -195,6 +202,31 @@ def check(grid: options.Grid = None) -> None:
             raise RequestError("no_grid_file", message, "Give the path of one with --grid.")
         found = read_grid_file(locations.grid_file)
     out.print(f"{locations.grid_file} is fine: grid {found.grid}, {counted_as(len(found.clusters), 'cluster')}")
+
+
+def _tell_disk(grid: options.Grid, json: bool) -> None:
+    with told(), Grid(grid) as koalad:
+        found = koalad.disk()
+    if json:
+        return print_json(found)
+    table(
+        ("PLACE", "BYTES", "DIRECTORIES", "OF THEM"),
+        [(each["place"], _bytes(each), each["directories"], _parts(each)) for each in found["places"]],
+    )
+    for each in found["places"]:
+        if each["reason"]:
+            out.print(f"{each['place']}: {each['reason']}")
+    return None
+
+
+def _bytes(place: Document) -> str | None:
+    if place["at"] is None:
+        return None
+    return in_bytes(place["bytes"]) if place["whole"] else f"over {in_bytes(place['bytes'])}"
+
+
+def _parts(place: Document) -> str:
+    return ", ".join(f"{name} {in_bytes(size)}" for name, size in place["parts"].items() if size)
 
 
 def _batch(cluster: Document) -> str:

@@ -386,6 +386,24 @@ class UnknownTags(TypedDict):
     first: list[UnknownTag]
 
 
+class DiskPlace(TypedDict):
+    """A cluster's shared directory, as far as it is this store's, or koalad's state directory."""
+
+    place: str  # the cluster's name, or here
+    here: bool  # koalad's state directory
+    at: str | None  # when it was counted; null: it never was
+    bytes: int  # on disk
+    whole: bool  # false: there was too much to count, and there are more bytes
+    directories: int  # of attempts, on a cluster; of jobs whose output is at home, here
+    parts: dict[str, int]  # bytes: attempts and staged; here: store, output, staged and log
+    reason: str | None  # why it could not be counted now
+
+
+class Disk(TypedDict):
+    schema: Literal["koala.disk/1"]
+    places: list[DiskPlace]
+
+
 class Status(TypedDict):
     schema: Literal["koala.status/1"]
     pid: int

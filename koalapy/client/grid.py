@@ -14,6 +14,7 @@ from koalapy.client.answers import (
     Changed,
     Cleaned,
     Cluster,
+    Disk,
     Explanation,
     Fetched,
     Job,
@@ -37,6 +38,7 @@ from koalapy.model.errors import TransientError
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LONGEST_WAIT_S = 30.0
 _IDS_AT_ONCE = 1000  # in one address
+_COUNT_S = 90.0  # of what lies on disks
 _SURVEY_S = 300.0  # all clusters, a few at a time
 _DOWN_S, _CANCEL_S = 60.0, 660.0
 
@@ -300,6 +302,10 @@ class Grid:
 
     def clusters(self) -> list[Cluster]:
         return list(self._calls.call("GET", "/v1/clusters")["clusters"])
+
+    def disk(self) -> Disk:
+        """What koalapy takes up of disks, counted now; that may take a minute. Schema koala.disk/1."""
+        return cast(Disk, self._calls.call("GET", "/v1/disk", wait_s=_COUNT_S))
 
     def status(self) -> Status:
         """Schema koala.status/1."""

@@ -179,6 +179,7 @@ class Retries(Section):
 class Disk(Section):
     """What koalapy may take up of disks, on clusters and here."""
 
+    warn: Size | None = Field(default=None, description="`koala status` warns of a place where koalapy has more")
     output: Size = Field(
         default=KEPT_BYTES, description="most of one component's standard output, and of its error, that comes home"
     )

@@ -18,6 +18,7 @@ from koalapy.runtime.accounting import Accounting
 from koalapy.runtime.chosen import policies, scavenging_policies
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.written import WrittenStore
+from koalapy.runtime.disk import DiskUse
 from koalapy.runtime.foreign import ForeignSpeech
 from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.links import ClusterLinks
@@ -97,12 +98,14 @@ class Koalad:
             logins,
             files,
             Sweeps(self._store, self._loop, self._clock, self._links.read_slot),
+            DiskUse(list(grid.clusters), self._links.ask, state_directory, self._clock.now, grid.disk.warn),
         )
 
     def start(self) -> None:
         _log_recovered(self.service.recovered().lines)
         self._links.start(self._loop, self.service.unknown.survey_soon, self.service.slept)
         self._accounting.start()
+        self.service.disk.start()
         self._loop.start()  # which sends at once what the last koalad had begun
 
     def cancel_all(self, patience_s: float) -> None:

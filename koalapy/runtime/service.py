@@ -24,6 +24,7 @@ from koalapy.runtime.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, 
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.clusterreports import ClusterReport, cluster_reports
 from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.disk import DiskUse
 from koalapy.runtime.explanation import Explanation, explain, ids_used, refuse_without_ids, what_all_wait_for
 from koalapy.runtime.following import Followed, Read, follow_all, read_all
 from koalapy.runtime.jobfiles import JobFiles
@@ -46,7 +47,7 @@ class Service:
     """One koalad. `read` reads a component's output over its link.
 
     `unknown`: tags on the clusters that its store does not know. `logins`: what they ask, and who answers. `files`:
-    what jobs stage. `sweeps`: what is told of them.
+    what jobs stage. `sweeps`: what is told of them. `disk`: what koalapy takes up.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Service:
         logins: Logins,
         files: JobFiles,
         sweeps: Sweeps,
+        disk: DiskUse,
     ) -> None:
         self._store = store
         self._files = files
@@ -71,6 +73,7 @@ class Service:
         self.unknown = unknown
         self.logins = logins
         self.sweeps = sweeps
+        self.disk = disk
         self._recovery = recovery
         self._waiters = Waiters()
 
@@ -273,6 +276,7 @@ class Service:
 
     def close(self) -> None:
         """Nobody waits any longer."""
+        self.disk.close()
         self.logins.close()
         self._waiters.close()
 

@@ -34,6 +34,7 @@ def described(hint: Any) -> Any:
 @pytest.mark.parametrize(
     ("answer", "model"),
     [
+        (answers.Disk, schemas.DiskAnswer),
         (answers.Submitted, schemas.SubmitAnswer),
         (answers.Job, schemas.Job),
         (answers.JobStory, schemas.JobAnswer),

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Optional
 
 from koalapy_adapters.errors import BatchError, RequestError
 from koalapy_adapters.frames import INITIAL_CREDIT, MAX_CHUNK, Chunk
+from koalapy_adapters.kcm import diskuse
 from koalapy_adapters.kcm.commands import failure_of
 from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.gathering import FileList, ManyFiles, OneFile, Stretch, size_of
@@ -16,6 +17,7 @@ from koalapy_adapters.kcm.stage import Stage
 from koalapy_adapters.kcm.threads import in_thread
 from koalapy_adapters.kcm.troubles import unusable
 from koalapy_adapters.messages import (
+    DiskUse,
     Done,
     Fetch,
     Fetched,
@@ -179,6 +181,9 @@ class Staging:
         await self._credit[chunk.stream].acquire()
         self._writer.chunk(chunk)
 
+    async def _disk_use(self, message: DiskUse) -> Done:
+        return Done(message.id, details=await in_thread(diskuse.Counter(self._directories.own).count))
+
     async def _stat(self, message: Stat) -> Done:
         attempt = self._directories.attempt(message.tag)
         sizes = await in_thread(lambda: {path: size_of(attempt, path) for path in message.paths})
@@ -199,5 +204,6 @@ _SERVED: Dict[type, Callable[[Staging, Any], Any]] = {
     FetchMany: Staging._fetch_many,
     ListFiles: Staging._list,
     Stat: Staging._stat,
+    DiskUse: Staging._disk_use,
 }
 SERVED = tuple(_SERVED)  # the requests that come here

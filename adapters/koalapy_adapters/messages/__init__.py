@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Type
 
 from koalapy_adapters.messages import fields, files, kcm, koalad, launcher, relay
 from koalapy_adapters.messages.fields import Json, MessageError, passes, shown
-from koalapy_adapters.messages.files import Fetch, FetchMany, ListFiles, Stat, Store, StoreMany, Want
+from koalapy_adapters.messages.files import DiskUse, Fetch, FetchMany, ListFiles, Stat, Store, StoreMany, Want
 from koalapy_adapters.messages.kcm import (
     BatchSeen,
     Done,
@@ -83,6 +83,7 @@ __all__ = [
     "Clean",
     "ClusterConfig",
     "Diagnose",
+    "DiskUse",
     "Dissolve",
     "Doing",
     "Done",

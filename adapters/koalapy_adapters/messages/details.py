@@ -77,6 +77,15 @@ class Wanted(NamedTuple):
     total: Optional[Bytes] = None
 
 
+class Used(NamedTuple):
+    """Answers DiskUse."""
+
+    bytes: Bytes
+    attempts: Count
+    staged_bytes: Bytes
+    whole: Flag
+
+
 # ---- answers to Diagnose, by the name of the check
 
 
@@ -206,6 +215,7 @@ listed: Callable[[Any], Listed] = reader(Listed)
 accounted: Callable[[Any], Accounted] = reader(Accounted)
 wanted: Callable[[Any], Wanted] = reader(Wanted)
 _examined: Callable[[Any], Examined] = reader(Examined)
+disk_used: Callable[[Any], Used] = reader(Used)
 probed: Callable[[Any], Json] = plain(Probed)
 _failed, _queue, _processing = plain(Failed), plain(Queue), plain(Processing)
 

@@ -95,4 +95,14 @@ class Stat(NamedTuple):
     paths: List[Content]
 
 
-MESSAGES: Tuple[Type[Any], ...] = (Want, Store, StoreMany, Fetch, FetchMany, ListFiles, Stat)
+class DiskUse(NamedTuple):
+    """How much of the shared directory the store takes up. Answered by Done, within 40 s.
+
+    Its details: `bytes` on disk, `attempts`, the directories of attempts, `staged_bytes` of the staging cache, and
+    `whole`: false if there was too much to count, so that there are more bytes.
+    """
+
+    id: Count
+
+
+MESSAGES: Tuple[Type[Any], ...] = (Want, Store, StoreMany, Fetch, FetchMany, ListFiles, Stat, DiskUse)

@@ -1,6 +1,7 @@
 """The JSON documents: versioned schemas, stable field names, instants as RFC 3339 with microseconds."""
 
 from koalapy.api.documents.clusters import cluster_troubles, clusters
+from koalapy.api.documents.disk import disk
 from koalapy.api.documents.document import Document
 from koalapy.api.documents.explanation import explanation
 from koalapy.api.documents.jobs import (
@@ -25,6 +26,7 @@ __all__ = [
     "cleaned",
     "cluster_troubles",
     "clusters",
+    "disk",
     "error",
     "explanation",
     "fetched",

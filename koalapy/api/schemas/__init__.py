@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from koalapy.api.schemas.clusters import ClustersAnswer
+from koalapy.api.schemas.disk import DiskAnswer
 from koalapy.api.schemas.explanation import ExplainAnswer
 from koalapy.api.schemas.jobs import ChangedAnswer, FetchAnswer, Job, JobAnswer, JobsAnswer, SubmitAnswer, SubmitsAnswer
 from koalapy.api.schemas.logins import LoginAnswer, LoginsAnswer
@@ -20,6 +21,7 @@ __all__ = [
     "ChangedAnswer",
     "CleanAnswer",
     "ClustersAnswer",
+    "DiskAnswer",
     "DownAnswer",
     "ErrorAnswer",
     "ExplainAnswer",
@@ -45,7 +47,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     for model in (
         ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, UnknownAnswer, CleanAnswer,
         ExplainAnswer, DownAnswer, FetchAnswer, LoginAnswer, LoginsAnswer, SubmitsAnswer, ChangedAnswer,
-        RunnersAnswer, ResultsAnswer, UnreadableAnswer, UsageAnswer,
+        RunnersAnswer, ResultsAnswer, UnreadableAnswer, DiskAnswer, UsageAnswer,
     )
 }  # fmt: skip
 

@@ -174,6 +174,7 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("get", "/v1/unknown"),
         ("get", "/v1/unreadable"),
         ("get", "/v1/usage"),
+        ("get", "/v1/disk"),
         ("post", "/v1/unknown/{tag}/clean"),
         ("post", "/v1/shutdown"),
     }

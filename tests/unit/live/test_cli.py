@@ -79,6 +79,21 @@ def test_status_says_that_it_is_ready(koala: Any) -> None:
     assert koala("status").out == f"koalad {document['version']} of grid live: ready (pid {document['pid']})\n"
 
 
+def test_clusters_shows_disks(koala: Any, shell: Callable[..., Document]) -> None:
+    job = koala.end(koala.submit(shell("head -c 3000000 /dev/urandom > large", cluster="delft")))
+    document = koala("clusters", "--disk", "--json").document
+    assert document["schema"] == "koala.disk/1"
+    places = {each["place"]: each for each in document["places"]}
+    assert list(places) == ["amsterdam", "delft", "leiden", "here"]
+    assert places["delft"]["bytes"] > 3_000_000, job
+    assert places["delft"]["directories"] >= 1
+    assert all(each["reason"] is None and each["whole"] and each["bytes"] > 0 for each in places.values())
+    assert places["here"]["parts"]["store"] > 0
+    lines = koala("clusters", "--disk").out.splitlines()
+    assert lines[0].split() == ["PLACE", "BYTES", "DIRECTORIES", "OF", "THEM"]
+    assert lines[2].startswith("delft")
+
+
 def test_clusters_shows_processors(koala: Any) -> None:
     document = koala("clusters", "--json").document
     assert document["schema"] == "koala.clusters/1"

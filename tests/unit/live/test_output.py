@@ -95,7 +95,7 @@ def test_every_line_comes_once_over_killed_and_paused_kcms(fresh: Any, shell: Ca
 def test_output_that_came_home_is_read_without_its_cluster(fresh: Any, shell: Callable[..., Document]) -> None:
     """One cluster leaves the grid file, the other's shared directory is purged; and what failed has its errors too."""
     grid = yaml.safe_load(fresh.grid_file.read_text())
-    fresh.write_grid(grid | {"keep_output": "home", "disk": {"output": "1M"}})
+    fresh.write_grid(grid | {"keep_output": "home", "disk": {"output": "1M", "warn": "2M"}})
     assert fresh("up").status == 0
     fresh.known()
     long = "head -c 3000000 /dev/zero | tr '\\0' x"
@@ -112,6 +112,8 @@ def test_output_that_came_home_is_read_without_its_cluster(fresh: Any, shell: Ca
     assert "1951424 bytes in the middle that were too many" in story
     whole = fresh("logs", here["id"], "-c", 1).out
     assert whole == "x" * 3_000_000, "its cluster is there"
+    assert fresh("clusters", "--disk").status == 0
+    assert "MiB on leiden, more than `disk.warn` (2.0 MiB)" in fresh("status").out
     assert fresh("down").status == 0
     del grid["clusters"]["delft"]
     fresh.write_grid(grid)
