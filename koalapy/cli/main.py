@@ -48,6 +48,7 @@ COMMANDS = {
     "results": ("runners", "List what became of a sweep's parameters."),
     "demo": ("demo", "Co-allocate jobs on three clusters of this machine."),
     "sim": ("sim", "Simulate: traces, experiments, chaos."),
+    "man": ("man", "Write the manual pages."),
     "testgrid": ("testgrid", "Real clusters in containers, for tests."),
 }
 
@@ -65,7 +66,9 @@ class Commands(TyperGroup):
         self.commands.update(commands_of(COMMANDS[name][0]))
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see entry: a command tells that it is interrupted
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        return self.commands[name]
+        command = self.commands[name]
+        command.short_help = COMMANDS[name][1]
+        return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Raises UsageError for an unknown name, with the one that may have been meant."""
