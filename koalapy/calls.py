@@ -1,23 +1,26 @@
 """Calls of koalad's HTTP API over its socket: a document for an answer, an error for a refusal or for silence."""
 
+import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
-
-import httpx
+from urllib.parse import quote, urlencode
 
 from koalapy.locations import GRID_FILE_HEADER, Locations, default_grid_file
 from koalapy.model.errors import KoalaError, OurError, RequestError, SiteError, TransientError
 from koalapy.peers import is_trusted, user_of
 
 Document = dict[str, Any]
+Parameters = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 _ELSEWHERE = "Name a place of your own with $XDG_RUNTIME_DIR and $XDG_STATE_HOME, then `koala up`."
+_PIECE_BYTES = 65_536
+_REFUSED = 400  # and above: an HTTP status of an error
 _NOT_THERE = ("stopping", "standing_by")  # a koalad answers, but not one that does the work
 _KINDS: dict[str, type[KoalaError]] = {
     "transient": TransientError,
@@ -34,107 +37,110 @@ class NotReachable(TransientError):
 class Calls:
     """One koalad's. Each raises KoalaError with koalad's own reason, NotReachable if nobody answers.
 
-    Any number of threads may call at the same time. `timeout_s`: for koalad to answer, beyond what a call waits for.
+    Each call has a connection of its own, so that any number of threads may call at the same time. `timeout_s`: for
+    koalad to answer, beyond what a call waits for.
     """
 
     def __init__(self, locations: Locations, timeout_s: float) -> None:
         self._locations, self._timeout_s = locations, timeout_s
-        self._http = self._connect()
-
-    def close(self) -> None:
-        self._http.close()
-
-    def reopen(self) -> None:
-        """Look for the socket again, which may have come elsewhere."""
-        self._http.close()
-        self._http = self._connect()
 
     def answers(self) -> bool:
         """Whether anybody does, on whichever socket is there now."""
         try:
-            with self._connect() as http:
-                self._reach()
-                http.get("/v1/status")
-        except (httpx.TransportError, NotReachable):
+            with self._asked("GET", "/v1/status", self._timeout_s):
+                return True
+        except NotReachable:
             return False
-        return True
 
-    def call(self, method: str, path: str, *, wait_s: float | None = None, **request: Any) -> Document:
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Parameters = (),
+        json: Any = None,
+        wait_s: float = 0.0,
+    ) -> Document:
         """The answer's document. `wait_s`: how long koalad may take before it answers."""
-        if wait_s is not None:
-            request["timeout"] = httpx.Timeout(self._timeout_s, read=wait_s + self._timeout_s)
-        self._reach()
-        try:
-            answer = self._http.request(method, path, **request)
-        except httpx.TransportError as error:
-            raise self._not_reachable(error) from error
-        if answer.is_error:
-            raise _error(answer)
-        return dict(answer.json())
+        with self._asked(method, path, wait_s + self._timeout_s, params, json) as answer:
+            try:
+                text = answer.read()
+            except (OSError, HTTPException) as error:
+                raise self._silent(error) from error
+            return _document(answer.status, text)
 
     @contextmanager
-    def stream(self, path: str, parameters: Mapping[str, Any], cut: TransientError) -> Iterator[Iterator[bytes]]:
+    def stream(self, path: str, params: Parameters, cut: TransientError) -> Iterator[Iterator[bytes]]:
         """The answer's bytes as they come, for as long as that takes. Raises `cut` where they break off."""
-        begun = False
-        patience = httpx.Timeout(self._timeout_s, read=None)
-        self._reach()
+        with self._asked("GET", path, None, params) as answer:
+            if answer.status >= _REFUSED:
+                _document(answer.status, b"".join(_pieces(answer, cut)))
+            yield _pieces(answer, cut)
+
+    @contextmanager
+    def _asked(
+        self, method: str, path: str, read_s: float | None, params: Parameters = (), body: Any = None
+    ) -> Iterator[HTTPResponse]:
+        """The answer to a request. `read_s`: how long koalad may take, None for any time.
+
+        Raises NotReachable where nobody answers, TypeError or ValueError for a body that is no JSON.
+        """
+        data = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        connection = HTTPConnection("koalad")
         try:
-            with self._http.stream("GET", path, params=parameters, timeout=patience) as answer:
-                if answer.status_code != httpx.codes.OK:
-                    answer.read()
-                    raise _error(answer)
-                begun = True
-                yield answer.iter_raw()
-        except httpx.TransportError as error:
-            raise cut if begun else self._not_reachable(error) from error
+            connection.sock = self._connected()
+            try:
+                with suppress(BrokenPipeError):  # koalad has answered before it has read all
+                    connection.request(method, _address(path, params), data, self._headers(data))
+                connection.sock.settimeout(read_s)
+                answer = connection.getresponse()
+            except (OSError, HTTPException) as error:
+                raise self._silent(error) from error
+            with answer:
+                yield answer
+        finally:
+            connection.close()
 
-    def _connect(self) -> httpx.Client:
-        transport = httpx.HTTPTransport(uds=str(self._socket()), limits=httpx.Limits(max_connections=None))
-        hooks = {"request": [lambda request: request.extensions.update(trace=self._look)]}
+    def _headers(self, data: bytes | None) -> dict[str, str]:
         file = self._locations.grid_file
-        headers = {GRID_FILE_HEADER: quote(os.fsencode(file))} if file is not None else {}
-        return httpx.Client(
-            transport=transport, base_url="http://koalad", timeout=self._timeout_s, headers=headers, event_hooks=hooks
-        )
+        named = {GRID_FILE_HEADER: quote(os.fsencode(file))} if file is not None else {}
+        return named | ({"Content-Type": "application/json"} if data is not None else {})
 
-    def _look(self, event: str, info: Mapping[str, Any]) -> None:
-        """Before anything is sent: raises NotReachable where another user listens, who may have put the socket there.
+    def _connected(self) -> socket.socket:
+        """To koalad. Before anything is sent: raises NotReachable where another user listens, or nobody.
 
         Only the connection itself tells for sure; who may write to the socket's directory can exchange a file that was
         looked at.
         """
-        if not event.endswith("connect_unix_socket.complete"):
-            return
-        stream = info["return_value"]
-        uid = user_of(stream.get_extra_info("socket"))
-        if not is_trusted(uid):
-            stream.close()
-            message = f"The socket {self._socket()} is another user's (uid {uid}). Nothing was sent to it."
-            raise NotReachable("not_ours", message, _ELSEWHERE)
+        path, plug = self._socket(), socket.socket(socket.AF_UNIX)
+        plug.settimeout(self._timeout_s)
+        try:
+            plug.connect(str(path))
+            uid = user_of(plug)
+            if not is_trusted(uid):
+                message = f"The socket {path} is another user's (uid {uid}). Nothing was sent to it."
+                raise NotReachable("not_ours", message, _ELSEWHERE)
+        except PermissionError as error:
+            plug.close()
+            message = f"The socket {path} is not open to you: it may be another user's."
+            raise NotReachable("not_ours", message, _ELSEWHERE) from error
+        except OSError as error:
+            plug.close()
+            advice = f"Start it with `koala up{self._option()}`."
+            message = f"koalad of grid {self._locations.grid} is not running."
+            raise NotReachable("not_reachable", message, advice) from error
+        except BaseException:
+            plug.close()
+            raise
+        return plug
 
     def _socket(self) -> Path:
         sockets = self._locations.sockets
         return next((path for path in sockets if os.access(path, os.F_OK)), sockets[0])
 
-    def _reach(self) -> None:
-        """Raises NotReachable if nobody listens: httpx would leave such a socket to the garbage collector."""
-        with socket.socket(socket.AF_UNIX) as plug:
-            plug.settimeout(self._timeout_s)
-            try:
-                plug.connect(str(self._socket()))
-            except PermissionError as error:
-                message = f"The socket {self._socket()} is not open to you: it may be another user's."
-                raise NotReachable("not_ours", message, _ELSEWHERE) from error
-            except OSError as error:
-                raise self._not_reachable(httpx.ConnectError(str(error))) from error
-
-    def _not_reachable(self, error: httpx.TransportError) -> NotReachable:
-        grid = self._locations.grid
-        if isinstance(error, httpx.ConnectError):
-            advice = f"Start it with `koala up{self._option()}`."
-            return NotReachable("not_reachable", f"koalad of grid {grid} is not running.", advice)
-        why = "was cut off" if isinstance(error, httpx.ProtocolError | httpx.NetworkError) else "takes too long"
-        message = f"koalad of grid {grid} does not answer: it {why}."
+    def _silent(self, error: OSError | HTTPException) -> NotReachable:
+        why = "takes too long" if isinstance(error, TimeoutError) else "was cut off"
+        message = f"koalad of grid {self._locations.grid} does not answer: it {why}."
         return NotReachable("not_reachable", message, f"Look at {self._locations.log}.")
 
     def _option(self) -> str:
@@ -161,9 +167,30 @@ def error_of(fields: Document) -> KoalaError:
     return error
 
 
-def _error(answer: httpx.Response) -> KoalaError:
+def _address(path: str, params: Parameters) -> str:
+    """With its parameters; truths are written as JSON has them."""
+    pairs = params.items() if isinstance(params, Mapping) else params
+    query = urlencode([(name, str(value).lower() if isinstance(value, bool) else value) for name, value in pairs])
+    return f"{path}?{query}" if query else path
+
+
+def _document(status: int, text: bytes) -> Document:
+    """An answer's. Raises KoalaError for a refusal, and for what is no document of koalad's."""
     try:
-        fields = answer.json()["error"]
-    except (ValueError, KeyError, TypeError):
-        return OurError("bad_answer", f"koalad answered {answer.status_code}: {answer.text[:200]}", "Look at its log.")
-    return error_of(fields)
+        found = json.loads(text)
+        refused = found["error"] if status >= _REFUSED else None
+    except (ValueError, KeyError, TypeError) as error:
+        words = text.decode(errors="replace")[:200]
+        raise OurError("bad_answer", f"koalad answered {status}: {words}", "Look at its log.") from error
+    if refused is not None:
+        raise error_of(refused)
+    return dict(found)
+
+
+def _pieces(answer: HTTPResponse, cut: TransientError) -> Iterator[bytes]:
+    """As they come, each at once."""
+    try:
+        while piece := answer.read1(_PIECE_BYTES):
+            yield piece
+    except (OSError, HTTPException) as error:
+        raise cut from error

@@ -11,7 +11,7 @@ from pathlib import Path
 from koalapy_adapters import strict_modes
 
 from koalapy.model.errors import OurError, RequestError
-from koalapy.model.textfile.document import MAX_BYTES, read_document
+from koalapy.model.textfile import MAX_BYTES
 
 GRID_FILE_HEADER = "koala-grid-file"  # of each request: the client's grid file, percent-encoded
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.IGNORECASE | re.ASCII)
@@ -135,6 +135,9 @@ def _name_in(path: Path) -> str:
         raise RequestError("no_grid_file", f"There is no grid file {path}.", advice) from error
     if found := _GRID_LINE.search(text):
         return found[1].decode()
+    # Late: a command does not wait for a reader of YAML that it does not need.
+    from koalapy.model.textfile.document import read_document
+
     name = read_document(text, str(path)).data.get("grid")
     if not isinstance(name, str):
         raise RequestError("no_grid_name", f"{path} names no grid.", "Begin it with a line like `grid: mine`.")

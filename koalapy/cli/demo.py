@@ -138,7 +138,7 @@ def _watch(koalad: Grid, jobs: list[int], quiet: bool) -> Sequence[Document]:
     deadline = time.monotonic() + _PATIENCE_S
     if not out.is_terminal or quiet:
         return _follow(koalad, jobs, deadline, quiet)
-    with Live(console=out, refresh_per_second=10, transient=True) as live:
+    with Live(console=out.console, refresh_per_second=10, transient=True) as live:
         while True:
             found = koalad.jobs(ids=jobs)
             live.update(_live_table(found))

@@ -187,7 +187,7 @@ class _Live(_Quiet):
         super().__init__()
         self._findings: dict[str, dict[str, Finding]] = {name: {} for name in clusters}
         self._running: dict[str, str] = {}
-        self._live = Live(console=out, get_renderable=self._rendered, refresh_per_second=8)
+        self._live = Live(console=out.console, get_renderable=self._rendered, refresh_per_second=8)
 
     def began(self, cluster: str, check: str) -> None:
         self._running[cluster] = check
@@ -253,7 +253,7 @@ def _conclude(reports: Sequence[Report], complete: bool) -> None:
             if finding.failure is not None:
                 _tell(report.cluster, finding, finding.failure)
         for left in report.left:
-            errors.print(f"\n{report.cluster}: left behind: {left}.", style="red")
+            errors.console.print(f"\n{report.cluster}: left behind: {left}.", style="red")
     ill = [report.cluster for report in reports if not report.well]
     if not ill and not complete:
         return

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
 
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, explained_of, tell_end, words_of
@@ -82,7 +81,9 @@ _JOB_COLUMNS = ("ID", "NAME", "STATE", "PROCS", "RUN", "CLUSTERS", "SUBMITTED", 
 
 
 def _watch(find: Callable[[], list[Document]], last: int) -> None:
-    with Live(console=out, auto_refresh=False) as live:
+    from rich.live import Live
+
+    with Live(console=out.console, auto_refresh=False) as live:
         while True:
             rows = [["-" if cell is None else str(cell) for cell in row] for row in _job_rows(_newest(find(), last))]
             live.update(rich_table(_JOB_COLUMNS, rows), refresh=True)

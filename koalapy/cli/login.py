@@ -102,7 +102,7 @@ def terminal_kept() -> Iterator[None]:
 
 def _ask(prompt: Document) -> str:
     """What is typed is shown only where the server allows it."""
-    return errors.input(f"{prompt['text'].rstrip()} ", markup=False, emoji=False, password=not prompt["echo"])
+    return errors.console.input(f"{prompt['text'].rstrip()} ", markup=False, emoji=False, password=not prompt["echo"])
 
 
 def _read_line(prompt: Document) -> str:

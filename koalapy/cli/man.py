@@ -47,7 +47,9 @@ def pages(*commands: tuple[str, Any]) -> dict[str, str]:
     """Texts in roff's man macros, by file name, such as koala-submit.1. `commands`: with the name of each."""
     contexts = (command.make_context(name, [], resilient_parsing=True) for name, command in commands)
     return {
-        f"{_page_of(each)}.1": "\n".join(_lines(each)) + "\n" for context in contexts for each in _with_commands(context)
+        f"{_page_of(each)}.1": "\n".join(_lines(each)) + "\n"
+        for context in contexts
+        for each in _with_commands(context)
     }
 
 
@@ -108,7 +110,7 @@ def _term(param: Any, shown: str) -> str:
 
 
 def _value_of(param: Any, shown: str = "") -> str:
-    """What stands for its value: its choices, as `shown` by its help, or a name; typer calls it as its type, `<str>`."""
+    """What stands for its value: its choices, as `shown` by its help, or a name. typer has `<str>`."""
     choices = re.search(r"[\w-]+(\|[\w-]+)+", shown)
     name = choices.group() if choices else param.name.upper()
     return param.metavar or (f"{name}…" if param.nargs == -1 else name)

@@ -4,10 +4,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
-
-from rich.status import Status
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Self
 
 from koalapy.calls import NotReachable
 from koalapy.cli.output import errors, say
@@ -17,6 +14,9 @@ from koalapy.cli.sweep_progress import wait_for_all
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
 from koalapy.model.textfile.words import visible
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 LOOK_S = 1.0
 RECONNECT_S = 60.0  # a restart of koalad takes seconds
@@ -209,6 +209,8 @@ class TransferLines:
             self._status = errors.status("")
             self._status.start()
         if self._status is not None:
+            from rich.text import Text
+
             self._status.update(Text(visible(text)))
             if not text:
                 self._status.stop()

@@ -6,23 +6,27 @@ gets no control character but tabs, line feeds and rich's own. Only output of jo
 
 import codecs
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
 
 from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.times import in_text
 from koalapy.model.errors import KoalaError
-from koalapy.model.textfile.words import HIDDEN, visible, visible_json
+from koalapy.model.textfile.words import visible, visible_json
+
+if TYPE_CHECKING:
+    from rich.status import Status
+    from rich.table import Table
+
+    from koalapy.cli.console import SafeConsole
 
 _SHORT = 10  # a cell that nobody wants to see broken
 _PIECE = 4  # of a longer one, on a line
@@ -30,25 +34,47 @@ DONE, FAILED, BAD_INPUT, NOT_REACHABLE = 0, 1, 2, 3
 _ABOUT_THE_STATE = frozenset({"no_such_job", "wrong_state", "known_tag", "no_such_tag", "not_ended", "never_ran"})
 
 
-class SafeConsole(Console):
-    """A console that shows control characters of what it prints, and takes nothing in it for markup."""
+class Screen:
+    """Standard output or standard error, for people. A pipe gets lines of text, for which rich is not imported."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, **options)
+    def __init__(self, stderr: bool = False) -> None:
+        self._stderr = stderr
 
-    def print(self, *objects: Any, **options: Any) -> None:
-        """As rich's. Texts are made visible here, because rich drops some control characters."""
-        super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **options)
+    @cached_property
+    def console(self) -> "SafeConsole":
+        from koalapy.cli.console import SafeConsole
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """As rich's, for what is no plain text: tables, live displays, progress."""
-        for segment in super().render(renderable, options):
-            hidden = segment.control is None and HIDDEN.search(segment.text)
-            yield Segment(visible(segment.text), segment.style) if hidden else segment
+        return SafeConsole(stderr=self._stderr)
+
+    @property
+    def is_terminal(self) -> bool:
+        return not self._is_plain() and self.console.is_terminal
+
+    @property
+    def width(self) -> int:
+        return self.console.width
+
+    def status(self, text: str) -> "Status":
+        return self.console.status(text)
+
+    def print(self, *objects: object) -> None:
+        """A line of texts, or whatever rich can show. No control character of theirs reaches a terminal."""
+        if self._is_plain() and all(isinstance(each, str) for each in objects):
+            print(*map(visible, map(str, objects)), file=self._file(), flush=True)
+        else:
+            self.console.print(*objects)
+
+    def _file(self) -> TextIO:
+        return sys.stderr if self._stderr else sys.stdout
+
+    def _is_plain(self) -> bool:
+        """No terminal, and nobody who wants one to be assumed, as rich's documentation has it."""
+        asked_for = os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE")
+        return "console" not in self.__dict__ and not asked_for and not self._file().isatty()
 
 
-errors = SafeConsole(stderr=True)
-out = SafeConsole()
+errors = Screen(stderr=True)
+out = Screen()
 
 
 def print_json(document: Any) -> None:
@@ -121,11 +147,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     return None
 
 
-def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
     """The cells are shown as they are: nothing in them is markup.
 
     Where the terminal is too narrow, words of headings stand below each other, and only long cells are broken.
     """
+    from rich.table import Table
+    from rich.text import Text
+
     columns, cells = [visible(column) for column in columns], [[visible(cell) for cell in row] for row in rows]
     tight = sum(_widths(columns, cells)) + 2 * (len(columns) - 1) > out.width
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0) if tight else (0, 1))

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from koalapy.languages.paths import landing
 from koalapy.model.errors import RequestError
 
 
@@ -13,4 +12,6 @@ def executable_of(name: str) -> tuple[str, list[str]]:
     if not Path(name).is_file():
         advice = "Name a program of the nodes' PATH, an absolute path there, or a file here."
         raise RequestError("no_such_file", f"There is no file {name}.", advice)
+    from koalapy.languages.paths import landing  # late: no wrong option waits for what reads job files
+
     return f"./{landing(name)}", [name]

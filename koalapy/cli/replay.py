@@ -220,7 +220,7 @@ def _shown(names: Sequence[str], jobs: int) -> Iterator[Any]:
         yield Lines(names, jobs)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=output.errors) as bars:
+    with Bars(*columns, console=output.errors.console) as bars:
         tasks = [bars.add_task(name, total=jobs) for name in names]
         yield lambda index, over: bars.update(tasks[index], completed=over)
 

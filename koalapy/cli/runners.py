@@ -138,12 +138,12 @@ def _tell_more(runner: Document) -> None:
 
 
 def _tell_admission(found: Document) -> None:
-    out.print(f"sweeps can expect {found['expected_nodes']:.1f} nodes in the next hour", end="")
+    line = f"sweeps can expect {found['expected_nodes']:.1f} nodes in the next hour"
     if found["nodes"] is not None:
         predicted, error = found["predicted_nodes"], found["mean_error"]
-        out.print(f"; of the last hour {predicted:.1f} were predicted, {found['nodes']:.1f} came true", end="")
-        out.print(f" (mean error {error:.1f})", end="")
-    out.print()
+        line += f"; of the last hour {predicted:.1f} were predicted, {found['nodes']:.1f} came true"
+        line += f" (mean error {error:.1f})"
+    out.print(line)
 
 
 def _write(path: Path, pieces: Iterable[bytes]) -> None:

@@ -4,13 +4,14 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
-
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from typing import TYPE_CHECKING, Any, Self
 
 from koalapy.cli.output import errors, say
 from koalapy.cli.sizes import in_bytes
 from koalapy.client import Grid
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _LOOK_S = 1.0
 _PIPED_S = 10.0  # between two plain lines of one sweep
@@ -72,9 +73,11 @@ class SweepBars:
                 self._say(runner, told)
 
     def _show(self, runner: Document, told: str) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
         if self._progress is None:
             words = TextColumn("sweep {task.fields[id]}", markup=False), TextColumn("{task.description}", markup=False)
-            self._progress = Progress(words[0], BarColumn(), words[1], console=errors, transient=True)
+            self._progress = Progress(words[0], BarColumn(), words[1], console=errors.console, transient=True)
             self._progress.start()
         identity = runner["id"]
         if identity not in self._tasks:

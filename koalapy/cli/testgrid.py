@@ -40,7 +40,7 @@ def up(as_json: Json = False) -> None:
         print_json({"schema": "koala.testgrid/1", "grid": str(running.grid_file), "clusters": list(running.clusters)})
     else:
         say(f"The grid file is {running.grid_file}:")
-        out.print(running.grid_file.read_text(), end="")
+        out.print(running.grid_file.read_text().rstrip("\n"))
 
 
 @app.command("down")

@@ -62,13 +62,11 @@ class Grid:
         self.close()
 
     def close(self) -> None:
-        self._calls.close()
+        """As the end of a `with` block; nothing is held open between two calls."""
 
     def up(self) -> bool:
         """Start koalad if it does not run, and return when it is ready. False if it ran already."""
-        started = start(self.locations, self.is_up)
-        self._calls.reopen()
-        return started
+        return start(self.locations, self.is_up)
 
     def is_up(self) -> bool:
         return self._calls.answers()

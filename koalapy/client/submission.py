@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 from koalapy.calls import Calls, Document
 from koalapy.locations import read_file
 from koalapy.model.errors import RequestError
-from koalapy.model.textfile.document import MAX_BYTES
+from koalapy.model.textfile import MAX_BYTES
 
 JobOrFile = Mapping[str, Any] | str | Path | BinaryIO  # a job file's path, its open file, or the same as a mapping
 _STREAM = "stdin"  # what errors and the job's default name call an open file

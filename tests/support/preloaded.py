@@ -24,7 +24,7 @@ from pathlib import Path
 
 KOALA = "koalapy.cli.main"
 _BEFOREHAND = (
-    "typer", "rich.live", "rich.progress", "rich.status", "rich.table", "httpx", "yaml",
+    "typer", "rich.live", "rich.progress", "rich.status", "rich.table", "http.client", "yaml",
     "koalapy.client", "koalapy.config", "koalapy.languages",
 )  # fmt: skip
 

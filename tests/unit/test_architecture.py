@@ -139,6 +139,51 @@ def test_a_command_starts_without_what_only_others_need() -> None:
     assert not {"pydantic", "koalapy.config", "koalapy.doctor", "koalapy.simulation", "koalapy.cli.doctor"} & loaded
 
 
+HEAVY = {
+    "httpx",
+    "rich",
+    "yaml",
+    "pygments",
+    "click",
+    "numpy",
+    "lxml",
+    "cryptography",
+    "paramiko",
+    "fastapi",
+    "sqlalchemy",
+}
+OF_TYPER = {"pydantic"}  # typer 0.29 checks values with it, once a command's options are read
+SHORT = ("jobs", "submit", "status", "run", "config", "runners", "login", "clean")
+
+
+@pytest.mark.parametrize("line", ["--version", "--help", "--nonsense"])
+def test_what_needs_no_command_imports_next_to_nothing(line: str) -> None:
+    assert not (HEAVY | OF_TYPER | {"koalapy.client", "koalapy.model", "http.client"}) & imported_by(line)
+
+
+@pytest.mark.parametrize("line", [f"{name} {wrong}" for name in SHORT for wrong in ("--help", "--nonsense")])
+def test_help_and_a_wrong_option_wait_for_no_library(line: str) -> None:
+    assert not HEAVY & imported_by(line)
+
+
+def test_jobs_in_a_pipe_asks_koalad_without_a_library(tmp_path: Path) -> None:
+    """From shell to shell it takes what Python, typer and koalad take."""
+    (tmp_path / "grid.yaml").write_text("grid: nobody\n")
+    loaded = imported_by(f"jobs --grid {tmp_path / 'grid.yaml'}", status=3)
+    assert {"koalapy.calls", "koalapy.cli.jobs", "http.client"} <= loaded
+    assert not HEAVY & loaded
+
+
+def imported_by(line: str, status: int | None = None) -> set[str]:
+    """All modules of a real `koala` with this command line."""
+    code = "import atexit, sys; atexit.register(lambda: sys.stderr.write('\\n' + ' '.join(sys.modules)))"
+    code += "; sys.argv[0] = 'koala'; from koalapy.cli.entry import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *line.split()], capture_output=True, text=True)
+    assert status is None or done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    return set(done.stderr.splitlines()[-1].split())
+
+
 def test_the_table_of_commands_is_what_their_modules_have() -> None:
     modules = dict.fromkeys(module for module, _ in cli.COMMANDS.values())
     assert {name: module for module in modules for name in cli.commands_of(module)} == {

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from koalapy.config import SWEEP_POLICIES, GridFile, json_schema, read_grid
 from koalapy.model.errors import Reason, RequestError
-from koalapy.model.textfile import document
-from koalapy.model.textfile.document import MAX_BYTES
+from koalapy.model.textfile import MAX_BYTES, document
 
 BATCH = ("slurm", "sge", "pbs", "local")
 SMALL = """\

@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 
 from koalapy.model.errors import RequestError
+from koalapy.model.textfile import MAX_BYTES
 from koalapy.model.textfile.syntax import syntax_error
 from koalapy.model.textfile.words import shown
 
-MAX_BYTES = 10_000_000
 MAX_VALUES = 250_000
 MAX_DEPTH = 20
 

@@ -114,10 +114,8 @@ os.setgroups([]); os.setgid(65534); os.setuid(65534)
 ear = socket.socket(socket.AF_UNIX)
 ear.bind(sys.argv[1]); ear.listen()
 print("listening", flush=True)
-for _ in range(2):
-    guest, _ = ear.accept()
-    print(guest.recv(1000), flush=True)
-    guest.close()
+guest, _ = ear.accept()
+print(guest.recv(1000), flush=True)
 """
 
 
@@ -132,7 +130,7 @@ def test_nothing_is_said_to_a_socket_of_another_user(fresh: Any) -> None:
         assert impostor.stdout is not None
         assert impostor.stdout.readline() == "listening\n"
         fresh("status").refused(3, f"The socket {path} is another user's (uid 65534). Nothing was sent to it.")
-        assert impostor.stdout.read() == "b''\nb''\n"
+        assert impostor.stdout.read() == "b''\n"
     assert fresh("up").status == 0, "koalad takes its place"
     assert fresh("status").status == 0
 

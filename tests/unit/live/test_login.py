@@ -184,7 +184,6 @@ def test_answers_that_nobody_wants(grid: Any) -> None:
             assert "not wanted" not in str(caught.value)
         with pytest.raises(Exception, match="is not in the grid file"):
             client.login("nowhere", lambda question: [])
-        calls.close()
     grid("login", "nowhere").refused(2, "nowhere")
 
 
