@@ -14,6 +14,7 @@ Document = Mapping[str, Any]
 
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LOOK_S = 0.3
+_NEVER_RAN = "never_ran"
 
 
 def follow_output(
@@ -70,5 +71,7 @@ def _pass_on(koalad: Grid, job: int, stream: _Target, labels: bool | None) -> No
         for piece in koalad.output(job, stream=stream.name, follow=True, labels=labels):
             stream.write(piece)
     except KoalaError as error:
+        if error.reason.code == _NEVER_RAN:  # the job's own reason says why
+            return
         say(f"koala: the {stream.name} broke off: {error.reason.message}")
         say(f"`koala logs {job}` has the rest when its cluster can be reached.")
