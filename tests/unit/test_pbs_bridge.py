@@ -153,6 +153,31 @@ def test_when_an_end_is_killed_nothing_survives(
     await_that(lambda: processes(str(attempt.path).encode()) == [])
 
 
+def test_a_signal_to_the_whole_job_leaves_time_for_a_record(
+    cluster: Cluster, processes: Processes, await_that: Await
+) -> None:
+    """PBS tells all processes of the job's session on the first node to stop, the bridge too, and kills them later. What
+    the other nodes' processes end with still comes over the bridge.
+    """
+    status = "status=0; [ $SLURMD_NODENAME != three ] || status=7; trap 'exit $status' TERM"
+    relay, attempt = cluster.start(f"{status}; {AT_WORK} & wait", grace=30.0)
+    relay.release(attempt)
+    await_that(lambda: written(attempt) == 5)
+    for pid in [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if of_session(pid, attempt.wrapper)]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    attempt.wait()
+    record = attempt.record()
+    assert (record["ending"], record["error"]["code"], record["exit_status"]) == ("killed", "signalled", 7)
+    await_that(lambda: processes(str(attempt.path).encode()) == [])
+
+
+def of_session(pid: int, leader: subprocess.Popen[bytes]) -> bool:
+    with contextlib.suppress(OSError):
+        return os.getsid(pid) == leader.pid
+    return False
+
+
 def test_a_node_on_which_nothing_can_be_started_is_named(world: Any, tmp_path: Path) -> None:
     relay, attempt = Cluster(world, tmp_path, "pbs_tmrsh").start("exit 0", dead="three")
     ended = relay.report(attempt, "ended")

@@ -7,6 +7,9 @@
 All agents read what the bridge reads, and their lines come out of it whole. The agents' command ends with their nodes'
 names; of one that never came, or went away, the bridge says that it is lost, as its guard would, but not that it is
 sure: processes may still be there.
+
+PBS signals every process of the job on the wrapper's node. The wrapper then ends all agents, for which it needs the
+bridge: so the bridge, and the launchers that it starts, ignore what tells to stop, and end when the agents have.
 """
 
 import os
@@ -19,6 +22,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set
 from koalapy_adapters.batch import pbs_meeting
 from koalapy_adapters.batch.pbs_meeting import Unmet
 from koalapy_adapters.batch.pbs_starting import Launchers, NoLauncher, starters
+from koalapy_adapters.wrapper import signals
 
 PATIENCE_S = 120.0  # with a node whose agent does not come
 LEAVES_S = 10.0  # for PBS's launchers, after all agents have ended
@@ -58,6 +62,7 @@ def _far(path: str, agent: List[str]) -> int:
 
 
 def _near(hosts: List[str], agent: List[str]) -> int:
+    signals.ignore()
     launchers, listener = Launchers(), pbs_meeting.listen()
     meeting = pbs_meeting.arrange(listener)
     path = os.path.join(os.getcwd(), ".bridge-%s" % os.urandom(8).hex())

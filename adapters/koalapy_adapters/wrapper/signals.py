@@ -30,6 +30,12 @@ def hold() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING | {RESUMED})
 
 
+def ignore() -> None:
+    """Survive all of them: for who ends when others have, and what it starts from now on."""
+    for number in (*STOPPING, *_IGNORED):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 512)
