@@ -132,6 +132,23 @@ def test_a_submit_that_takes_too_long_is_a_doubt() -> None:
     assert doubt.value.error.code == "command_timeout"
 
 
+def printing(text: str) -> BatchSystem:
+    dialect = SimpleNamespace(status_argv=lambda ids: ["printf", "%s", text], parse_status=lambda result: result.stdout)
+    return BatchSystem(dialect, Site("me"))
+
+
+def test_a_document_that_ends_with_its_brace_is_whole() -> None:
+    """What OpenPBS 23.06.06 prints where there is no job."""
+    empty = '{\n    "timestamp":1795387803,\n    "pbs_version":"23.06.06",\n    "pbs_server":"phead"\n}'
+    assert printing(empty).check([]) == empty
+
+
+@pytest.mark.parametrize("text", ["17 run", '{\n    "Jobs":{\n    }', '{\n    "a":1\n'[:-1]])
+def test_an_answer_that_ends_in_the_middle_of_a_line_is_not(text: str) -> None:
+    with pytest.raises(UnreadableError, match="cut off"):
+        printing(text).check([])
+
+
 def test_errors_carry_the_command_and_its_words() -> None:
     result = run(["/bin/sh", "-c", "echo no such queue >&2; exit 1"], 60.0).result
     failure = failure_of(RequestError("no_such_queue", "There is none.", "Name another.", result))

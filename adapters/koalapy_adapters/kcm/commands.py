@@ -218,8 +218,11 @@ class BatchSystem:
 
 
 def _whole(result: Result) -> Result:
-    """The same. Raises UnreadableError for one that ends in the middle of a line: its last word is another one."""
-    if result.exit_status == 0 and result.stdout and not result.stdout.endswith("\n"):
+    """The same. Raises UnreadableError for one that ends in the middle of a line: its last word may be another one.
+
+    OpenPBS up to 23.06.06 ends the JSON of an empty list with the brace that closes it.
+    """
+    if result.exit_status == 0 and result.stdout and not result.stdout.endswith(("\n", "\n}")):
         raise unreadable(result, "was cut off in the middle of a line")
     return result
 
