@@ -156,8 +156,8 @@ def test_when_an_end_is_killed_nothing_survives(
 def test_a_signal_to_the_whole_job_leaves_time_for_a_record(
     cluster: Cluster, processes: Processes, await_that: Await
 ) -> None:
-    """PBS tells all processes of the job's session on the first node to stop, the bridge too, and kills them later. What
-    the other nodes' processes end with still comes over the bridge.
+    """PBS tells all processes of the job's session on the first node to stop, and kills them later. The bridge is one
+    of them; what the other nodes' processes end with still comes over it.
     """
     status = "status=0; [ $SLURMD_NODENAME != three ] || status=7; trap 'exit $status' TERM"
     relay, attempt = cluster.start(f"{status}; {AT_WORK} & wait", grace=30.0)
