@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from koalapy_adapters.batch import sge, slurm
+from koalapy_adapters.batch import pbs, sge, slurm
 from koalapy_adapters.batch.protocol import Site
 from koalapy_adapters.errors import BatchError, Result
 
@@ -52,13 +52,21 @@ def test_why_a_job_waits_for_slurms_processors_is_no_news_but_that_it_does_not()
     assert glance(slurm, SLURM.replace("|Resources|", "|JobHeldUser|")) != glance(slurm, SLURM)
 
 
-@pytest.mark.parametrize(("dialect", "text"), [(sge, "<job_info/>"), (sge, SGE[:-20]), (slurm, "slurm_load_jobs\n")])
+def test_pbs_tells_of_others_that_wait_and_of_none_of_ours() -> None:
+    assert glance(pbs, "13.phead\n14.phead\n15[].phead\n--\n14.phead\n") == ["13.phead", "15[].phead"]
+    assert glance(pbs, "\n--\n\n") == []
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [(sge, "<job_info/>"), (sge, SGE[:-20]), (slurm, "slurm_load_jobs\n"), (pbs, ""), (pbs, "13.phead\n")],
+)
 def test_what_cannot_be_read_is_no_empty_queue(dialect: ModuleType, text: str) -> None:
     with pytest.raises(BatchError):
         glance(dialect, text)
 
 
-@pytest.mark.parametrize("dialect", [sge, slurm])
+@pytest.mark.parametrize("dialect", [pbs, sge, slurm])
 def test_nor_is_a_failure(dialect: ModuleType) -> None:
     with pytest.raises(BatchError):
         glance(dialect, "", 1)

@@ -1,0 +1,29 @@
+"""The least that tells whether others have begun or ceased to wait for PBS's processors."""
+
+from typing import List
+
+from koalapy_adapters.batch.pbs_records import asked
+from koalapy_adapters.batch.pbs_refusals import UNREACHABLE
+from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.verdicts import check, unreadable
+from koalapy_adapters.errors import Result
+
+# An array of which some subjobs wait is B, for begun.
+_WAITING = 'all=$(qselect -s QB) && ours=$(qselect -s QB -u "$1") && printf "%s\\n--\\n%s\\n" "$all" "$ours"'
+
+
+def glance_argv(site: Site) -> Argv:
+    """The ids of all that wait, then of this user's. qselect takes a twentieth of the time of qstat, which sleeps for
+    0.2 s, but tells nothing more of a job.
+    """
+    return ["sh", "-c", _WAITING, "qselect", site.user]
+
+
+def parse_glance(site: Site, result: Result) -> List[str]:
+    """Others' koalapy jobs are among them, and jobs that a limit keeps waiting; this user's own jobs are not."""
+    result = asked(result, "qselect")
+    check(result, UNREACHABLE)
+    everybodys, mark, ours = result.stdout.partition("--\n")
+    if not mark:
+        raise unreadable(result, "did not list what waits")
+    return sorted(set(everybodys.split()) - set(ours.split()))
