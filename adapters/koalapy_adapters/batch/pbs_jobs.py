@@ -133,7 +133,8 @@ def _failed(status: JobStatus, told: int, result: Result, family: Family) -> Job
     if told not in family.failures:
         raise unreadable(result, "says that job %s ended with %d" % (status.batch_id, told))
     failure = family.failures[told]
-    return status._replace(ending=failure.ending, reason=status.reason or failure.reason)
+    said = " (%s)" % status.reason if status.reason else ""  # PBS's comment: that it ran where, and failed
+    return status._replace(ending=failure.ending, reason=failure.reason + said)
 
 
 def _processors(record: Record, result: Result) -> int:
