@@ -15,9 +15,14 @@ T0, SECOND, TAG = talk.T0, talk.SECOND, talk.TAG
 REFUSED = dict(failure("refused", "site", "No."), command="qdel -f 41", words="koala has not the privileges")
 
 
-def cancelled_in_vain(kcm: Machine, until: int, error: dict[str, Any] | None = None) -> list[Any]:
-    """All that koalad is told while every cancel is answered so and the queue lists the job still, to this instant."""
-    waiting = [*kcm.handle(T0, Cancel(9, TAG)), *kcm.handle(T0, do.Revoked(TAG, False))]
+def cancelled_in_vain(
+    kcm: Machine, until: int, error: dict[str, Any] | None = None, force: bool = False, forced: list[bool] | None = None
+) -> list[Any]:
+    """All that koalad is told while every cancel is answered so and the queue lists the job still, to this instant.
+
+    `forced`: takes of each cancel whether the batch system was asked to forget the job.
+    """
+    waiting = [*kcm.handle(T0, Cancel(9, TAG, force=force)), *kcm.handle(T0, do.Revoked(TAG, False))]
     told, now = [], T0
     while now < until:
         waiting += kcm.tick(now)
@@ -27,6 +32,8 @@ def cancelled_in_vain(kcm: Machine, until: int, error: dict[str, Any] | None = N
             if isinstance(action, do.Send) and isinstance(action.message, Event):
                 waiting += kcm.handle(now, Acknowledge(action.message.number))
             if isinstance(action, do.CancelJob):
+                if forced is not None:
+                    forced.append(action.forced)
                 waiting += kcm.handle(now, do.JobCancelled(TAG, error))
             elif isinstance(action, do.CheckJobs):
                 listed = talk.listed(RUNNING)._replace(reason="dr")
@@ -59,3 +66,11 @@ def test_it_is_cancelled_on_and_said_to_be_gone_when_it_is() -> None:
     assert do.CancelJob in talk.deeds(later)
     gone = kcm.handle(now + 120 * SECOND, do.JobsChecked(["41"], {}))
     assert Gone in [type(each) for each in talk.said(gone)]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_job_that_may_still_run_is_forgotten_only_where_its_user_waits_for_nothing(force: bool) -> None:
+    forced: list[bool] = []
+    cancelled_in_vain(talk.running_machine(), T0 + 4 * lingering.PATIENCE, force=force, forced=forced)
+    assert any(forced) is force
+    assert not any(forced[: lingering.CANCELS])

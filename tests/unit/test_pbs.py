@@ -119,6 +119,9 @@ def test_how_jobs_ended(told: object, substate: int, ending: str, exit_status: i
 def test_a_job_that_could_not_be_started_says_why() -> None:
     found = status("job-failed-exit3.json", Exit_status=-2, comment=None)
     assert "home directory" in found.reason
+    commented = status("job-failed-exit3.json", Exit_status=-2)
+    assert commented.reason.startswith(found.reason)
+    assert "Job run at" in commented.reason
 
 
 @pytest.mark.parametrize("told", [-99, True, 1.5, "soon", [1]])
@@ -289,3 +292,7 @@ def test_agents_of_other_nodes_are_started_over_a_bridge() -> None:
     (launch,) = pbs.launch(environment(), ["node02", "node03"], [*command, "agent", "node02,node03"])
     assert launch.argv == [*command, "pbs-bridge", "node02,node03", *command, "agent", "node02,node03"]
     assert launch.hosts == ["node02", "node03"]
+
+
+def test_a_job_of_a_dead_node_can_be_forgotten() -> None:
+    assert pbs.forget_argv(["17.pbs-head"]) == ["qdel", "-W", "force", "17.pbs-head"]

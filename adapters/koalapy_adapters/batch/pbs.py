@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import Dict, List, Optional, Sequence
 
-from koalapy_adapters.batch import pbs_capacity, pbs_jobs, pbs_launch
+from koalapy_adapters.batch import pbs_capacity, pbs_glance, pbs_jobs, pbs_launch
 from koalapy_adapters.batch.pbs_records import asked, records, word
 from koalapy_adapters.batch.pbs_refusals import HOOKED, NOT_OURS, REFUSALS, REFUSED_BY_SITE, UNREACHABLE
 from koalapy_adapters.batch.pbs_words import OPENPBS
@@ -17,6 +17,8 @@ from koalapy_adapters.errors import RequestError, Result
 
 NAME = "pbs"
 
+glance_argv = pbs_glance.glance_argv
+parse_glance = pbs_glance.parse_glance
 capacity_argvs = pbs_capacity.capacity_argvs
 parse_capacity = pbs_capacity.parse_capacity
 batch_id = pbs_launch.batch_id
@@ -141,6 +143,11 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
 
 def cancel_argv(batch_ids: Sequence[str]) -> Argv:
     return ["qdel", *batch_ids]
+
+
+def forget_argv(batch_ids: Sequence[str]) -> Argv:
+    """Of a job whose node does not answer, too: PBS drops it, and does not know whether anything of it still runs."""
+    return ["qdel", "-W", "force", *batch_ids]
 
 
 def parse_cancel(result: Result) -> None:

@@ -69,7 +69,8 @@ class Revoke(NamedTuple):
 class CancelJob(NamedTuple):
     """-> JobCancelled
 
-    `forced`: of a job that has ended, and that the batch system lists all the same: it is asked to forget it.
+    `forced`: the batch system lists it all the same, although it has ended, or its user waits for nothing that is left
+    of it: the batch system is asked to forget it.
     """
 
     tag: str

@@ -218,7 +218,8 @@ def _cancel(now: int, attempt: Attempt, end: Ending) -> List[Any]:
         return []
     end.cancelling = True
     end.cancels += 1
-    in_vain = attempt.surely_over and end.cancels > CANCELS and end.cancels % 2 == 0
+    unwaited = attempt.surely_over or (attempt.stop is not None and attempt.stop.force)
+    in_vain = unwaited and end.cancels > CANCELS and end.cancels % 2 == 0
     return [CancelJob(attempt.tag, attempt.batch_id, forced=in_vain)]
 
 
