@@ -55,6 +55,7 @@ class Cluster:
         self._nodefile = directory / "nodefile"
         self._nodefile.write_text(NODEFILE)
         self.tasks = directory / "tasks"
+        self.output = directory / "17.head.OU"  # the job's own, where PBS's daemon keeps it
         self._bin = directory / "bin"
         self._bin.mkdir()
         if launcher:
@@ -79,9 +80,10 @@ class Cluster:
             "SLURMD_NODENAME": "one",
         }
         argv = ["/bin/sh", str(script)]
-        attempt.wrapper = subprocess.Popen(
-            argv, env=environment, cwd="/", stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        with self.output.open("ab") as output:
+            attempt.wrapper = subprocess.Popen(
+                argv, env=environment, cwd="/", stdin=subprocess.DEVNULL, stdout=output, start_new_session=True
+            )
         return relay, attempt
 
 
@@ -170,6 +172,36 @@ def test_a_signal_to_the_whole_job_leaves_time_for_a_record(
     record = attempt.record()
     assert (record["ending"], record["error"]["code"], record["exit_status"]) == ("killed", "signalled", 7)
     await_that(lambda: processes(str(attempt.path).encode()) == [])
+
+
+# As a real 23.06 writes them, and Torque with the same words.
+TOO_MUCH = (Path(__file__).parent / "samples" / "pbs" / "job-mem-exceeded.job-stderr").read_text()
+TOO_LONG = (Path(__file__).parent / "samples" / "pbs" / "job-walltime-exceeded.job-stderr").read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "ending", "code"),
+    [
+        (TOO_MUCH, "failed", "memory_exceeded"),
+        (TOO_LONG, "walltime", "walltime_exceeded"),
+        ("", "killed", "signalled"),
+        ("=>> PBS: job killed: something else\n", "killed", "signalled"),
+    ],
+    ids=["memory", "walltime", "nothing", "other words"],
+)
+def test_why_pbs_stops_a_job_is_in_its_record(world: Any, tmp_path: Path, said: str, ending: str, code: str) -> None:
+    """PBS writes it into the job's output just before the signal; no history is needed."""
+    cluster = Cluster(world, tmp_path, "")
+    relay, attempt = cluster.start("echo up >up; sleep 600", processors=2)
+    relay.release(attempt)
+    relay.report(attempt, "running")
+    with cluster.output.open("a") as output:
+        output.write(said)
+    attempt.wrapper.send_signal(signal.SIGTERM)
+    attempt.wait()
+    record = attempt.record()
+    assert (record["ending"], record["error"]["code"]) == (ending, code)
+    assert record["error"]["words"] == (said.strip() if code != "signalled" else "")
 
 
 def of_session(pid: int, leader: subprocess.Popen[bytes]) -> bool:

@@ -25,6 +25,7 @@ batch_id = pbs_launch.batch_id
 restarts = pbs_launch.restarts
 hosts = pbs_launch.hosts
 launch = pbs_launch.launch
+why_stopped = pbs_launch.why_stopped
 
 _MIB = 1024 * 1024
 LOWEST_PRIORITY = -1024  # qsub(1B), -p
@@ -74,7 +75,11 @@ def whole_script(job: BatchJob, directives: Sequence[str], begin: str = "") -> s
     lines = ["#!/bin/sh"] + ["#PBS " + directive for directive in [*directives, *promised]]
     directory = shlex.quote(one_line("directory", job.directory))
     moves = "cd %s || exit\nexec >>%s 2>&1\n" % (directory, shlex.quote(job.output))
-    return "\n".join(lines) + "\n" + begin + moves + exec_line(job.command)
+    return "\n".join(lines) + "\n" + _WORDS + begin + moves + exec_line(job.command)
+
+
+# The job's own output, into which PBS's daemon writes why it ends the job before it tells it to stop.
+_WORDS = "%s=$(readlink /proc/$$/fd/1)\nexport %s\n" % (pbs_launch.WORDS, pbs_launch.WORDS)
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:

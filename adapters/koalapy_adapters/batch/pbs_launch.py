@@ -1,9 +1,28 @@
 """Inside a job of the PBS family: who we are, which nodes we have, and how the node agents are started on them."""
 
-from typing import Callable, Dict, List, Mapping, Sequence
+import re
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
-from koalapy_adapters.batch.protocol import Argv, Host, Launch
+from koalapy_adapters.batch.protocol import MEMORY, WALLTIME, Argv, Host, Launch, Stopped
 from koalapy_adapters.errors import UnreadableError
+
+WORDS = "KOALA_PBS_WORDS"  # the variable that names the file
+
+# mom_main.c of OpenPBS and Torque: "=>> PBS: job killed: mem 320036kb exceeded limit 51200kb"
+_KILLED = re.compile(r"^=>> PBS: job killed: .*", re.MULTILINE)
+_EXCEEDED = re.compile(r"job killed: (?:(v?mem|pv?mem)|(walltime|p?cput)) \S+ (?:\(.*\) )?exceeded", re.IGNORECASE)
+_MUCH = 1 << 16  # bytes
+
+
+def why_stopped(environment: Mapping[str, str]) -> Optional[Stopped]:
+    """What PBS has written into the job's own output, before it told the job to stop; None if it is nothing known."""
+    try:
+        with open(environment.get(WORDS, ""), "rb") as file:
+            said = _KILLED.search(file.read(_MUCH).decode("utf-8", "replace"))
+    except OSError:
+        return None
+    match = said and _EXCEEDED.search(said.group(0))
+    return Stopped(MEMORY if match.group(1) else WALLTIME, said.group(0)) if said and match else None
 
 
 def batch_id(environment: Mapping[str, str]) -> str:

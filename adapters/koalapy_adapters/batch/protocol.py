@@ -131,6 +131,13 @@ class Host(NamedTuple):
     processors: int
 
 
+class Stopped(NamedTuple):
+    """Why the batch system told the job to stop: MEMORY or WALLTIME, and its own words."""
+
+    ending: str
+    words: str
+
+
 class Launch(NamedTuple):
     """One command that starts the node agent once on each of these hosts; their stdin is the command's."""
 
@@ -160,7 +167,8 @@ class Dialect:
     the same otherwise. `launchers_environment(site, job)` may be a generator of commands, which is sent the Result
     of each, and returns the parallel environment that a Launcher's job is best in (Chosen; None: as it is). `drmaa` and
     `api` may name modules on other ways to submit; with `api`, `seen_by_api(site, jobs, uid)` gives the strings of a
-    glance from what its program says of jobs that wait, None if that cannot be read.
+    glance from what its program says of jobs that wait, None if that cannot be read. `why_stopped(environment)`, inside
+    a job that was told to stop, may say why (Stopped; None: unknown).
     """
 
     NAME: str

@@ -5,7 +5,7 @@ pbs_resources(7B) of Torque 4 to 6. What it has in common with OpenPBS is in the
 import re
 from typing import Dict, List, Optional, Sequence
 
-from koalapy_adapters.batch import pbs_jobs, torque_capacity, torque_launch
+from koalapy_adapters.batch import pbs_jobs, pbs_launch, torque_capacity, torque_launch
 from koalapy_adapters.batch.pbs import ALWAYS, LOWEST_PRIORITY, clock, everywhere, submitted_id, whole_script
 from koalapy_adapters.batch.pbs_records import asked
 from koalapy_adapters.batch.pbs_words import TORQUE
@@ -27,6 +27,7 @@ batch_id = torque_launch.batch_id
 restarts = torque_launch.restarts
 hosts = torque_launch.hosts
 launch = torque_launch.launch
+why_stopped = pbs_launch.why_stopped
 
 _MIB = 1024 * 1024
 

@@ -2,9 +2,9 @@
 
 import importlib
 import os
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
-from koalapy_adapters.batch.protocol import Launch
+from koalapy_adapters.batch.protocol import Launch, Stopped
 from koalapy_adapters.errors import BatchError, UnreadableError
 from koalapy_adapters.wrapper import nodename
 from koalapy_adapters.wrapper.division import divide, offsets, own_first
@@ -32,6 +32,11 @@ class Allocation(NamedTuple):
     def others(self) -> List[str]:
         """The nodes on which an agent must be launched."""
         return [node.name for node in self.nodes[1:] if node.processes]
+
+    def why_stopped(self) -> Optional[Stopped]:
+        """What the batch system has told this job alone, which it has told to stop."""
+        ask = getattr(self.dialect, "why_stopped", None)
+        return ask(os.environ) if ask is not None else None
 
     def launches(self, command: List[str]) -> List[Launch]:
         """How the agents on the other nodes are started; `command` starts the pushed file."""

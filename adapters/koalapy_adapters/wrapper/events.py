@@ -97,7 +97,9 @@ class NodeLost(NamedTuple):
 
 
 class Signalled(NamedTuple):
-    """The batch system told the wrapper, or a node's agent, to stop (SIGTERM)."""
+    """The batch system told the wrapper, or a node's agent, to stop (SIGTERM). `why`: as far as it says so."""
+
+    why: Optional[Json] = None
 
 
 class Resumed(NamedTuple):

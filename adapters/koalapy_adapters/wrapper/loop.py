@@ -117,8 +117,12 @@ class Loop:
         if signals.told_to_go_on(numbers):
             self.handle(events.Resumed())
         if signals.told_to_stop(numbers):
-            self.handle(events.Signalled())
+            self.handle(self._signalled())
         self.reap()
+
+    def _signalled(self) -> events.Signalled:
+        stopped = self._allocation.why_stopped() if self._allocation else None
+        return events.Signalled(reasons.stopped(stopped) if stopped else None)
 
     def reap(self) -> None:
         """Notice the children that ended."""
@@ -290,7 +294,7 @@ _AGENT_EVENTS: Dict[str, Callable[[Loop, str, Json], Any]] = {
         node, message["at"], message["exit_status"], message["signal"], message.get("rank"), message.get("words", "")
     ),
     "emptied": lambda loop, node, message: events.NodeEmptied(node),
-    "signalled": lambda loop, node, message: events.Signalled(),
+    "signalled": lambda loop, node, message: loop._signalled(),
 }
 _DOING: Dict[Type[Any], Callable[[Loop, Any], None]] = {
     events.SayReport: Loop._say_report,

@@ -141,7 +141,10 @@ class Machine:
         return self._end(now, "killed", self._settings.grace, reasons.agent_lost(event.node))
 
     def _on_signalled(self, now: int, event: e.Signalled) -> List[Any]:
-        return self._end(now, "killed", self._settings.grace, reasons.SIGNALLED)
+        if event.why is None:
+            return self._end(now, "killed", self._settings.grace, reasons.SIGNALLED)
+        ending = "walltime" if event.why["code"] == reasons.WALLTIME["code"] else "failed"
+        return self._end(now, ending, self._settings.grace, event.why)
 
     def _on_resumed(self, now: int, event: e.Resumed) -> List[Any]:
         """Suspended it could reach nobody, but was in the batch system's list: nobody has given it up.

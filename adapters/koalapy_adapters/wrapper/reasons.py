@@ -3,6 +3,8 @@
 import signal
 from typing import List, Optional
 
+from koalapy_adapters.batch import protocol as batch
+from koalapy_adapters.batch.protocol import Stopped
 from koalapy_adapters.messages import MessageError, Report, read
 from koalapy_adapters.wrapper.events import Json, ProcessEnded, failure
 
@@ -57,6 +59,14 @@ SETUP_SLOW = failure(
     "The login shell and the `setup` lines did not end in time.",
     "Look for a command in them, or in the shell's start-up files, that waits.",
 )
+
+
+def stopped(why: Stopped) -> Json:
+    """What a batch system said when it told the job to stop."""
+    if why.ending == batch.MEMORY:
+        message = "The component used more memory than it asked for."
+        return failure("memory_exceeded", "request", message, "Ask for more memory.", why.words, "the batch system")
+    return dict(WALLTIME, words=why.words)
 
 
 def shut_out(node: str, addresses: List[str], port: int) -> Json:
