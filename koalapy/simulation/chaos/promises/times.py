@@ -10,7 +10,7 @@ from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.simulation.chaos.violation import Promise, promise
 
-_SLACK = SECOND  # two clocks are two clocks
+_SLACK = SECOND  # for the decision that follows at once
 
 
 class Times:
@@ -21,10 +21,11 @@ class Times:
         self._claimed_at: dict[JobId, Instant] = {}
         self._claiming: dict[JobId, Job] = {}
         self._decided_at: Instant | None = None
+        self._late: dict[JobId, Instant] = {}  # since which decision: the next one follows at once, and may be needed
 
     def restarted(self) -> None:
         """Nothing was decided by this koalad yet."""
-        self._decided_at = None
+        self._decided_at, self._late = None, {}
 
     def committed(self, change: Change) -> None:
         for line in change.history:
@@ -41,10 +42,14 @@ class Times:
         decided_at, self._decided_at = self._decided_at, now
         if decided_at is None:
             return
+        before, self._late = self._late, {}
         for job in self._claiming.values():
             for what, ends in self._ends(job):
-                late = decided_at - ends
-                promise(late <= 0, Promise.CLAIM, "job", job.id, "holds its claim", late, "us past its", what, "time")
+                if decided_at <= ends:
+                    continue
+                since = self._late[job.id] = before.get(job.id, decided_at)
+                soon = decided_at <= since + _SLACK
+                promise(soon, Promise.CLAIM, "job", job.id, "holds its claim past its", what, "time, until", ends)
 
     def _ends(self, job: Job) -> Iterator[tuple[str, Instant]]:
         """Counted from the claim while a batch job has not started; then from the first component at its barrier, or
