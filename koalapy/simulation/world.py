@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from koalapy.model.cluster import ClusterSettings
+from koalapy.config.hours import parse_hours
+from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.events import ReleaseRequested
 from koalapy.model.identity import InstanceId
-from koalapy.model.settings import Scavenging, Settings
+from koalapy.model.settings import BY_HAND, DYNAMIC, Scavenging, Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.policies.admission import AdmissionPolicy, by_hand, dynamic
 from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
 from koalapy.policies.placement import PlacementPolicy, best_fit, cluster_minimisation, worst_fit
 from koalapy.policies.queueing import QueueingPolicy, fcfs, fpfs
@@ -38,6 +40,9 @@ _SHARES: dict[str, FairShare] = {
     "equipartition-persite": EQUIPARTITION_PERSITE,
     "equipartition-all": EQUIPARTITION_ALL,
 }
+_ADMISSIONS: dict[str, AdmissionPolicy] = {BY_HAND: by_hand, DYNAMIC: dynamic}
+_LIMITED = 0.3  # how often something of sweeps is limited
+_HOURS = ("*/2 * * * *", "0-9,20-29,40-49 * * * *", "0-44 * * * *")  # of courses that last minutes
 _QUEUES: dict[str, QueueingPolicy] = {"fcfs": fcfs, "fpfs": fpfs}
 
 
@@ -56,14 +61,18 @@ class World:
         self.ledger = Ledger()
         self.habits = Habits()
         scavenging = draw_scavenging(stream(seed, "world/sweeps"))  # of its own: it came later
-        self.settings = settings or replace(draw_settings(dice), scavenging=scavenging)
+        drawn = replace(draw_settings(dice), scavenging=scavenging) if settings is None else settings
+        self.settings = with_limits(stream(seed, "world/limits"), drawn) if settings is None else settings
         self.clusters = {each.name: self._cluster(dice, each) for each in self.settings.clusters}
         policies = Policies(_PLACEMENTS[self.settings.placement], _QUEUES[self.settings.queue])
         installation = Installation(
             settings=self.settings,
             policies=policies,
             open_store=open_store or memory_store(),
-            sweep_policies=ScavengingPolicies(fairshare=_SHARES[self.settings.scavenging.policy]),
+            sweep_policies=ScavengingPolicies(
+                fairshare=_SHARES[self.settings.scavenging.policy],
+                admission=_ADMISSIONS[self.settings.scavenging.admission],
+            ),
         )
         self.koalad = SimKoalad(self.agenda, seed, installation, self.clusters)
         self.instance = self.koalad.store.instance
@@ -154,6 +163,26 @@ def draw_scavenging(dice: Random) -> Scavenging:
         policy=dice.choice(list(_SHARES)),
         walltime=dice.choice((Duration(3 * MINUTE), HOUR)),
         max_runners=dice.choice((None, None, 1, 2)),
+    )
+
+
+def with_limits(dice: Random, settings: Settings) -> Settings:
+    """What sites let sweeps have, and how sweeps are admitted; drawn from a stream of its own, since it came later."""
+    rules = settings.scavenging
+    if dice.random() < _LIMITED:
+        rules = replace(rules, admission=DYNAMIC, nodes_per_runner=dice.choice((1, 2, 4)))
+    clusters = tuple(replace(each, scavenge=_draw_scavenge(dice)) for each in settings.clusters)
+    if all(each.scavenge.off for each in clusters):
+        clusters = (replace(clusters[0], scavenge=Scavenge()), *clusters[1:])
+    return replace(settings, scavenging=rules, clusters=clusters)
+
+
+def _draw_scavenge(dice: Random) -> Scavenge:
+    return Scavenge(
+        off=dice.random() < _LIMITED / 3,
+        idle_share=dice.choice((0.25, 0.5, 0.75)) if dice.random() < _LIMITED else 0.0,
+        max_nodes=dice.choice((1, 2)) if dice.random() < _LIMITED else None,
+        hours=parse_hours(dice.choice(_HOURS)) if dice.random() < _LIMITED else None,
     )
 
 

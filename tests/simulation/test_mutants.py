@@ -30,13 +30,15 @@ from koalapy.coallocation.followup import FollowUps
 from koalapy.coallocation.pruning import Pruning
 from koalapy.coallocation.speaking import Speaking
 from koalapy.driver import Driver
+from koalapy.engine import Engine
 from koalapy.information import promises
+from koalapy.model.events import ClusterMeasured
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import ResultBatch, Runner
 from koalapy.model.units import Duration, Instant
-from koalapy.scavenging import parameters, reclaim
+from koalapy.scavenging import admission, nodes, parameters, reclaim
 from koalapy.scheduler import queue, schedule
 from koalapy.scheduler.ahead import Ahead
 from koalapy.simulation import chaos
@@ -343,6 +345,23 @@ def _the_backlog_is_what_was_measured() -> Any:
     return _together(after, unseen)
 
 
+def _what_fits_exactly_is_not_looked_at() -> Any:
+    return patch.object(
+        queue._BySize, "up_to", lambda self, size: [jobs for each, jobs in self._places.items() if each < size]
+    )
+
+
+def _a_measurement_is_no_reason_to_look_again() -> Any:
+    """At the wait queue."""
+    real = Engine._on_measured
+
+    def measured(self: Any, now: Any, event: Any) -> bool:
+        real(self, now, event)
+        return False
+
+    return patch.dict(Engine._handlers, {ClusterMeasured: measured})
+
+
 @contextmanager
 def _together(*mutants: Any) -> Iterator[None]:
     with ExitStack() as begun:
@@ -386,6 +405,30 @@ def _nobody_is_seen_to_wait() -> Any:
 
 def _a_journal_is_not_read() -> Any:
     return patch.object(journal, "read", lambda attempt, files=None, among=None: [])
+
+
+def _rules_of_sites_are_not_looked_at(**rules: Any) -> Any:
+    real = nodes._ask
+    return patch.object(
+        nodes, "_ask", lambda policy, sight: real(policy, replace(sight, rules=replace(sight.rules, **rules)))
+    )
+
+
+def _the_share_that_must_be_idle_is_not_looked_at() -> Any:
+    return _rules_of_sites_are_not_looked_at(idle_share=0.0)
+
+
+def _hours_are_not_looked_at() -> Any:
+    return _rules_of_sites_are_not_looked_at(hours=None)
+
+
+def _the_most_nodes_are_not_looked_at() -> Any:
+    return _rules_of_sites_are_not_looked_at(max_nodes=None)
+
+
+def _sweeps_are_admitted_without_bound() -> Any:
+    real = admission.Crowd
+    return patch.object(admission, "Crowd", lambda **fields: real(**(fields | {"most": None})))
 
 
 # ---- pruning
@@ -521,7 +564,7 @@ MUTANTS = (
         (P.RECORDED,),
         {"koalad_killed": 1},
         SWEEPS,
-        seed=6,
+        seed=11,
     ),
     Mutant(
         "a journal is not read",
@@ -529,7 +572,7 @@ MUTANTS = (
         (P.REPEATED,),
         {"wrapper_killed": 3, "job_killed": 3, "relay_cut": 4},
         SWEEPS,
-        seed=29,
+        seed=32,
     ),
     Mutant(
         "nodes are not given back", _nodes_are_not_given_back, (P.GIVEN_BACK,), HARDLY_ANY, SWEEPS_AND_OTHERS, seed=2
@@ -607,6 +650,27 @@ MUTANTS = (
     ),
     Mutant("what is not over is pruned", _what_is_not_over_is_pruned, (P.PRUNED,), HARDLY_ANY, {"prune": 6}),
     Mutant("records go before directories", _records_go_before_directories, (P.PRUNED,), HARDLY_ANY, {"prune": 6}),
+    Mutant(
+        "the share that must be idle is not looked at",
+        _the_share_that_must_be_idle_is_not_looked_at,
+        (P.LIMITS,),
+        HARDLY_ANY,
+        SWEEPS_AND_OTHERS,
+        seed=4,
+    ),
+    Mutant("hours are not looked at", _hours_are_not_looked_at, (P.LIMITS,), HARDLY_ANY, SWEEPS, seed=2),
+    Mutant("the most nodes are not looked at", _the_most_nodes_are_not_looked_at, (P.LIMITS,), HARDLY_ANY, SWEEPS),
+    Mutant(
+        "sweeps are admitted without bound", _sweeps_are_admitted_without_bound, (P.LIMITS,), HARDLY_ANY, SWEEPS, seed=2
+    ),
+    Mutant("what fits exactly is not looked at", _what_fits_exactly_is_not_looked_at, (P.FITS,), HARDLY_ANY, seed=5),
+    Mutant(
+        "a measurement is no reason to look again",
+        _a_measurement_is_no_reason_to_look_again,
+        (P.FITS,),
+        HARDLY_ANY,
+        seed=4,
+    ),
 )
 
 

@@ -34,7 +34,7 @@ class Launchers:
         for name in sorted(name for name, told in self._told.items() if told.connected):
             told = self._told[name]
             stay = [job for job in self._on(name) if job.state is not JobState.STOPPING]
-            if stay and told.state is not None and told.state.wanted_local + self._promised(told):
+            if stay and told.state is not None and told.state.wanted_local + self.promised(told):
                 lack = self._lacking(told, going=True)
                 promise(
                     lack <= 0, Promise.GIVEN_BACK, lack, "processors are lacking on", name, "and", len(stay), "stay"
@@ -44,14 +44,14 @@ class Launchers:
         """What is promised, wanted and taken by Launchers to come, less what is idle; `going`: and what comes free."""
         assert told.state is not None
         shown = frozenset(told.state.allocated)
-        wanted, free = self._promised(told) + told.state.wanted_local, told.state.idle + self._freed(told)
+        wanted, free = self.promised(told) + told.state.wanted_local, told.state.idle + self._freed(told)
         for job in self._on(told.settings.name):
             taken = self._processors.taken(told.settings.name, job.components[0].request)
             wanted += taken if self._tag(job) not in shown else 0
             free += taken if going and job.state is JobState.STOPPING else 0
         return wanted - free
 
-    def _promised(self, told: Told) -> int:
+    def promised(self, told: Told) -> int:
         """To jobs that are no Launchers, and not shown yet."""
         assert told.state is not None
         records, shown = self._engine.records, frozenset(told.state.allocated)

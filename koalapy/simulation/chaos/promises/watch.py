@@ -15,6 +15,7 @@ from koalapy.simulation.chaos.promises.decided import Decided
 from koalapy.simulation.chaos.promises.heard import Heard
 from koalapy.simulation.chaos.promises.jobs import Jobs
 from koalapy.simulation.chaos.promises.launchers import Launchers
+from koalapy.simulation.chaos.promises.limits import Limits
 from koalapy.simulation.chaos.promises.neighbours import Neighbours
 from koalapy.simulation.chaos.promises.processors import Processors
 from koalapy.simulation.chaos.promises.programs import Programs
@@ -22,6 +23,7 @@ from koalapy.simulation.chaos.promises.pruned import Pruned
 from koalapy.simulation.chaos.promises.queues import Queues
 from koalapy.simulation.chaos.promises.sweeps import Sweeps
 from koalapy.simulation.chaos.promises.times import Times
+from koalapy.simulation.chaos.promises.waiting import Waiting
 from koalapy.simulation.chaos.violation import Promise, Violation, promise
 from koalapy.simulation.ledger import Entry
 from koalapy.simulation.parameters import Try
@@ -42,12 +44,14 @@ class Watch:
         self._jobs = Jobs(world.settings)
         self._claims = Claims(world.settings)
         self._times = Times(world.settings)
+        self._waiting, self._limits = Waiting(world.settings), Limits(world.settings)
         self._heard, self._processors = Heard(world.settings.clusters), Processors(world.clusters)
         self._queues = Queues(world.instance)
         self._pruned = Pruned(world)
         self._sweeps = Sweeps(world.ledger.parameters)
         self._neighbours = Neighbours(world)
         self._decided: Decided | None = None
+        self._handled: Decided | None = None  # by this koalad, the last time
         self._decided_at = world.agenda.now
         self._engine = world.koalad.engine
         self._broken: Violation | None = None
@@ -108,6 +112,8 @@ class Watch:
         self.heard(f"koalad starts with {len(snapshot.jobs)} jobs")
         self._heard.forget()
         self._times.restarted()
+        self._waiting.restarted()
+        self._handled = None
         self.ask(lambda: self._committed.recovered(snapshot))
 
     def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
@@ -121,6 +127,10 @@ class Watch:
 
     def handling(self, now: Instant, events: Sequence[Event]) -> None:
         self.ask(lambda: self._times.passed(now))
+        if (handled := self._handled) is not None:
+            self.ask(lambda: self._limits.passed(handled))
+            self.ask(lambda: self._waiting.passed(handled, self._committed.jobs))
+        self._handled = self._decided
         self._heard.take(events)
 
     def _lost(self, event: ClusterLost) -> None:
@@ -144,6 +154,8 @@ class Watch:
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, decided))
         self._times.committed(change)
+        self._waiting.committed(change)
+        self.ask(lambda: self._limits.committed(change, decided))
         for batch in change.results:
             self.heard(f"{batch.sweep} {batch.attempt} {[result.number for result in batch.results]}")
         self.ask(lambda: self._sweeps.committed(change))
