@@ -308,6 +308,44 @@ def test_another_try_is_followed_too(tmp_path: Path) -> None:
     assert b"".join(pieces) == b""
 
 
+def test_two_hundred_who_follow_a_cluster_that_screams_see_what_another_says() -> None:
+    """What the one writes has no end; of it no more is held than some pieces for each of them."""
+    over = threading.Event()
+    sent = [0] * 200
+
+    def reading(follower: int) -> Callable[..., Iterator[bytes]]:
+        def read(cluster: str, *_: object) -> Iterator[bytes]:
+            if cluster == "c1":
+                yield b"[0,6]\nquiet\n"
+            while not over.is_set():
+                if cluster == "c0":
+                    sent[follower] += 1
+                    yield b"[0,8000]\n" + b"x" * 7999 + b"\n"
+                else:
+                    over.wait(1)  # as a link does
+                    yield b""
+
+        return read
+
+    running = job(1, 1)
+    followers = [follow_all(reading(each), lambda: running, Followed("output")) for each in range(200)]
+    try:
+        shown = [0] * 200
+        left = dict(enumerate(followers))
+        for _ in range(100):
+            for each, pieces in [*left.items()]:
+                piece = next(pieces)
+                shown[each] += piece.count(b"[0.0] ")
+                if b"[1.0] quiet\n" in piece:
+                    del left[each]
+        assert not left
+        assert all(some <= seen + 20 for some, seen in zip(sent, shown, strict=True))
+    finally:
+        over.set()
+        for pieces in followers:
+            pieces.close()  # type: ignore[attr-defined]
+
+
 def test_who_leaves_leaves_no_thread(tmp_path: Path) -> None:
     grid = Grid(tmp_path, 1, 1)
     before = threading.active_count()
