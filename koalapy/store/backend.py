@@ -1,6 +1,7 @@
 """What differs between databases: how one is opened, guarded, written to and complained about."""
 
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine, Table
@@ -28,6 +29,12 @@ class Backend(Protocol):
 
     def explain(self, error: SQLAlchemyError) -> StoreError:
         """The database's error in our words."""
+
+    def back_up(self, path: Path) -> None:
+        """See `koalapy.store.contract.Store`."""
+
+    def compact(self) -> None:
+        """See `koalapy.store.contract.Store`."""
 
     def close(self) -> None:
         """Give the lock back."""

@@ -1,11 +1,13 @@
 """What every store promises to the driver, which commits, and to other threads, which read meanwhile."""
 
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Debt, History, Job
+from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
@@ -98,6 +100,25 @@ class Store(Protocol):
 
     def debts(self) -> list[Debt]:
         """By attempt."""
+
+    def maintenance(self) -> list[MaintenanceRun]:
+        """The last run of each maintenance task, by name."""
+
+    def record_maintenance(self, run: MaintenanceRun) -> None:
+        """Keep it in place of the last one of this name. Called by the thread that commits; raises as `commit`."""
+
+    def back_up(self, path: Path) -> None:
+        """Copy the store as it is now to a new file, durably. Callable by any thread.
+
+        Raises OSError if the file cannot be written, StoreError, and RequestError if the database has no such copy;
+        then `path` may hold a part.
+        """
+
+    def compact(self) -> None:
+        """Give the room of what was removed back to the file system. Callable by any thread; commits wait meanwhile.
+
+        Raises StoreError, and RequestError if the database does so by itself.
+        """
 
     def close(self) -> None:
         """Let go of the store. May be called twice."""

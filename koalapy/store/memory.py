@@ -5,12 +5,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, Debt, History, Job
 from koalapy.model.learned import NOTHING, Learned
+from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
@@ -46,6 +49,7 @@ class _Contents:
     results: list[ResultBatch | None] = field(default_factory=list)  # None: of a job that was removed
     learned: Learned = NOTHING
     usage: dict[AttemptId, Usage] = field(default_factory=dict)
+    maintenance: dict[str, MaintenanceRun] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -169,6 +173,21 @@ class MemoryStore:
     def debts(self) -> list[Debt]:
         with self._open() as contents:
             return list(_sorted_debts(contents))
+
+    def maintenance(self) -> list[MaintenanceRun]:
+        with self._open() as contents:
+            return [run for _, run in sorted(contents.maintenance.items())]
+
+    def record_maintenance(self, run: MaintenanceRun) -> None:
+        with self._open() as contents:
+            self._refuse_unless_ours(contents)
+            contents.maintenance[run.name] = run
+
+    def back_up(self, path: Path) -> None:
+        raise RequestError("no_backup", "A store in memory has no backup.", "Use a store in a file.")
+
+    def compact(self) -> None:
+        raise RequestError("no_vacuum", "A store in memory has no room to give back.", "Remove the task.")
 
     def close(self) -> None:
         self._closed = True

@@ -7,12 +7,14 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from koalapy.model.errors import RequestError
 from koalapy.store.errors import StoreConflict, StoreError, StoreFull, StoreLocked
 from koalapy.store.turn import taken_over
 
@@ -75,6 +77,14 @@ class PostgresqlServer:
         original = error.orig if isinstance(error, DBAPIError) else error
         state = getattr(original, "sqlstate", None) or ""
         return _explained(state, self.where, " ".join(str(original).split()))
+
+    def back_up(self, path: Path) -> None:
+        advice = "Back it up with pg_dump, as `pg_dump --format=custom DATABASE`."
+        raise RequestError("no_backup", f"{self.where} is a database of a PostgreSQL server.", advice)
+
+    def compact(self) -> None:
+        advice = "Remove the task: the server's autovacuum does this."
+        raise RequestError("no_vacuum", f"{self.where} is a database of a PostgreSQL server.", advice)
 
     def close(self) -> None:
         """Ends the session, and the lock with it."""

@@ -12,7 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0006"  # the last migration's; versions are ordered as texts
+SCHEMA_VERSION = "0007"  # the last migration's; versions are ordered as texts
 FORMAT = "koalapy.store"
 
 metadata = MetaData()
@@ -45,6 +45,7 @@ jobs = Table(
     UniqueConstraint("owner", "key", name="jobs_owner_key"),
     Index("jobs_state", "state"),
     Index("jobs_sweep", "sweep"),
+    Index("jobs_finished", "finished_at"),
 )
 
 # A debt outlives its job, and so does a command of the outbox: neither refers to the table of jobs.
@@ -127,4 +128,15 @@ usage = Table(
     Column("batch_id", Text, nullable=False),
     Column("accounted", Integer, nullable=False),
     Index("usage_ended", "ended_at"),
+)
+
+maintenance = Table(
+    "maintenance",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("task", Text, nullable=False),
+    Column("began", BigInteger, nullable=False),
+    Column("ended", BigInteger),
+    Column("well", Integer, nullable=False),  # 0 or 1
+    Column("message", Text, nullable=False),
 )

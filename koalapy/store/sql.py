@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, exists, or_, select
@@ -12,6 +14,7 @@ from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, Debt, History, Job
 from koalapy.model.learned import NOTHING, Learned
+from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
@@ -191,6 +194,31 @@ class SqlStore:
         with self._transaction() as connection:
             return self._debts(connection)
 
+    def maintenance(self) -> list[MaintenanceRun]:
+        with self._transaction() as connection:
+            found = connection.execute(select(schema.maintenance).order_by(schema.maintenance.c.name)).all()
+        return [
+            MaintenanceRun(
+                name=row.name, task=row.task, began=Instant(row.began),
+                ended=None if row.ended is None else Instant(row.ended), well=bool(row.well), message=row.message,
+            )
+            for row in found
+        ]  # fmt: skip
+
+    def record_maintenance(self, run: MaintenanceRun) -> None:
+        row = {**asdict(run), "well": int(run.well), "message": rows.plain(run.message)}
+        with self._writing() as connection:
+            self._turn.check(connection)
+            connection.execute(self._writes.put_maintenance, [row])
+
+    def back_up(self, path: Path) -> None:
+        self._opened()
+        self._backend.back_up(path)
+
+    def compact(self) -> None:
+        self._opened()
+        self._backend.compact()
+
     def close(self) -> None:
         engine, self._engine = self._engine, None
         if engine is not None:
@@ -267,6 +295,7 @@ class _Writes:
         self._put_counter = _put(backend, schema.counters)
         self._put_learned = _put(backend, schema.learned)
         self.put_usage = _put(backend, schema.usage)
+        self.put_maintenance = _put(backend, schema.maintenance)
 
     def of(self, change: Change) -> list[tuple[Executable, list[Row]]]:
         """In the order in which they must run; raises before anything has."""

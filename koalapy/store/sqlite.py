@@ -6,7 +6,8 @@ Everything that is SQLite's own stands here. Its codes: https://sqlite.org/resco
 import errno
 import os
 import sqlite3
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,35 @@ class SqliteFile:
         code = getattr(error.orig, "sqlite_errorcode", 0) if isinstance(error, DBAPIError) else 0
         words = str(error.orig if isinstance(error, DBAPIError) else error)
         return _explained(code, self.where, words)
+
+    def back_up(self, path: Path) -> None:
+        """By SQLite's own backup: one moment of the store, while commits go on (https://sqlite.org/backup.html)."""
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with self._alone(self._path) as source, self._alone(path, "The backup") as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE").close()  # one file holds all of it
+            if (found := copy.execute("PRAGMA quick_check(1)").fetchone()) != ("ok",):
+                raise _unreadable(str(path), f"a backup with a fault: {found}")
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def compact(self) -> None:
+        with self._alone(self._path) as connection:
+            connection.execute("VACUUM").close()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+
+    @contextmanager
+    def _alone(self, path: Path, what: str = "") -> Iterator[sqlite3.Connection]:
+        """A connection of its own, whose errors come out as ours."""
+        try:
+            with closing(sqlite3.connect(path, timeout=self._busy_timeout_s, isolation_level=None)) as connection:
+                yield connection
+        except sqlite3.Error as error:
+            where = f"{what} {path}".strip() if what else str(path)
+            raise _explained(getattr(error, "sqlite_errorcode", 0), where, str(error)) from error
 
     def close(self) -> None:
         if self._lock >= 0:

@@ -16,6 +16,7 @@ from koalapy.model.identity import INSTANCE_LENGTH, AttemptId, JobId, is_tag, ta
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, Debt, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
+from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Axis, Glide, ParameterResult, ResultBatch, Runner, Source, Space
@@ -321,6 +322,18 @@ def a_usage(job: int) -> Usage:
         ended_at=Instant(5000),
         batch_id="77",
     )
+
+
+def test_the_last_run_of_each_maintenance_task_is_kept(opener: Opener) -> None:
+    store = opener()
+    first = MaintenanceRun(name="nightly", task="prune-history", began=Instant(5), message="Begun.")
+    last = replace(first, began=Instant(7), ended=Instant(9), well=True, message="2 jobs pruned.")
+    other = replace(first, name="backup", task="backup")
+    for run in (first, other, last):
+        store.record_maintenance(run)
+    assert store.maintenance() == [other, last]
+    store.close()
+    assert opener().maintenance() == [other, last]
 
 
 def test_outbox_numbers_go_on_after_the_last_ever_used(opener: Opener) -> None:

@@ -1,0 +1,20 @@
+"""The last run of a maintenance task, as the store keeps it."""
+
+from dataclasses import dataclass
+
+from koalapy.model.units import Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceRun:
+    """`name` is the entry's. `ended` is None while it runs, and for one that koalad's end cut off.
+
+    `message` is a sentence for a person; `well`: nobody need do anything about it.
+    """
+
+    name: str
+    task: str
+    began: Instant
+    ended: Instant | None = None
+    well: bool = False
+    message: str = ""
