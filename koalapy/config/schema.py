@@ -6,6 +6,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from koalapy.config.connect import Command, Connection, Ssh, parse_connects
+from koalapy.config.maintenance import Maintenance, names_differ
 from koalapy.config.names import GridName, check_names_differ
 from koalapy.config.scavenging import Scavenge, Scavenging
 from koalapy.config.values import (
@@ -40,6 +41,7 @@ from koalapy.model.textfile.fields import (
     Span,
     Version,
     Word,
+    as_list,
     as_mapping,
     lasting,
     one_of,
@@ -228,5 +230,7 @@ class GridFile(Section):
     )
     disk: Disk = Disk()
     store: StoreUrl = Field(default="sqlite", description="sqlite, or a database's URL")
-    maintenance: Later = Field(default=None, description="not in this version yet")
+    maintenance: Annotated[
+        tuple[Maintenance, ...], Field(strict=False), BeforeValidator(as_list), AfterValidator(names_differ)
+    ] = Field(default=(), description="what is done regularly, and when")
     site: Later = Field(default=None, description="not in this version yet")

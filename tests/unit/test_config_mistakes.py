@@ -111,7 +111,42 @@ BAD_VALUES = [
     pytest.param(
         SMALL + "site: {name: a}\n", "grid.yaml:6: site is not in this version", "Remove it for now.", id="site"
     ),
-    pytest.param(SMALL + "maintenance: []\n", "maintenance is not in this version", "Remove", id="maintenance"),
+    pytest.param(
+        SMALL + "maintenance: [{task: backup, cron: '0 3 * * * * *', to: /b}]\n",
+        "grid.yaml:6: maintenance.0.cron has 7 fields, not cron's five",
+        "Write minute, hour",
+        id="seven cron fields",
+    ),
+    pytest.param(
+        SMALL + "maintenance: [{task: vacuum, cron: '0 3 30 2 *'}]\n", "a day that never comes", "", id="30 February"
+    ),
+    pytest.param(
+        SMALL + "maintenance: [{task: prune-history, cron: '0 3 * * *'}]\n", "lacks `keep`", "keep:", id="no keep"
+    ),
+    pytest.param(
+        SMALL + "maintenance: [{task: prune-output, cron: '0 3 * * *', keep: 30}]\n",
+        "without a unit",
+        "30d",
+        id="keep 30",
+    ),
+    pytest.param(
+        SMALL + "maintenance: [{task: backup, cron: '0 3 * * *', to: /b, keep: 3d}]\n",
+        "where backups are counted",
+        "such as 7",
+        id="backups for days",
+    ),
+    pytest.param(
+        SMALL + "maintenance: [{task: backup, cron: '0 3 * * *', to: b}]\n", "no absolute path", "~/", id="relative to"
+    ),
+    pytest.param(
+        SMALL + "maintenance: [{task: vacuum, cron: '0 3 * * *', file: /a}]\n", "does not know", "Remove", id="option"
+    ),
+    pytest.param(
+        SMALL + "maintenance: [{task: vacuum, cron: '0 3 * * *'}, {task: vacuum, cron: '0 4 * * *'}]\n",
+        "is called vacuum, as another entry is",
+        "name",
+        id="two of a name",
+    ),
     pytest.param(SMALL.replace("grid: small", "x"), "grid.yaml:", "", id="no colon"),
     pytest.param(SMALL.replace("grid: small\n", ""), "grid.yaml:1: grid is missing", "Add", id="no name"),
     pytest.param("grid: a\n", "clusters is missing", "Add", id="no clusters"),
