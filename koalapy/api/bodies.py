@@ -91,3 +91,12 @@ class ShutdownBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     cancel: bool = Field(default=False, description="end all jobs first")
+
+
+class MaintenanceBody(BaseModel):
+    """How a maintenance task is to run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dry_run: bool = Field(default=False, description="only say what would be done")
+    options: dict[Line, Any] = Field(default_factory=dict, description="as in the grid file, in place of what is there")

@@ -10,12 +10,15 @@ from koalapy.api.bodies import ShutdownBody
 from koalapy.api.documents import Document
 from koalapy.api.schemas.answer import answering
 from koalapy.model.errors import Reason
+from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.service import Service
 
 Facts = Callable[[], Mapping[str, Any]]  # pid, grid, grid_file, grid_file_changed and state
 
 
-def add_itself(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[[bool], None]) -> None:
+def add_itself(
+    app: FastAPI, service: Service, facts: Facts, shutdown: Callable[[bool], None], maintenance: Runner
+) -> None:
     @app.get("/v1/status", **answering(schemas.StatusAnswer))
     def status() -> Document:
         """Whether koalad is well, what troubles it, what it owes to clusters out of reach, and what it recovered."""
@@ -23,6 +26,7 @@ def add_itself(app: FastAPI, service: Service, facts: Facts, shutdown: Callable[
         troubles = _troubles(service.trouble()) + service.restored() + service.ids_used()
         troubles += documents.unreadable_records(service.unreadable())
         troubles += documents.cluster_troubles(service.clusters()) + service.disk.warnings()
+        troubles += maintenance.troubles()
         return documents.status(
             known, service.debts(), troubles, service.recovered(),
             service.unknown.last(), [documents.login(each) for each in service.logins.views() if each.state == "asks"],

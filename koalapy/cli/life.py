@@ -11,21 +11,23 @@ from typing import Any
 import structlog
 
 from koalapy.api.app import create_app
+from koalapy.api.bodies import JobText
 from koalapy.api.front import Front, standing_by
 from koalapy.api.server import Server, bind
 from koalapy.api.submitting import Reader
 from koalapy.cli.gridfile import WatchedFile
 from koalapy.cli.signals import elsewhere
 from koalapy.config import GridFile
-from koalapy.locations import Locations
+from koalapy.locations import Locations, read_file
 from koalapy.model.change import Snapshot
 from koalapy.model.errors import KoalaError, OurError, Reason
-from koalapy.model.identity import InstanceId
+from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.units import SECOND, Instant
 from koalapy.runtime.koalad import Koalad
 from koalapy.runtime.loop import TAKEN_OVER
 from koalapy.runtime.recovery import Recovery
 from koalapy.runtime.sdnotify import Notifier
+from koalapy.runtime.service import Service
 from koalapy.store import lockfile
 from koalapy.store.errors import StoreError, StoreLocked, StoreUnreadable
 from koalapy.store.open import is_shared
@@ -99,12 +101,18 @@ class Life:
     def _opened(self) -> Koalad | None:
         """Take the store; or begin to wait for it, where whoever has it may be another host's."""
         try:
-            return Koalad(self._grid, self._locations.state, self._taken_over, self._notifier)
+            return Koalad(self._grid, self._locations.state, self._taken_over, self._notifier, self._submit)
         except StoreLocked as error:
             if not is_shared(self._grid.store):
                 raise
             self._waiting = error.reason
             return None
+
+    def _submit(self, service: Service, path: Path, key: str) -> JobId:
+        """Submit a job file, relative to its own directory. Raises KoalaError."""
+        text = read_file(path, "job file").decode(errors="surrogateescape")
+        job = JobText(text=text, source=str(path), directory=str(path.parent), key=key)
+        return service.submit(self._read(job), self._owner, key)
 
     def _stand_by(self) -> bool:
         """False if koalad cannot have the store any more: a newer koalapy has written to it."""
@@ -144,7 +152,7 @@ class Life:
 
     def _app(self, koalad: Koalad | None) -> Callable[..., Any]:
         if koalad is not None:
-            return create_app(koalad.service, self._read, self._facts, self._shut_down, self._owner)
+            return create_app(koalad.service, self._read, self._facts, self._shut_down, self._owner, koalad.maintenance)
         nothing = Recovery(Instant(time.time_ns() * SECOND // 10**9), Snapshot(instance=InstanceId(""))).recovered
         return standing_by(self._whom, self._facts, self._shut_down, nothing)
 

@@ -29,6 +29,7 @@ COMMANDS = {
     "usage": ("usage", "Sum up processor time by user, cluster, job or day."),
     "login": ("login", "Answer what logins on clusters ask."),
     "clean": ("unknown", "Remove jobs and directories by their tags."),
+    "maintenance": ("maintenance", "Run maintenance tasks, or show how they went."),
     "repair": ("repair", "Correct or drop unreadable records."),
     "bugreport": ("bugreport", "Pack what a report of a bug needs, without secrets."),
     "run": ("run", "Run a program now, and pass its output through."),

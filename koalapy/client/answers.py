@@ -483,3 +483,35 @@ class Usage(TypedDict):
     until: str | None
     rows: list[UsageRow]
     total: Used
+
+
+class MaintenanceRun(TypedDict):
+    """One run of a task. `ended_at` is null while it runs, and if koalad's end cut it off."""
+
+    name: str
+    task: str
+    began_at: str
+    ended_at: str | None
+    well: bool  # nobody need do anything about it
+    message: str  # sentences
+
+
+class MaintenanceTask(TypedDict):
+    """One entry of the grid file."""
+
+    name: str
+    task: str
+    cron: str
+    next_at: str | None
+    last: MaintenanceRun | None
+
+
+class Maintenance(TypedDict):
+    schema: Literal["koala.maintenance/1"]
+    tasks: list[MaintenanceTask]
+
+
+class Maintained(TypedDict):
+    schema: Literal["koala.maintenance-run/1"]
+    dry_run: bool
+    run: MaintenanceRun

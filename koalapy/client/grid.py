@@ -20,6 +20,8 @@ from koalapy.client.answers import (
     Job,
     JobStory,
     Login,
+    Maintained,
+    Maintenance,
     Result,
     Runner,
     Runners,
@@ -40,6 +42,7 @@ _LONGEST_WAIT_S = 30.0
 _IDS_AT_ONCE = 1000  # in one address
 _COUNT_S = 90.0  # of what lies on disks
 _SURVEY_S = 300.0  # all clusters, a few at a time
+_MAINTENANCE_S = 86_400.0
 _DOWN_S, _CANCEL_S = 60.0, 660.0
 
 
@@ -322,6 +325,19 @@ class Grid:
         path = f"/v1/unknown/{quote(tag, safe='')}/clean"
         parameters, body = {"timeout": timeout}, {"cluster": cluster}
         return cast(Cleaned, self._calls.call("POST", path, params=parameters, json=body, wait_s=timeout))
+
+    def maintenance(self) -> Maintenance:
+        """The tasks of the grid file and their last runs: schema koala.maintenance/1."""
+        return cast(Maintenance, self._calls.call("GET", "/v1/maintenance"))
+
+    def maintain(self, name: str, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> Maintained:
+        """Run a maintenance task now; returns when it is done: schema koala.maintenance-run/1.
+
+        `options`: as in the grid file, in place of what is there.
+        """
+        body = {"dry_run": dry_run, "options": dict(options or {})}
+        path = f"/v1/maintenance/{quote(name, safe='')}/run"
+        return cast(Maintained, self._calls.call("POST", path, json=body, wait_s=_MAINTENANCE_S))
 
     def logins(self, *, retry: bool = False) -> list[Login]:
         """How the login on each cluster stands; with `retry`, those that koalad has given up are tried again."""

@@ -10,6 +10,8 @@ from koalapy.config import GridFile, engine_settings
 from koalapy.driver import Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.errors import RequestError
+from koalapy.model.identity import JobId
 from koalapy.model.request import KeepOutput, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -24,6 +26,8 @@ from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.maintenance.runner import Runner
+from koalapy.runtime.maintenance.task import Koalad as Maintained
 from koalapy.runtime.recovery import Line, Recovery
 from koalapy.runtime.sdnotify import Notifier
 from koalapy.runtime.service import Service
@@ -35,6 +39,11 @@ from koalapy.runtime.zone import offsets
 from koalapy.store.open import open_store
 
 _LOG = structlog.get_logger()
+
+
+def no_submission(service: Service, path: Path, key: str) -> JobId:
+    """Refuse: whoever made this koalad reads no job files."""
+    raise RequestError("no_job_files", f"This koalad reads no job files, and not {path}.", "Use `koala submit`.")
 
 
 class Koalad:
@@ -49,8 +58,12 @@ class Koalad:
         state_directory: Path,
         taken_over: Callable[[], None] = lambda: None,
         notifier: Notifier | None = None,
+        submit: Callable[[Service, Path, str], JobId] = no_submission,
     ) -> None:
-        """`taken_over` hears that another koalad has the store now: this one can only end."""
+        """`taken_over` hears that another koalad has the store now: this one can only end.
+
+        `submit`: submit a job file under a key, for maintenance.
+        """
         self.grid = grid.grid
         self._clock = SystemClock()
         settings = _by_the_wall(engine_settings(grid), self._clock.now())
@@ -100,6 +113,12 @@ class Koalad:
             Sweeps(self._store, self._loop, self._clock, self._links.read_slot),
             DiskUse(list(grid.clusters), self._links.ask, state_directory, self._clock.now, grid.disk.warn),
         )
+        maintained = Maintained(
+            grid=grid.grid, store=self._store, now=self._clock.now, ask=self._loop.ask, do=self.service.do,
+            unknown=unknown, clusters=self.service.clusters,
+            submit=lambda path, key: submit(self.service, path, key),
+        )  # fmt: skip
+        self.maintenance = Runner(grid.maintenance, maintained)
 
     def start(self) -> None:
         _log_recovered(self.service.recovered().lines)
@@ -107,6 +126,7 @@ class Koalad:
         self._accounting.start()
         self.service.disk.start()
         self._loop.start()  # which sends at once what the last koalad had begun
+        self.maintenance.start()
 
     def cancel_all(self, patience_s: float) -> None:
         """End every job, and wait until nothing of them is left."""
@@ -117,6 +137,7 @@ class Koalad:
 
     def disconnect(self) -> None:
         """Leave the clusters, and let go of whoever waits for something. Jobs run on."""
+        self.maintenance.stop()
         self.service.close()
         self._accounting.close()
         self._links.close()

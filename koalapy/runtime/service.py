@@ -95,7 +95,7 @@ class Service:
         if len(fresh) > 1:  # all or none of them
             self._loop.ask(lambda engine: refuse_without_ids(engine.records.counters, len(fresh)))
         if fresh:
-            step = self._do(*(Submitted(request=request, owner=owner, key=key) for key, request in fresh.items()))
+            step = self.do(*(Submitted(request=request, owner=owner, key=key) for key, request in fresh.items()))
             found |= {job.key: job.id for job in step.jobs if job.owner == owner and job.key in fresh}
         if missing := fresh.keys() - found.keys():  # somebody else submitted them at the same time
             found |= self._store.jobs_of_keys(owner, missing)
@@ -287,12 +287,12 @@ class Service:
         judged = {job: changeable.refusal(job, found.get(job), unreadable) for job in jobs}
         changed = [job for job, refusal in judged.items() if refusal is None]
         if changed:
-            self._do(*map(event, changed))
+            self.do(*map(event, changed))
         refused = {job: refusal for job, refusal in judged.items() if refusal is not None}
         return Changed(self.jobs(ids=changed) if changed else [], refused)
 
-    def _do(self, *events: Event) -> Step:
-        """Done once it is committed. While the store fails nothing new is begun."""
+    def do(self, *events: Event) -> Step:
+        """Do what these events ask for; returns once it is committed. Raises TransientError while the store fails."""
         if (trouble := self.trouble()) is not None:
             raise TransientError("store_failing", f"Nothing new can be recorded: {trouble.message}", trouble.advice)
         done: Future[Step] = Future()

@@ -50,6 +50,8 @@ def described(hint: Any) -> Any:
         (answers.Cleaned, schemas.CleanAnswer),
         (answers.Unreadable, unreadable.UnreadableAnswer),
         (answers.Usage, schemas.UsageAnswer),
+        (answers.Maintenance, schemas.MaintenanceAnswer),
+        (answers.Maintained, schemas.MaintenanceRunAnswer),
     ],
     ids=lambda each: each.__name__,
 )

@@ -13,6 +13,7 @@ from koalapy.api.documents.jobs import (
     submitted_many,
 )
 from koalapy.api.documents.logins import login
+from koalapy.api.documents.maintenance import maintenance, maintenance_run
 from koalapy.api.documents.reasons import error
 from koalapy.api.documents.requests import job_mapping
 from koalapy.api.documents.status import status
@@ -34,6 +35,8 @@ __all__ = [
     "job_with_events",
     "jobs",
     "login",
+    "maintenance",
+    "maintenance_run",
     "status",
     "submitted",
     "submitted_many",

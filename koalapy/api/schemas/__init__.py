@@ -9,6 +9,7 @@ from koalapy.api.schemas.disk import DiskAnswer
 from koalapy.api.schemas.explanation import ExplainAnswer
 from koalapy.api.schemas.jobs import ChangedAnswer, FetchAnswer, Job, JobAnswer, JobsAnswer, SubmitAnswer, SubmitsAnswer
 from koalapy.api.schemas.logins import LoginAnswer, LoginsAnswer
+from koalapy.api.schemas.maintenance import MaintenanceAnswer, MaintenanceRunAnswer
 from koalapy.api.schemas.reasons import ErrorAnswer
 from koalapy.api.schemas.status import DownAnswer, StatusAnswer
 from koalapy.api.schemas.sweeps import ResultsAnswer, RunnersAnswer
@@ -31,6 +32,8 @@ __all__ = [
     "JobsAnswer",
     "LoginAnswer",
     "LoginsAnswer",
+    "MaintenanceAnswer",
+    "MaintenanceRunAnswer",
     "ResultsAnswer",
     "RunnersAnswer",
     "StatusAnswer",
@@ -47,7 +50,8 @@ ANSWERS: dict[str, type[BaseModel]] = {
     for model in (
         ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, UnknownAnswer, CleanAnswer,
         ExplainAnswer, DownAnswer, FetchAnswer, LoginAnswer, LoginsAnswer, SubmitsAnswer, ChangedAnswer,
-        RunnersAnswer, ResultsAnswer, UnreadableAnswer, DiskAnswer, UsageAnswer,
+        RunnersAnswer, ResultsAnswer, UnreadableAnswer, DiskAnswer, UsageAnswer, MaintenanceAnswer,
+        MaintenanceRunAnswer,
     )
 }  # fmt: skip
 

@@ -170,6 +170,8 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("post", "/v1/logins"),
         ("get", "/v1/status"),
         ("get", "/v1/unknown"),
+        ("get", "/v1/maintenance"),
+        ("post", "/v1/maintenance/{name}/run"),
         ("get", "/v1/unreadable"),
         ("get", "/v1/usage"),
         ("get", "/v1/disk"),

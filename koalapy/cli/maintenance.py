@@ -1,0 +1,73 @@
+"""`koala maintenance`: the tasks that koalad runs by cron, how they went, and one of them now."""
+
+from typing import Annotated, Any
+
+import typer
+
+from koalapy.cli import options
+from koalapy.cli.output import DONE, FAILED, out, print_json, table, told
+from koalapy.client import Grid
+from koalapy.client.answers import MaintenanceTask
+from koalapy.model.errors import RequestError
+
+app = typer.Typer()
+maintenance = typer.Typer(
+    help="List the maintenance tasks of the grid file, or run one.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(maintenance, name="maintenance")
+_COLUMNS = ("NAME", "TASK", "CRON", "NEXT RUN", "LAST RUN", "HOW IT WENT")
+_LISTS = ("without",)
+
+
+@maintenance.command("list")
+def list_tasks(grid: options.Grid = None, json: options.Json = False) -> None:
+    """List the tasks, when each runs next, and how its last run went."""
+    with told(), Grid(grid) as koalad:
+        document = koalad.maintenance()
+    if json:
+        return print_json(document)
+    if not document["tasks"]:
+        return out.print("The grid file has no maintenance tasks.")
+    return table(_COLUMNS, [_row(each) for each in document["tasks"]])
+
+
+@maintenance.command("run")
+def run_task(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Of the grid file, or any that is registered.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would be done.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="As in the grid file, in place of what is there."),
+    ] = None,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Run a task now, and say how it went. The exit status is 1 if it did not go well."""
+    with told(), Grid(grid) as koalad:
+        document = koalad.maintain(task, dry_run=dry_run, options=_options(settings or []))
+    if json:
+        print_json(document)
+    else:
+        out.print(document["run"]["message"])
+    raise typer.Exit(DONE if document["run"]["well"] else FAILED)
+
+
+def _options(settings: list[str]) -> dict[str, Any]:
+    """Raises RequestError for what is no KEY=VALUE."""
+    found: dict[str, Any] = {}
+    for each in settings:
+        key, separator, value = each.partition("=")
+        if not key or not separator:
+            raise RequestError("bad_usage", f"{each!r} sets nothing.", "Write it as KEY=VALUE, such as keep=30d.")
+        found[key] = value.split(",") if key in _LISTS else value == "true" if value in ("true", "false") else value
+    return found
+
+
+def _row(each: MaintenanceTask) -> tuple[Any, ...]:
+    last = each["last"]
+    how = "" if last is None else ("well: " if last["well"] else "not well: ") + last["message"]
+    began = None if last is None else last["began_at"]
+    return each["name"], each["task"], each["cron"], each["next_at"], began, how

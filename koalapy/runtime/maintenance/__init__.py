@@ -1,0 +1,1 @@
+"""Maintenance by cron: when tasks run, what they do, and how their last runs went."""

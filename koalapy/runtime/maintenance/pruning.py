@@ -1,0 +1,111 @@
+"""The tasks that prune: what the engine does about jobs that are over for long, asked for in bounded batches."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from koalapy.coallocation.pruning import NOT_OVER, PRUNED, Judgement
+from koalapy.config.maintenance import Maintenance
+from koalapy.model.errors import TransientError
+from koalapy.model.events import PruneRequested
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.units import DAY, Duration, Instant, format_duration
+from koalapy.runtime.maintenance.task import Koalad, Outcome
+
+BATCH = 200  # jobs
+PATIENCE = Duration(7 * DAY)  # with a cluster out of reach, before a person is asked
+_LOOK_S, _STALLED_LOOKS = 0.2, 600  # while directories are removed; two minutes without progress
+
+
+def prune_history(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
+    """Remove directories, records, histories and results of what was over for longer than it is kept."""
+    return _prune(koalad, entry, dry, records=True)
+
+
+def prune_output(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
+    """Remove only the directories."""
+    return _prune(koalad, entry, dry, records=False)
+
+
+@dataclass(slots=True)
+class _Tally:
+    jobs: int = 0
+    launchers: int = 0
+    stalled: int = 0
+    waiting: Counter[str] = field(default_factory=Counter)
+    overdue: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+
+
+def _prune(koalad: Koalad, entry: Maintenance, dry: bool, records: bool) -> Outcome:
+    before = Instant(koalad.now() - entry.kept)
+    tally = _Tally()
+    for launchers in (True, False):  # a sweep goes once it has no Launchers any more
+        for page in _pages(koalad, before, records, launchers):
+            request = PruneRequested(jobs=tuple(page), before=before, records=records, without=entry.without)
+            judgement = koalad.ask(lambda engine, request=request: engine.pruning.judge(request))  # type: ignore[misc]
+            _count(tally, judgement, before)
+            if judgement.ready and not dry:
+                koalad.do(replace(request, jobs=judgement.ready))
+                tally.stalled += _wait(koalad, [job.id for job in judgement.ready])
+            if koalad.ending.is_set():
+                raise TransientError("ending", "koalad ended before all was pruned.", "The next run goes on with it.")
+    return _outcome(tally, entry, dry, records)
+
+
+def _pages(koalad: Koalad, before: Instant, records: bool, launchers: bool) -> Iterator[Sequence[Job]]:
+    after = JobId(0)
+    while page := koalad.store.prunable(before, BATCH, after, records, launchers):
+        yield page
+        after = page[-1].id
+
+
+def _wait(koalad: Koalad, jobs: list[JobId]) -> int:
+    """Wait while directories are removed. Returns how many jobs were left when nothing went on for long."""
+    left, looks = jobs, 0
+    while left and looks < _STALLED_LOOKS and not koalad.ending.is_set():
+        before = len(left)
+        left = koalad.ask(lambda engine: engine.pruning.under_way(jobs))
+        looks = 0 if len(left) < before else looks + 1
+        if left:
+            koalad.ending.wait(_LOOK_S)
+    return len(left)
+
+
+def _count(tally: _Tally, judgement: Judgement, before: Instant) -> None:
+    for job in judgement.ready:
+        if job.glide is None:
+            tally.jobs += 1
+        else:
+            tally.launchers += 1
+    for cluster, job in judgement.waiting:
+        tally.waiting[cluster] += 1
+        if (job.finished_at or before) <= before - PATIENCE:
+            tally.overdue[cluster] += 1
+    tally.kept.update(why for why, _ in judgement.kept if why not in (NOT_OVER, PRUNED))
+
+
+def _outcome(tally: _Tally, entry: Maintenance, dry: bool, records: bool) -> Outcome:
+    what = "and all that the store has of them" if records else "and their records stay"
+    done = tally.jobs + tally.launchers - tally.stalled
+    of_sweeps = f", {tally.launchers} of them Launchers" if tally.launchers else ""
+    verb = "would be pruned" if dry else "pruned"
+    sentences = [f"{_jobs(done)} {verb}{of_sweeps}: the directories on the clusters, {what}."]
+    for why, count in sorted(tally.kept.items()):
+        sentences.append(f"{_jobs(count)} kept for now: {why}.")
+    for cluster, count in sorted(tally.waiting.items()):
+        sentences.append(f"{_jobs(count)} kept until {cluster} can be reached, which has their directories.")
+    if tally.stalled:
+        sentences.append(f"{_jobs(tally.stalled)} kept: a cluster has not removed their directories in time.")
+    for cluster, count in sorted(tally.overdue.items()):
+        sentences.append(
+            f"{_jobs(count)} of them have waited for {cluster} for more than {format_duration(PATIENCE)}. Bring it"
+            f" back, or leave their directories there: `koala maintenance run {entry.task} --set keep={entry.keep}"
+            f" --set without={cluster}`."
+        )
+    return Outcome(well=not tally.overdue and not tally.stalled, message=" ".join(sentences))
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

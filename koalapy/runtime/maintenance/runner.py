@@ -1,0 +1,197 @@
+"""Runs maintenance tasks, one at a time: by cron, by command, and once more those that were missed."""
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+from typing import Any
+
+import structlog
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from pydantic import ValidationError
+from tzlocal import get_localzone
+
+from koalapy.config.hours import parse_hours
+from koalapy.config.maintenance import MAINTENANCE, Maintenance
+from koalapy.model.errors import KoalaError, RequestError, TransientError
+from koalapy.model.maintenance import MaintenanceRun
+from koalapy.model.units import DAY, Duration, Instant, format_duration
+from koalapy.runtime.maintenance.cron import WallClock
+from koalapy.runtime.maintenance.task import Koalad, Outcome, Task
+from koalapy.runtime.registry import load, registered
+
+_LOG = structlog.get_logger()
+_MADE_UP = Duration(DAY)  # a run that was missed for longer is not made up
+_LEAP = Duration(32 * DAY)  # since the last maintenance: the clock may be wrong
+_BY_HAND = "0 0 * * *"
+_CUT_OFF = "koalad ended before it was done."
+_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A task of the grid file, when it runs next, and how it went last."""
+
+    entry: Maintenance
+    next_at: Instant | None
+    last: MaintenanceRun | None
+
+
+class Runner:
+    """`start` it when koalad has its store. Raises RequestError for a task that cannot be loaded."""
+
+    def __init__(self, entries: Sequence[Maintenance], koalad: Koalad, zone: tzinfo | None = None) -> None:
+        self._koalad = koalad
+        self._entries = {each.called: each for each in entries}
+        self._tasks = {each.task: _load(each.task) for each in entries}
+        zone = zone or get_localzone()
+        self._triggers = {each.called: WallClock(parse_hours(each.cron), zone) for each in entries}
+        self._busy = threading.Lock()
+        self._left_out: Counter[str] = Counter()
+        self._last = {run.name: run for run in koalad.store.maintenance()}
+        self._scheduler = BackgroundScheduler(
+            timezone=zone,
+            executors={"default": ThreadPoolExecutor(1)},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": _S},
+        )
+        self._scheduler.add_listener(self._overlapped, EVENT_JOB_MAX_INSTANCES)
+
+    def start(self) -> None:
+        """Begin to run by cron; what was missed is made up at once."""
+        if not self._entries:
+            return
+        for name, trigger in self._triggers.items():
+            self._scheduler.add_job(self._by_cron, trigger, args=[name], id=name)
+        for name in self.missed():
+            self._scheduler.add_job(self._by_cron, args=[name], id=f"{name} made up")
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Begin nothing more; what runs is told to end."""
+        self._koalad.ending.set()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+
+    # ---- what it is asked
+
+    def missed(self) -> list[str]:
+        """Entries that have run before and missed their last time, or were cut off, less than a day ago."""
+        now = self._koalad.now()
+        return [name for name in self._entries if (last := self._last.get(name)) and self._has_missed(name, last, now)]
+
+    def _has_missed(self, name: str, last: MaintenanceRun, now: Instant) -> bool:
+        if last.began > now:
+            return False  # the clock was set back
+        if last.ended is None and now - last.began <= _MADE_UP:
+            return True
+        due = self._triggers[name].after(max(last.began, Instant(now - _MADE_UP)))
+        return due is not None and due <= now
+
+    def entries(self) -> list[Entry]:
+        now = self._koalad.now()
+        return [
+            Entry(each, self._triggers[name].after(now), self._last.get(name)) for name, each in self._entries.items()
+        ]
+
+    def troubles(self) -> list[str]:
+        """A sentence for each entry whose last run did not go well."""
+        return [
+            f"Maintenance {name} did not go well: {run.message} `koala maintenance run {name}` tries it again."
+            for name, run in sorted(self._last.items())
+            if name in self._entries and not run.well and run.ended is not None
+        ]
+
+    # ---- what it does
+
+    def run(self, name: str, dry: bool, options: Mapping[str, Any]) -> MaintenanceRun:
+        """Run an entry of the grid file, or any task that is registered, now.
+
+        Raises RequestError for an unknown one, or options that it does not know, TransientError while another runs.
+        """
+        entry = self._entry(name, options)
+        if not self._busy.acquire(blocking=False):
+            raise TransientError("busy", "Another maintenance task is running.", "Try again when it is done.")
+        try:
+            task = self._tasks.get(entry.task) or _load(entry.task)
+            recorded = not dry and name in self._entries and not options
+            return self._run(entry, task, dry, recorded)
+        finally:
+            self._busy.release()
+
+    def _entry(self, name: str, options: Mapping[str, Any]) -> Maintenance:
+        known = self._entries.get(name)
+        if known is not None and not options:
+            return known
+        task = known.task if known is not None else name
+        given = {} if known is None else {key: value for key, value in known.options.items() if value}
+        values = {**given, "task": task, "cron": _BY_HAND, **options}
+        try:
+            return Maintenance.model_validate(values, context={"policies": {MAINTENANCE: list(registered(_GROUP))}})
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where, context = ".".join(str(part) for part in first["loc"]), first.get("ctx", {})
+            message = f"{where or task} {context.get('what', first['msg'])}."
+            raise RequestError("bad_task", message, str(context.get("advice", "See docs/maintenance.md."))) from error
+
+    def _by_cron(self, name: str) -> None:
+        entry = self._entries[name]
+        with self._busy:
+            if not self._koalad.ending.is_set():
+                self._run(entry, self._tasks[entry.task], dry=False, recorded=True, guarded=True)
+
+    def _run(self, entry: Maintenance, task: Task, dry: bool, recorded: bool, guarded: bool = False) -> MaintenanceRun:
+        name, koalad = entry.called, self._koalad
+        run = MaintenanceRun(name=name, task=entry.task, began=koalad.now(), message=_CUT_OFF)
+        self._left_out.pop(name, None)
+        leap = self._leap(run.began) if guarded and entry.task.startswith("prune-") else None
+        try:
+            if recorded:
+                self._record(run)
+            outcome = leap or task(koalad, entry, dry)
+        except KoalaError as error:
+            outcome = Outcome(False, str(error))
+        except Exception as error:
+            _LOG.exception("maintenance_broke", name=name)
+            outcome = Outcome(False, f"It broke ({type(error).__name__}: {error}). Report this, with koalad's log.")
+        left_out = self._left_out.pop(name, 0)
+        if left_out:
+            longer = f"It took longer than its period: {left_out} runs were left out. Let it run less often."
+            outcome = Outcome(outcome.well, f"{outcome.message} {longer}")
+        run = replace(run, ended=koalad.now(), well=outcome.well, message=outcome.message)
+        _LOG.info("maintenance_ran", name=name, well=run.well, message=run.message, dry=dry)
+        if recorded and not koalad.ending.is_set():
+            try:
+                self._record(run)
+            except KoalaError as error:
+                run = replace(run, well=False, message=f"{run.message} It could not be recorded: {error}")
+                self._last[name] = run
+        return run
+
+    def _record(self, run: MaintenanceRun) -> None:
+        """By the driver's thread, which alone writes to the store."""
+        self._last[run.name] = run
+        self._koalad.ask(lambda engine: self._koalad.store.record_maintenance(run))
+
+    def _leap(self, now: Instant) -> Outcome | None:
+        """What is said in place of pruning when the clock may have leapt ahead: once, since the run is recorded."""
+        newest = max((run.began for run in self._last.values()), default=None)
+        if newest is None or now - newest <= _LEAP:
+            return None
+        days = format_duration(Duration((now - newest) // DAY * DAY))
+        message = f"Nothing is pruned: by this host's clock the last maintenance was {days} ago."
+        return Outcome(False, f"{message} If the clock is right, the next run prunes; if not, set it right before.")
+
+    def _overlapped(self, event: Any) -> None:
+        self._left_out[event.job_id] += 1
+        _LOG.warning("maintenance_overlaps", name=event.job_id)
+
+
+_GROUP = f"koalapy.{MAINTENANCE}"
+
+
+def _load(name: str) -> Task:
+    task: Task = load(_GROUP, name)
+    return task

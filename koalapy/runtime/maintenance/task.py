@@ -1,0 +1,55 @@
+"""What a maintenance task is given, and what it answers. Tasks are entry points of the group `koalapy.maintenance`."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from koalapy.config.maintenance import Maintenance
+from koalapy.engine import Engine
+from koalapy.model.events import Event
+from koalapy.model.identity import JobId
+from koalapy.model.units import Instant
+from koalapy.runtime.clusterreports import ClusterReport
+from koalapy.runtime.unknown import UnknownTags
+from koalapy.store.contract import Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run went, in sentences. `well`: nobody need do anything about it."""
+
+    well: bool
+    message: str
+
+
+class Ask(Protocol):
+    """Ask the engine something between two batches. Raises KoalaError."""
+
+    def __call__(self, question: Callable[[Engine], T]) -> T: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Koalad:
+    """The koalad that is maintained, for a task's thread. All calls block and raise KoalaError.
+
+    `do` returns once its events are committed. `submit` takes a job file and a key. `ending`: koalad is about to end,
+    and a task that can go on later is to return soon.
+    """
+
+    grid: str
+    store: Store
+    now: Callable[[], Instant]
+    ask: Ask
+    do: Callable[[Event], object]
+    unknown: UnknownTags
+    clusters: Callable[[], Sequence[ClusterReport]]
+    submit: Callable[[Path, str], JobId]
+    ending: threading.Event = field(default_factory=threading.Event)
+
+
+# The last argument: only say what would be done.
+Task = Callable[[Koalad, Maintenance, bool], Outcome]

@@ -1,0 +1,112 @@
+"""The other tasks: backups, room given back, a look at every cluster, unknown tags, and jobs by cron."""
+
+import os
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from koalapy.config.maintenance import Maintenance
+from koalapy.model.errors import KoalaError, RequestError, TransientError
+from koalapy.model.units import SECOND, format_duration
+from koalapy.runtime.maintenance.task import Koalad, Outcome
+from koalapy.runtime.unknown import UnknownTag
+
+BACKUPS_KEPT = 7
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ALIVE_S = 3600.0  # a wrapper that gave a sign of life within this may still run
+_CLEAN_S = 60.0
+
+
+def back_up(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
+    """Copy the store to a new file, and remove the oldest copies but for `keep`, only once the new one is whole."""
+    directory = Path(entry.to or "").expanduser()
+    kept = entry.keep if isinstance(entry.keep, int) else BACKUPS_KEPT
+    at = _EPOCH + timedelta(microseconds=koalad.now())
+    stem = f"{koalad.grid}-{koalad.store.instance}"
+    path = directory / f"{stem}-{at:%Y%m%dT%H%M%SZ}.sqlite"
+    if dry:
+        return Outcome(True, f"The store would be copied to {path}.")
+    part = directory / f"{stem}.part"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        try:
+            koalad.store.back_up(part)
+            part.rename(path)
+        finally:
+            part.unlink(missing_ok=True)
+        _sync(directory)
+        old = _backups(directory, stem)[:-kept]
+        for each in old:
+            each.unlink()
+    except OSError as error:
+        message = f"The store cannot be copied to {directory}: {error.strerror}."
+        raise TransientError("no_backup", message, "Make room there, or name another directory.") from error
+    return Outcome(True, f"The store is copied to {path}; {len(old)} older copies are removed.")
+
+
+def _backups(directory: Path, stem: str) -> list[Path]:
+    """The oldest first."""
+    name = re.compile(rf"{re.escape(stem)}-\d{{8}}T\d{{6}}Z\.sqlite")
+    return sorted(path for path in directory.iterdir() if name.fullmatch(path.name))
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def vacuum(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
+    """Give the room of what was removed back to the file system."""
+    if dry:
+        return Outcome(True, "The store would be rewritten without the room that it does not need.")
+    koalad.store.compact()
+    return Outcome(True, "The store is rewritten without the room that it does not need.")
+
+
+def check(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
+    """Look whether every cluster is connected and measured."""
+    reports = koalad.clusters()
+    wrong = [f"{each.view.name}: {each.view.trouble}" for each in reports if each.view.trouble is not None]
+    if wrong:
+        return Outcome(False, " ".join([*wrong, "`koala doctor` examines a cluster and says what to do."]))
+    return Outcome(True, f"All {len(reports)} clusters are connected and answer.")
+
+
+def clean_unknown(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
+    """Report old directories that bear this store's name and are unknown to it; with `really` remove them."""
+    assert entry.older_than is not None
+    surveys = koalad.unknown.look()
+    found = [tag for each in surveys for tag in each.tags if _is_old(tag, entry.older_than / SECOND)]
+    names = ", ".join(f"{tag.tag} on {tag.cluster}" for tag in found[:10]) + (", …" if len(found) > 10 else "")
+    old = format_duration(entry.older_than)
+    unasked = [f"{each.cluster} could not be asked." for each in surveys if each.trouble is not None]
+    if not found:
+        return Outcome(True, " ".join([f"No unknown directory of this store is older than {old}.", *unasked]))
+    if dry or not entry.really:
+        what = f"{len(found)} unknown directories of this store are older than {old}: {names}."
+        return Outcome(entry.really, " ".join([what, "`koala clean TAG` removes one.", *unasked]))
+    left = [tag.tag for tag in found if not koalad.unknown.clean(tag.cluster, tag.tag, _CLEAN_S)]
+    going = [f"Still being removed: {', '.join(left)}."] if left else []
+    return Outcome(not left, " ".join([f"{len(found) - len(left)} removed: {names}.", *going, *unasked]))
+
+
+def _is_old(tag: UnknownTag, age_s: float) -> bool:
+    """Of this store, without a batch job, and without a wrapper that may be alive: other stores' may be live jobs."""
+    alive = tag.heartbeat_age_s is not None and tag.heartbeat_age_s < _ALIVE_S and not tag.ended
+    return tag.own and tag.directory and not tag.batch_id and not alive and tag.age_s is not None and tag.age_s > age_s
+
+
+def submit(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
+    """Submit a job file, once for each time of the cron line."""
+    path = Path(entry.file or "").expanduser()
+    if dry:
+        return Outcome(True, f"{path} would be submitted.")
+    try:
+        job = koalad.submit(path, f"maintenance/{entry.called}/{koalad.now()}")
+    except KoalaError as error:
+        raise RequestError("not_submitted", f"{path} was not submitted: {error}", "Correct the job file.") from error
+    return Outcome(True, f"{path} is submitted as job {job}.")

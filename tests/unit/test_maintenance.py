@@ -1,0 +1,301 @@
+"""Maintenance by cron: when tasks run, what is made up, and what is said of what goes wrong."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from koalapy.config.hours import parse_hours
+from koalapy.config.maintenance import MAINTENANCE, Maintenance
+from koalapy.model.change import Change
+from koalapy.model.errors import KoalaError, RequestError, TransientError
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.maintenance import MaintenanceRun
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.states import JobState
+from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.runtime.maintenance import runner as runners
+from koalapy.runtime.maintenance import tasks
+from koalapy.runtime.maintenance.cron import WallClock
+from koalapy.runtime.maintenance.runner import Runner
+from koalapy.runtime.maintenance.task import Koalad, Outcome
+from koalapy.store.open import FILE_NAME, open_store
+
+AMSTERDAM = ZoneInfo("Europe/Amsterdam")
+
+
+def at(*fields: int) -> Instant:
+    """UTC."""
+    return Instant(round(datetime(*fields, tzinfo=UTC).timestamp()) * SECOND)  # type: ignore[misc, arg-type]
+
+
+def times(cron: str, since: Instant, count: int) -> list[str]:
+    """The next times of a cron line in Amsterdam, in UTC."""
+    clock, found = WallClock(parse_hours(cron), AMSTERDAM), []
+    for _ in range(count):
+        following = clock.after(since)
+        assert following is not None
+        since = following
+        found.append(f"{datetime.fromtimestamp(since // SECOND, UTC):%m-%d %H:%M}")
+    return found
+
+
+def test_a_time_that_summer_time_skips_comes_an_hour_later_by_the_clock() -> None:
+    assert times("30 2 * * *", at(2026, 3, 28, 0), 3) == ["03-28 01:30", "03-29 01:30", "03-30 00:30"]
+
+
+def test_a_time_that_comes_twice_in_autumn_counts_once() -> None:
+    assert times("30 2 * * *", at(2026, 10, 24, 0), 3) == ["10-24 00:30", "10-25 00:30", "10-26 01:30"]
+
+
+def test_every_hour_is_every_hour_in_autumn_too() -> None:
+    assert times("30 * * * *", at(2026, 10, 25, 0), 3) == ["10-25 00:30", "10-25 01:30", "10-25 02:30"]
+
+
+def test_weekdays_are_crons_and_either_kind_of_day_will_do() -> None:
+    assert times("0 12 * * 0", at(2026, 11, 22, 0), 2) == ["11-22 11:00", "11-29 11:00"]  # Sundays
+    assert times("0 12 24 * 7", at(2026, 11, 22, 0), 3) == ["11-22 11:00", "11-24 11:00", "11-29 11:00"]
+
+
+# ---- the runner
+
+
+class World:
+    """A store in a file, a clock that is set by hand, and an engine that nobody asks."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.time = at(2026, 11, 22, 12)
+        self.store = open_store("sqlite", place)
+        self.submitted: list[tuple[Path, str]] = []
+
+    def runner(self, *entries: Maintenance) -> Runner:
+        return Runner(entries, self.koalad(), AMSTERDAM)
+
+    def koalad(self, **changes: Any) -> Koalad:
+        def nothing(*arguments: Any) -> Any:
+            raise AssertionError("not asked for here")
+
+        made = Koalad(
+            grid="das",
+            store=self.store,
+            now=lambda: self.time,
+            ask=lambda question: question(None),  # type: ignore[arg-type]
+            do=nothing,
+            unknown=nothing,  # type: ignore[arg-type]
+            clusters=nothing,
+            submit=self._submit,
+            ending=threading.Event(),
+        )
+        return replace(made, **changes)
+
+    def _submit(self, path: Path, key: str) -> JobId:
+        self.submitted.append((path, key))
+        return JobId(7)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Any:
+    found = World(tmp_path / "state")
+    yield found
+    found.store.close()
+
+
+def entry(task: str, cron: str = "0 3 * * *", **options: Any) -> Maintenance:
+    known = ["prune-history", "prune-output", "backup", "vacuum", "check", "clean-unknown", "submit"]
+    values = {"task": task, "cron": cron, **options}
+    return Maintenance.model_validate(values, context={"policies": {MAINTENANCE: known}})
+
+
+def ran(world: Any, name: str, ago: Duration, **fields: Any) -> None:
+    began = Instant(world.time - ago)
+    run = MaintenanceRun(name=name, task=name, began=began, ended=began, well=True, message="Done.")
+    world.store.record_maintenance(replace(run, **fields))
+
+
+@pytest.mark.parametrize(
+    ("ago", "missed"),
+    [(Duration(8 * HOUR), []), (Duration(11 * HOUR), ["vacuum"]), (Duration(300 * DAY), ["vacuum"])],
+    ids=["since its last time", "once missed", "long missed, and made up once"],
+)
+def test_a_missed_run_is_made_up_once(world: Any, ago: Duration, missed: list[str]) -> None:
+    ran(world, "vacuum", ago)
+    assert world.runner(entry("vacuum")).missed() == missed
+
+
+def test_what_was_missed_for_more_than_a_day_is_not_made_up(world: Any) -> None:
+    ran(world, "vacuum", Duration(60 * DAY))
+    assert world.runner(entry("vacuum", "0 3 1 * *")).missed() == []
+
+
+def test_a_run_that_was_cut_off_is_made_up_and_one_of_the_future_is_not(world: Any) -> None:
+    ran(world, "vacuum", Duration(5 * MINUTE), ended=None)
+    assert world.runner(entry("vacuum")).missed() == ["vacuum"]
+    ran(world, "vacuum", Duration(-365 * DAY))
+    assert world.runner(entry("vacuum")).missed() == []
+
+
+def test_a_run_is_recorded_and_what_fails_stands_until_it_goes_well(world: Any, tmp_path: Path) -> None:
+    blocked = tmp_path / "backups"
+    blocked.write_text("no directory")
+    runner = world.runner(entry("backup", to=str(blocked)))
+    run = runner.run("backup", False, {})
+    assert (run.well, "cannot be copied" in run.message) == (False, True)
+    assert len(runner.troubles()) == 1
+    assert world.store.maintenance() == [run]
+    blocked.unlink()
+    assert world.runner(entry("backup", to=str(blocked))).troubles() == runner.troubles()
+    assert runner.run("backup", False, {}).well
+    assert runner.troubles() == []
+
+
+def test_a_dry_run_does_nothing_and_is_not_recorded(world: Any, tmp_path: Path) -> None:
+    run = world.runner(entry("backup", to=str(tmp_path / "b"))).run("backup", True, {})
+    assert run.well
+    assert not (tmp_path / "b").exists()
+    assert world.store.maintenance() == []
+
+
+def test_a_task_that_is_not_in_the_file_is_run_with_what_it_is_told(world: Any, tmp_path: Path) -> None:
+    runner = world.runner()
+    assert runner.run("backup", False, {"to": str(tmp_path / "b")}).well
+    with pytest.raises(RequestError, match="lacks `to`"):
+        runner.run("backup", False, {})
+    with pytest.raises(RequestError, match="maintenance task"):
+        runner.run("prune-everything", False, {})
+
+
+def test_one_task_runs_at_a_time(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[KoalaError] = []
+
+    def task(koalad: Koalad, told: Maintenance, dry: bool) -> Outcome:
+        with pytest.raises(TransientError, match="Another maintenance task is running") as found:
+            runner.run("vacuum", False, {})
+        refused.append(found.value)
+        return Outcome(True, "Done.")
+
+    monkeypatch.setattr(runners, "_load", lambda name: task)
+    runner = world.runner(entry("vacuum"))
+    assert runner.run("vacuum", False, {}).well
+    assert len(refused) == 1
+
+
+def test_nothing_is_pruned_once_after_a_leap_of_the_clock(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pruned: list[Instant] = []
+
+    def task(koalad: Koalad, told: Maintenance, dry: bool) -> Outcome:
+        pruned.append(koalad.now())
+        return Outcome(True, "Done.")
+
+    monkeypatch.setattr(runners, "_load", lambda name: task)
+    ran(world, "prune-history", Duration(365 * DAY))
+    runner = world.runner(entry("prune-history", keep="30d"))
+    runner._by_cron("prune-history")
+    assert pruned == []
+    assert "If the clock is right, the next run prunes" in runner.troubles()[0]
+    world.time = Instant(world.time + DAY)
+    runner._by_cron("prune-history")
+    assert pruned == [world.time]
+
+
+def test_a_run_by_cron_happens_and_its_next_is_told(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By APScheduler's own thread: a run that was missed is made up at the start."""
+    done = threading.Event()
+
+    def task(koalad: Koalad, told: Maintenance, dry: bool) -> Outcome:
+        done.set()
+        return Outcome(True, "Done.")
+
+    monkeypatch.setattr(runners, "_load", lambda name: task)
+    ran(world, "vacuum", Duration(20 * HOUR))
+    runner = world.runner(entry("vacuum"))
+    runner.start()
+    assert done.wait(60)
+    runner.stop()
+    (told,) = runner.entries()
+    assert told.next_at == at(2026, 11, 23, 2)
+
+
+# ---- the tasks on the store
+
+
+def a_job(number: int) -> Job:
+    request = Request(name="job", components=(ComponentRequest(processors=1, executable="./a"),))
+    return Job(
+        id=JobId(number), owner="me", request=request, state=JobState.WAITING, place=number, submitted_at=Instant(1),
+        components=(),
+    )  # fmt: skip
+
+
+def back_up(world: Any, **options: Any) -> Outcome:
+    return tasks.back_up(world.koalad(), entry("backup", **options), False)
+
+
+def test_a_backup_is_restored_over_a_newer_store(world: Any, tmp_path: Path) -> None:
+    world.store.commit(Change(jobs=(a_job(1),)))
+    assert back_up(world, to=str(tmp_path / "b")).well
+    world.store.commit(Change(jobs=(a_job(2),)))
+    (backup,) = (tmp_path / "b").iterdir()
+    assert backup.stat().st_mode & 0o077 == 0
+    world.store.close()
+    for name in ("", "-wal", "-shm"):
+        (world.place / (FILE_NAME + name)).unlink(missing_ok=True)
+    (world.place / FILE_NAME).write_bytes(backup.read_bytes())
+    world.store = open_store("sqlite", world.place)
+    assert world.store.jobs() == [a_job(1)]
+
+
+def test_the_newest_backups_are_kept_and_other_files_are_left_alone(world: Any, tmp_path: Path) -> None:
+    place = tmp_path / "b"
+    place.mkdir()
+    (place / "das-other-20200101T000000Z.sqlite").write_text("another store's")
+    for _ in range(4):
+        assert back_up(world, to=str(place), keep="2").well
+        world.time = Instant(world.time + HOUR)
+    names = sorted(path.name for path in place.iterdir())
+    stem = f"das-{world.store.instance}"
+    assert names == sorted(
+        ["das-other-20200101T000000Z.sqlite", f"{stem}-20261122T140000Z.sqlite", f"{stem}-20261122T150000Z.sqlite"]
+    )
+
+
+def test_a_full_disk_leaves_the_older_backup_and_no_part(world: Any, tmp_path: Path) -> None:
+    """The file system has no room: by a limit on the size of files that this process writes."""
+    import resource
+    import signal
+
+    assert back_up(world, to=str(tmp_path / "b"), keep="1").well
+    before = list((tmp_path / "b").iterdir())
+    world.time = Instant(world.time + HOUR)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+    try:
+        with pytest.raises(KoalaError):
+            back_up(world, to=str(tmp_path / "b"), keep="1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list((tmp_path / "b").iterdir()) == before
+
+
+def test_vacuum_gives_room_back(world: Any) -> None:
+    jobs = [replace(a_job(number), key="k" * 1000 + str(number)) for number in range(1, 2000)]
+    world.store.commit(Change(jobs=tuple(jobs)))
+    world.store.commit(Change(removed=tuple(job.id for job in jobs)))
+    tasks.vacuum(world.koalad(), entry("vacuum"), False)
+    sizes = [(world.place / (FILE_NAME + name)).stat().st_size for name in ("", "-wal")]
+    assert sum(sizes) < 300_000
+    world.store.commit(Change(jobs=(a_job(1),)))
+
+
+def test_a_job_is_submitted_by_cron_under_a_key_of_its_time(world: Any) -> None:
+    told: Callable[[], Outcome] = lambda: tasks.submit(world.koalad(), entry("submit", file="/jobs/a.yaml"), False)  # noqa: E731
+    assert "as job 7" in told().message
+    assert world.submitted == [(Path("/jobs/a.yaml"), f"maintenance/submit/{world.time}")]
