@@ -63,12 +63,13 @@ class Engine:
         sweep_policies: ScavengingPolicies | None = None,
     ) -> None:
         self._settings = settings
-        self._information = Information(settings.clusters, snapshot.instance)
+        self._information = Information(settings.clusters, snapshot.instance, settings.settles)
         self._run_list, self._queue, launchers = RunList(), WaitQueue(), Launchers()
         self._at_barrier = AtBarrier()
         lives = self._information.promises, self._at_barrier
         self._records = Records(snapshot, (self._run_list, self._queue, launchers), lives)
-        self._passes = Passes(self._queue, self._information, settings, policies)
+        newest = JobId(snapshot.counters.next_job - 1)
+        self._passes = Passes(self._queue, self._information, settings, policies, newest)
         self._follow_ups = FollowUps(self._records, settings, self._information, self._run_list, self._at_barrier)
         self._scavenger = Scavenger(
             self._records,
@@ -97,6 +98,8 @@ class Engine:
         """
         self._speaking = before.speaking
         self._pruning.inherit(before.pruning)
+        self._information.inherit(before.known)
+        self._passes.newest = before.newest_before
         self._came_before = {each.name: before.at_barrier.on(each.name) for each in self._settings.clusters}
 
     def handle(self, now: Instant, events: Sequence[Event]) -> Step:
@@ -190,6 +193,11 @@ class Engine:
     @property
     def pruning(self) -> Pruning:
         return self._pruning
+
+    @property
+    def newest_before(self) -> JobId | None:
+        """The last job that was there when koalad started."""
+        return self._passes.newest
 
     @property
     def queue(self) -> WaitQueue:

@@ -1,8 +1,11 @@
 """What the broker has answered: it is not asked again while nothing has changed that the answer depends on."""
 
+from collections.abc import Callable
+
 from koalapy.broker.broker import Allocation, PolicyFailed, place_in
 from koalapy.broker.room import Room
 from koalapy.broker.shape import Shape
+from koalapy.information.kis import Size
 from koalapy.model.request import Request
 from koalapy.policies.placement import FIND_ROOM_APART, PlacementPolicy
 
@@ -16,10 +19,8 @@ class Answers:
         self._policy = policy
         self._room: Room | None = None
         self._refused: dict[tuple[Shape, frozenset[str]], None] = {}
-        self._sizes: dict[str, tuple[int, int]] = {}
-        self._noticed: object = None  # the sizes of the room that was last noticed
-        self._empty: Room | None = None  # that room, if nobody were there
-        self._fits: dict[Shape, bool] = {}
+        self._whole = _Empty(policy, Room.whole)
+        self._emptied = _Empty(policy, Room.emptied)
 
     def place(
         self, request: Request, shape: Shape, room: Room, without: frozenset[str]
@@ -34,16 +35,42 @@ class Answers:
             self._refused[shape, without] = None
         return answer
 
-    def never_fits(self, request: Request, shape: Shape, room: Room) -> bool:
-        """Whether the job does not fit even on idle clusters. False while one that might take it cannot be asked."""
+    def never_fits(self, request: Request, shape: Shape, room: Room, *, anew: bool = True) -> bool:
+        """Whether the job does not fit even on idle clusters of which nothing is broken. False while one that might
+        take it cannot be asked, or its size is not known. `anew`: it was not there when koalad started.
+        """
+        named = {component.cluster for component in shape.components}
+        doubtful = room.troubled | room.unsettled(anew=anew)
+        if doubtful and (None in named or not doubtful.isdisjoint(named)):
+            return False
+        return not self._whole.takes(request, shape, room)
+
+    def too_small(self, request: Request, shape: Shape, room: Room) -> bool:
+        """Whether the clusters that may take it can all be asked, and would not take it now if nobody were there."""
         named = {component.cluster for component in shape.components}
         if room.troubled and (None in named or not room.troubled.isdisjoint(named)):
             return False
+        return not (self._emptied if room.smaller else self._whole).takes(request, shape, room)
+
+
+class _Empty:
+    """What fits on clusters where nobody is, made of a room by `emptied`."""
+
+    def __init__(self, policy: PlacementPolicy, emptied: Callable[[Room], Room]) -> None:
+        self._policy = policy
+        self._made = emptied
+        self._sizes: dict[str, Size] = {}
+        self._noticed: object = None  # the sizes of the room that was last noticed
+        self._empty: Room | None = None
+        self._fits: dict[Shape, bool] = {}
+
+    def takes(self, request: Request, shape: Shape, room: Room) -> bool:
         empty = self._notice(room)
         fits = self._fits.get(shape)
         if fits is None:
+            named = {component.cluster for component in shape.components}
             fits = self._fits[shape] = self._fits_in(empty, request, named)
-        return not fits
+        return fits
 
     def _fits_in(self, empty: Room, request: Request, named: set[str | None]) -> bool:
         if self._policy in FIND_ROOM_APART and named == {None} and empty.has_clusters_apart(request):
@@ -53,8 +80,8 @@ class Answers:
     def _notice(self, room: Room) -> Room:
         """The room, if nobody were there. A cluster of another size makes other answers."""
         if self._empty is None or room.sizes is not self._noticed:
-            self._noticed, self._empty = room.sizes, room.emptied()
-            sizes = {name: (view.total, view.largest) for name, view in room.usable.items()}
+            self._noticed, self._empty = room.sizes, self._made(room)
+            sizes = {name: view.size for name, view in self._empty.usable.items()}
             if len(self._fits) > _MANY or any(self._sizes.get(name) != size for name, size in sizes.items()):
                 self._fits = {}
             self._sizes |= sizes

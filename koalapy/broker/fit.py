@@ -31,16 +31,32 @@ def lack(component: ComponentRequest, view: View, *, now: bool = True) -> Reason
     if view.trouble:
         return view.trouble
     needed = processors_taken(component, view.settings)
-    if needed > view.total:
-        return Reason(
-            "too_large", "request", f"has {view.total} processors in all, {needed} are asked.", "Ask for fewer."
-        )
     if needed > view.largest:
-        message = f"gives one component {view.largest} of its {view.total} processors at most, {needed} are asked."
-        return Reason("too_large", "request", message, "Ask for fewer, in more components.")
+        return _too_large(view, needed)
     if now and needed > view.idle:
         return Reason("busy", "transient", _busy(view, needed), "It waits until they are idle.")
     return _shape(component, view, needed) if now else None
+
+
+def _too_large(view: View, needed: int) -> Reason:
+    total, largest = view.whole or view.size
+    if needed <= largest:
+        message = f"has {view.total} of its {total} processors in all now, {needed} are asked."
+        if total == view.total:
+            message = (
+                f"gives one component {view.largest} processors at most now, and not {largest}; {needed} are asked."
+            )
+        return Reason(
+            "smaller", "transient", message, "Ask the site which nodes are down, or ask for fewer processors."
+        )
+    if not total and not view.settled:
+        message = f"shows no processors at all, {needed} are asked."
+        return Reason("smaller", "transient", message, "Ask the site whether its nodes are up.")
+    if needed > total:
+        message = f"has {total} processors in all, {needed} are asked."
+        return Reason("too_large", "request", message, "Ask for fewer.")
+    message = f"gives one component {largest} of its {total} processors at most, {needed} are asked."
+    return Reason("too_large", "request", message, "Ask for fewer, in more components.")
 
 
 def _busy(view: View, needed: int) -> str:

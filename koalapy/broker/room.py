@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from koalapy.broker.fit import demand
 from koalapy.broker.shape import Need
-from koalapy.information.kis import View, evolve_view, same_room
+from koalapy.information.kis import Size, View, evolve_view, same_room
 from koalapy.information.promises import processors_taken
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.policies.placement import Offer
@@ -14,8 +14,8 @@ from koalapy.policies.placement import Offer
 class Room:
     """What can be used of it: clusters without trouble. It never changes; `after` gives the room that is left.
 
-    `most_backlog`: the largest component that any batch queue would still take. `sizes`: every cluster's processors,
-    and how many of them one component could get; None where they cannot be used now.
+    `most_backlog`: the largest component that any batch queue would still take. `sizes`: what is known of every
+    cluster's size; None where it cannot be used now.
     """
 
     def __init__(self, views: Iterable[View], like: "Room | None" = None) -> None:
@@ -25,7 +25,7 @@ class Room:
         self.idle = {name: view.idle for name, view in self.usable.items()}
         self.most_idle = max(self.idle.values(), default=0)
         self.most_backlog = max(map(backlog_left, self.usable.values()), default=0)
-        self.sizes = tuple([(view.name, _size(view) if view.trouble is None else None) for view in self.views])
+        self.sizes = tuple([(view.name, _sizes(view) if view.trouble is None else None) for view in self.views])
         self._demands: dict[tuple[int, int | None, bool], Mapping[str, int]] = {}
         if like is not None and like.sizes == self.sizes:
             self.sizes, self._demands = like.sizes, like._demands
@@ -37,6 +37,18 @@ class Room:
     @property
     def troubled(self) -> frozenset[str]:
         return frozenset(view.name for view in self.views if view.trouble is not None)
+
+    @property
+    def smaller(self) -> bool:
+        """Whether some cluster has fewer processors now than when nothing of it is broken."""
+        return any(view.whole is not None for view in self.usable.values())
+
+    def unsettled(self, *, anew: bool) -> frozenset[str]:
+        """Clusters whose size is not known yet. `anew`: a job that was not there before may go by what they show, if
+        that is anything: its user is there to be told.
+        """
+        unsettled = (view for view in self.usable.values() if not view.settled)
+        return frozenset(view.name for view in unsettled if not anew or not (view.whole or view.size)[0])
 
     @property
     def offers(self) -> tuple[Offer, ...]:
@@ -96,7 +108,11 @@ class Room:
 
     def emptied(self) -> "Room":
         """If nobody were on the clusters."""
-        return Room(_empty(view) for view in self.usable.values())
+        return Room(_empty(view, view.size) for view in self.usable.values())
+
+    def whole(self) -> "Room":
+        """If nobody were on the clusters, and nothing of them were broken."""
+        return Room(_empty(view, view.whole or view.size) for view in self.usable.values())
 
     def _slots_of(self, size: int) -> int:
         """How many components of the size would fit at once."""
@@ -128,13 +144,16 @@ def _less(view: View, taken: int, patient: bool) -> View:
     return evolve_view(view, changes) if taken else view
 
 
-def _empty(view: View) -> View:
-    state = replace(view.state, free_nodes=(), largest_idle=None) if view.state else None
-    return replace(view, idle=view.total, state=state)
+def _empty(view: View, size: Size) -> View:
+    total, largest = size
+    state = view.state
+    if state is not None:
+        state = replace(state, total=total, largest=largest, free_nodes=(), largest_idle=None)
+    return replace(view, total=total, idle=total, state=state)
 
 
-def _size(view: View) -> tuple[int, int]:
-    return view.total, view.largest
+def _sizes(view: View) -> tuple[Size, Size | None, bool]:
+    return view.size, view.whole, view.settled
 
 
 def _largest_idle(view: View) -> int | None:

@@ -10,7 +10,9 @@ from koalapy.model.errors import Reason
 from koalapy.model.evolve import evolver, quick
 from koalapy.model.identity import InstanceId
 from koalapy.model.request import ComponentRequest
-from koalapy.model.units import Instant, format_duration
+from koalapy.model.units import DAY, Duration, Instant, format_duration
+
+Size = tuple[int, int]  # all processors of a cluster, and the most of them that one component could get
 
 NEVER_CONNECTED = Reason("connecting", "transient", "koalad has not reached its head node yet.", "Wait a moment.")
 
@@ -18,13 +20,22 @@ NEVER_CONNECTED = Reason("connecting", "transient", "koalad has not reached its 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What KIS knows of one cluster. `trouble` says why it cannot be used, None while it can."""
+    """What KIS knows of one cluster. `trouble` says why it cannot be used, None while it can.
+
+    `whole`: its size when nothing of it is broken, as far as is known; `smaller_since`: the first of the unbroken
+    measurements that have shown a smaller one, None if the last has not; `smaller`: the largest that these have shown.
+    `measured_since`: the first measurement of the present connection.
+    """
 
     settings: ClusterSettings
     connected: bool = False
     version: str = ""
     state: ClusterState | None = None
     trouble: Reason | None = NEVER_CONNECTED
+    whole: Size = (0, 0)
+    smaller: Size = (0, 0)
+    smaller_since: Instant | None = None
+    measured_since: Instant | None = None
 
 
 @quick
@@ -35,6 +46,9 @@ class View:
     A cluster that cannot be used has nothing idle, and `trouble` says why. `backlog`: processors of ours that wait
     in its queue; `state` is the last measurement, however old, but for what sweeps have: that counts as idle here,
     since they give it to whoever is placed on it.
+
+    `whole`: the size of the cluster when nothing of it is broken, None if that is its present one. `settled`: whether
+    the cluster has been measured for so long that its size is known, even if no earlier one is.
     """
 
     name: str
@@ -45,11 +59,17 @@ class View:
     backlog: int
     trouble: Reason | None
     state: ClusterState | None
+    whole: Size | None = None
+    settled: bool = True
 
     @property
     def largest(self) -> int:
         """The most that one component could get if nobody were there."""
         return largest(self.state) if self.state else self.total
+
+    @property
+    def size(self) -> Size:
+        return self.total, self.largest
 
 
 _evolve_known, evolve_view = evolver(Known), evolver(View)
@@ -62,7 +82,9 @@ class Information:
     whenever a view is another than before in what placing depends on.
     """
 
-    def __init__(self, clusters: Iterable[ClusterSettings], instance: InstanceId) -> None:
+    def __init__(self, clusters: Iterable[ClusterSettings], instance: InstanceId, settles: Duration = DAY) -> None:
+        """`settles`: a smaller size that has been measured for so long, without a break, is the cluster's own."""
+        self._settles = settles
         self.clusters: dict[str, Known] = {settings.name: Known(settings=settings) for settings in clusters}
         self.promises = Promises(instance, [known.settings for known in self.clusters.values()])
         self.reachable: frozenset[str] = frozenset()
@@ -76,7 +98,8 @@ class Information:
         message = "waiting for the first answer of its batch system."
         trouble = Reason("not_measured", "transient", message, "Wait a moment.")
         version = version or known.version
-        self._know(known, {"connected": True, "version": version, "state": None, "trouble": trouble})
+        again = {"smaller_since": None, "measured_since": None}
+        self._know(known, {"connected": True, "version": version, "state": None, "trouble": trouble, **again})
 
     def lost(self, cluster: str, reason: Reason) -> None:
         self._know(self.clusters[cluster], {"connected": False, "trouble": reason})
@@ -85,10 +108,15 @@ class Information:
         """A measurement older than the last one is left aside."""
         known = self.clusters[cluster]
         if known.state is None or state.measured_at >= known.state.measured_at:
-            self._know(known, {"state": state, "trouble": None})
+            self._know(known, {"state": state, "trouble": None, **_sizes(known, state, self._settles)})
 
     def measurement_failed(self, cluster: str, reason: Reason) -> None:
         self._know(self.clusters[cluster], {"trouble": reason})
+
+    def inherit(self, before: "Information") -> None:
+        """Take over how large the clusters are when nothing of them is broken, which they do not say again."""
+        for name in self.clusters.keys() & before.clusters.keys():
+            self._know(self.clusters[name], {"whole": before.clusters[name].whole})
 
     def is_connected(self, cluster: str | None) -> bool:
         return cluster in self.clusters and self.clusters[cluster].connected
@@ -113,7 +141,10 @@ class Information:
     def _look_at(self, now: Instant, known: Known) -> None:
         name = known.settings.name
         promises = self.promises
-        before, view = self._views.get(name), _view(now, known, *promises.on(name), promises.of_sweeps(name))
+        before, view = (
+            self._views.get(name),
+            _view(now, known, *promises.on(name), promises.of_sweeps(name), self._settles),
+        )
         if before is None or not same_room(before, view):
             self.availability += 1
         self._views[name] = view
@@ -130,6 +161,7 @@ class Information:
 def same_room(one: View, other: View) -> bool:
     """Whether they are the same in all that placing depends on."""
     same = one.idle == other.idle and one.total == other.total and one.backlog == other.backlog
+    same = same and one.whole == other.whole and one.settled is other.settled
     if not same or (one.trouble is None) is not (other.trouble is None):
         return False
     return one.state is other.state or _shape(one.state) == _shape(other.state)
@@ -144,7 +176,33 @@ def largest(state: ClusterState) -> int:
     return state.total if state.largest is None else min(state.total, state.largest)
 
 
-def _view(now: Instant, known: Known, promised: int, backlog: int, scavenged: Scavenged) -> View:
+def _sizes(known: Known, state: ClusterState, settles: Duration) -> dict[str, object]:
+    """What a measurement changes of what is known of the cluster's size. A batch system whose nodes have not reported
+    yet, or are down, may show a part of them only, or none: that size is not the cluster's own before it has settled.
+    """
+    size, at = (state.total, largest(state)), state.measured_at
+    first = at if known.measured_since is None else known.measured_since
+    whole = _larger(known.whole, size)
+    if whole == size:
+        return {"whole": whole, "smaller_since": None, "measured_since": first}
+    since = at if known.smaller_since is None else known.smaller_since
+    smaller = size if known.smaller_since is None else _larger(known.smaller, size)
+    if at - since >= settles:
+        return {"whole": smaller, "smaller_since": None, "measured_since": first}
+    return {"whole": whole, "smaller": smaller, "smaller_since": since, "measured_since": first}
+
+
+def _larger(one: Size, other: Size) -> Size:
+    return max(one[0], other[0]), max(one[1], other[1])
+
+
+def _settled(known: Known, settles: Duration) -> bool:
+    if known.state is None or known.measured_since is None:
+        return False
+    return known.state.measured_at - known.measured_since >= settles
+
+
+def _view(now: Instant, known: Known, promised: int, backlog: int, scavenged: Scavenged, settles: Duration) -> View:
     name, state = known.settings.name, known.state
     trouble = known.trouble or _stale(now, known)
     if state is not None and scavenged.nodes:
@@ -158,6 +216,8 @@ def _view(now: Instant, known: Known, promised: int, backlog: int, scavenged: Sc
         backlog=backlog,
         trouble=trouble,
         state=state,
+        whole=known.whole if state is not None and known.whole != (state.total, largest(state)) else None,
+        settled=_settled(known, settles),
     )
 
 

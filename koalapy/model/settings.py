@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.hours import Offsets
-from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
+from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration
 
 DEFAULT_QUEUE = "fpfs"
 DEFAULT_PLACEMENT = "worst-fit"
@@ -58,6 +58,7 @@ class Settings:
     clusters: tuple[ClusterSettings, ...]
     queue: str = DEFAULT_QUEUE
     placement: str = DEFAULT_PLACEMENT
+    settles: Duration = DAY  # a smaller size of a cluster that was measured for so long is its own; not in grid files
     max_overtakes: int = DEFAULT_MAX_OVERTAKES
     claim_timeout: Duration = CLAIM_TIMEOUT
     barrier_timeout: Duration = BARRIER_TIMEOUT

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import overload
 
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
 from koalapy.policies.queueing import Blocked
-from koalapy.scheduler.queue import Place, WaitQueue
+from koalapy.scheduler.queue import Place, Waiting, WaitQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class Ahead(Sequence[Blocked]):
     against a bound on passing.
     """
 
-    def __init__(self, queue: WaitQueue, stalled: Callable[[Job], bool]) -> None:
+    def __init__(self, queue: WaitQueue, stalled: Callable[[Waiting], bool]) -> None:
         self._queue = queue
         self._is_stalled = stalled
         self._place: Place | None = None
@@ -86,10 +85,10 @@ class Ahead(Sequence[Blocked]):
             if self._place is None or place >= self._place:
                 return
             self._next += 1
-            job = self._queue.at(place).job
+            waiting = self._queue.at(place)
             if place in self._decided:
                 continue
-            if self._is_stalled(job):
+            if self._is_stalled(waiting):
                 self._stalled = True
             else:
-                self._blocked.append(Blocked(job.id, job.overtaken))
+                self._blocked.append(Blocked(waiting.job.id, waiting.job.overtaken))

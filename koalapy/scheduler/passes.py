@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from koalapy.broker.answers import Answers
 from koalapy.broker.room import Room
 from koalapy.information.kis import Information
+from koalapy.model.identity import JobId
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 from koalapy.scheduler.queue import Place, WaitQueue
@@ -14,7 +15,16 @@ from koalapy.scheduler.schedule import Decision, Policies, schedule
 class Passes:
     """One after the other over one wait queue, and the room that is known of on the clusters."""
 
-    def __init__(self, queue: WaitQueue, information: Information, settings: Settings, policies: Policies) -> None:
+    def __init__(
+        self,
+        queue: WaitQueue,
+        information: Information,
+        settings: Settings,
+        policies: Policies,
+        newest: JobId | None = None,
+    ) -> None:
+        """`newest`: the last job that was submitted before koalad started."""
+        self.newest = newest
         self._queue, self._information = queue, information
         self._settings, self._policies = settings, policies
         self._answers = Answers(policies.placement)
@@ -35,7 +45,10 @@ class Passes:
         since = self._queue.moved if self._settled else None
         if self._settled and (since is None or (self._end is not None and since > self._end)):
             return
-        found = schedule(now, self._queue, self._room, self._answers, self._settings, self._policies.queueing, since)
+        queueing = self._policies.queueing
+        found = schedule(
+            now, self._queue, self._room, self._answers, self._settings, queueing, since, self.newest
+        )  # fmt: skip
         yield from found.decisions
         self._queue.forget_moves()  # they are the pass's own
         self._settled, self._end = found.settled, found.end

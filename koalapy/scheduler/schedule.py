@@ -72,6 +72,7 @@ def schedule(
     settings: Settings,
     policy: QueueingPolicy,
     since: Place | None = None,
+    newest: JobId | None = None,
 ) -> Pass:
     """One pass over the wait queue, head first. A job that does not fit keeps its place and counts nothing.
 
@@ -79,13 +80,15 @@ def schedule(
     one is given. The queueing policy is asked before each of them, with all that is nearer to the head; once it has
     said no, it would say no of whoever comes after.
 
-    A job whose clusters are out of reach is passed freely under any policy that lets jobs pass: it does not wait for
-    processors that a passing job would take.
+    A job whose clusters are out of reach, or too small for it while nodes are down, is passed freely under any policy
+    that lets jobs pass: it does not wait for processors that a passing job would take.
+
+    Jobs up to `newest` were there when koalad started. They do not fail for a size that a cluster has shown only since.
     """
     queue.pass_time(Instant(now - settings.queue_after))
     queue.doubt(room.sizes)
     decisions: list[Decision] = []
-    ahead = Ahead(queue, partial(_stalled, now, room=room))
+    ahead = Ahead(queue, partial(_stalled, now, room=room, answers=answers))
     end: Place | None = None
     for waiting in queue.worth_a_look(room.most_idle, room.most_backlog, since):
         doubted = queue.doubts(waiting.place)
@@ -95,7 +98,7 @@ def schedule(
         if not policy(ahead, settings.max_overtakes):
             end = waiting.place
             break
-        decision = _decide(now, waiting, room, answers, settings, doubted)
+        decision = _decide(now, waiting, room, answers, settings, doubted, newest)
         if decision is None:
             continue
         if isinstance(decision, Claim):
@@ -109,7 +112,13 @@ def schedule(
 
 
 def _decide(
-    now: Instant, waiting: Waiting, room: Room, answers: Answers, settings: Settings, doubted: bool
+    now: Instant,
+    waiting: Waiting,
+    room: Room,
+    answers: Answers,
+    settings: Settings,
+    doubted: bool,
+    newest: JobId | None,
 ) -> Decision | None:
     job, shape = waiting.job, waiting.shape
     without = excluded(now, job)
@@ -118,7 +127,7 @@ def _decide(
         return Reject(job.id, allocation.reason)
     if allocation is not None:
         return Claim(job.id, allocation)
-    if doubted and answers.never_fits(job.request, shape, room):
+    if doubted and answers.never_fits(job.request, shape, room, anew=newest is None or job.id > newest):
         return Reject(job.id, _too_large(job, room.views))
     if not _may_queue(now, waiting, room, settings):
         return None
@@ -132,24 +141,29 @@ def _may_queue(now: Instant, waiting: Waiting, room: Room, settings: Settings) -
     return since is not None and now >= since and waiting.need.largest <= room.most_backlog
 
 
-def _stalled(now: Instant, job: Job, room: Room) -> bool:
-    """Whether what it needs cannot be used now: a named cluster is in trouble or left out, or none is usable at all."""
+def _stalled(now: Instant, waiting: Waiting, room: Room, answers: Answers) -> bool:
+    """Whether what it needs cannot be used now: a named cluster is in trouble or left out, none is usable at all, or
+    all are usable, and too small for it.
+    """
+    job = waiting.job
     without = excluded(now, job)
     if all(name in without for name in room.usable):
         return True
     named = (component.cluster for component in job.request.components if not component.optional)
-    return any(name is not None and (name not in room.usable or name in without) for name in named)
+    if any(name is not None and (name not in room.usable or name in without) for name in named):
+        return True
+    return answers.too_small(job.request, waiting.shape, room)
 
 
 def _smaller(job: Job, views: Sequence[View]) -> str:
     """Splitting a component helps only where the sum fits the grid."""
-    if job.request.processors > sum(view.total for view in views):
+    if job.request.processors > sum((view.whole or view.size)[0] for view in views):
         return "Ask for fewer processors: the whole grid has not as many."
     return "Ask for fewer processors, or split it into more components."
 
 
 def _too_large(job: Job, views: Sequence[View]) -> Reason:
-    sizes = ", ".join(f"{view.name} has {view.total}" for view in views)
+    sizes = ", ".join(f"{view.name} has {(view.whole or view.size)[0]}" for view in views)
     found = [each for each in lacks(dict(enumerate(job.request.components)), views) if each.reason.code == "too_large"]
     asked = ", ".join(str(component.processors) for component in job.request.components)
     which = f"component {found[0].component}" if found else "the job"

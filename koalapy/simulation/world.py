@@ -62,7 +62,8 @@ class World:
         self.habits = Habits()
         scavenging = draw_scavenging(stream(seed, "world/sweeps"))  # of its own: it came later
         drawn = replace(draw_settings(dice), scavenging=scavenging) if settings is None else settings
-        self.settings = with_limits(stream(seed, "world/limits"), drawn) if settings is None else settings
+        drawn = with_limits(stream(seed, "world/limits"), drawn) if settings is None else settings
+        self.settings = replace(drawn, settles=Duration(0))  # no calm lasts for a day
         self.clusters = {each.name: self._cluster(dice, each) for each in self.settings.clusters}
         policies = Policies(_PLACEMENTS[self.settings.placement], _QUEUES[self.settings.queue])
         installation = Installation(

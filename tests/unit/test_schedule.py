@@ -34,6 +34,7 @@ from koalapy.scheduler.queue import WaitQueue, in_order
 from koalapy.scheduler.schedule import Claim, Decision, Reject, schedule
 
 NOW, QUEUE_AFTER = Instant(1_000), Duration(500)
+NEWEST = JobId(3)  # of the jobs that were there when koalad started
 CLUSTERS = ("a", "b", "c", "d")
 DOWN = Reason("down", "transient", "It is down.", "")
 
@@ -58,7 +59,7 @@ def plain(
                 blocked[0] = Blocked(blocked[0].job, blocked[0].overtaken + 1)
         if decision is not None:
             decisions.append(decision)
-        elif is_stalled(now, job, views):
+        elif is_stalled(now, job, views, placement):
             stalled = True
         else:
             blocked.append(Blocked(job.id, job.overtaken))
@@ -85,19 +86,29 @@ def never_fits(job: Job, views: list[View], placement: PlacementPolicy) -> bool:
     asked = [view for view in views if None in named or view.name in named]
     if any(view.trouble for view in asked):
         return False
-    empty = [
-        replace(view, idle=view.total, state=replace(view.state, free_nodes=(), largest_idle=None))
-        for view in asked
-        if view.state
-    ]
-    return place(job.request, empty, placement) is None
+    if any(not (view.settled or (job.id > NEWEST and (view.whole or view.size)[0])) for view in asked):
+        return False
+    return place(job.request, [emptied(view, view.whole or view.size) for view in asked], placement) is None
 
 
-def is_stalled(now: Instant, job: Job, views: list[View]) -> bool:
+def emptied(view: View, size: tuple[int, int]) -> View:
+    assert view.state is not None
+    total, largest = size
+    state = replace(view.state, total=total, largest=largest, free_nodes=(), largest_idle=None)
+    return replace(view, total=total, idle=total, state=state)
+
+
+def is_stalled(now: Instant, job: Job, views: list[View], placement: PlacementPolicy) -> bool:
     without = {cluster for cluster, until in job.excluded if now < until}
     usable = {view.name for view in views if view.trouble is None} - without
     named = {each.cluster for each in job.request.components if each.cluster and not each.optional}
-    return not usable or not named <= usable
+    if not usable or not named <= usable:
+        return True
+    asked = {each.cluster for each in job.request.components}
+    if any(view.trouble for view in views if None in asked or view.name in asked):
+        return False
+    empty = [emptied(view, view.size) for view in views if view.trouble is None]
+    return place(job.request, empty, placement) is None
 
 
 # ---- what it is tried on
@@ -124,7 +135,7 @@ def cluster(draw: st.DrawFn, name: str) -> ClusterSettings:
 
 @st.composite
 def view(draw: st.DrawFn, limits: ClusterSettings) -> View:
-    total, trouble = draw(st.sampled_from((4, 8, 16))), draw(st.sampled_from((None, None, None, None, DOWN)))
+    total, trouble = draw(st.sampled_from((0, 4, 8, 8, 16, 16))), draw(st.sampled_from((None, None, None, None, DOWN)))
     idle = draw(st.integers(0, total)) if trouble is None else 0
     free_nodes = draw(st.sampled_from(((), ((2, 1), (4, 2)))))
     largest = draw(st.sampled_from((None, None, None, 4)))
@@ -133,6 +144,8 @@ def view(draw: st.DrawFn, limits: ClusterSettings) -> View:
         free_nodes=free_nodes, largest=largest, largest_idle=largest and draw(st.integers(0, largest)),
     )  # fmt: skip
     backlog = draw(st.integers(0, 6))
+    most = min(total, largest or total)
+    whole = draw(st.sampled_from((None, None, None, (total * 2, most), (total + 4, most + 4))))
     return View(
         name=limits.name,
         settings=limits,
@@ -142,6 +155,8 @@ def view(draw: st.DrawFn, limits: ClusterSettings) -> View:
         backlog=backlog,
         trouble=trouble,
         state=state,
+        whole=whole,
+        settled=draw(st.sampled_from((True, True, True, False))),
     )
 
 
@@ -188,7 +203,7 @@ def test_a_pass_decides_as_the_plain_one(
         queue.changed(None, job)
     for now, views in enumerate(moments, NOW):
         room = Room(views, room)
-        found = schedule(Instant(now), queue, room, answers, wanted, queueing).decisions
+        found = schedule(Instant(now), queue, room, answers, wanted, queueing, newest=NEWEST).decisions
         assert ids(found) == ids(plain(Instant(now), in_order(jobs), views, wanted, placement, queueing))
         jobs = carried_out(jobs, found, queue)
 

@@ -99,7 +99,8 @@ def _passes(engine: Engine, settings: Settings, policies: Policies, now: Instant
     queue, room = WaitQueue(), Room(engine.views(now))
     for job in engine.records.jobs.values():
         queue.changed(None, job)
-    found = schedule(now, queue, room, Answers(policies.placement), settings, policies.queueing)
+    answers, newest = Answers(policies.placement), engine.newest_before
+    found = schedule(now, queue, room, answers, settings, policies.queueing, newest=newest)
     promise(not found.decisions, "a pass leaves nothing to be decided", found.decisions)
 
 

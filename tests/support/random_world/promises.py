@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Protocol
 
+from koalapy.broker.broker import place_in
+from koalapy.broker.room import Room
 from koalapy.coallocation import barrier, guard
 from koalapy.engine import Engine
 from koalapy.information.promises import processors_taken
@@ -202,7 +204,15 @@ class Promises:
         out = {name for name, until in job.excluded if self._grid.decided_at < until}
         usable = {view.name for view in self._grid.engine.views(self._grid.decided_at) if view.trouble is None} - out
         needed = {each.cluster for each in job.request.components if each.cluster and not each.optional}
-        return not usable or bool(needed - usable)
+        return not usable or bool(needed - usable) or self._too_small(job)
+
+    def _too_small(self, job: Job) -> bool:
+        """Whether all clusters that may take it can be asked, and would not now if nobody else were there."""
+        room = Room(self._grid.engine.views(self._grid.decided_at))
+        named = {each.cluster for each in job.request.components}
+        if any(None in named or name in named for name in room.troubled):
+            return False
+        return place_in(job.request, room.emptied(), self._grid.policies.placement) is None
 
     def _fits(self, job: Job, later: set[JobId]) -> None:
         """Promised is no more than what was known to be idle."""

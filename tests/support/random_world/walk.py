@@ -239,9 +239,14 @@ class Walk:
     # ---- the end
 
     def come_to_rest(self) -> None:
-        """Faults stop, all is in reach and goes well: every job gets its final state, and nothing else is left."""
+        """Faults stop, all is in reach and goes well: every job gets its final state, and nothing else is left.
+
+        One that is too large, and was there when koalad started, fails when the clusters' sizes have settled.
+        """
         self._smooth, self._well, self.grid.full, self.grid.killed_in = True, True, False, 0
-        for _ in range(ROUNDS):
+        for turn in range(2 * ROUNDS):
+            if turn == ROUNDS:
+                self.grid.now = Instant(self.grid.now + self.grid.settings.settles)
             self._calm_round()
             if self._at_rest():
                 break
