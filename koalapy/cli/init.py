@@ -217,7 +217,11 @@ def _content(grid: str, wishes: Sequence[Wish], looks: Sequence[Look]) -> str | 
     ]
     if not entries:
         return None
-    missing = [(wish.name, str(seen.reason)) for wish, seen in pairs if seen.reason is not None]
+    missing = [
+        (wish.name, {"connect": wish.connect, **wish.given}, str(seen.reason))
+        for wish, seen in pairs
+        if seen.reason is not None
+    ]
     content = text(grid, entries, missing)
     _read(content)
     return content

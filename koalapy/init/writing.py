@@ -16,15 +16,21 @@ _HEAD = """\
 """
 
 
-def text(grid: str, entries: Sequence[Entry], missing: Sequence[tuple[str, str]]) -> str:
-    """`missing`: name of each cluster that could not be looked at, and why."""
+def text(grid: str, entries: Sequence[Entry], missing: Sequence[tuple[str, dict[str, str], str]]) -> str:
+    """`missing`: name of each cluster that could not be looked at, its keys as far as they are known, and why."""
     lines = [_HEAD.rstrip("\n"), f"grid: {_scalar(grid)}", "", "clusters:"]
     for entry in _apart(entries):
         lines += [f"  # {_line(comment)}" for comment in entry.comments]
         lines.append(f"  {_scalar(entry.name)}:")
         lines += [f"    {key}: {_scalar(value)}" for key, value in entry.settings.items()]
         lines.append("")
-    lines += [f"  # {_scalar(name)} could not be looked at: {_line(why)}" for name, why in missing]
+    for name, settings, why in missing:
+        lines.append(f"  # {_scalar(name)} could not be looked at: {_line(why)}")
+        lines.append("  # Correct this, and remove “# ” from each line below:")
+        lines.append(f"  # {_scalar(name)}:")
+        lines.append("  #   batch: slurm   # or sge, pbs, torque, local")
+        lines += [f"  #   {key}: {_scalar(value)}" for key, value in settings.items()]
+        lines.append("")
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

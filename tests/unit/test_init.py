@@ -171,12 +171,25 @@ def test_the_file_is_one_that_koalad_reads_whatever_is_in_it() -> None:
         Entry("long", {"batch": "slurm", "connect": "command:ssh -T 'a: b' # c", "queue": "1e3"}, ()),
         Entry("123", {"batch": "local", "connect": "local:", "slots": 2}, ()),
     ]
-    content = text("on", entries, [("gone", "it\nis down")])
+    content = text("on", entries, [("gone", {"connect": "ssh://a: b", "identity": "~/k"}, "it\nis down")])
     read = read_grid(content, "grid.yaml", BATCH_SYSTEMS)
     assert (read.grid, list(read.clusters)) == ("on", ["vu", "long", "123"])
     assert (read.clusters["vu"].queue, read.clusters["long"].queue) == ("yes", "1e3")
     assert read.clusters["long"].shared == "~/.koala/long"  # the agents of one head node do not share
     assert "# gone could not be looked at: it is down" in content
+
+
+def test_a_cluster_that_could_not_be_looked_at_needs_no_more_than_its_comment_signs_removed() -> None:
+    missing = [(name, {"connect": f"ssh://{name}", "identity": "~/k"}, "it is down") for name in ("gone", "far")]
+    content = text("mine", [Entry("here", {"batch": "local", "connect": "local:"}, ())], missing)
+    assert list(read_grid(content, "grid.yaml", BATCH_SYSTEMS).clusters) == ["here"]
+    lines = content.splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("  # Correct this"):
+            lines[number + 1 : number + 5] = [each.replace("# ", "", 1) for each in lines[number + 1 : number + 5]]
+    read = read_grid("\n".join(lines), "grid.yaml", BATCH_SYSTEMS)
+    assert list(read.clusters) == ["here", "gone", "far"]
+    assert (read.clusters["gone"].batch, read.clusters["far"].identity) == ("slurm", "~/k")
 
 
 # ---- the command
