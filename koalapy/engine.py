@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from koalapy.broker.fit import Lack, lacks
 from koalapy.coallocation import absence, claim, hearing, users
-from koalapy.coallocation.barrier import AtBarrier
+from koalapy.coallocation.barrier import AtBarrier, deadline
 from koalapy.coallocation.followup import FollowUps
 from koalapy.coallocation.pruning import Pruning
 from koalapy.coallocation.recovery import Unheard
@@ -154,6 +154,10 @@ class Engine:
         if found is None or found.runner is not None:
             return []
         return lacks(dict(enumerate(found.request.components)), self.views(now))
+
+    def gives_back_at(self, job: Job) -> Instant | None:
+        """When a job that claims gives its processors back if it was not released. None if no time runs."""
+        return deadline(job, self._settings)
 
     def job(self, job: JobId) -> Job | None:
         return self._records.jobs.get(job)

@@ -6,6 +6,7 @@ from koalapy.broker.fit import Lack
 from koalapy.model.job import Component, Outcome
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Runner
+from koalapy.model.units import SECOND, format_instant
 from koalapy.runtime.explanation import Explanation
 
 _WELL = frozenset({"busy", "too_large"})  # what a cluster may lack that can be used
@@ -51,16 +52,21 @@ _GIVES_BACK = {
 
 
 def _waiting(found: Explanation) -> str:
+    if not found.ahead:
+        return _why_waiting(found)
+    before = f"Job {found.first} comes" if found.ahead == 1 else f"{found.ahead} jobs come"
+    first = "" if found.ahead == 1 else f"; job {found.first} is the first"
+    return f"{_why_waiting(found)} {before} before it in the queue{first}."
+
+
+def _why_waiting(found: Explanation) -> str:
     blocked = [each for each in found.job.components if not each.request.optional and _blocked(each, found)]
     blocked.sort(key=lambda component: not all(_sick(lack) for lack in _lacks(component, found)))
     if blocked:
         return _why_blocked(blocked[0], found)
     if not found.fits:
         return "It waits: each of its components would fit somewhere now, but not all of them at once."
-    if not found.ahead:
-        return "It waits, and is about to be placed."
-    jobs = "one job comes" if found.ahead == 1 else f"{found.ahead} jobs come"
-    return f"It waits for its turn: {jobs} before it in the queue."
+    return "It waits for its turn." if found.ahead else "It waits, and is about to be placed."
 
 
 def _why_blocked(component: Component, found: Explanation) -> str:
@@ -70,20 +76,26 @@ def _why_blocked(component: Component, found: Explanation) -> str:
         return f"It waits for {named}, which is not in the grid file any more. Put it back, or cancel the job."
     if len(lacks) == 1:
         return f"It waits for {lacks[0].cluster}: {lacks[0].reason if _sick(lacks[0]) else lacks[0].reason.message}"
-    what = f"component {component.index}, of {_processors(component.processors)},"
+    what = f"component {component.index}, of {_many(component.processors, 'processor')},"
     if all(_sick(lack) for lack in lacks):
         return f"It waits: no cluster can be used for {what} now."
-    idle = "1 idle processor" if component.processors == 1 else f"{component.processors} idle processors"
+    idle = _many(component.processors, "idle processor")
     return f"It waits: no cluster has {idle} for component {component.index} now."
 
 
-def _processors(count: int) -> str:
-    return "1 processor" if count == 1 else f"{count} processors"
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _claiming(found: Explanation) -> str:
     late = [each for each in found.job.present if each.at_barrier_at is None]
-    return "It waits for " + (", ".join(_late(each, found) for each in late) or "its release") + "."
+    told = "It waits for " + (", ".join(_late(each, found) for each in late) or "its release") + "."
+    if found.holding:
+        wait = f"{_many(found.holding, 'processor')} {'waits' if found.holding == 1 else 'wait'}"
+        told += f" Meanwhile {wait} at barriers, {_many(found.held // SECOND, 'processor second')} so far."
+    if found.gives_back_at is not None:
+        told += f" Unless it is released before, it gives back its processors at {format_instant(found.gives_back_at)}."
+    return told
 
 
 def _running(found: Explanation) -> str:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from koalapy.broker.broker import place
 from koalapy.broker.fit import Lack
 from koalapy.broker.patience import excluded
+from koalapy.coallocation.stopping import account_held
 from koalapy.coallocation.whereabouts import doubtful
 from koalapy.engine import Engine
 from koalapy.model.errors import Reason, RequestError
-from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
+from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, JobId
 from koalapy.model.job import Component, Counters, Job
-from koalapy.model.states import JobState
+from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.scheduler.queue import in_order
@@ -22,9 +23,13 @@ class Explanation:
     """`clusters`: those of the grid; `troubles`: why some of them cannot be used.
 
     Of a job that waits: `lacks`, what each cluster lacks for each component; `fits`, whether it would be placed now,
-    were it alone in the queue; `ahead`, how many jobs come before it. Of a sweep: `no_more`, why clusters give it no
-    more nodes now; `told`, why it was not admitted yet; `faults`, which policies failed for it; `launchers`, those of
-    which something is left.
+    were it alone in the queue; `ahead`, how many jobs come before it, and `first`, which one is in front.
+
+    Of a job that claims: `gives_back_at`, when it gives up if it was not released; `holding`, its processors that wait
+    at barriers; `held`, for how many processor-microseconds they have waited.
+
+    Of a sweep: `no_more`, why clusters give it no more nodes now; `told`, why it was not admitted yet; `faults`, which
+    policies failed for it; `launchers`, those of which something is left.
     """
 
     job: Job
@@ -33,6 +38,10 @@ class Explanation:
     lacks: tuple[Lack, ...] = ()
     fits: bool = False
     ahead: int = 0
+    first: JobId | None = None
+    gives_back_at: Instant | None = None
+    holding: int = 0
+    held: int = 0
     no_more: Mapping[str, str] = field(default_factory=dict)
     told: str = ""
     faults: tuple[str, ...] = ()
@@ -49,6 +58,16 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
         told, faults = scavenger.told(job.id), scavenger.faults(job.id)
         launchers = tuple(_launchers_of(engine, job))
         return Explanation(job, clusters, troubles, no_more=no_more, told=told, faults=faults, launchers=launchers)
+    if job.state is JobState.CLAIMING:
+        waits = [each for each in job.present if each.state is ComponentState.AT_BARRIER]
+        return Explanation(
+            job,
+            clusters,
+            troubles,
+            gives_back_at=engine.gives_back_at(job),
+            holding=sum(each.processors for each in waits),
+            held=account_held(job, now).held - job.held,
+        )
     if job.state is not JobState.WAITING:
         return Explanation(job, clusters, troubles)
     without = excluded(now, job)
@@ -61,6 +80,7 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
         lacks=tuple(_left_out(now, job) + lacks),
         fits=isinstance(place(job.request, views, placement, without), tuple),
         ahead=waiting.index(job.id) if job.id in waiting else 0,
+        first=waiting[0] if waiting else None,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from engine_play import Play, alike, component, grid
 
+from koalapy.api.explaining import summary
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import (
     CancelComponent,
@@ -15,7 +16,9 @@ from koalapy.model.commands import (
 from koalapy.model.events import CancelRequested, ClusterConnected, ComponentSubmitted, FilesMoved, FilesStaged
 from koalapy.model.request import WhenBusy
 from koalapy.model.states import ComponentState, JobState
-from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.model.units import SECOND, Duration, Instant, format_instant
+from koalapy.policies.placement import worst_fit
+from koalapy.runtime.explanation import explain
 
 
 def test_a_claim_time_out_gives_everything_back_and_counts_once(play: Any) -> None:
@@ -293,3 +296,31 @@ def test_that_a_cluster_could_not_be_told_is_no_component_s_fault(play: Any) -> 
     assert play.job(job).reason is not None
     assert play.job(job).reason.code == "barrier_timeout"
     assert "component 0 on alpha could not be told that everybody had come" in str(play.job(job).reason)
+
+
+def test_a_job_that_claims_says_what_it_holds_and_until_when(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "gamma"))
+    first = explain(play.engine, play.now, play.job(job), worst_fit)
+    assert (first.holding, first.held) == (0, 0)
+    assert "barriers" not in summary(first)
+    play.come(play.attempts(job)[0])
+    play.now = Instant(play.now + 5 * SECOND)
+    found = explain(play.engine, play.now, play.job(job), worst_fit)
+    ends = play.engine.gives_back_at(play.job(job))
+    until = format_instant(ends)
+    assert summary(found) == (
+        "It waits for component 1 on gamma, which is submitting. Meanwhile 4 processors wait at barriers, "
+        f"20 processor seconds so far. Unless it is released before, it gives back its processors at {until}."
+    )
+    play.wake()
+    assert play.job(job).state is JobState.STOPPING
+    assert play.now == ends
+
+
+def test_a_job_that_waits_says_how_many_come_before_it(play: Any) -> None:
+    play.submit(component(32, "alpha"))
+    waiting = [play.submit(component(32, "alpha"), when_busy=WhenBusy.WAIT) for _ in range(3)]
+    told = [summary(explain(play.engine, play.now, play.job(job), worst_fit)) for job in waiting]
+    assert "before it" not in told[0]
+    assert told[1].endswith(f" Job {waiting[0]} comes before it in the queue.")
+    assert told[2].endswith(f" 2 jobs come before it in the queue; job {waiting[0]} is the first.")

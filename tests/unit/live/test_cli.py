@@ -634,7 +634,7 @@ def test_explain_a_job_that_waits_for_processors(koala: Any, shell: Callable[...
     together = koala.submit(shell("true", 4), shell("true", 4))
     said = koala("explain", together).out
     why = "each of its components would fit somewhere now, but not all of them at once."
-    assert said.splitlines()[0] == f"Job {together}: It waits: {why}"
+    assert said.splitlines()[0] == f"Job {together}: It waits: {why} Job {job} comes before it in the queue."
 
 
 def test_explain_a_job_that_never_fits(koala: Any, shell: Callable[..., Document]) -> None:
