@@ -70,6 +70,17 @@ class Locations:
             refuse_open(directory)
 
 
+def grids_here() -> list[Locations]:
+    """This user's grids with a socket on this machine, by name. Their koalads may have ended meanwhile.
+
+    Raises OurError for a user without a home directory.
+    """
+    names = {path.parent.name for path in _states().glob(f"*/{_SOCKET}")}
+    if runtime := _directory("XDG_RUNTIME_DIR"):
+        names |= {path.stem for path in (runtime / "koala").glob("*.sock")}
+    return [_locations(name, None) for name in sorted(names) if _NAME.fullmatch(name)]
+
+
 def refuse_open(directory: Path) -> None:
     """Raises OurError if another user could replace this directory of koalapy's, as far as it exists."""
     with _told_of_places(directory):
@@ -112,10 +123,14 @@ def read_file(path: Path, what: str) -> bytes:
 
 
 def _locations(grid: str, grid_file: Path | None) -> Locations:
-    state = (_directory("XDG_STATE_HOME") or home() / ".local" / "state") / "koala" / grid
+    state = _states() / grid
     runtime = _directory("XDG_RUNTIME_DIR")
     socket = runtime / "koala" / f"{grid}.sock" if runtime else state / _SOCKET
     return Locations(grid, grid_file, state, socket)
+
+
+def _states() -> Path:
+    return (_directory("XDG_STATE_HOME") or home() / ".local" / "state") / "koala"
 
 
 def _directory(variable: str) -> Path | None:

@@ -2,19 +2,21 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from typing import Annotated, Any
 
 import typer
 
 from koalapy import __version__
+from koalapy.calls import Calls, NotReachable
 from koalapy.cli import options
 from koalapy.cli.login import log_in_where_asked
-from koalapy.cli.output import ago, counted_as, out, print_json, table, told
+from koalapy.cli.output import ago, counted_as, out, print_json, say, table, told
 from koalapy.cli.sizes import in_bytes
 from koalapy.cli.times import Utc, in_text, shown
 from koalapy.cli.unknown import attempt_in_words, show_unknown, tell_unknown
 from koalapy.client import Grid
-from koalapy.locations import Locations
+from koalapy.locations import Locations, grids_here
 from koalapy.model.errors import RequestError
 
 Document = Mapping[str, Any]
@@ -22,6 +24,7 @@ Document = Mapping[str, Any]
 _FIRST_LOGINS_S = 5.0  # that `koala up` waits for, to say who asks something
 _FIRST_CONTACT_S = 10.0  # that `koala up` gives clusters, to say which are not connected
 _LOOK_S = 0.2
+_ANSWER_S = 5.0  # for each koalad of `koala grids`
 _RECOVERY_LINES = 10  # that a person is shown unasked
 
 app = typer.Typer()
@@ -114,6 +117,26 @@ def status(
     tell_unknown(document["unknown_tags"])
     _tell_recovery(document["recovery"], None if recovery else _RECOVERY_LINES)
     return None
+
+
+@app.command()
+def grids(json: options.Json = False) -> None:
+    """List your grids whose koalad runs on this machine."""
+    found = []
+    with told():
+        for locations in grids_here():
+            calls = Calls(locations, _ANSWER_S)
+            with suppress(NotReachable), closing(calls):
+                found.append(calls.call("GET", "/v1/status"))
+    if json:
+        names = ("grid", "grid_file", "state", "pid", "version")
+        return print_json(
+            {"schema": "koala.grids/1", "grids": [{name: each[name] for name in names} for each in found]}
+        )
+    if not found:
+        return say("No koalad of yours runs on this machine. Start one with `koala up`.")
+    rows = [(each["grid"], each["state"], each["pid"], each["grid_file"]) for each in found]
+    return table(("GRID", "KOALAD", "PID", "GRID FILE"), rows)
 
 
 def _other_release(version: str) -> str:

@@ -21,6 +21,7 @@ COMMANDS = {
     "up": ("grid", "Start koalad."),
     "down": ("grid", "Stop koalad; jobs run on, unless --cancel."),
     "status": ("grid", "Show how koalad is, and what it recovered."),
+    "grids": ("grid", "List grids whose koalad runs on this machine."),
     "clusters": ("grid", "Show the processors of each cluster."),
     "config": ("grid", "Check the grid file, or show its schema."),
     "init": ("init", "Write a grid file by asking and by looking."),

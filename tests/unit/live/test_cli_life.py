@@ -45,12 +45,18 @@ def test_up_and_down(fresh: Any) -> None:
     assert (answer.status, answer.out) == (0, f"koalad of grid live is up (pid {pid})\n")
     assert os.getsid(pid) == pid  # detached from the terminal
     assert fresh("status", "--grid", "live").status == 0
+    (found,) = fresh("grids", "--json").document["grids"]
+    assert (found["grid"], found["pid"], found["grid_file"]) == ("live", pid, str(fresh.grid_file))
+    assert fresh("grids").out.splitlines()[1].split() == ["live", "ready", str(pid), str(fresh.grid_file)]
     answer = fresh("down")
     assert (answer.status, answer.out) == (0, "koalad of grid live is down; its jobs run on\n")
     assert not alive(pid)
     fresh.until(lambda: not fresh.processes())
     assert [path.name for path in (fresh.root / "run" / "koala").iterdir()] == []
     assert fresh("status").status == 3
+    answer = fresh("grids")
+    assert (answer.status, answer.out) == (0, "")
+    assert answer.err.startswith("No koalad of yours runs on this machine.")
     document = fresh("up", "--json").document
     assert (document["schema"], document["grid"], document["state"]) == ("koala.status/1", "live", "ready")
     assert fresh("down", "--json").document == {"schema": "koala.down/1", "grid": "live", "cancel": False}
