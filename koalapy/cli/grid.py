@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -126,7 +126,7 @@ def grids(json: options.Json = False) -> None:
     with told():
         for locations in grids_here():
             calls = Calls(locations, _ANSWER_S)
-            with suppress(NotReachable), closing(calls):
+            with suppress(NotReachable):
                 found.append(calls.call("GET", "/v1/status"))
     if json:
         names = ("grid", "grid_file", "state", "pid", "version")
