@@ -11,6 +11,7 @@ from koalapy.api.itself import Facts, add_itself
 from koalapy.api.limits import BodyLimit
 from koalapy.api.logins import add_logins
 from koalapy.api.maintenance import add_maintenance
+from koalapy.api.metrics import add_metrics
 from koalapy.api.output import add_output
 from koalapy.api.refusals import add_refusals
 from koalapy.api.submitting import Reader, add_submitting
@@ -50,4 +51,5 @@ def create_app(
     add_logins(app, service.logins)
     add_maintenance(app, maintenance)
     add_itself(app, service, facts, shutdown, maintenance)
+    add_metrics(app, service, facts)
     return app

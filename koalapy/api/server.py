@@ -51,10 +51,25 @@ def bind(path: Path) -> OwnersSocket:
     return listening
 
 
+def bind_port(port: int) -> socket.socket:
+    """A listening socket on this port of 127.0.0.1. Raises OurError if it cannot be had."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(("127.0.0.1", port))
+    except OSError as error:
+        listening.close()
+        message = f"Port {port} of 127.0.0.1 cannot be used for metrics: {error.strerror}."
+        raise OurError("port_taken", message, "Give another port in `metrics` of the grid file.") from error
+    listening.listen(16)
+    listening.setblocking(False)
+    return listening
+
+
 class Server:
     """Runs the app on a thread of its own until `stop`."""
 
-    def __init__(self, app: ASGIApp, listening: OwnersSocket) -> None:
+    def __init__(self, app: ASGIApp, listening: socket.socket) -> None:
         self._app = app
         config = uvicorn.Config(
             self._answer,

@@ -13,14 +13,15 @@ import structlog
 from koalapy.api.app import create_app
 from koalapy.api.bodies import JobText
 from koalapy.api.front import Front, standing_by
-from koalapy.api.server import Server, bind
+from koalapy.api.metrics import Door
+from koalapy.api.server import Server, bind, bind_port
 from koalapy.api.submitting import Reader
 from koalapy.cli.gridfile import WatchedFile
 from koalapy.cli.signals import elsewhere
 from koalapy.config import GridFile
 from koalapy.locations import Locations, read_file
 from koalapy.model.change import Snapshot
-from koalapy.model.errors import KoalaError, OurError, Reason
+from koalapy.model.errors import KoalaError, OurError, Reason, RequestError
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.units import SECOND, Instant
 from koalapy.runtime.koalad import Koalad
@@ -62,6 +63,7 @@ class Life:
             _hold(locations.state / _LOCK)  # the store's own lock would let a second koalad of this place stand by
         self._koalad = self._opened()
         self._front = Front(self._app(self._koalad), grid.grid, grid_file.path)
+        self._metrics = _metrics(self._front, grid, grid_file.path)
         self._server = Server(self._front, bind(locations.socket))
         self._sign()
 
@@ -74,6 +76,8 @@ class Life:
         else:
             self._serve(self._koalad)
         self._server.start()
+        if self._metrics is not None:
+            self._metrics.start()
         self._notifier.ready(f"stands by: {self._waiting.message}" if self._waiting else "serves")
 
     def run(self) -> int:
@@ -91,6 +95,8 @@ class Life:
         if self._koalad is not None:
             self._koalad.disconnect()
         self._server.stop()
+        if self._metrics is not None:
+            self._metrics.stop()
         if self._koalad is not None:
             self._koalad.stop()
         _LOG.info("koalad_ended", replaced=self._replaced)
@@ -188,6 +194,16 @@ class Life:
         if self._koalad is None:
             return "standing_by"
         return "ready" if trouble is None else "broken" if trouble.code == "broken" else "store_failing"
+
+
+def _metrics(front: Front, grid: GridFile, path: Path) -> Server | None:
+    """The server of metrics on a TCP port, if the grid file asks for one. Raises KoalaError where there can be none."""
+    if grid.metrics is None:
+        return None
+    if path.stat().st_mode & 0o077:
+        message = f"{path} has a token in it, and others than you may read it."
+        raise RequestError("token_readable", message, f"`chmod 600 {path}`, and write another token into it.")
+    return Server(Door(front, grid.metrics.token), bind_port(grid.metrics.port))
 
 
 def _hold(path: Path) -> None:

@@ -26,6 +26,7 @@ from koalapy.config.values import (
     RelayKind,
     SlurmApi,
     StoreUrl,
+    Token,
 )
 from koalapy.model import settings
 from koalapy.model.cluster import DEFAULT_NETWORK
@@ -187,6 +188,13 @@ class Disk(Section):
     )
 
 
+class Metrics(Section):
+    """Metrics for a Prometheus on this host, on a TCP port of its own."""
+
+    port: Annotated[Number, Between(1, 65535)] = Field(description="of 127.0.0.1, on which they are served")
+    token: Token = Field(description="which the Prometheus sends; then only you may read this file", repr=False)
+
+
 def _clusters(clusters: Mapping[str, Cluster]) -> Mapping[str, Cluster]:
     if not clusters:
         raise wrong("names no cluster", "Describe at least one: `NAME: {batch: …, connect: …}`.")
@@ -233,4 +241,5 @@ class GridFile(Section):
     maintenance: Annotated[
         tuple[Maintenance, ...], Field(strict=False), BeforeValidator(as_list), AfterValidator(names_differ)
     ] = Field(default=(), description="what is done regularly, and when")
+    metrics: Metrics | None = Field(default=None, description="on a TCP port; without it on koalad's socket only")
     site: Later = Field(default=None, description="not in this version yet")

@@ -10,6 +10,8 @@ from koalapy.config.connect import ConnectError, parse_connects
 from koalapy.model.textfile.fields import Line, as_line, as_list, one_of, wrong
 from koalapy.model.textfile.words import shown, use_known
 
+_SHORTEST_TOKEN = 16
+
 
 class Relay(StrEnum):
     """How compute nodes reach their head node."""
@@ -103,6 +105,13 @@ def _slurm_api(text: str) -> str:
     raise wrong(f"is {shown(text)}", "Write off, auto or required.")
 
 
+def _token(text: str) -> str:
+    if len(text) < _SHORTEST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
+        what = f"has fewer than {_SHORTEST_TOKEN} characters, or others than letters, digits and signs"
+        raise wrong(what, "Write a long random one: `openssl rand -hex 24` makes one.")
+    return text
+
+
 def _store(text: str) -> str:
     scheme, separator, rest = text.partition("://")
     if text == "sqlite" or (separator and rest and scheme.partition("+")[0] in ("sqlite", "postgresql")):
@@ -142,6 +151,7 @@ Networks = Annotated[
 RelayKind = Annotated[Relay, one_of(Relay)]
 Drmaa = Annotated[Line, AfterValidator(_drmaa)]
 SlurmApi = Annotated[Line, AfterValidator(_slurm_api)]
+Token = Annotated[Line, AfterValidator(_token)]
 StoreUrl = Annotated[Line, AfterValidator(_store)]
 Queueing = Annotated[str, BeforeValidator(_queueing), WithJsonSchema({"type": "string"})]
 Placement = Annotated[str, BeforeValidator(_placement), WithJsonSchema({"type": "string"})]

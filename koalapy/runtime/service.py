@@ -24,6 +24,7 @@ from koalapy.runtime.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, 
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.clusterreports import ClusterReport, cluster_reports
 from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.counting import Counted, Counting, Load, load_of
 from koalapy.runtime.disk import DiskUse
 from koalapy.runtime.explanation import Explanation, explain, ids_used, refuse_without_ids, what_all_wait_for
 from koalapy.runtime.following import Followed, Read, follow_all, read_all
@@ -76,6 +77,7 @@ class Service:
         self.disk = disk
         self._recovery = recovery
         self._waiters = Waiters()
+        self._counting = Counting()
 
     # ---- what changes something
 
@@ -173,6 +175,15 @@ class Service:
         """By attempt; of this instant, even while the store cannot be read."""
         return self._loop.ask(lambda engine: [debt for _, debt in sorted(engine.records.debts.items())])
 
+    def counted(self) -> Counted:
+        """What was committed since koalad's start."""
+        return self._counting.counted()
+
+    def load(self) -> Load:
+        """Jobs and sweeps that have not ended."""
+        now = self._clock.now()
+        return self._loop.ask(lambda engine: load_of(engine.records.jobs.values(), now))
+
     def slept(self, reason: Reason) -> None:
         """koalad's host did. Called on the driver's thread."""
         self._recovery.slept(self._clock.now(), reason)
@@ -269,6 +280,7 @@ class Service:
     def committed(self, change: Change) -> tuple[Line, ...]:
         """Whoever waits for a job of this commit hears that it is over; what it recovered."""
         self.sweeps.committed(change)
+        self._counting.committed(change)
         for job in change.jobs:
             if job.state.final:
                 self._waiters.ended(job.id)

@@ -27,7 +27,7 @@ def test_usage_by_cluster_has_what_the_job_used(koala: Any, done: int) -> None:
     schemas.check(document)
     rows = {row["cluster"]: row for row in document["rows"]}
     assert set(rows) == {"delft", "leiden"}
-    assert rows["delft"]["run"] >= 2
+    assert rows["delft"]["run"] > 0
     assert rows["delft"]["held"] > 0
     assert document["total"]["total"] == pytest.approx(sum(row["total"] for row in rows.values()))
     assert document["total"]["attempts"] == 2

@@ -1,0 +1,162 @@
+"""Metrics for Prometheus: what koalad knows at the moment of the scrape, in its text format.
+
+Labels are clusters, states and kinds: how many series there are depends on the grid file, never on the jobs.
+"""
+
+import hmac
+from collections.abc import Iterable
+
+from fastapi import FastAPI, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from koalapy import __version__
+from koalapy.api.itself import Facts
+from koalapy.api.refusals import refusal
+from koalapy.model.errors import Reason
+from koalapy.model.states import JobState
+from koalapy.model.units import SECOND
+from koalapy.model.usage import Kind
+from koalapy.runtime.service import Service
+
+PATH = "/metrics"
+_KINDS = ("held", *(kind.value for kind in Kind))
+_NO_TOKEN = Reason(
+    "no_token", "request", "Metrics are for those who know the token.", "Send `Authorization: Bearer` and the token."
+)
+_NOT_HERE = Reason("not_found", "request", f"This port has {PATH} only.", "Use koalad's Unix socket for the rest.")
+
+
+def add_metrics(app: FastAPI, service: Service, facts: Facts) -> None:
+    @app.get(PATH, include_in_schema=False)
+    def metrics() -> Response:
+        """In Prometheus' text format."""
+        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+
+        registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=registry)
+        registry.register(_Collector(service, facts))  # type: ignore[arg-type]  # it asks for no more than `collect`
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class Door:
+    """The metrics of another app for whoever sends the token, and nothing else: what a TCP port may show."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._token = app, f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        if not hmac.compare_digest(given, self._token):
+            return await refusal(_NO_TOKEN, 401)(scope, receive, send)
+        if scope["path"] != PATH or scope["method"] != "GET":
+            return await refusal(_NOT_HERE, 404)(scope, receive, send)
+        plain = {**scope, "headers": [(name, value) for name, value in scope["headers"] if name == b"host"]}
+        await self._app(plain, receive, send)
+
+
+class _Collector:
+    """One scrape's metrics. Each family has all series that it can have from the start, with 0 where nothing is."""
+
+    def __init__(self, service: Service, facts: Facts) -> None:
+        self._service, self._facts = service, facts
+
+    def collect(self) -> Iterable[object]:
+        yield from self._of_koalad()
+        yield from self._of_jobs()
+        yield from self._of_clusters()
+        yield from self._of_usage()
+
+    def _of_koalad(self) -> Iterable[object]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        facts = self._facts()
+        info = GaugeMetricFamily(
+            "koala_info", "The version of koalad and its grid; always 1.", labels=("version", "grid")
+        )
+        info.add_metric([__version__, facts["grid"]], 1)
+        yield info
+        failing = self._service.trouble() is not None
+        yield GaugeMetricFamily("koala_store_failing", "Whether nothing new can be recorded.", value=float(failing))
+        commits = CounterMetricFamily("koala_commits", "Commits to the store since koalad started.")
+        commits.add_metric([], self._service.counted().commits)
+        yield commits
+
+    def _of_jobs(self) -> Iterable[object]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        load, counted = self._service.load(), self._service.counted()
+        jobs = GaugeMetricFamily("koala_jobs", "Jobs that have not ended, by state.", labels=("state",))
+        sweeps = GaugeMetricFamily("koala_sweeps", "Sweeps that have not ended, by state.", labels=("state",))
+        ended = CounterMetricFamily("koala_jobs_ended", "Jobs and sweeps that ended, by state.", labels=("state",))
+        for state in JobState:
+            if state.final:
+                ended.add_metric([state.value], counted.jobs.get(state.value, 0))
+            else:
+                jobs.add_metric([state.value], load.jobs.get(state, 0))
+                sweeps.add_metric([state.value], load.sweeps.get(state, 0))
+        parameters = CounterMetricFamily(
+            "koala_parameters_ended", "Parameters of sweeps that were recorded, by how they ended.", labels=("outcome",)
+        )
+        for outcome in ("ok", "failed"):
+            parameters.add_metric([outcome], counted.parameters.get(outcome, 0))
+        yield from (jobs, sweeps, ended, parameters)
+        yield GaugeMetricFamily(
+            "koala_longest_wait_seconds",
+            "For how long the job that waits longest has waited; 0 if none waits.",
+            value=load.longest_wait / SECOND,
+        )
+
+    def _of_clusters(self) -> Iterable[object]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        of_cluster = ("cluster",)
+        connected = GaugeMetricFamily("koala_cluster_connected", "Whether koalad is connected.", labels=of_cluster)
+        usable = GaugeMetricFamily("koala_cluster_usable", "Whether jobs can be placed on it.", labels=of_cluster)
+        capacity = GaugeMetricFamily("koala_cluster_capacity_processors", "All its processors.", labels=of_cluster)
+        used = GaugeMetricFamily(
+            "koala_cluster_processors",
+            "Processors by who has them, in the last measurement: idle, others, ours, and of ours scavenged ones.",
+            labels=("cluster", "state"),
+        )
+        waiting = GaugeMetricFamily("koala_cluster_waiting_jobs", "Jobs of others that wait there.", labels=of_cluster)
+        age = GaugeMetricFamily(
+            "koala_cluster_measurement_age_seconds", "The age of the last measurement.", labels=of_cluster
+        )
+        debts = GaugeMetricFamily("koala_pending_cancels", "Batch jobs still to be cancelled.", labels=of_cluster)
+        owed = [debt.cluster for debt in self._service.debts()]
+        for each in self._service.clusters():
+            name, state = [each.view.name], each.view.state
+            connected.add_metric(name, float(each.known.connected))
+            usable.add_metric(name, float(each.view.trouble is None))
+            debts.add_metric(name, owed.count(each.view.name))
+            if state is None:
+                continue
+            capacity.add_metric(name, state.total)
+            waiting.add_metric(name, state.waiting_local)
+            age.add_metric(name, (each.age or 0) / SECOND)
+            shares = {"idle": state.idle, "others": state.others, "ours": state.ours, "scavenged": each.scavenged}
+            for what, processors in shares.items():
+                used.add_metric([*name, what], processors)
+        yield from (connected, usable, capacity, used, waiting, age, debts)
+
+    def _of_usage(self) -> Iterable[object]:
+        from prometheus_client.core import CounterMetricFamily
+
+        counted = self._service.counted()
+        seconds = CounterMetricFamily(
+            "koala_processor_seconds",
+            "Processor time of attempts that ended, by cluster and kind: held, run, lost or scavenged.",
+            labels=("cluster", "kind"),
+        )
+        attempts = CounterMetricFamily(
+            "koala_attempts_ended", "Attempts that ended, by cluster and kind.", labels=("cluster", "kind")
+        )
+        for each in self._service.clusters():
+            for kind in _KINDS:
+                key = (each.view.name, kind)
+                seconds.add_metric(list(key), counted.processor_s.get(key, 0.0))
+                if kind != "held":
+                    attempts.add_metric(list(key), counted.attempts.get(key, 0))
+        yield from (seconds, attempts)

@@ -1,0 +1,82 @@
+"""What has been committed since this koalad started, counted for monitoring."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from koalapy.model.change import Change
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
+from koalapy.model.units import SECOND, Duration, Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Since koalad's start. `attempts` and `processor_s` by (cluster, kind), kinds as in `koalapy.model.usage`."""
+
+    commits: int
+    jobs: dict[str, int]  # that ended, by their state
+    parameters: dict[str, int]  # of sweeps, by ok and failed
+    attempts: dict[tuple[str, str], int]
+    processor_s: dict[tuple[str, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Jobs and sweeps that have not ended, by state; `longest_wait` of a waiting job, 0 if there is none."""
+
+    jobs: Mapping[JobState, int]
+    sweeps: Mapping[JobState, int]
+    longest_wait: Duration
+
+
+def load_of(jobs: Iterable[Job], now: Instant) -> Load:
+    """Of all that have not ended; Launchers are left out."""
+    states: tuple[Counter[JobState], Counter[JobState]] = (Counter(), Counter())
+    longest = 0
+    for job in jobs:
+        if job.glide is not None:
+            continue
+        is_sweep = job.runner is not None
+        states[is_sweep][job.state] += 1
+        if job.state.queued and not is_sweep:
+            longest = max(longest, now - (job.waiting_since or job.submitted_at))
+    return Load(dict(states[0]), dict(states[1]), Duration(longest))
+
+
+class Counting:
+    """The driver's thread counts, any thread asks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._commits = 0
+        self._jobs: Counter[str] = Counter()
+        self._parameters: Counter[str] = Counter()
+        self._attempts: Counter[tuple[str, str]] = Counter()
+        self._used: Counter[tuple[str, str]] = Counter()
+
+    def committed(self, change: Change) -> None:
+        with self._lock:
+            self._commits += 1
+            for job in change.jobs:
+                if job.state.final and job.glide is None:
+                    self._jobs[job.state.value] += 1
+            for batch in change.results:
+                for result in batch.results:
+                    self._parameters["ok" if result.exit_status == 0 else "failed"] += 1
+            for entry in change.usage:
+                self._attempts[entry.cluster, entry.kind.value] += 1
+                held = (entry.released_at - entry.started_at) * entry.processors
+                self._used[entry.cluster, "held"] += held
+                self._used[entry.cluster, entry.kind.value] += (entry.ended_at - entry.released_at) * entry.processors
+
+    def counted(self) -> Counted:
+        with self._lock:
+            return Counted(
+                self._commits,
+                dict(self._jobs),
+                dict(self._parameters),
+                dict(self._attempts),
+                {key: used / SECOND for key, used in self._used.items()},
+            )
