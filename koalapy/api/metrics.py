@@ -127,7 +127,7 @@ class _Collector:
         debts = GaugeMetricFamily("koala_pending_cancels", "Batch jobs still to be cancelled.", labels=of_cluster)
         owed = [debt.cluster for debt in self._service.debts()]
         for each in self._service.clusters():
-            name, state = [each.view.name], each.view.state
+            name, state = [each.view.name], each.known.state  # the view counts what sweeps have as idle too
             connected.add_metric(name, float(each.known.connected))
             usable.add_metric(name, float(each.view.trouble is None))
             debts.add_metric(name, owed.count(each.view.name))

@@ -27,6 +27,7 @@ COMMANDS = {
     "init": ("init", "Write a grid file by asking and by looking."),
     "service": ("service", "koalad as a service of systemd."),
     "doctor": ("doctor", "Examine each cluster, and say what to change."),
+    "top": ("top", "Watch clusters, queue, jobs and sweeps."),
     "usage": ("usage", "Sum up processor time by user, cluster, job or day."),
     "login": ("login", "Answer what logins on clusters ask."),
     "clean": ("unknown", "Remove jobs and directories by their tags."),

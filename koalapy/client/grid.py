@@ -170,6 +170,12 @@ class Grid:
         """Records of the store that could not be read so far: schema koala.unreadable/1."""
         return cast(Unreadable, self._calls.call("GET", "/v1/unreadable"))
 
+    def metrics(self) -> str:
+        """What koalad tells a Prometheus, in its text format."""
+        cut = TransientError("cut", "koalad broke off its answer.", "Ask again.")
+        with self._calls.stream("/metrics", {}, cut) as pieces:
+            return b"".join(pieces).decode()
+
     def usage(self, by: str = "user", since: str | None = None, until: str | None = None) -> Usage:
         """Processor-seconds by user, cluster, job or day, within [since, until): schema koala.usage/1.
 

@@ -1,0 +1,291 @@
+"""The command top: clusters, queue, running jobs, sweeps and koalad itself on one screen, drawn anew every second."""
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from koalapy.calls import NotReachable
+from koalapy.cli import options
+from koalapy.cli.output import out, print_json, told
+from koalapy.cli.signals import interruptible
+from koalapy.client import Grid
+from koalapy.model.errors import KoalaError
+from koalapy.model.textfile.words import visible_line
+
+app = typer.Typer()
+Document = dict[str, Any]
+
+_EVERY_S = 1.0
+_EXPLAINED = 20  # waiting jobs whose reasons are asked for
+_PIPED = (100, 40)  # columns and lines where there is no terminal
+_RUNNING = ("claiming", "running", "stopping")
+_BAR = (("ours", "█", "#"), ("scavenged", "▓", "%"), ("others", "▒", "+"), ("idle", "░", "."))
+_LOAD = {
+    "process_cpu_seconds_total": "cpu_s",
+    "process_resident_memory_bytes": "memory_bytes",
+    "koala_commits_total": "commits",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the screen. `style`: of rich."""
+
+    text: str
+    style: str = ""
+
+
+@app.command()
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print it once, and end.")] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """What goes on: clusters, the queue with reasons, running jobs, sweeps and koalad's own load; q leaves it."""
+    with told(), Grid(grid) as koalad:
+        if json:
+            return print_json(looked(koalad))
+        if once or not (sys.stdin.isatty() and out.is_terminal):
+            width, height = out.size if out.is_terminal else _PIPED
+            for line in screen(looked(koalad), None, width, height, _has_blocks()):
+                out.print(line.text)
+            return None
+        _watch(koalad)
+    return None
+
+
+def looked(koalad: Grid) -> Document:
+    """All that the screen shows, as of now: schema koala.top/1."""
+    about = koalad.status()
+    jobs = [job for job in koalad.jobs(("waiting", "held", *_RUNNING)) if not job["sweep"]]
+    waiting = sorted((job for job in jobs if job["state"] == "waiting"), key=lambda job: (job["priority"], job["id"]))
+    queue = waiting + [job for job in jobs if job["state"] == "held"]
+    return {
+        "schema": "koala.top/1",
+        "at": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "grid": about["grid"],
+        "version": about["version"],
+        "state": about["state"],
+        "pid": about["pid"],
+        "troubles": about["troubles"],
+        "load": _load(koalad),
+        "clusters": koalad.clusters(),
+        "queue": [_queued(koalad, job, number < _EXPLAINED) for number, job in enumerate(queue)],
+        "running": [_running(job) for job in jobs if job["state"] in _RUNNING],
+        "sweeps": koalad.runners(),
+    }
+
+
+def _load(koalad: Grid) -> Document:
+    """koalad's CPU seconds, resident memory and commits since its start; None for what its host does not tell."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    found: Document = dict.fromkeys(_LOAD.values())
+    for family in text_string_to_metric_families(koalad.metrics()):
+        for sample in family.samples:
+            if sample.name in _LOAD:
+                found[_LOAD[sample.name]] = sample.value
+    return found
+
+
+def _queued(koalad: Grid, job: Document, explained: bool) -> Document:
+    """`why` is None of jobs far behind, and of those that are over by now."""
+    why = None
+    if explained:
+        try:
+            why = koalad.explain(job["id"])["summary"]
+        except NotReachable:
+            raise
+        except KoalaError:
+            pass  # it was pruned meanwhile
+    processors = sum(each["processors"] for each in job["components"])
+    kept = {name: job[name] for name in ("id", "name", "owner", "state", "priority", "submitted_at")}
+    return {**kept, "processors": processors, "why": why}
+
+
+def _running(job: Document) -> Document:
+    kept = {name: job[name] for name in ("id", "name", "owner", "state", "started_at")}
+    placed = [each for each in job["components"] if each["cluster"]]
+    parts = [{name: each[name] for name in ("cluster", "processors", "state")} for each in placed]
+    return {**kept, "components": parts}
+
+
+# ---- the screen
+
+
+def screen(now: Document, before: Document | None, width: int, height: int, blocks: bool = True) -> list[Line]:
+    """At most `height` lines of at most `width` characters. `before`: what was looked at last, to tell rates by.
+
+    Sections share the lines that are left by what they have; each says how much of it is not shown.
+    """
+    head = [_head(now, before), *(Line(f"! {text}", "bold red") for text in now["troubles"][:2])]
+    name = min(16, max((len(each["name"]) for each in now["clusters"]), default=0))
+    sections: list[tuple[str, list[Line]]] = [
+        ("CLUSTERS", [_cluster(each, name, width, blocks) for each in now["clusters"]]),
+        ("QUEUE", [_waiting(each, now["at"]) for each in now["queue"]]),
+        ("RUNNING", [_running_line(each, now["at"]) for each in now["running"]]),
+        ("SWEEPS", [_sweep(each) for each in now["sweeps"]]),
+    ]
+    shares = _shares([len(lines) for _, lines in sections], height - len(head) - 2 * len(sections))
+    shown = list(head)
+    for (title, lines), share in zip(sections, shares, strict=True):
+        shown += [Line(""), Line(f"{title} ({len(lines)})", "bold")]
+        shown += lines if len(lines) <= share else _cut(lines, share)
+    return [Line(_fit(line.text, width), line.style) for line in shown[:height]]
+
+
+def _shares(wanted: Sequence[int], lines: int) -> list[int]:
+    """How many lines each section has: what it wants, else an equal share of what is left by those that want less."""
+    shares = [0] * len(wanted)
+    left = max(0, lines)
+    for place, index in enumerate(sorted(range(len(wanted)), key=lambda each: wanted[each])):
+        shares[index] = min(wanted[index], left // (len(wanted) - place))
+        left -= shares[index]
+    return shares
+
+
+def _cut(lines: Sequence[Line], share: int) -> list[Line]:
+    if share == 0:
+        return []
+    return [*lines[: share - 1], Line(f"  … {len(lines) - share + 1} more", "dim")]
+
+
+def _head(now: Document, before: Document | None) -> Line:
+    load = now["load"]
+    parts = [f"koalad {now['version']}", f"grid {now['grid']}", now["state"], f"pid {now['pid']}"]
+    if before is not None and before["pid"] == now["pid"]:
+        elapsed_s = (_instant(now["at"]) - _instant(before["at"])).total_seconds()
+        if elapsed_s > 0 and None not in (load["cpu_s"], before["load"]["cpu_s"]):
+            parts.append(f"CPU {100 * (load['cpu_s'] - before['load']['cpu_s']) / elapsed_s:.0f} %")
+        if elapsed_s > 0 and None not in (load["commits"], before["load"]["commits"]):
+            parts.append(f"{(load['commits'] - before['load']['commits']) / elapsed_s:.0f} commits/s")
+    if load["memory_bytes"] is not None:
+        parts.append(f"{load['memory_bytes'] / 2**20:.0f} MiB")
+    return Line("  ".join(parts), "reverse")
+
+
+def _cluster(cluster: Document, name_width: int, width: int, blocks: bool) -> Line:
+    """Its bar is as long as the screen allows; each part of it is rounded so that they fill it."""
+    name = cluster["name"][:name_width].ljust(name_width)
+    if cluster["total"] is None or cluster["connection"] != "up":
+        return Line(f"  {name} {cluster['connection']}: {cluster['reason'] or 'not measured yet'}", "red")
+    scavenged = min(cluster["scavenged"] or 0, cluster["ours"])
+    left = cluster["total"] - cluster["ours"] - cluster["others"]  # its `idle` counts what sweeps would give, too
+    parts = {"ours": cluster["ours"] - scavenged, "scavenged": scavenged, "others": cluster["others"], "idle": left}
+    numbers = f"{cluster['idle']:>5} idle {cluster['ours']:>5} ours {scavenged:>5} sweeps of {cluster['total']:>5}"
+    length = max(8, width - name_width - len(numbers) - 6)
+    counts = [max(0, parts[what]) for what, _, _ in _BAR]
+    whole = max(1, cluster["total"], sum(counts))
+    bar, filled = "", 0
+    for index, (_, block, plain) in enumerate(_BAR):
+        until = round(sum(counts[: index + 1]) * length / whole)
+        bar += (block if blocks else plain) * (until - filled)
+        filled = until
+    return Line(f"  {name} [{bar.ljust(length)}] {numbers}", "" if cluster["reason"] is None else "yellow")
+
+
+def _waiting(job: Document, now: str) -> Line:
+    what = "held" if job["state"] == "held" else _since(job["submitted_at"], now)
+    return Line(f"  {job['id']:>6} {job['name'][:16]:<16} {job['processors']:>6}p {what:>8}  {job['why'] or ''}")
+
+
+def _running_line(job: Document, now: str) -> Line:
+    what = _since(job["started_at"], now) if job["started_at"] and job["state"] == "running" else job["state"]
+    where = " ".join(f"{each['cluster']}:{each['processors']}" for each in job["components"])
+    processors = sum(each["processors"] for each in job["components"])
+    return Line(f"  {job['id']:>6} {job['name'][:16]:<16} {processors:>6}p {what:>8}  {where}")
+
+
+def _sweep(sweep: Document) -> Line:
+    rate = sweep["parameters_per_minute"]
+    done = f"{sweep['done']}/{sweep['parameters']}"
+    pace = "-" if rate is None else f"{rate:.0f}/min"
+    where = " ".join(f"{each['cluster']}:{each['nodes']}" for each in sweep["clusters"] if each["nodes"])
+    return Line(f"  {sweep['id']:>6} {sweep['name'][:16]:<16} {done:>15} {pace:>9}  {where or sweep['state']}")
+
+
+def _since(instant: str, now: str) -> str:
+    """As 4s, 12m, 3h20m or 5d."""
+    seconds = max(0, int((_instant(now) - _instant(instant)).total_seconds()))
+    if seconds >= 86_400:
+        return f"{seconds // 86_400}d{seconds % 86_400 // 3600}h"
+    if seconds >= 3600:
+        return f"{seconds // 3600}h{seconds % 3600 // 60}m"
+    return f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _fit(text: str, width: int) -> str:
+    """On one line, cut by the cells that it takes on a terminal."""
+    from rich.cells import cell_len, set_cell_size
+
+    plain = visible_line(text)
+    return plain if cell_len(plain) <= width else set_cell_size(plain, width - 1).rstrip() + "…"
+
+
+def _has_blocks() -> bool:
+    """Whether the output can show more than ASCII."""
+    return (out.encoding or "").lower().startswith("utf")
+
+
+# ---- on a terminal
+
+
+def _watch(koalad: Grid) -> None:
+    """Until q, Ctrl-C, or the terminal's end; then the terminal is as it was."""
+    from rich.live import Live
+    from rich.text import Text
+
+    before: Document | None = None
+    lines: list[Line] = []
+    try:
+        with interruptible(), _keys() as pressed, Live(console=out, screen=True, auto_refresh=False) as live:
+            while True:
+                began = time.monotonic()
+                width, height = out.size
+                try:
+                    now = looked(koalad)
+                    lines, before = screen(now, before, width, height, _has_blocks()), now
+                except NotReachable as error:
+                    told_why = Line(_fit(f"{error.reason.message} {error.reason.advice}", width), "bold red")
+                    lines = [told_why, *lines[1:height]]
+                drawn = [Text(line.text, style=line.style, no_wrap=True, end="") for line in lines[:height]]
+                live.update(Text("\n").join(drawn), refresh=True)
+                if pressed(max(0.0, began + _EVERY_S - time.monotonic())):
+                    return
+    except KeyboardInterrupt:
+        return
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], bool]]:
+    """What it gives waits for so many seconds, and says whether q was pressed, or nobody is there to press it."""
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+
+    def pressed(timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            keys = os.read(terminal, 64)
+            if not keys or b"q" in keys.lower():
+                return True
+        return False
+
+    tty.setcbreak(terminal)
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
