@@ -6,7 +6,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -56,7 +56,7 @@ def top(
         if json:
             return print_json(looked(koalad))
         if once or not (sys.stdin.isatty() and out.is_terminal):
-            width, height = out.size if out.is_terminal else _PIPED
+            width, height = out.console.size if out.is_terminal else _PIPED
             for line in screen(looked(koalad), None, width, height, _has_blocks()):
                 out.print(line.text)
             return None
@@ -98,7 +98,7 @@ def _load(koalad: Grid) -> Document:
     return found
 
 
-def _queued(koalad: Grid, job: Document, explained: bool) -> Document:
+def _queued(koalad: Grid, job: Mapping[str, Any], explained: bool) -> Document:
     """`why` is None of jobs far behind, and of those that are over by now."""
     why = None
     if explained:
@@ -113,7 +113,7 @@ def _queued(koalad: Grid, job: Document, explained: bool) -> Document:
     return {**kept, "processors": processors, "why": why}
 
 
-def _running(job: Document) -> Document:
+def _running(job: Mapping[str, Any]) -> Document:
     kept = {name: job[name] for name in ("id", "name", "owner", "state", "started_at")}
     placed = [each for each in job["components"] if each["cluster"]]
     parts = [{name: each[name] for name in ("cluster", "processors", "state")} for each in placed]
@@ -238,7 +238,7 @@ def _fit(text: str, width: int) -> str:
 
 def _has_blocks() -> bool:
     """Whether the output can show more than ASCII."""
-    return (out.encoding or "").lower().startswith("utf")
+    return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 # ---- on a terminal
@@ -252,10 +252,10 @@ def _watch(koalad: Grid) -> None:
     before: Document | None = None
     lines: list[Line] = []
     try:
-        with interruptible(), _keys() as pressed, Live(console=out, screen=True, auto_refresh=False) as live:
+        with interruptible(), _keys() as pressed, Live(console=out.console, screen=True, auto_refresh=False) as live:
             while True:
                 began = time.monotonic()
-                width, height = out.size
+                width, height = out.console.size
                 try:
                     now = looked(koalad)
                     lines, before = screen(now, before, width, height, _has_blocks()), now
