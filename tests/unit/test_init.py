@@ -199,6 +199,8 @@ def refused(*arguments: object) -> str:
     """What it says to a mistake of usage: quicker than a process of its own."""
     done = CliRunner().invoke(app, ["init", *map(str, arguments)])
     assert done.exit_code == 2, done.output
+    if "--json" in arguments:
+        return str(json.loads(done.stdout)["error"]["message"])
     assert done.stdout == ""
     return done.stderr
 
