@@ -251,6 +251,7 @@ def _watch(koalad: Grid) -> None:
 
     before: Document | None = None
     lines: list[Line] = []
+    blocks = _has_blocks()  # before Live puts something else, of no encoding, in the place of standard output
     try:
         with interruptible(), _keys() as pressed, Live(console=out.console, screen=True, auto_refresh=False) as live:
             while True:
@@ -258,7 +259,7 @@ def _watch(koalad: Grid) -> None:
                 width, height = out.console.size
                 try:
                     now = looked(koalad)
-                    lines, before = screen(now, before, width, height, _has_blocks()), now
+                    lines, before = screen(now, before, width, height, blocks), now
                 except NotReachable as error:
                     told_why = Line(_fit(f"{error.reason.message} {error.reason.advice}", width), "bold red")
                     lines = [told_why, *lines[1:height]]
