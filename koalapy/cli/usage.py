@@ -1,6 +1,5 @@
 """The command about processor time: usage."""
 
-import csv
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,13 +12,11 @@ from koalapy.cli.output import out, print_json, table, told
 from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 from koalapy.model.units import SECOND, Instant, format_instant, parse_duration, parse_instant
-from koalapy.model.usage import By
+from koalapy.model.usage import KEYS, PARTS, By, as_csv
 
 app = typer.Typer()
 Document = Mapping[str, Any]
 
-_KEYS = {"user": ("user",), "cluster": ("cluster",), "job": ("job", "name", "user"), "day": ("day",)}
-_PARTS = ("run", "held", "lost", "scavenged", "total", "open", "estimated", "attempts")
 _SINCE = "A date (in UTC), an RFC 3339 instant, or how long ago: 2030-01-31, 7d."
 
 
@@ -28,7 +25,7 @@ def usage(
     by: Annotated[By, typer.Option("--by", help="What it is summed by.")] = By.USER,
     since: Annotated[str | None, typer.Option("--since", metavar="WHEN", help=_SINCE)] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="The same; default: now.")] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Lines of values, with a header.")] = False,
+    lines: Annotated[bool, typer.Option("--csv", help="Lines of values, with a header.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -41,22 +38,20 @@ def usage(
         document: Document = koalad.usage(str(by), _instant(since, now), _instant(until, now))
     if json:
         return print_json(document)
-    keys = _KEYS[str(by)]
-    if as_csv:
-        lines = csv.writer(sys.stdout, lineterminator="\n")
-        lines.writerow([*keys, *_PARTS])
-        lines.writerows([*(row[key] for key in keys), *(row[part] for part in _PARTS)] for row in document["rows"])
+    if lines:
+        sys.stdout.write(as_csv(document["rows"], by))
         return None
+    keys = KEYS[by]
     found = [[*(row[key] for key in keys), *_cells(row)] for row in document["rows"]]
     total = [["total", *[""] * (len(keys) - 1), *_cells(document["total"])]] if len(found) > 1 else []
-    table([name.upper() for name in (*keys, *_PARTS)], found + total)
+    table([name.upper() for name in (*keys, *PARTS)], found + total)
     if document["total"]["estimated"]:
         out.print("ESTIMATED: by the times of koalapy's own processes, where no batch system's accounting has told.")
     return None
 
 
 def _cells(row: Document) -> list[object]:
-    return [row[part] if part == "attempts" else f"{row[part]:.0f}" for part in _PARTS]
+    return [row[part] if part == "attempts" else f"{row[part]:.0f}" for part in PARTS]
 
 
 def _instant(text: str | None, now: Instant) -> str | None:

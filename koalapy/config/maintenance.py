@@ -8,8 +8,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from koalapy.config.hours import HoursError, parse_hours
 from koalapy.config.values import registered_word
 from koalapy.model.hours import Hours
-from koalapy.model.textfile.fields import Flag, Line, Section, Span, Word, as_duration, as_list, wrong
+from koalapy.model.textfile.fields import Flag, Line, Section, Span, Word, as_duration, as_list, one_of, wrong
 from koalapy.model.units import Duration
+from koalapy.model.usage import By
 
 MAINTENANCE = "maintenance"  # its entry points' group, without koalapy's name
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # the most that each month has
@@ -18,6 +19,7 @@ _NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # what a task mu
     "prune-history": (("keep",), ("without",)),
     "prune-output": (("keep",), ("without",)),
     "backup": (("to",), ("keep",)),
+    "report": (("to",), ("by", "since")),
     "vacuum": ((), ()),
     "check": ((), ()),
     "clean-unknown": (("older_than",), ("really",)),
@@ -75,7 +77,11 @@ class Maintenance(Section):
     )
     name: Word | None = Field(default=None, description="of two entries of one task at least one needs a name")
     keep: Keep | None = Field(default=None, description="how long jobs are kept, or how many backups are")
-    to: Path | None = Field(default=None, description="directory of the backups")
+    to: Path | None = Field(default=None, description="directory of the backups, or of the reports")
+    by: Annotated[By, one_of(By)] | None = Field(
+        default=None, description="what the report sums up by; user if not said"
+    )
+    since: Span | None = Field(default=None, description="how far the report goes back; to the beginning if not said")
     older_than: Span | None = Field(default=None, description="age of unknown directories that are reported")
     really: Flag = Field(default=False, description="remove what is found, and do not only report it")
     file: Path | None = Field(default=None, description="job file to submit")
@@ -109,7 +115,7 @@ class Maintenance(Section):
     @property
     def options(self) -> dict[str, Any]:
         """What the task is told."""
-        return {key: getattr(self, key) for key in ("keep", "to", "older_than", "really", "file", "without")}
+        return {key: getattr(self, key) for key in ("keep", "to", "by", "since", "older_than", "really", "file", "without")}
 
     @property
     def kept(self) -> Duration:

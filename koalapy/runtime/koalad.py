@@ -116,7 +116,7 @@ class Koalad:
         maintained = Maintained(
             grid=grid.grid, store=self._store, now=self._clock.now, ask=self._loop.ask, do=self.service.do,
             unknown=unknown, clusters=self.service.clusters,
-            submit=lambda path, key: submit(self.service, path, key),
+            submit=lambda path, key: submit(self.service, path, key), usage=self.service.usage,
         )  # fmt: skip
         self.maintenance = Runner(grid.maintenance, maintained)
 

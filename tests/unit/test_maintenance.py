@@ -1,7 +1,11 @@
 """Maintenance by cron: when tasks run, what is made up, and what is said of what goes wrong."""
 
+import csv
+import resource
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +24,7 @@ from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.model.usage import By, Sum
 from koalapy.runtime.maintenance import runner as runners
 from koalapy.runtime.maintenance import tasks
 from koalapy.runtime.maintenance.cron import WallClock
@@ -91,6 +96,7 @@ class World:
             unknown=nothing,  # type: ignore[arg-type]
             clusters=nothing,
             submit=self._submit,
+            usage=nothing,
             ending=threading.Event(),
         )
         return replace(made, **changes)
@@ -108,7 +114,7 @@ def world(tmp_path: Path) -> Any:
 
 
 def entry(task: str, cron: str = "0 3 * * *", **options: Any) -> Maintenance:
-    known = ["prune-history", "prune-output", "backup", "vacuum", "check", "clean-unknown", "submit"]
+    known = ["prune-history", "prune-output", "backup", "report", "vacuum", "check", "clean-unknown", "submit"]
     values = {"task": task, "cron": cron, **options}
     return Maintenance.model_validate(values, context={"policies": {MAINTENANCE: known}})
 
@@ -265,23 +271,32 @@ def test_the_newest_backups_are_kept_and_other_files_are_left_alone(world: Any, 
     )
 
 
-def test_a_full_disk_leaves_the_older_backup_and_no_part(world: Any, tmp_path: Path) -> None:
-    """The file system has no room: by a limit on the size of files that this process writes."""
-    import resource
-    import signal
+@pytest.fixture
+def small_files() -> Callable[[int], AbstractContextManager[None]]:
+    """A file system without room: this process can write no file of more bytes than these."""
 
+    @contextmanager
+    def limited(most: int) -> Iterator[None]:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, handler)
+
+    return limited
+
+
+def test_a_full_disk_leaves_the_older_backup_and_no_part(
+    world: Any, tmp_path: Path, small_files: Callable[[int], AbstractContextManager[None]]
+) -> None:
     assert back_up(world, to=str(tmp_path / "b"), keep="1").well
     before = list((tmp_path / "b").iterdir())
     world.time = Instant(world.time + HOUR)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
-    try:
-        with pytest.raises(KoalaError):
-            back_up(world, to=str(tmp_path / "b"), keep="1")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
+    with small_files(8192), pytest.raises(KoalaError):
+        back_up(world, to=str(tmp_path / "b"), keep="1")
     assert list((tmp_path / "b").iterdir()) == before
 
 
@@ -299,3 +314,59 @@ def test_a_job_is_submitted_by_cron_under_a_key_of_its_time(world: Any) -> None:
     told: Callable[[], Outcome] = lambda: tasks.submit(world.koalad(), entry("submit", file="/jobs/a.yaml"), False)  # noqa: E731
     assert "as job 7" in told().message
     assert world.submitted == [(Path("/jobs/a.yaml"), f"maintenance/submit/{world.time}")]
+
+
+# ---- the report of usage
+
+USED = {("ada",): Sum(run=3_600 * SECOND, attempts=2), ("=bob, the 2nd",): Sum(held=SECOND // 2, estimated=SECOND // 2)}
+
+
+def report(world: Any, dry: bool = False, **options: Any) -> tuple[Outcome, list[tuple[By, Instant | None]]]:
+    asked: list[tuple[By, Instant | None]] = []
+
+    def usage(by: By, since: Instant | None) -> dict[tuple[str | int, ...], Sum]:
+        asked.append((by, since))
+        return dict(USED)
+
+    return tasks.report(world.koalad(usage=usage), entry("report", **options), dry), asked
+
+
+def test_a_report_has_the_lines_of_koala_usage_in_a_file_of_its_day(world: Any, tmp_path: Path) -> None:
+    outcome, asked = report(world, to=str(tmp_path / "r"))
+    assert (outcome.well, asked) == (True, [(By.USER, None)])
+    (path,) = (tmp_path / "r").iterdir()
+    assert path.name == f"das-{world.store.instance}-usage-2026-11-22.csv"
+    lines = list(csv.DictReader(path.read_text().splitlines()))
+    assert [(line["user"], line["run"], line["held"], line["attempts"]) for line in lines] == [
+        ("=bob, the 2nd", "0.0", "0.5", "0"),
+        ("ada", "3600.0", "0.0", "2"),
+    ]
+
+
+def test_a_report_of_some_time_by_something_else(world: Any, tmp_path: Path) -> None:
+    _, asked = report(world, to=str(tmp_path), by="user", since="7d")
+    assert asked == [(By.USER, Instant(world.time - 7 * DAY))]
+
+
+def test_the_last_report_of_a_day_replaces_those_before_and_no_other(world: Any, tmp_path: Path) -> None:
+    for hours in (0, 1, 24):
+        world.time = Instant(at(2026, 11, 22, 12) + hours * HOUR)
+        assert report(world, to=str(tmp_path / "r"))[0].well
+    assert sorted(path.name[-14:-4] for path in (tmp_path / "r").iterdir()) == ["2026-11-22", "2026-11-23"]
+
+
+def test_a_report_on_a_full_disk_leaves_the_one_before_and_no_part(
+    world: Any, tmp_path: Path, small_files: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    report(world, to=str(tmp_path / "r"))
+    (path,) = (tmp_path / "r").iterdir()
+    before = path.read_bytes()
+    with small_files(16), pytest.raises(KoalaError, match="cannot be written"):
+        report(world, to=str(tmp_path / "r"))
+    assert list((tmp_path / "r").iterdir()) == [path]
+    assert path.read_bytes() == before
+
+
+def test_a_dry_report_writes_nothing(world: Any, tmp_path: Path) -> None:
+    assert "would be written" in report(world, dry=True, to=str(tmp_path / "r"))[0].message
+    assert not (tmp_path / "r").exists()

@@ -1,7 +1,7 @@
 """What a maintenance task is given, and what it answers. Tasks are entry points of the group `koalapy.maintenance`."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -11,6 +11,7 @@ from koalapy.engine import Engine
 from koalapy.model.events import Event
 from koalapy.model.identity import JobId
 from koalapy.model.units import Instant
+from koalapy.model.usage import By, Sum
 from koalapy.runtime.clusterreports import ClusterReport
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.store.contract import Store
@@ -37,7 +38,7 @@ class Koalad:
     """The koalad that is maintained, for a task's thread. All calls block and raise KoalaError.
 
     `do` returns once its events are committed. `submit` takes a job file and a key. `ending`: koalad is about to end,
-    and a task that can go on later is to return soon.
+    and a task that can go on later is to return soon. `usage`: sums since an instant.
     """
 
     grid: str
@@ -48,6 +49,7 @@ class Koalad:
     unknown: UnknownTags
     clusters: Callable[[], Sequence[ClusterReport]]
     submit: Callable[[Path, str], JobId]
+    usage: Callable[[By, Instant | None], Mapping[tuple[str | int, ...], Sum]]
     ending: threading.Event = field(default_factory=threading.Event)
 
 

@@ -1,4 +1,4 @@
-"""The other tasks: backups, room given back, a look at every cluster, unknown tags, and jobs by cron."""
+"""The other tasks: backups, reports of usage, room given back, a look at every cluster, unknown tags, jobs by cron."""
 
 import os
 import re
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from koalapy.config.maintenance import Maintenance
 from koalapy.model.errors import KoalaError, RequestError, TransientError
-from koalapy.model.units import SECOND, format_duration
+from koalapy.model.units import SECOND, Instant, format_duration
+from koalapy.model.usage import By, as_csv, rows_of
 from koalapy.runtime.maintenance.task import Koalad, Outcome
 from koalapy.runtime.unknown import UnknownTag
 
@@ -57,6 +58,35 @@ def _sync(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def report(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
+    """Write usage as `koala usage --csv` does into a file of this UTC date, whole or not at all."""
+    directory, by, now = Path(entry.to or "").expanduser(), entry.by or By.USER, koalad.now()
+    day = _EPOCH + timedelta(microseconds=now)
+    stem = f"{koalad.grid}-{koalad.store.instance}-usage"
+    path = directory / f"{stem}-{day:%Y-%m-%d}.csv"
+    if dry:
+        return Outcome(True, f"Usage by {by} would be written to {path}.")
+    since = None if entry.since is None else Instant(max(0, now - entry.since))
+    rows = rows_of(koalad.usage(by, since), by)
+    part = directory / f"{stem}.part"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        try:
+            with part.open("x", encoding="utf-8", errors="backslashreplace", newline="") as file:
+                file.write(as_csv(rows, by))
+                file.flush()
+                os.fsync(file.fileno())
+            part.rename(path)
+        finally:
+            part.unlink(missing_ok=True)
+        _sync(directory)
+    except OSError as error:
+        message = f"Usage cannot be written to {directory}: {error.strerror}."
+        raise TransientError("no_report", message, "Make room there, or name another directory.") from error
+    return Outcome(True, f"Usage by {by} is written to {path}, {len(rows)} lines.")
 
 
 def vacuum(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
