@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from koalapy.api.submitting import Reader
 from koalapy.cli.gridfile import WatchedFile
 from koalapy.cli.signals import elsewhere
 from koalapy.config import GridFile
+from koalapy.doctor.quick import examine_quickly
 from koalapy.locations import Locations, read_file
 from koalapy.model.change import Snapshot
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError
@@ -107,7 +109,10 @@ class Life:
     def _opened(self) -> Koalad | None:
         """Take the store; or begin to wait for it, where whoever has it may be another host's."""
         try:
-            return Koalad(self._grid, self._locations.state, self._taken_over, self._notifier, self._submit)
+            return Koalad(
+                self._grid, self._locations.state, self._taken_over, self._notifier, self._submit,
+                partial(examine_quickly, self._grid),
+            )  # fmt: skip
         except StoreLocked as error:
             if not is_shared(self._grid.store):
                 raise

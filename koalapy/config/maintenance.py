@@ -115,7 +115,9 @@ class Maintenance(Section):
     @property
     def options(self) -> dict[str, Any]:
         """What the task is told."""
-        return {key: getattr(self, key) for key in ("keep", "to", "by", "since", "older_than", "really", "file", "without")}
+        return {
+            key: getattr(self, key) for key in ("keep", "to", "by", "since", "older_than", "really", "file", "without")
+        }
 
     @property
     def kept(self) -> Duration:

@@ -8,6 +8,7 @@ from koalapy_adapters.connections.asking import Asker
 
 from koalapy.config import GridFile
 from koalapy.config.convert import cluster_config
+from koalapy.doctor.checks import CHECKS, Check
 from koalapy.doctor.examination import Began, Examination, Told
 from koalapy.doctor.examiner import Patient
 from koalapy.doctor.findings import Report
@@ -20,7 +21,7 @@ _AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # a visit is sho
 class Doctor:
     """Examines these clusters of the grid. `began` and `told` are called by several threads.
 
-    `asker` passes on what a login asks; without one, nobody answers.
+    `asker` passes on what a login asks; without one, nobody answers. `checks`: with all that they depend on.
     """
 
     def __init__(
@@ -31,9 +32,10 @@ class Doctor:
         began: Began,
         told: Told,
         asker: Asker | None = None,
+        checks: Sequence[Check] = CHECKS,
     ) -> None:
         patients = [_patient(grid, name, patience_s, asker) for name in clusters]
-        self._examinations = [Examination(patient, began, told) for patient in patients]
+        self._examinations = [Examination(patient, began, told, checks) for patient in patients]
         self._ended = [threading.Event() for _ in patients]
         self._reports: dict[int, Report] = {}
         self._threads = [

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from koalapy.doctor.checks import BY_ID, CHECKS, TITLES, Check
 from koalapy.doctor.examiner import Examiner, Patient
@@ -19,8 +19,8 @@ Told = Callable[[str, Finding], None]
 class Examination:
     """Of one cluster. `run` blocks, and leaves nothing on the cluster, even if it is interrupted."""
 
-    def __init__(self, patient: Patient, began: Began, told: Told) -> None:
-        self._patient, self._began, self._told = patient, began, told
+    def __init__(self, patient: Patient, began: Began, told: Told, checks: Sequence[Check] = CHECKS) -> None:
+        self._patient, self._began, self._told, self._checks = patient, began, told, checks
         self._findings: dict[str, Finding] = {}
         self._stop = threading.Event()
         self._examiner = Examiner(patient, self._stop)
@@ -28,7 +28,7 @@ class Examination:
     def run(self) -> Report:
         left: list[str] = []
         try:
-            for check in CHECKS:
+            for check in self._checks:
                 self._perform(check)
         except Interrupted:
             pass

@@ -1,6 +1,7 @@
 """koalad without its API: store, engine, driver and links, put together for one grid."""
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,8 +62,9 @@ class Koalad:
         submit: Callable[[Service, Path, str], JobId] = no_submission,
     ) -> None:
         """`taken_over` hears that another koalad has the store now: this one can only end.
+        examine: Callable[[threading.Event], Mapping[str, Sequence[str]]] = lambda ending: {},
 
-        `submit`: submit a job file under a key, for maintenance.
+        `submit`: submit a job file under a key; `examine`: look at every cluster. Both are for maintenance.
         """
         self.grid = grid.grid
         self._clock = SystemClock()
@@ -120,6 +122,7 @@ class Koalad:
         )  # fmt: skip
         self.maintenance = Runner(grid.maintenance, maintained)
 
+            examine=examine,
     def start(self) -> None:
         _log_recovered(self.service.recovered().lines)
         self._links.start(self._loop, self.service.unknown.survey_soon, self.service.slept)

@@ -19,14 +19,15 @@ from typer.testing import CliRunner
 from koalapy.cli.main import app
 from koalapy.cli.signals import interruptible
 from koalapy.config import read_grid
-from koalapy.doctor import canary, probing
-from koalapy.doctor.checks import BY_ID, CHECKS
+from koalapy.doctor import canary, probing, quick
+from koalapy.doctor.checks import BY_ID, CHECKS, QUICK
 from koalapy.doctor.doctor import Doctor
-from koalapy.doctor.findings import Finding, Report, Status
+from koalapy.doctor.findings import Failure, Finding, Report, Status
 from koalapy.doctor.pythons import find_pythons, parse
+from koalapy.doctor.quick import examine_quickly
 from koalapy.doctor.remedies import failure
 from koalapy.doctor.trouble import Trouble
-from koalapy.model.errors import Reason
+from koalapy.model.errors import Reason, TransientError
 from koalapy.runtime.uplink.connect import connection_of
 
 TAG = "kabcde000000001"
@@ -236,6 +237,40 @@ def wrong(report: Report) -> tuple[str, str]:
     assert finding.failure is not None
     assert finding.failure.change
     return finding.check, finding.failure.code
+
+
+def test_the_quick_part_finds_what_is_wrong_without_a_batch_job(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.write_text(OLD_PYTHON)
+    old.chmod(0o755)
+    grid = grid_of(
+        well=local(tmp_path / "well"),
+        old=local(tmp_path / "too-old", python=str(old)),
+        unwritable=local(Path("/proc/koala")),
+    )
+    found = examine_quickly(grid, threading.Event())
+    assert sorted(found) == ["old", "unwritable"]
+    assert [line.partition(":")[0] for line in found["old"]] == ["Python on the head node"]
+    assert [line.partition(":")[0] for line in found["unwritable"]] == ["shared directory"]
+    assert sorted(os.listdir(tmp_path / "well")) == ["bin", "local-queue"]
+    assert [check.id for check in QUICK] == ["login", "python", "shared", "clock", "batch", "queue", "access", "drmaa"]
+
+
+def test_the_quick_part_ends_with_koalad_and_leaves_nothing(tmp_path: Path) -> None:
+    ending = threading.Event()
+    ending.set()
+    with pytest.raises(TransientError, match="ended before all was examined"):
+        examine_quickly(grid_of(here=local(tmp_path / "shared")), ending)
+    assert {path.name for path in (tmp_path / "shared").glob("*")} <= {"bin", "local-queue"}
+
+
+def test_a_login_that_asks_a_person_is_passed_over() -> None:
+    def report(code: str) -> Report:
+        failed = Failure(code, "It asks for a password.", "Answer it.", "you")
+        return Report("vu", (Finding("login", Status.FAILED, "It asks.", failure=failed),))
+
+    assert list(quick._wrong(report("asks"))) == []
+    assert list(quick._wrong(report("login_ended"))) == ["login: It asks for a password. Answer it."]
 
 
 def test_an_interrupted_examination_leaves_nothing(tmp_path: Path) -> None:

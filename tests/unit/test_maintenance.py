@@ -95,6 +95,7 @@ class World:
             do=nothing,
             unknown=nothing,  # type: ignore[arg-type]
             clusters=nothing,
+            examine=nothing,
             submit=self._submit,
             usage=nothing,
             ending=threading.Event(),

@@ -39,6 +39,7 @@ class Koalad:
 
     `do` returns once its events are committed. `submit` takes a job file and a key. `ending`: koalad is about to end,
     and a task that can go on later is to return soon. `usage`: sums since an instant.
+    `examine`: the quick part of the doctor's examination, until an event; what is wrong in sentences, by cluster.
     """
 
     grid: str
@@ -48,6 +49,7 @@ class Koalad:
     do: Callable[[Event], object]
     unknown: UnknownTags
     clusters: Callable[[], Sequence[ClusterReport]]
+    examine: Callable[[threading.Event], Mapping[str, Sequence[str]]]
     submit: Callable[[Path, str], JobId]
     usage: Callable[[By, Instant | None], Mapping[tuple[str | int, ...], Sum]]
     ending: threading.Event = field(default_factory=threading.Event)

@@ -98,12 +98,17 @@ def vacuum(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
 
 
 def check(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
-    """Look whether every cluster is connected and measured."""
+    """Look whether every cluster is connected and measured, and examine it by what of the doctor needs no batch job."""
     reports = koalad.clusters()
-    wrong = [f"{each.view.name}: {each.view.trouble}" for each in reports if each.view.trouble is not None]
+    found = {} if dry else koalad.examine(koalad.ending)
+    wrong: list[str] = []
+    for view in (each.view for each in reports):
+        sentences = found.get(view.name) or ([] if view.trouble is None else [str(view.trouble)])
+        wrong += [f"{view.name}: {sentence}" for sentence in sentences]
     if wrong:
-        return Outcome(False, " ".join([*wrong, "`koala doctor` examines a cluster and says what to do."]))
-    return Outcome(True, f"All {len(reports)} clusters are connected and answer.")
+        return Outcome(False, " ".join([*wrong, "`koala doctor` examines a cluster in full."]))
+    examined = "would be examined" if dry else "pass the quick part of `koala doctor`"
+    return Outcome(True, f"All {len(reports)} clusters are connected, and {examined}.")
 
 
 def clean_unknown(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
