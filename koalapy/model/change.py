@@ -41,7 +41,7 @@ class Change:
     leap: Leap | None = None
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None  # in place of what was learned before
-    usage: tuple[Usage, ...] = ()  # of attempts whose try ended; kept when their jobs are removed
+    usage: tuple[Usage, ...] = ()  # of attempts whose try ended; summed up by day when their jobs are removed
     accounted: tuple[BatchSpan, ...] = ()  # what batch systems say of attempts whose usage is entered
     new: tuple[JobId, ...] = ()  # of `jobs`, those that must not be in the store yet
 

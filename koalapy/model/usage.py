@@ -102,6 +102,17 @@ class Sum(NamedTuple):
         return Sum(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayUsage:
+    """What a user used on one cluster on a UTC day, by attempts of pruned jobs. `day`: the instant of its midnight."""
+
+    day: Instant
+    owner: str
+    cluster: str
+    used: Sum
+
+
 def usage_of_try(tried: Job, after: Job, now: Instant | None = None) -> tuple[Usage, ...]:
     """Entries of a job's try that ended: of each attempt whose batch job began.
 
@@ -167,10 +178,12 @@ def sums(
     since: Instant | None = None,
     until: Instant | None = None,
     unended: frozenset[AttemptId] = frozenset(),
+    days: Iterable[DayUsage] = (),
 ) -> dict[tuple[str | int, ...], Sum]:
     """Sums of what the entries used within [since, until), by (user), (cluster), (job, name, user) or (UTC date).
 
-    `unended`: those of the attempts that go on. The sum over all keys is the same whatever `by` is.
+    `unended`: those of the attempts that go on. `days` count whole, those that begin within the bounds; their job is 0,
+    without a name. The sum over all keys is the same whatever `by` is.
     """
     found: dict[tuple[str | int, ...], Sum] = {}
     for entry in entries:
@@ -178,7 +191,24 @@ def sums(
             key = _key(entry, by, start)
             piece = _sum(entry, start, end, entry.attempt in unended)
             found[key] = found.get(key, Sum()).plus(piece)
+    for each in days:
+        if (since is None or since <= each.day) and (until is None or each.day < until):
+            key = _key_of_day(each, by)
+            found[key] = found.get(key, Sum()).plus(each.used)
     return found
+
+
+def by_days(entries: Iterable[Usage]) -> list[DayUsage]:
+    """The entries summed up by UTC day, user and cluster, in this order."""
+    found: dict[tuple[int, str, str], Sum] = {}
+    for entry in entries:
+        for start, end in _pieces(entry, By.DAY, None, None):
+            key = (start // DAY * DAY, entry.owner, entry.cluster)
+            found[key] = found.get(key, Sum()).plus(_sum(entry, start, end, False))
+    return [
+        DayUsage(day=Instant(day), owner=owner, cluster=cluster, used=used)
+        for (day, owner, cluster), used in sorted(found.items())
+    ]
 
 
 def _pieces(entry: Usage, by: By, since: Instant | None, until: Instant | None) -> Iterator[tuple[Instant, Instant]]:
@@ -203,7 +233,23 @@ def _key(entry: Usage, by: By, start: Instant) -> tuple[str | int, ...]:
         case By.JOB:
             return (entry.charged, entry.name, entry.owner)
         case By.DAY:
-            return ((datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=start // DAY)).date().isoformat(),)
+            return (_date(start),)
+
+
+def _key_of_day(each: DayUsage, by: By) -> tuple[str | int, ...]:
+    match by:
+        case By.USER:
+            return (each.owner,)
+        case By.CLUSTER:
+            return (each.cluster,)
+        case By.JOB:
+            return (0, "", each.owner)
+        case By.DAY:
+            return (_date(each.day),)
+
+
+def _date(instant: Instant) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=instant // DAY)).date().isoformat()
 
 
 def _sum(entry: Usage, start: Instant, end: Instant, is_open: bool) -> Sum:
@@ -220,11 +266,19 @@ def _sum(entry: Usage, start: Instant, end: Instant, is_open: bool) -> Sum:
 
 
 def rows_of(found: Mapping[tuple[str | int, ...], Sum], by: By) -> list[dict[str, Any]]:
-    """Rows of `sums`, in the order of their keys, in seconds. Each has all keys; those it is not summed by are None."""
+    """Rows of `sums`, in the order of their keys, in seconds. Each has all keys; those it is not summed by are None.
+
+    So are number and name of pruned jobs, which share a row for each user.
+    """
     return [
-        {**dict.fromkeys(_ALL_KEYS), **dict(zip(KEYS[by], key, strict=True)), **in_seconds(each)}
+        {**dict.fromkeys(_ALL_KEYS), **dict(zip(KEYS[by], _shown(key), strict=True)), **in_seconds(each)}
         for key, each in sorted(found.items())
     ]
+
+
+def _shown(key: tuple[str | int, ...]) -> tuple[str | int | None, ...]:
+    """Pruned jobs have neither number nor name any more."""
+    return (None, None, *key[2:]) if key[0] == 0 else key
 
 
 def in_seconds(found: Sum) -> dict[str, Any]:

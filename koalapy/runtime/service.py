@@ -167,9 +167,10 @@ class Service:
         """What attempts used, those that go on up to this instant; see `koalapy.model.usage.sums`."""
         now = self._clock.now()
         unended = self._loop.ask(lambda engine: usage_until(engine.records.jobs.values(), now))
-        entered = {entry.attempt: entry for entry in self._store.usage(since)}
+        entries, days = self._store.used(since)
+        entered = {entry.attempt: entry for entry in entries}
         going_on = {each.attempt: each for each in unended if each.attempt not in entered}
-        return sums([*entered.values(), *going_on.values()], by, since, until, frozenset(going_on))
+        return sums([*entered.values(), *going_on.values()], by, since, until, frozenset(going_on), days)
 
     def debts(self) -> list[Debt]:
         """By attempt; of this instant, even while the store cannot be read."""

@@ -11,7 +11,7 @@ from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
-from koalapy.model.usage import Usage
+from koalapy.model.usage import DayUsage, Usage
 from koalapy.store.unreadable import Unreadable
 
 
@@ -96,7 +96,10 @@ class Store(Protocol):
         """Of one parameter, a batch of it alone; None before it is recorded. It takes no longer in a large sweep."""
 
     def usage(self, since: Instant | None = None) -> list[Usage]:
-        """By attempt, of those that ended after `since`, of jobs that were pruned too."""
+        """By attempt, of those that ended after `since`, of jobs that are here."""
+
+    def used(self, since: Instant | None = None) -> tuple[list[Usage], list[DayUsage]]:
+        """The same, and by day, user and cluster what jobs used that were removed: no attempt is in both."""
 
     def debts(self) -> list[Debt]:
         """By attempt."""

@@ -17,7 +17,7 @@ from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
-from koalapy.model.usage import Usage, accounted
+from koalapy.model.usage import DayUsage, Sum, Usage, accounted, by_days
 from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
 from koalapy.store.founding import new_instance
 from koalapy.store.records import dump_details, load_details
@@ -49,6 +49,7 @@ class _Contents:
     results: list[ResultBatch | None] = field(default_factory=list)  # None: of a job that was removed
     learned: Learned = NOTHING
     usage: dict[AttemptId, Usage] = field(default_factory=dict)
+    days: dict[tuple[Instant, str, str], Sum] = field(default_factory=dict)
     maintenance: dict[str, MaintenanceRun] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
 
@@ -167,8 +168,16 @@ class MemoryStore:
         return next(filter(None, (batch.only(number) for _, batch in self.results(sweep))), None)
 
     def usage(self, since: Instant | None = None) -> list[Usage]:
+        return self.used(since)[0]
+
+    def used(self, since: Instant | None = None) -> tuple[list[Usage], list[DayUsage]]:
         with self._open() as contents:
-            return [each for _, each in sorted(contents.usage.items()) if since is None or each.ended_at > since]
+            entries = [each for _, each in sorted(contents.usage.items()) if since is None or each.ended_at > since]
+            days = [
+                DayUsage(day=day, owner=owner, cluster=cluster, used=used)
+                for (day, owner, cluster), used in sorted(contents.days.items())
+            ]
+            return entries, days
 
     def debts(self) -> list[Debt]:
         with self._open() as contents:
@@ -269,7 +278,18 @@ def _take_away(contents: _Contents, change: Change) -> None:
             _forget_key(contents, each)
             contents.jobs.pop(each, None)
             contents.history.pop(each, None)
+        _sum_up(contents, gone)
         contents.results = [None if batch and batch.sweep in gone else batch for batch in contents.results]
+
+
+def _sum_up(contents: _Contents, gone: Collection[JobId]) -> None:
+    """What these jobs used, by day, user and cluster in place of attempts."""
+    entries = [entry for attempt, entry in contents.usage.items() if attempt.job in gone]
+    for each in by_days(entries):
+        key = (each.day, each.owner, each.cluster)
+        contents.days[key] = contents.days.get(key, Sum()).plus(each.used)
+    for entry in entries:
+        del contents.usage[entry.attempt]
 
 
 def _was_over(job: Job, before: Instant) -> bool:

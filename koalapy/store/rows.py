@@ -11,11 +11,12 @@ from koalapy.model.job import Counters, Debt, History, Job
 from koalapy.model.learned import Learned
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
-from koalapy.model.usage import Kind, Usage
+from koalapy.model.usage import DayUsage, Kind, Sum, Usage
 from koalapy.store.records import dump_command, dump_debt, dump_details, dump_job, dump_learned, dump_results
 
 Row = dict[str, Any]
 NODES = "nodes"  # what is learned of them, all in one row
+USED = ("held", "run", "lost", "scavenged", "estimated", "attempts")  # columns that are summed up
 
 
 def job_rows(jobs: Iterable[Job]) -> list[Row]:
@@ -102,6 +103,20 @@ def usage_in(row: Any) -> Usage:
         batch_id=row.batch_id,
         accounted=bool(row.accounted),
     )
+
+
+def day_rows(days: Iterable[DayUsage]) -> list[Row]:
+    return [
+        {"day": each.day, "owner": plain(each.owner), "cluster": plain(each.cluster)}
+        | {name: getattr(each.used, name) for name in USED}
+        for each in days
+    ]
+
+
+def day_in(row: Any) -> DayUsage:
+    """The sum of a row of `usage_days`."""
+    used = Sum(**{name: int(getattr(row, name)) for name in USED})
+    return DayUsage(day=Instant(row.day), owner=row.owner, cluster=row.cluster, used=used)
 
 
 def plain(text: str) -> str:

@@ -12,7 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0007"  # the last migration's; versions are ordered as texts
+SCHEMA_VERSION = "0008"  # the last migration's; versions are ordered as texts
 FORMAT = "koalapy.store"
 
 metadata = MetaData()
@@ -109,7 +109,7 @@ learned = Table(
     Column("record", Text, nullable=False),
 )
 
-# What attempts used outlives their jobs: it does not refer to the table of jobs.
+# What attempts used is entered before their job's next state: it does not refer to the table of jobs.
 usage = Table(
     "usage",
     metadata,
@@ -128,6 +128,21 @@ usage = Table(
     Column("batch_id", Text, nullable=False),
     Column("accounted", Integer, nullable=False),
     Index("usage_ended", "ended_at"),
+)
+
+# What jobs used that were removed. `day`: the instant of its midnight in UTC; the others in processor-microseconds.
+usage_days = Table(
+    "usage_days",
+    metadata,
+    Column("day", BigInteger, primary_key=True, autoincrement=False),
+    Column("owner", Text, primary_key=True),
+    Column("cluster", Text, primary_key=True),
+    Column("held", BigInteger, nullable=False),
+    Column("run", BigInteger, nullable=False),
+    Column("lost", BigInteger, nullable=False),
+    Column("scavenged", BigInteger, nullable=False),
+    Column("estimated", BigInteger, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
 )
 
 maintenance = Table(

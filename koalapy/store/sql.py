@@ -18,7 +18,7 @@ from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
-from koalapy.model.usage import BatchSpan, Usage, accounted
+from koalapy.model.usage import BatchSpan, DayUsage, Usage, accounted, by_days
 from koalapy.store import records, rows, schema
 from koalapy.store.backend import Backend
 from koalapy.store.errors import StoreError
@@ -96,6 +96,7 @@ class SqlStore:
                 for statement, parameters in writes:
                     connection.execute(statement, parameters)
                 self._account(connection, change.accounted)
+                self._remove(connection, change.removed)
         self._turn.done(change)
         if change.learned is not None:
             self._aside.forget("learned")
@@ -105,6 +106,16 @@ class SqlStore:
             row = connection.execute(_USAGE_OF, _marked(rows.attempt_row(span.attempt))).one_or_none()
             if row is not None:
                 connection.execute(self._writes.put_usage, rows.usage_rows([accounted(rows.usage_in(row), span)]))
+
+    def _remove(self, connection: Connection, removed: Sequence[JobId]) -> None:
+        """Remove jobs, and sum up what they and their Launchers used."""
+        for chunk in _chunks(list(removed)):
+            jobs = select(schema.jobs.c.id).where(or_(schema.jobs.c.id.in_(chunk), schema.jobs.c.sweep.in_(chunk)))
+            of_jobs = schema.usage.c.job.in_(jobs)
+            if days := by_days(rows.usage_in(row) for row in connection.execute(_USAGE.where(of_jobs))):
+                connection.execute(self._writes.add_days, rows.day_rows(days))
+                connection.execute(delete(schema.usage).where(of_jobs))
+            connection.execute(_REMOVE, [{"of_id": job_id} for job_id in chunk])
 
     def check(self) -> None:
         with self._writing() as connection:
@@ -186,9 +197,12 @@ class SqlStore:
         return None
 
     def usage(self, since: Instant | None = None) -> list[Usage]:
-        query = _USAGE if since is None else _USAGE.where(schema.usage.c.ended_at > since)
         with self._transaction() as connection:
-            return [rows.usage_in(row) for row in connection.execute(query)]
+            return self._usage(connection, since)
+
+    def used(self, since: Instant | None = None) -> tuple[list[Usage], list[DayUsage]]:
+        with self._transaction() as connection:
+            return self._usage(connection, since), [rows.day_in(row) for row in connection.execute(_USAGE_DAYS)]
 
     def debts(self) -> list[Debt]:
         with self._transaction() as connection:
@@ -231,6 +245,10 @@ class SqlStore:
             for row in connection.execute(query)
         )
         return [job for job in read if job is not None]
+
+    def _usage(self, connection: Connection, since: Instant | None) -> list[Usage]:
+        query = _USAGE if since is None else _USAGE.where(schema.usage.c.ended_at > since)
+        return [rows.usage_in(row) for row in connection.execute(query)]
 
     def _debts(self, connection: Connection) -> list[Debt]:
         read = (
@@ -296,6 +314,7 @@ class _Writes:
         self._put_learned = _put(backend, schema.learned)
         self.put_usage = _put(backend, schema.usage)
         self.put_maintenance = _put(backend, schema.maintenance)
+        self.add_days = _add(backend, schema.usage_days, rows.USED)
 
     def of(self, change: Change) -> list[tuple[Executable, list[Row]]]:
         """In the order in which they must run; raises before anything has."""
@@ -312,7 +331,6 @@ class _Writes:
             (self.put_usage, rows.usage_rows(change.usage)),
             (_SETTLE, [_marked(rows.attempt_row(attempt)) for attempt in change.settled]),
             (_CONFIRM, [{"of_number": number} for number in change.confirmed]),
-            (_REMOVE, [{"of_id": job_id} for job_id in change.removed]),
         ]
         return [(statement, parameters) for statement, parameters in writes if parameters]
 
@@ -323,6 +341,14 @@ def _put(backend: Backend, table: Table) -> Executable:
     insert = backend.insert(table)
     replaced = {column.name: insert.excluded[column.name] for column in table.columns if column not in set(keys)}
     statement: Executable = insert.on_conflict_do_update(index_elements=keys, set_=replaced)
+    return statement
+
+
+def _add(backend: Backend, table: Table, names: Iterable[str]) -> Executable:
+    """Insert, or add to these columns of the row of the same primary key."""
+    insert = backend.insert(table)
+    added = {name: table.c[name] + insert.excluded[name] for name in names}
+    statement: Executable = insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=added)
     return statement
 
 
@@ -354,6 +380,7 @@ _DEBTS = select(*schema.debts.primary_key, schema.debts.c.record).order_by(*sche
 _OUTBOX = select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command).order_by(schema.outbox.c.number)
 _COUNTERS = select(schema.counters.c.name, schema.counters.c.value)
 _USAGE = select(schema.usage).order_by(*schema.usage.primary_key)
+_USAGE_DAYS = select(schema.usage_days).order_by(*schema.usage_days.primary_key)
 _USAGE_OF = select(schema.usage).where(
     *(schema.usage.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
 )

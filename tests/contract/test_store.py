@@ -1,7 +1,7 @@
 """What every store promises, held against each of them: in memory, SQLite and PostgreSQL."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +20,8 @@ from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Axis, Glide, ParameterResult, ResultBatch, Runner, Source, Space
-from koalapy.model.units import Instant
-from koalapy.model.usage import BatchSpan, Kind, Usage, accounted
+from koalapy.model.units import DAY, Instant
+from koalapy.model.usage import BatchSpan, By, DayUsage, Kind, Sum, Usage, accounted, sums
 from koalapy.store.contract import Store
 from koalapy.store.errors import RecordInvalid, StoreConflict, StoreError, StoreLocked
 from koalapy.store.memory import MemoryStore
@@ -291,11 +291,11 @@ def test_jobs_without_directories_are_found_for_their_records_only(store: Store)
     assert (prunable(store, records=False), prunable(store)) == ([2], [1, 2])
 
 
-def test_usage_outlives_its_job_and_is_entered_once(opener: Opener) -> None:
-    """The same entry again, as after a commit in doubt, is one; one day the accounting says better."""
+def test_usage_is_entered_once_and_the_accounting_says_better(opener: Opener) -> None:
+    """The same entry again, as after a commit in doubt, is one."""
     store = opener()
     store.commit(Change(jobs=(a_job(1), a_job(2)), usage=(a_usage(1), a_usage(2))))
-    store.commit(Change(usage=(a_usage(1),), removed=(JobId(1),)))
+    store.commit(Change(usage=(a_usage(1),)))
     span = BatchSpan(attempt=an_attempt(2), cluster="vu", started_at=Instant(999), ended_at=Instant(5001), processors=5)
     unknown = BatchSpan(attempt=an_attempt(9), cluster="vu", started_at=Instant(1), ended_at=Instant(2), processors=1)
     store.commit(Change(accounted=(span, unknown)))
@@ -304,8 +304,47 @@ def test_usage_outlives_its_job_and_is_entered_once(opener: Opener) -> None:
     assert store.usage() == [a_usage(1), accounted(a_usage(2), span)]
     assert store.usage()[1].processors == 5
     assert store.usage(Instant(5000)) == store.usage()[1:]
+    assert store.used(Instant(5000)) == (store.usage()[1:], [])
     store.commit(Change(usage=(a_usage(3),), accounted=(replace(span, attempt=an_attempt(3)),)))
     assert store.usage()[2].accounted
+
+
+def test_usage_of_removed_jobs_is_summed_up_by_day_user_and_cluster(opener: Opener) -> None:
+    store = opener()
+    delft = replace(a_usage(4), cluster="delft", kind=Kind.RUN, accounted=True)
+    long = replace(a_usage(5), started_at=Instant(DAY - 10), released_at=Instant(DAY), ended_at=Instant(DAY + 7))
+    entries = (a_usage(1), a_usage(2), a_usage(3), delft, long)
+    store.commit(Change(jobs=tuple(a_job(number) for number in range(1, 6)), usage=entries))
+    store.commit(Change(removed=(JobId(1),)))
+    store.commit(Change(removed=(JobId(3), JobId(4))))
+    store.commit(Change(removed=(JobId(1), JobId(5))))  # the first once more
+    store.close()
+    left, days = opener().used()
+    lost = Sum(held=4000, lost=12_000, estimated=16_000, attempts=1)
+    first = lost.plus(lost).plus(Sum(held=40, estimated=40))
+    assert left == [a_usage(2)]
+    assert days == [
+        DayUsage(day=Instant(0), owner="mona", cluster="delft", used=Sum(held=4000, run=12_000, attempts=1)),
+        DayUsage(day=Instant(0), owner="mona", cluster="vu", used=first),
+        DayUsage(day=Instant(DAY), owner="mona", cluster="vu", used=Sum(lost=28, estimated=28, attempts=1)),
+    ]
+    for by in By:
+        assert total(sums(left, by, days=days)) == total(sums(entries, by))
+
+
+def test_usage_of_a_removed_sweeps_launchers_is_summed_up_with_it(store: Store) -> None:
+    of_launcher = replace(a_usage(3), charged=JobId(1), kind=Kind.SCAVENGED)
+    store.commit(Change(jobs=(a_sweep(1), a_launcher(3, 1, JobState.DONE)), usage=(of_launcher,)))
+    store.commit(Change(removed=(JobId(1),)))
+    left, days = store.used()
+    assert (left, [each.used.attempts for each in days]) == ([], [1])
+
+
+def total(found: Mapping[Any, Sum]) -> Sum:
+    result = Sum()
+    for each in found.values():
+        result = result.plus(each)
+    return result
 
 
 def a_usage(job: int) -> Usage:

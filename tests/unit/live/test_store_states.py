@@ -19,7 +19,7 @@ def store_of(koala: Any) -> Path:
 AS_OF_THE_FIRST = """
     DROP TABLE results; DROP TABLE learned; DROP INDEX jobs_sweep; ALTER TABLE jobs DROP COLUMN sweep;
     ALTER TABLE meta DROP COLUMN commits;
-    DROP TABLE usage; DROP TABLE maintenance; DROP INDEX jobs_finished;
+    DROP TABLE usage; DROP TABLE usage_days; DROP TABLE maintenance; DROP INDEX jobs_finished;
     UPDATE alembic_version SET version_num = '0001';
 """
 
