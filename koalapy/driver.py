@@ -32,6 +32,7 @@ from koalapy.model.events import (
     MeasurementFailed,
     StoreRestored,
 )
+from koalapy.model.identity import JobId
 from koalapy.model.records import Step
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
 
@@ -309,6 +310,7 @@ class Driver:
     def _change(self, step: Step, confirmed: list[int], leap: Leap | None) -> Change:
         sent = tuple(self._numbered(command) for command in step.commands)
         superseded = [number for entry in sent for number in self._superseded_by(entry)]
+        superseded += self._left_behind(step.removed) if step.removed else []
         return Change(
             jobs=step.jobs,
             debts=step.debts,
@@ -339,6 +341,14 @@ class Driver:
             number
             for number, command in self._outbox.items()
             if isinstance(command, SubmitComponent | ReleaseComponent | CancelComponent) and command.attempt == attempt
+        ]
+
+    def _left_behind(self, removed: tuple[JobId, ...]) -> list[int]:
+        """What is yet to be said of directories of pruned jobs: their clusters were given up."""
+        return [
+            number
+            for number, command in self._outbox.items()
+            if isinstance(command, ForgetComponent) and command.attempt.job in removed
         ]
 
     def _act(self, change: Change, deliveries: Sequence[Delivery], step: Step) -> None:

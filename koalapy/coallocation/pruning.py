@@ -101,6 +101,7 @@ class Pruning:
             self._records.note(now, job.id, OUTPUT_PRUNED, left_on=[*wanted.without])
             return
         self._records.remove(job)
+        self._directories.pop(job.id, None)
         self._pruned[job.id] = None
         if len(self._pruned) > _REMEMBERED:
             del self._pruned[next(iter(self._pruned))]
@@ -144,8 +145,9 @@ class Pruning:
         return ""
 
     def _out_of_reach(self, job: Job, without: tuple[str, ...]) -> Iterator[str]:
-        """Clusters that have directories of it and are not connected, or have left the grid file."""
-        for cluster, _ in _directories_of(job):
+        """Clusters that have directories of any try, and are not connected, or have left the grid file."""
+        last = (cluster for cluster, _ in _directories_of(job))
+        for cluster in (*last, *self._directories.get(job.id, {}).values()):
             if cluster not in without and cluster not in self._information.reachable:
                 yield cluster
 

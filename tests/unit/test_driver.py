@@ -1,24 +1,29 @@
 """The driver: nothing is done before it is committed, and nothing is forgotten until it is confirmed."""
 
+from dataclasses import replace
+
 import pytest
 
 from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.commands import CancelComponent, SubmitComponent, Word
+from koalapy.model.commands import CancelComponent, ForgetComponent, SubmitComponent, Word
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import (
+    AttemptForgotten,
     CancelRequested,
     ClusterConnected,
     ClusterMeasured,
     ComponentSubmitted,
     JobSubmitted,
+    PruneRequested,
 )
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.states import ComponentState
+from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -120,6 +125,59 @@ def test_nothing_is_done_while_the_store_fails_and_all_of_it_afterwards(driver: 
     assert recorder.kinds == ["commit", "send"]
     driver.retry()
     assert recorder.kinds == ["commit", "send"]
+
+
+def over(cluster: str) -> Job:
+    """A job that is over, the directory of its last try on this cluster."""
+    request = REQUEST.components[0]
+    component = Component(index=0, request=request, state=ComponentState.DONE, cluster=cluster, attempt=2)
+    return Job(
+        id=JobId(1), owner="me", request=REQUEST, state=JobState.DONE, place=1, submitted_at=Instant(1),
+        finished_at=Instant(5), components=(component,), outcome=Outcome.DONE,
+    )  # fmt: skip
+
+
+def test_what_a_pruned_job_leaves_behind_on_a_lost_cluster_stays_in_no_outbox(recorder: Recorder) -> None:
+    job, store = over("gone"), recorder.store
+    other = OutboxEntry(2, ForgetComponent(cluster="gone", attempt=AttemptId(JobId(9), 0, 1)))
+    entries = (OutboxEntry(1, ForgetComponent(cluster="gone", attempt=AttemptId(job.id, 0, 1))), other)
+    store.commit(Change(jobs=(job,), sent=entries))
+    driver = driven(recorder, store.load())
+    prune = PruneRequested(jobs=(job,), before=Instant(9), records=True)
+    driver.step([Delivery((prune,))])
+    assert store.jobs() == [job]
+    driver.step([Delivery((replace(prune, without=("gone",)),))])
+    assert (store.jobs(), store.load().outbox) == ([], (other,))
+
+
+def test_a_prune_on_a_full_disk_is_kept_once_and_nothing_is_lost(recorder: Recorder) -> None:
+    job, store = over("alpha"), recorder.store
+    store.commit(Change(jobs=(job,)))
+    driver = driven(recorder, store.load())
+    driver.step([Delivery((ClusterConnected(cluster="alpha", version="1"),))])
+    recorder.said.clear()
+    prune = Delivery((PruneRequested(jobs=(job,), before=Instant(9), records=True),))
+    recorder.failing = True
+    with pytest.raises(TransientError):
+        driver.step([prune])
+    assert (recorder.kinds, store.jobs(), store.load().outbox) == ([], [job], ())
+    recorder.failing = False
+    driver.retry()
+    driver.step([prune])
+    (entry,) = recorder.sent()
+    forgotten = AttemptForgotten(cluster="alpha", attempt=AttemptId(job.id, 0, 2))
+    recorder.failing = True
+    with pytest.raises(TransientError):
+        driver.step([Delivery((forgotten,), (entry.number,), acknowledge=("alpha", 1, 1))])
+    assert (store.jobs(), store.load().outbox) == ([job], (entry,))
+    assert "acknowledge" not in recorder.kinds
+    recorder.failing = False
+    driver.retry()
+    driver.step([prune])
+    assert (store.jobs(), store.load().outbox) == ([], ())
+    removals = [what.removed for _, what in recorder.said if isinstance(what, Change) and what.removed]
+    assert removals == [(job.id,)]
+    assert recorder.sent() == [entry]
 
 
 def test_an_event_is_acknowledged_after_its_commit(driver: Driver, recorder: Recorder) -> None:

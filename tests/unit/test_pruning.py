@@ -19,7 +19,7 @@ from koalapy.model.events import (
     PruneRequested,
     SubmissionFailed,
 )
-from koalapy.model.identity import JobId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.records import Step
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Duration, Instant
@@ -142,6 +142,20 @@ def test_a_person_may_leave_the_directories_of_a_cluster_behind(play: Any) -> No
     step = handled(play, request(play, job, without=("beta",)))
     assert step.commands == (ForgetComponent(cluster="alpha", attempt=first),)
     assert handled(play, AttemptForgotten(cluster="alpha", attempt=first)).removed == (job,)
+
+
+def test_a_directory_of_an_earlier_try_on_a_cluster_that_is_gone_is_waited_for_by_name(play: Any) -> None:
+    job = done(play, "alpha")
+    (last,) = play.attempts(job)
+    play.lose("beta")
+    earlier = ForgetComponent(cluster="beta", attempt=AttemptId(job, 0, last.number + 1))
+    play.engine.pruning.note_commands([earlier])
+    assert play.engine.pruning.judge(request(play, job)).waiting == (("beta", play.job(job)),)
+    assert handled(play, request(play, job)).commands == ()
+    step = handled(play, request(play, job, without=("beta",)))
+    assert step.commands == (ForgetComponent(cluster="alpha", attempt=last),)
+    assert handled(play, AttemptForgotten(cluster="alpha", attempt=last)).removed == (job,)
+    assert play.engine.pruning._directories == {}
 
 
 def test_a_directory_that_is_not_removed_keeps_the_record(play: Any) -> None:
