@@ -13,6 +13,7 @@ from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
+from koalapy.model.job import Counters
 from koalapy.model.request import KeepOutput, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -37,6 +38,7 @@ from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.uplink.connect import may_ask
 from koalapy.runtime.zone import offsets
+from koalapy.store.contract import Store
 from koalapy.store.open import open_store
 
 _LOG = structlog.get_logger()
@@ -60,9 +62,9 @@ class Koalad:
         taken_over: Callable[[], None] = lambda: None,
         notifier: Notifier | None = None,
         submit: Callable[[Service, Path, str], JobId] = no_submission,
+        examine: Callable[[threading.Event], Mapping[str, Sequence[str]]] = lambda ending: {},
     ) -> None:
         """`taken_over` hears that another koalad has the store now: this one can only end.
-        examine: Callable[[threading.Event], Mapping[str, Sequence[str]]] = lambda ending: {},
 
         `submit`: submit a job file under a key; `examine`: look at every cluster. Both are for maintenance.
         """
@@ -77,6 +79,7 @@ class Koalad:
         last_number = self._store.next_number - 1
         intake = Intake(state_directory / "staged")
         written = self._written = WrittenStore(state_directory / "output", grid.disk.output)
+        self._pruned = _pruned(written.jobs(), self._store, snapshot.counters)
         logins = Logins((name, may_ask(cluster)) for name, cluster in grid.clusters.items())
         self._links = ClusterLinks(
             grid,
@@ -119,12 +122,13 @@ class Koalad:
             grid=grid.grid, store=self._store, now=self._clock.now, ask=self._loop.ask, do=self.service.do,
             unknown=unknown, clusters=self.service.clusters,
             submit=lambda path, key: submit(self.service, path, key), usage=self.service.usage,
+            examine=examine,
         )  # fmt: skip
         self.maintenance = Runner(grid.maintenance, maintained)
 
-            examine=examine,
     def start(self) -> None:
         _log_recovered(self.service.recovered().lines)
+        self._written.remove_soon(self._pruned)
         self._links.start(self._loop, self.service.unknown.survey_soon, self.service.slept)
         self._accounting.start()
         self.service.disk.start()
@@ -163,6 +167,15 @@ class Koalad:
         if change.removed:
             self._written.remove_soon(change.removed)
         self._foreign.log(self._clock.now(), self._driver.engine.speaking.foreign)
+
+
+def _pruned(jobs: Sequence[JobId], store: Store, counters: Counters) -> list[JobId]:
+    """Those of them that the store had and has no more: koalad was killed before it removed what was at home.
+
+    A restored store may never have had jobs of before: none of these is named.
+    """
+    known = {job.id for job in store.jobs(ids=jobs)} | {each.job for each in store.unreadable()}
+    return [job for job in jobs if counters.doubtful_below <= job < counters.next_job and job not in known]
 
 
 def _log_recovered(lines: Iterable[Line]) -> None:

@@ -86,6 +86,14 @@ class WrittenStore:
             part.rename(_cut(path) if stretches.left_out else path)
         return size, stretches.left_out
 
+    def jobs(self) -> list[JobId]:
+        """Those of which anything is here, by id."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(
+                JobId(int(name)) for name in os.listdir(self.directory) if name.isascii() and name.isdecimal()
+            )
+        return []
+
     def remove_soon(self, jobs: Collection[JobId]) -> None:
         """Remove all that is here of these jobs, whose records are gone. Returns at once."""
         there = [job for job in jobs if (self.directory / str(job)).exists()]
