@@ -13,11 +13,11 @@ from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, Tra
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
 from koalapy.model.identity import JobId
-from koalapy.model.job import Debt, History, Job
+from koalapy.model.job import OUTPUT_PRUNED, Debt, History, Job
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.model.units import Instant
+from koalapy.model.units import Instant, format_instant
 from koalapy.model.usage import By, Sum, sums, usage_until
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
@@ -129,6 +129,7 @@ class Service:
         if sum(len(path.encode()) for path in wanted) > _MOST_PATHS:
             message = f"The paths have more than {_MOST_PATHS} bytes."
             raise RequestError("too_large", message, "Name directories or patterns.")
+        self._refuse_pruned(found)
         to = () if paths else found.request.stage_out_to
         command = CollectOutput(job=job, sources=(), paths=wanted, directory=directory, to=to)
         return self._files.fetch(self._with_sources(found, command), timeout_s)
@@ -269,10 +270,32 @@ class Service:
                 advice = f"`koala explain {job}` says why."
                 raise RequestError("never_ran", f"Job {job} has run nowhere, so it has written nothing.", advice)
             labels = what.has_labels(found) if follow else labels
-            return read_all(self._files.written.first(self._read), found, replace(what, labels=labels))
+            return self._left(
+                found, read_all(self._files.written.first(self._read), found, replace(what, labels=labels))
+            )
         if not follow:
             return read_all(self._read, found, what)
         return follow_all(self._read, lambda: self._looked(job), what)
+
+    def _left(self, job: Job, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """The pieces. Raises RequestError in place of an error that a pruned directory explains."""
+        try:
+            yield from pieces
+        except KoalaError as error:
+            if error.reason.code == "no_such_attempt":
+                self._refuse_pruned(job)
+            raise
+
+    def _refuse_pruned(self, job: Job) -> None:
+        """Raises RequestError for a job whose directories were all removed by maintenance."""
+        for line in self._store.history(job.id):
+            if line.kind == OUTPUT_PRUNED and not line.details.get("left_on"):
+                message = (
+                    f"What job {job.id} wrote was pruned on {format_instant(line.at)}: its directories are removed."
+                )
+                raise RequestError(
+                    "output_pruned", message, "See `keep` of prune-output and prune-history in the grid file."
+                )
 
     def _looked(self, job: JobId) -> Job:
         """Raises TransientError if koalad ends."""

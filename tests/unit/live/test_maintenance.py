@@ -47,11 +47,23 @@ def test_pruned_jobs_leave_no_file_and_the_others_all(koala: Any, shell: Callabl
     assert output.status == 0, output
     assert len(attempts(koala)) == 1
     assert "Its directories are pruned" in koala("show", jobs[0]).out
+    for asked in (("logs", jobs[0]), ("logs", jobs[0], "-f"), ("fetch", jobs[0], "output.txt")):
+        koala(*asked).refused(2, f"What job {jobs[0]} wrote was pruned on ")
+    used = koala("usage", "--json").document["total"]
     pruned = koala("maintenance", "run", "prune-history", "--set", "keep=0s", "--json").document["run"]
     assert pruned["well"], pruned
     assert pruned["message"].startswith("4 jobs pruned"), pruned
     assert koala.ids() == [runs]
     koala("show", jobs[0]).refused(1, "There is no job")
+    total = koala("usage", "--by", "job", "--json").document["total"]
+    assert [total[part] for part in ("held", "lost", "attempts")] == [
+        used[part] for part in ("held", "lost", "attempts")
+    ]
+    report = koala("maintenance", "run", "report", "--set", f"to={koala.root}/reports", "--set", "by=cluster")
+    assert report.status == 0, report
+    (lines,) = (path.read_text().splitlines() for path in (koala.root / "reports").iterdir())
+    assert lines[0] == koala("usage", "--by", "cluster", "--csv").out.splitlines()[0]
+    assert [line.split(",")[0] for line in lines[1:]] == sorted({line.split(",")[0] for line in lines[1:]})
     assert koala.job(runs)["state"] == "running"
 
 
@@ -68,6 +80,8 @@ def test_what_fails_stands_in_the_status_until_it_goes_well(koala: Any) -> None:
     listed = koala("maintenance", "list")
     assert "30 3 * * *" in listed.out
     assert "well: The store is copied to" in " ".join(listed.out.split())
-    assert koala("maintenance", "run", "check").status == 0
+    checked = koala("maintenance", "run", "check")
+    assert checked.status == 0, checked
+    assert "pass the quick part of `koala doctor`" in " ".join(checked.out.split())
     koala("maintenance", "run", "tidy").refused(2, "maintenance task")
     koala("maintenance", "run", "prune-history", "--set", "keep").refused(2, "KEY=VALUE")
