@@ -1,35 +1,43 @@
 """Maintenance by cron: when tasks run, what is made up, and what is said of what goes wrong."""
 
 import csv
+import re
 import resource
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES
+from apscheduler.triggers.interval import IntervalTrigger
+from engine_play import Play, component
 
 from koalapy.config.hours import parse_hours
 from koalapy.config.maintenance import MAINTENANCE, Maintenance
 from koalapy.model.change import Change
-from koalapy.model.errors import KoalaError, RequestError, TransientError
-from koalapy.model.identity import JobId
+from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
+from koalapy.model.identity import JobId, Tag
 from koalapy.model.job import Job
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.model.usage import By, Sum
+from koalapy.runtime.maintenance import pruning, tasks
 from koalapy.runtime.maintenance import runner as runners
-from koalapy.runtime.maintenance import tasks
 from koalapy.runtime.maintenance.cron import WallClock
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.maintenance.task import Koalad, Outcome
+from koalapy.runtime.unknown import Survey, UnknownTag
 from koalapy.store.open import FILE_NAME, open_store
 
 AMSTERDAM = ZoneInfo("Europe/Amsterdam")
@@ -371,3 +379,210 @@ def test_a_report_on_a_full_disk_leaves_the_one_before_and_no_part(
 def test_a_dry_report_writes_nothing(world: Any, tmp_path: Path) -> None:
     assert "would be written" in report(world, dry=True, to=str(tmp_path / "r"))[0].message
     assert not (tmp_path / "r").exists()
+
+
+# ---- what it costs to be killed
+
+KILLED = """
+import os, resource, signal, sys
+from dataclasses import fields
+from pathlib import Path
+from koalapy.config.maintenance import Maintenance
+from koalapy.runtime.maintenance import tasks
+from koalapy.runtime.maintenance.task import Koalad
+from koalapy.store.open import open_store
+
+place, target, where = sys.argv[1:]
+given = {each.name: None for each in fields(Koalad)}
+koalad = Koalad(**given | {"grid": "das", "store": open_store("sqlite", Path(place)), "now": lambda: 0})
+known = {"policies": {"maintenance": ["backup", "vacuum"]}}
+if where == "before its name":
+    sys.addaudithook(lambda event, arguments: event == "os.rename" and os.kill(os.getpid(), signal.SIGKILL))
+else:
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # the kernel kills it in the middle of writing a file
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+if where == "vacuum":
+    tasks.vacuum(koalad, None, False)
+else:
+    told = {"task": "backup", "cron": "0 0 * * *", "to": target}
+    tasks.back_up(koalad, Maintenance.model_validate(told, context=known), False)
+raise SystemExit("it was not killed")
+"""
+
+
+def killed(world: Any, target: Path, where: str) -> list[Job]:
+    """The jobs of a large store whose koalad was killed; the world's store is open again."""
+    jobs = [replace(a_job(number), key="k" * 1000 + str(number)) for number in range(1, 1000)]
+    world.store.commit(Change(jobs=tuple(jobs)))
+    world.store.close()
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(world.place), str(target), where],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (-signal.SIGKILL, -signal.SIGXFSZ), done
+    world.store = open_store("sqlite", world.place)
+    return jobs
+
+
+@pytest.mark.parametrize("where", ["in the copy", "before its name"])
+def test_a_backup_that_was_killed_leaves_nothing_under_a_backups_name(world: Any, tmp_path: Path, where: str) -> None:
+    place = tmp_path / "b"
+    jobs = killed(world, place, where)
+    stem = f"das-{world.store.instance}"
+    assert {path.name for path in place.iterdir()} <= {f"{stem}.part", f"{stem}.part-journal"}
+    assert (place / f"{stem}.part").exists()
+    assert back_up(world, to=str(place), keep="1").well
+    (backup,) = place.iterdir()
+    assert backup.name == f"{stem}-20261122T120000Z.sqlite"
+    assert world.store.jobs() == jobs
+
+
+def test_a_vacuum_that_was_killed_loses_nothing(world: Any, tmp_path: Path) -> None:
+    jobs = killed(world, tmp_path, "vacuum")
+    assert world.store.jobs() == jobs
+    assert tasks.vacuum(world.koalad(), entry("vacuum"), False).well
+    assert world.store.jobs() == jobs
+
+
+# ---- a task that takes longer than its period
+
+
+def test_a_task_longer_than_its_period_leaves_out_runs_and_says_so(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_out, ended = threading.Event(), threading.Event()
+    ends: list[MaintenanceRun] = []
+
+    def task(koalad: Koalad, told: Maintenance, dry: bool) -> Outcome:
+        assert left_out.wait(60)
+        return Outcome(True, "Done.")
+
+    def ask(question: Callable[[Any], Any]) -> None:
+        question(None)
+        run = runner._last["vacuum"]
+        if run.ended is not None:
+            ends.append(run)
+            ended.set()
+
+    monkeypatch.setattr(runners, "_load", lambda name: task)
+    runner = Runner([entry("vacuum", "* * * * *")], world.koalad(ask=ask), AMSTERDAM)
+    runner._triggers["vacuum"] = IntervalTrigger(seconds=0.01)
+    runner._scheduler.add_listener(lambda event: left_out.set(), EVENT_JOB_MAX_INSTANCES)
+    runner.start()
+    assert ended.wait(60)
+    runner.stop()
+    assert re.match(r"Done\. It took longer than its period: \d+ runs were left out\.", ends[0].message)
+    assert ends[0].well
+
+
+# ---- unknown directories
+
+
+class Unknown:
+    """Clusters with directories that the store does not know; one of them is out of reach."""
+
+    def __init__(self, **stays: bool) -> None:
+        self.stays, self.cleaned = stays, list[tuple[str, str]]()
+
+    def look(self) -> list[Survey]:
+        def tag(name: str, days: float, **fields: Any) -> UnknownTag:
+            values = {"cluster": "vu", "tag": Tag(name), "own": True, "directory": True, "age_s": days * 86_400}
+            return UnknownTag(**values | fields)  # type: ignore[arg-type]
+
+        tags = (
+            tag("kabcde000000001", 40),
+            tag("kabcde000000002", 29),
+            tag("kabcde000000003", 40, own=False),
+            tag("kabcde000000004", 40, batch_id="7"),
+            tag("kabcde000000005", 40, heartbeat_age_s=10.0),
+            tag("kabcde000000006", 40, heartbeat_age_s=10.0, ended=True),
+            tag("kabcde000000007", 40, directory=False),
+            tag("kabcde000000008", 40, age_s=None),
+        )
+        lost = Reason("out_of_reach", "transient", "delft cannot be reached.")
+        return [Survey("vu", Instant(1), tags), Survey("delft", Instant(1), trouble=lost)]
+
+    def clean(self, cluster: str, tag: str, timeout_s: float) -> bool:
+        self.cleaned.append((cluster, tag))
+        return not self.stays.get(tag, False)
+
+
+OLD = ["kabcde000000001", "kabcde000000006"]
+
+
+def clean_unknown(world: Any, unknown: Unknown, dry: bool = False, **options: Any) -> Outcome:
+    return tasks.clean_unknown(world.koalad(unknown=unknown), entry("clean-unknown", older_than="30d", **options), dry)
+
+
+def test_unknown_directories_are_only_told_of(world: Any) -> None:
+    unknown = Unknown()
+    outcome = clean_unknown(world, unknown)
+    assert (outcome.well, unknown.cleaned) == (False, [])
+    assert outcome.message.startswith("2 unknown directories of this store are older than 30d: kabcde000000001 on vu, ")
+    assert "delft could not be asked." in outcome.message
+
+
+def test_unknown_directories_are_removed_if_really_and_no_dry_run(world: Any) -> None:
+    unknown = Unknown()
+    assert clean_unknown(world, unknown, dry=True, really=True).well
+    assert unknown.cleaned == []
+    outcome = clean_unknown(world, unknown, really=True)
+    assert (outcome.well, unknown.cleaned) == (True, [("vu", each) for each in OLD])
+    assert outcome.message.startswith("2 removed: ")
+
+
+def test_a_directory_that_is_not_removed_in_time_is_told_of(world: Any) -> None:
+    outcome = clean_unknown(world, Unknown(kabcde000000006=True), really=True)
+    assert (outcome.well, "Still being removed: kabcde000000006." in outcome.message) == (False, True)
+
+
+def test_an_entry_of_the_file_may_be_run_otherwise(world: Any) -> None:
+    """Its own values are read once more, as the file has them."""
+    unknown = Unknown()
+    runner = Runner([entry("clean-unknown", older_than="30d")], world.koalad(unknown=unknown), AMSTERDAM)
+    assert runner.run("clean-unknown", False, {"really": True}).well
+    assert [tag for _, tag in unknown.cleaned] == OLD
+
+
+# ---- the check of all clusters
+
+
+def test_a_check_says_what_the_examination_found_and_else_what_the_link_says(world: Any) -> None:
+    def looked(found: dict[str, list[str]]) -> Outcome:
+        views = {"well": None, "ill": None, "lost": Reason("lost", "transient", "The line is dead.")}
+        reports = [SimpleNamespace(view=SimpleNamespace(name=name, trouble=why)) for name, why in views.items()]
+        koalad = world.koalad(clusters=lambda: reports, examine=lambda ending: found)
+        return tasks.check(koalad, entry("check"), False)
+
+    outcome = looked({"ill": ["queue: It is closed. Name another."]})
+    assert not outcome.well
+    assert outcome.message.startswith("ill: queue: It is closed. Name another. lost: The line is dead.")
+    assert looked({"lost": ["login: Refused."]}).message.startswith("lost: login: Refused. `koala doctor`")
+
+
+# ---- a cluster that does not come back
+
+
+def test_after_seven_days_of_waiting_for_a_cluster_a_person_is_asked(world: Any, play: Play) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    play.end(play.attempts(job)[0])
+    play.obey()
+    world.store.commit(Change(jobs=(play.job(job),)))
+    play.lose("alpha")
+    koalad = world.koalad(ask=lambda question: question(play.engine))
+    keep = entry("prune-history", keep="1d")
+    over = play.job(job).finished_at
+    assert over is not None
+    world.time = Instant(over + 8 * DAY - 1)
+    early = pruning.prune_history(koalad, keep, False)
+    assert (early.well, "1 job kept until alpha can be reached" in early.message) == (True, True)
+    world.time = Instant(over + 8 * DAY)
+    late = pruning.prune_history(koalad, keep, False)
+    assert not late.well
+    assert late.message.endswith(
+        "1 job of them have waited for alpha for more than 7d. Bring it back, or leave their directories there:"
+        " `koala maintenance run prune-history --set keep=1d --set without=alpha`."
+    )
+    assert world.store.jobs() == [play.job(job)]
