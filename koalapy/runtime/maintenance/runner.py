@@ -126,8 +126,9 @@ class Runner:
         if known is not None and not options:
             return known
         task = known.task if known is not None else name
-        given = {} if known is None else {key: value for key, value in known.options.items() if value}
-        values = {**given, "task": task, "cron": _BY_HAND, **options}
+        # As the file has them: a duration is no longer one as a number.
+        given = {} if known is None else known.model_dump(mode="json", include={*known.options})
+        values = {**{key: value for key, value in given.items() if value}, "task": task, "cron": _BY_HAND, **options}
         try:
             return Maintenance.model_validate(values, context={"policies": {MAINTENANCE: list(registered(_GROUP))}})
         except ValidationError as error:
