@@ -249,9 +249,9 @@ class TestCancel:
         actions += kcm.handle(T0 + 50, do.WrapperSaid(TAG, report("ended", ended_at=T0)))
         assert cancels(kcm, actions, 8) == [False, False, False, True, False, True, False, True]
 
-    def test_a_job_that_may_run_is_never_to_be_forgotten(self) -> None:
+    def test_a_job_that_may_run_is_not_to_be_forgotten_unless_its_user_forces_it(self) -> None:
         kcm = running_machine()
-        actions = kcm.handle(T0, Cancel(9, TAG, force=True))
+        actions = kcm.handle(T0, Cancel(9, TAG))
         actions += kcm.handle(T0, do.Revoked(TAG, False))
         assert cancels(kcm, actions, 8) == [False] * 8
 
