@@ -99,10 +99,13 @@ def _claiming(found: Explanation) -> str:
 
 
 def _running(found: Explanation) -> str:
-    lost = [each for each in found.job.present if each.state is ComponentState.UNKNOWN]
+    lost = [each for each in found.job.present if each.state is ComponentState.UNKNOWN or each.is_silent]
     if not lost:
         return "It is running."
-    return "It is running, as far as is known; nothing is heard of " + _those_out_of_reach(lost, found) + "."
+    told = "It is running, as far as is known; nothing is heard of " + _those_out_of_reach(lost, found) + "."
+    if any(_is_said_to_run(each, found) for each in lost):
+        told += f" If its node is dead, `koala cancel --force {found.job.id}` ends it."
+    return told
 
 
 def _stopping(found: Explanation) -> str:
@@ -171,4 +174,16 @@ def _those_out_of_reach(components: list[Component], found: Explanation) -> str:
 
 def _why_silent(component: Component, found: Explanation) -> str:
     trouble = found.troubles.get(component.cluster or "") or component.lingers
-    return f" ({trouble.message.rstrip('.')})" if trouble else ""
+    words = [trouble.message.rstrip(".")] if trouble else []
+    if component.is_silent and component.silent_since is not None:
+        words.append(f"its wrapper has been silent since {format_instant(component.silent_since)}")
+        if not trouble:
+            runs = _is_said_to_run(component, found)
+            words.append("its batch system says that it runs" if runs else "its batch system does not list it")
+    return f" ({'; '.join(words)})" if words else ""
+
+
+def _is_said_to_run(component: Component, found: Explanation) -> bool:
+    """Whether its batch system says so, of a component whose wrapper is silent."""
+    in_reach = component.cluster not in found.troubles
+    return component.is_silent and in_reach and component.state is not ComponentState.UNKNOWN

@@ -246,6 +246,13 @@ def _shortened(text: str, most: int = 200) -> str:
     return text if len(text) <= most else f"{text[:most]} …"
 
 
+def _why_so(component: Document) -> str | None:
+    """The reason for a component's state, and since when nothing is heard of it."""
+    silent = component["silent_since"] and f"nothing is heard of it since {shown(component['silent_since'])}"
+    words = [silent, component["reason"] and in_text(component["reason"])]
+    return "; ".join(each for each in words if each) or None
+
+
 def _show_components(components: list[Document]) -> None:
     out.print()
     table(
@@ -254,7 +261,7 @@ def _show_components(components: list[Document]) -> None:
             (
                 each["index"], each["cluster"], each["processors"], each["state"].replace("_", " "), each["attempt"],
                 each["batch_id"], ",".join(each["hosts"]) or None, each["exit_status"],
-                each["reason"] and in_text(each["reason"]),
+                _why_so(each),
             )
             for each in components
         ],

@@ -45,6 +45,7 @@ class Component(TypedDict):
     released_at: str | None  # when its wrapper had the release
     started_at: str | None  # just before its first program was started
     ended_at: str | None
+    silent_since: str | None  # nothing is heard of its wrapper since; null: it is
     reason: str | None
 
 

@@ -33,7 +33,8 @@ def out_of_reach(records: Records, now: Instant, cluster: str) -> None:
     asked_anew(records, now, cluster)
     for job, component in list(records.live(cluster)):
         if job.state is JobState.RUNNING and component.state.facts.released and not component.state.final:
-            update(records, now, records.jobs[job.id], component, {"state": ComponentState.UNKNOWN})
+            silent = {"silent_since": component.silent_since or now}
+            update(records, now, records.jobs[job.id], component, {"state": ComponentState.UNKNOWN} | silent)
 
 
 def asked_anew(records: Records, now: Instant, cluster: str) -> None:

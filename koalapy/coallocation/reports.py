@@ -70,6 +70,7 @@ def _progress(now: Instant, component: Component, event: ComponentReported) -> d
         "batch_id": event.batch_id or component.batch_id,
         "pending_reason": "",
         "unknown_since": None,
+        "silent_since": None,
     }
     if component.queued_at is None:
         changes["queued_at"] = now

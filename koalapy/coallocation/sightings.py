@@ -23,7 +23,11 @@ def seen(records: Records, now: Instant, event: ComponentSeen, clusters: Informa
     job, component = found
     if event.state == "ended":
         return _ended_unheard(records, now, job, component, event, clusters)
-    changes: dict[str, Any] = {"batch_id": event.batch_id or component.batch_id, "unknown_since": None}
+    changes: dict[str, Any] = {
+        "batch_id": event.batch_id or component.batch_id,
+        "unknown_since": None,
+        "silent_since": event.silent_since,
+    }
     changes |= _SEEN.get(event.state, _nothing)(now, component, event)
     if job.state is JobState.STOPPING:
         changes.pop("state", None)
@@ -51,7 +55,8 @@ def _suspended(now: Instant, component: Component, event: ComponentSeen) -> dict
 
 def _missing(now: Instant, component: Component, event: ComponentSeen) -> dict[str, Any]:
     """Forgotten is not finished: unknown until a record, the accounting or `orphan_timeout` says more."""
-    changes: dict[str, Any] = {"unknown_since": component.unknown_since or now}
+    silent_since = event.silent_since or component.silent_since or now
+    changes: dict[str, Any] = {"unknown_since": component.unknown_since or now, "silent_since": silent_since}
     return changes | ({"state": _S.UNKNOWN} if component.state.facts.released else {})
 
 
@@ -97,5 +102,6 @@ def _ended_unheard(
         "exit_status": event.exit_status,
         "batch_id": event.batch_id or component.batch_id,
         "unknown_since": None,
+        "silent_since": None,
     }
     over(records, now, job, component, changes, reason, clusters)

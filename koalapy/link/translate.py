@@ -188,6 +188,7 @@ def seen(cluster: str, attempt: AttemptId, message: wire.BatchSeen, mapped: Mapp
         stuck=message.stuck,
         exit_status=message.exit_status,
         ending=message.ending,
+        silent_since=None if message.silent_since is None else mapped(message.silent_since),
     )
 
 

@@ -130,7 +130,8 @@ class ComponentSeen:
     """The batch system's own view: queued, held, running, suspended, ended or missing (no longer listed).
 
     `stuck`: the code of a pending reason that cannot clear. `ending`, once ended: exited, killed, lost, walltime,
-    memory, cancelled or "" where the batch system does not tell.
+    memory, cancelled or "" where the batch system does not tell. `silent_since`: though it runs by this view, its
+    wrapper has given no sign of life since then.
     """
 
     attempt: AttemptId
@@ -142,6 +143,7 @@ class ComponentSeen:
     exit_status: int | None = None
     ending: str = ""
     cluster: str = ""
+    silent_since: Instant | None = None
 
 
 @quick

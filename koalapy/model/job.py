@@ -22,6 +22,7 @@ class Component:
     `attempt` counts from 1; 0 before the first. All instants are koalad's clock. `ending`: its cluster was told to
     end it. `began_at`: when its batch job began, by its wrapper. `gone`: nothing of this attempt is left in its
     cluster's batch system, or a debt says that something may be. `lingers`: why its batch system does not end it.
+    `silent_since`: since when nothing has been heard of its wrapper, though it is not known to have ended.
     """
 
     index: int
@@ -45,6 +46,7 @@ class Component:
     ending: bool = False
     gone: bool = True
     lingers: Reason | None = None
+    silent_since: Instant | None = None
 
     def but(self, **changes: Any) -> "Component":
         """The component with these fields another."""
@@ -53,6 +55,11 @@ class Component:
     @property
     def processors(self) -> int:
         return self.request.processors
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing has been heard of its wrapper for a while, and it is not known to have ended."""
+        return self.silent_since is not None and not self.gone and not self.state.final
 
     @property
     def missing(self) -> bool:

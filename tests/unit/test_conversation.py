@@ -196,10 +196,11 @@ def test_instants_are_of_our_clock(talk: Conversation) -> None:
     later = Instant(NOW + SECOND)
     talk.heard(later, wire.Pong(1, NOW + ahead + SECOND // 2, 0.25))
     assert talk.cost == 0.25
-    (delivery,) = talk.heard(later, event_of(1, wire.BatchSeen(TAG, "17", NOW + ahead, "queued"))).deliveries
+    body = wire.BatchSeen(TAG, "17", NOW + ahead, "running", silent_since=NOW + ahead - SECOND)
+    (delivery,) = talk.heard(later, event_of(1, body)).deliveries
     (seen,) = delivery.events
     assert isinstance(seen, ComponentSeen)
-    assert seen.at == NOW
+    assert (seen.at, seen.silent_since) == (NOW, NOW - SECOND)
 
 
 # ---- commands and what confirms them

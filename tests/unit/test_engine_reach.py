@@ -1,9 +1,13 @@
 """The engine where clusters are out of reach: what it takes for unknown, for lost and for a debt."""
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from engine_play import BUSY_QUEUE, INSTANCE, Play, alike, component
 
+from koalapy.api.documents import cluster_troubles
+from koalapy.api.documents.jobs import job as job_document
 from koalapy.api.explaining import summary
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
@@ -17,10 +21,12 @@ from koalapy.model.events import (
     ComponentLingers,
     ComponentSeen,
 )
+from koalapy.model.identity import JobId
 from koalapy.model.states import ComponentState, JobState
-from koalapy.model.units import Duration
+from koalapy.model.units import SECOND, Duration, Instant, format_instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
+from koalapy.runtime.clusterreports import cluster_reports
 from koalapy.runtime.explanation import explain
 from koalapy.scheduler.schedule import Policies
 
@@ -139,6 +145,58 @@ def test_forgotten_is_not_finished(play: Any) -> None:
     play.end(attempt)
     play.obey()
     assert play.job(job).state is JobState.DONE
+
+
+def test_explain_show_and_status_say_since_when_a_running_component_is_silent(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    since = Instant(play.now - 60 * SECOND)
+    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
+    assert play.job(job).state is JobState.RUNNING
+    assert told_of(play, job) == (
+        "It is running, as far as is known; nothing is heard of component 0 on alpha (its wrapper has been silent "
+        f"since {format_instant(since)}; its batch system says that it runs). "
+        f"If its node is dead, `koala cancel --force {job}` ends it."
+    )
+    assert job_document(play.job(job))["components"][0]["silent_since"] == format_instant(since)
+    (trouble,) = cluster_troubles(cluster_reports(play.engine, play.now))
+    assert trouble.startswith(
+        f"alpha: Nothing has been heard of 1 running component (job {job}) since {format_instant(since)}. "
+    )
+
+
+@pytest.mark.parametrize("heard", ["report", "batch_system"])
+def test_a_component_that_is_heard_again_is_silent_no_more(play: Any, heard: str) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    silent = ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=play.now)
+    play.tell(silent)
+    assert told_of(play, job) != "It is running."
+    again = play.report(attempt, "running", released_at=play.now, started_at=play.now)
+    play.tell(again if heard == "report" else replace(silent, silent_since=None))
+    assert told_of(play, job) == "It is running."
+    assert job_document(play.job(job))["components"][0]["silent_since"] is None
+    assert cluster_troubles(cluster_reports(play.engine, play.now)) == []
+
+
+def test_a_silent_component_that_its_batch_system_forgets_or_whose_cluster_is_lost_stays_silent(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    (attempt,) = play.attempts(job)
+    since = Instant(play.now - 60 * SECOND)
+    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
+    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    said = f"its wrapper has been silent since {format_instant(since)}"
+    assert f"({said}; its batch system does not list it)." in told_of(play, job)
+    play.lose("alpha")
+    assert f"; {said})." in told_of(play, job)
+    assert "says that it runs" not in told_of(play, job)
+
+
+def told_of(play: Any, job: JobId) -> str:
+    return summary(explain(play.engine, play.now, play.job(job), worst_fit))
 
 
 def test_unknown_has_an_end(play: Any) -> None:

@@ -1,8 +1,11 @@
 """What the KCM makes of wrappers, of the batch system's lists and of time: an event in, actions out."""
 
+from typing import Any
+
 import kcm_talk as talk
-from koalapy_adapters.batch.protocol import ENDED, LOST, QUEUED, RUNNING, Capacity, JobStatus
+from koalapy_adapters.batch.protocol import ENDED, LOST, QUEUED, RUNNING, SUSPENDED, Capacity, JobStatus
 from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm.machine import Machine
 from koalapy_adapters.messages import (
     Acknowledge,
     BatchSeen,
@@ -327,3 +330,64 @@ def test_what_was_asked_before_does_not_answer_for_a_submit_in_doubt() -> None:
     assert deeds(kcm.handle(T0 + 1, do.Inspected([TAG], {}, submitting=True))) == [do.Prepare]
     assert deeds(kcm.handle(T0 + 1, do.Looked(TAG))) == []
     assert deeds(kcm.handle(T0 + 1, do.Prepared(TAG))) == [do.SubmitJob]
+
+
+class TestSilence:
+    """A node that died leaves its batch job running in the eyes of some batch systems, and its wrapper silent."""
+
+    def look(self, kcm: Machine, at: int, heartbeat: int = 0) -> list[Any]:
+        """What is new after the batch system says that it runs, and nothing else has changed in its directory."""
+        told = said(kcm.handle(at, measured(at, listed(RUNNING))))
+        told += said(kcm.handle(at, do.Inspected([TAG], {TAG: do.Sight("claimed", heartbeat=heartbeat)})))
+        return [*dict.fromkeys(each for each in told if isinstance(each, BatchSeen) and each.at == at)]
+
+    def test_a_wrapper_that_is_silent_while_its_batch_job_runs_is_told_once_with_since_when(self) -> None:
+        kcm = running_machine()
+        kcm.handle(T0 + 5, do.WrapperLeft(TAG))
+        assert [seen.silent_since for seen in self.look(kcm, T0 + 59 * SECOND, 7)] == [None]
+        (told,) = self.look(kcm, T0 + 61 * SECOND, 7)
+        assert (told.state, told.batch_id, told.silent_since) == ("running", "41", T0 + 5)
+        assert self.look(kcm, T0 + 300 * SECOND, 7) == []
+
+    def test_its_silence_ends_with_its_word_though_it_says_nothing_new(self) -> None:
+        kcm = running_machine()
+        kcm.handle(T0 + 5, do.WrapperLeft(TAG))
+        assert self.look(kcm, T0 + 61 * SECOND)[-1].silent_since == T0 + 5
+        kcm.handle(T0 + 70 * SECOND, do.WrapperEntered(TAG, T0))
+        again = report("at_barrier", at_barrier_at=T0 - 60)
+        assert [type(each) for each in said(kcm.handle(T0 + 70 * SECOND, do.WrapperSaid(TAG, again)))] == [Report]
+        assert said(kcm.handle(T0 + 71 * SECOND, do.WrapperSaid(TAG, again))) == []
+
+    def test_one_whose_heartbeat_goes_on_is_not_silent_and_its_first_beat_ends_a_silence(self) -> None:
+        kcm = running_machine()
+        kcm.handle(T0, do.WrapperLeft(TAG))
+        for beat in range(1, 10):
+            told = self.look(kcm, T0 + 30 * beat * SECOND, heartbeat=beat)
+            assert all(seen.silent_since is None for seen in told)
+        assert self.look(kcm, T0 + 400 * SECOND, heartbeat=9)[-1].silent_since == T0 + 270 * SECOND
+        assert [seen.silent_since for seen in self.look(kcm, T0 + 401 * SECOND, heartbeat=10)] == [None]
+
+    def test_a_kcm_that_never_heard_it_goes_by_its_last_heartbeat(self) -> None:
+        kcm = machine([TAG, "41"])
+        self.look(kcm, T0, heartbeat=T0 - 500 * SECOND)
+        told = self.look(kcm, T0 + 60 * SECOND, heartbeat=T0 - 500 * SECOND)
+        assert [seen.silent_since for seen in told] == [T0 - 500 * SECOND]
+
+    def test_while_the_shared_directory_is_out_of_reach_nobody_is_silent(self) -> None:
+        kcm = running_machine()
+        kcm.handle(T0, do.WrapperLeft(TAG))
+        self.look(kcm, T0 + 10 * SECOND)
+        kcm.handle(T0 + 59 * SECOND, measured(T0 + 59 * SECOND, listed(RUNNING)))
+        kcm.handle(T0 + 59 * SECOND, do.Inspected([TAG], {}, error=LATER))
+        assert self.look(kcm, T0 + 100 * SECOND) == []
+
+    def test_one_that_is_connected_queued_or_suspended_is_not_silent(self) -> None:
+        connected, waits = running_machine(), queued_machine()
+        suspended = running_machine()
+        suspended.handle(T0, do.WrapperLeft(TAG))
+        for at in (T0 + SECOND, T0 + 600 * SECOND):
+            assert all(seen.silent_since is None for seen in self.look(connected, at))
+            for kcm, state in ((waits, QUEUED), (suspended, SUSPENDED)):
+                told = said(kcm.handle(at, measured(at, listed(state))))
+                told += said(kcm.handle(at, do.Inspected([TAG], {TAG: do.Sight("claimed")})))
+                assert all(each.silent_since is None for each in told if isinstance(each, BatchSeen))

@@ -107,6 +107,8 @@ class Attempt:
         self.outdated = False  # what is being looked at may have changed since
         self.heartbeat = 0
         self.sign_at = now  # when there was a sign of it, or none could be had
+        self.heard_at = now  # when its wrapper gave a sign of life, or none could be seen
+        self.silent_since: Optional[int] = None  # as koalad was told
         # its end by koalad's wish
         self.cancelled = False  # koalad asked for a Gone
         self.gone = False

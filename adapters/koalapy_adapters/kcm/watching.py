@@ -7,7 +7,17 @@ lost is missing too, if it was claimed: its node may be cut off, and its program
 
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.batch.protocol import ENDED, HELD, LOST, NOT_STARTED, QUEUED, SUSPENDED, Capacity, JobStatus
+from koalapy_adapters.batch.protocol import (
+    ENDED,
+    HELD,
+    LOST,
+    NOT_STARTED,
+    QUEUED,
+    RUNNING,
+    SUSPENDED,
+    Capacity,
+    JobStatus,
+)
 from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm import ending, farewell, feeding, unbegun, wrappers
 from koalapy_adapters.kcm.actions import SECOND, CancelJob, CapacityMeasured, Inspect, Look, Looked, Sight
@@ -15,6 +25,7 @@ from koalapy_adapters.kcm.attempts import MISSING, UNANSWERED, Attempt, Core, St
 from koalapy_adapters.messages import BatchSeen, Measured, MeasureFailed, Report
 
 SETTLE = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file system
+SILENT = 60 * SECOND  # without a sign of its wrapper; several heartbeats, which may show late too
 
 
 def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
@@ -47,19 +58,39 @@ def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
     attempt.inspecting = False
     if attempt.outdated:
         return _unsettle(attempt, attempt.unsettled)
+    first_seen = attempt.heartbeat == 0
     if sight.heartbeat != attempt.heartbeat:
         attempt.heartbeat, attempt.sign_at = sight.heartbeat, now
+        if not first_seen:
+            attempt.heard_at = now
     ending.sighted(now, attempt, sight.claim)
     actions: List[Any] = feeding.sighted(core, now, attempt, sight)
     if sight.record is not None and not attempt.connected:
         actions += wrappers.said(core, now, attempt, sight.record)
-    return actions + _settle(core, now, attempt, sight)
+    return actions + _settle(core, now, attempt, sight) + _heed_silence(core, now, attempt)
+
+
+def _heed_silence(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    """Tell koalad of a wrapper without a sign of life whose batch job runs, and of the first sign after it."""
+    status = attempt.seen
+    if status is None or status.state not in (RUNNING, MISSING) or attempt.connected or attempt.over or attempt.gone:
+        return []
+    since = _last_sign(attempt) if now - attempt.heard_at >= SILENT else None
+    if since == attempt.silent_since:
+        return []
+    attempt.silent_since = since
+    return farewell.tell(core, now, attempt.tag, _batch_seen(now, attempt, status))
+
+
+def _last_sign(attempt: Attempt) -> int:
+    """By its heartbeat where this KCM itself has heard nothing of it."""
+    return min(attempt.heard_at, attempt.heartbeat or attempt.heard_at) if attempt.report is None else attempt.heard_at
 
 
 def unsighted(now: int, attempt: Attempt) -> None:
     """The shared directory is out of reach: that there was no sign of the attempt means nothing."""
     attempt.inspecting = attempt.outdated = False
-    attempt.sign_at = now
+    attempt.sign_at = attempt.heard_at = now
 
 
 def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]:
@@ -92,7 +123,7 @@ def see(core: Core, now: int, attempt: Attempt, status: JobStatus) -> List[Any]:
     attempt.seen = status
     attempt.batch_id = attempt.batch_id or status.batch_id
     turned = feeding.turned(core, now, attempt.tag, status.state == SUSPENDED)
-    return farewell.tell(core, now, attempt.tag, _batch_seen(now, attempt.tag, status)) + turned
+    return farewell.tell(core, now, attempt.tag, _batch_seen(now, attempt, status)) + turned
 
 
 def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
@@ -230,6 +261,6 @@ def _measured(started_at: int, capacity: Capacity) -> Measured:
     return Measured(measured_at=started_at, **{name: fields[name] for name in Measured._fields if name in fields})
 
 
-def _batch_seen(now: int, tag: str, status: JobStatus) -> BatchSeen:
+def _batch_seen(now: int, attempt: Attempt, status: JobStatus) -> BatchSeen:
     fields = {name: value for name, value in status._asdict().items() if name in BatchSeen._fields}
-    return BatchSeen(tag=tag, at=now, **fields)
+    return BatchSeen(tag=attempt.tag, at=now, silent_since=attempt.silent_since, **fields)

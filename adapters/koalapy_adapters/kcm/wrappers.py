@@ -26,7 +26,7 @@ def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> 
     attempt.connected, attempt.of_first = True, None
     launchers.parted(core, attempt)
     attempt.offset = now - outcome.clock
-    attempt.sign_at = now
+    attempt.sign_at = attempt.heard_at = now
     missed: List[Any] = [*attempt.keys.values()]
     missed += [message for message in (attempt.release, attempt.stop) if message is not None]
     return [Tell(attempt.tag, message) for message in missed]
@@ -49,16 +49,16 @@ def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List
     mapped = _mapped(attempt, report)
     if attempt.connected and mapped is not None:  # from its mouth
         attempt.of_first = not is_restart(mapped)
-    if mapped is None or (mapped == attempt.report and not attempt.missed):
+    if mapped is None or (mapped == attempt.report and not attempt.missed and attempt.silent_since is None):
         return []
     if attempt.over:
         return _said_better(attempt, mapped)
-    attempt.report = mapped
+    attempt.report, attempt.silent_since = mapped, None
     if attempt.missed:
         attempt.seen = None  # should it be missing again, that is news
     _heed_restart(attempt)
     attempt.batch_id = attempt.batch_id or mapped.batch_id
-    attempt.sign_at = now
+    attempt.sign_at = attempt.heard_at = now
     actions = farewell.tell(core, now, attempt.tag, mapped) + _answer_release(attempt)
     if attempt.over:
         core.pace.soon(now)
@@ -83,7 +83,7 @@ def _heed_restart(attempt: Attempt) -> None:
 
 def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
     """Its connection is gone; whether it ended, its record says."""
-    attempt.connected, attempt.sign_at = False, now
+    attempt.connected, attempt.sign_at, attempt.heard_at = False, now, now
     _heed_closing(attempt, closed)
     launchers.parted(core, attempt)
     if attempt.over:

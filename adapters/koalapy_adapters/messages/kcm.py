@@ -160,7 +160,10 @@ class MeasureFailed(NamedTuple):
 
 
 class BatchSeen(NamedTuple):
-    """The batch system's own view of an attempt changed: queued, held, running, suspended, ended or missing."""
+    """The batch system's own view of an attempt changed: queued, held, running, suspended, ended or missing.
+
+    `silent_since`: though it runs by this view, its wrapper has given no sign of life since then; None: it has.
+    """
 
     tag: Tag
     batch_id: Name
@@ -171,6 +174,7 @@ class BatchSeen(NamedTuple):
     exit_status: Optional[Status] = None
     ending: Name = ""
     restarts: Count = 0
+    silent_since: Optional[Instant] = None
 
 
 class Report(NamedTuple):

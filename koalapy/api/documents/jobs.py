@@ -60,6 +60,7 @@ def component(component: Component, over: bool) -> Document:
         "released_at": _instant(component.released_at),
         "started_at": _instant(component.started_at),
         "ended_at": _instant(component.ended_at),
+        "silent_since": _instant(component.silent_since) if component.is_silent else None,
         "reason": str(component.reason) if component.reason else component.pending_reason or None,
     }
 

@@ -33,6 +33,7 @@ class Component(Answer):
     released_at: str | None = Field(pattern=INSTANT, description="when its wrapper had the release")
     started_at: str | None = Field(pattern=INSTANT, description="just before its first program was started")
     ended_at: str | None = Field(pattern=INSTANT)
+    silent_since: str | None = Field(pattern=INSTANT, description="nothing is heard of its wrapper since; null: it is")
     reason: str | None
 
 

@@ -26,7 +26,7 @@ JOB = (
 )
 COMPONENT = (
     "index cluster named_cluster processors walltime_s state attempt batch_id hosts exit_status queued_at "
-    "at_barrier_at released_at started_at ended_at reason"
+    "at_barrier_at released_at started_at ended_at silent_since reason"
 )
 CLUSTER = (
     "name batch version connection total idle ours scavenged others waiting_local age_s promised unit reason foreign"
