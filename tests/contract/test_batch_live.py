@@ -1,8 +1,9 @@
 """The contract of batch systems, live: what every row of the test grid, and the embedded queue, must hold."""
 
 import os
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -89,6 +90,7 @@ GRID = [
         operator=root("gamma"),
     ),
 ]
+HERE_SHARED = Path(gettempdir()) / f"koala-contract-{os.getpid()}"
 HERE = Row(
     name="local",
     head="here",
@@ -96,7 +98,7 @@ HERE = Row(
         "batch": "local",
         "connect": "local:",
         "slots": 4,
-        "shared": str(Path(gettempdir()) / f"koala-contract-{os.getpid()}"),
+        "shared": str(HERE_SHARED),
         "python": sys.executable,
     },
     remembers_s=630.0,
@@ -111,6 +113,13 @@ pytestmark = pytest.mark.timeout(900, func_only=True)
 def emptied(testgrid_session: Running) -> None:
     """The test grid with everything running and nothing on it."""
     testgrid_session.reset()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def removed() -> Iterator[None]:
+    """What is pushed, and the embedded queue, go once the row has no jobs any more."""
+    yield
+    shutil.rmtree(HERE_SHARED, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -1,18 +1,23 @@
 """The contract suite itself: what it is to installed koalapy, and how its lanes run."""
 
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from koalapy_adapters.connections.pack import packed
+from koalapy_adapters.contract.kcm import Kcm
 from koalapy_adapters.contract.lanes import Lanes, Trial
+from koalapy_adapters.contract.live import Live
 from koalapy_adapters.contract.row import Row, login
 from koalapy_adapters.contract.test_recorded import within
 
 from koalapy.model.errors import RequestError
+from koalapy.model.identity import Tag, attempt_of
 
 
 def row(name: str, head: str) -> Row:
@@ -101,6 +106,32 @@ def test_a_stopped_run_begins_no_trial_and_tidies_up() -> None:
     closing.join()
     waiting.join()
     assert "a closed" in notes
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["kcm_only", "batch_system_too"])
+def test_a_closed_row_has_removed_the_directories_of_its_instances_and_no_others(tmp_path: Path, asked: bool) -> None:
+    shared = tmp_path / "shared"
+    settings = {"batch": "local", "connect": "local:", "slots": 1, "shared": str(shared), "python": sys.executable}
+    here = Row(name="local", head="here", settings=lambda: settings)
+    live = Live(here)
+    stranger = live.strangers()
+    other = Kcm(login(here), stranger)
+    other.hello()
+    other.close()
+    (shared / "abcde").mkdir()
+    tag = live.tag()
+    if asked:
+        live.batch.write(f"{shared}/{tag_instance(tag)}/{tag}/script", "")
+    assert live.kcm.said == []
+    made = {stranger, live.instance, *([tag_instance(tag)] if asked else [])}
+    assert made <= set(os.listdir(shared))
+    live.close()
+    assert made.isdisjoint(os.listdir(shared))
+    assert "abcde" in os.listdir(shared)
+
+
+def tag_instance(tag: str) -> str:
+    return attempt_of(Tag(tag))[0]
 
 
 @pytest.mark.parametrize(

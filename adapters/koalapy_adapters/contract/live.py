@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cached_property
+from contextlib import ExitStack, contextmanager
+from functools import cached_property, partial
 from secrets import token_bytes
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ class Live:
     def __init__(self, row: Row, record: Record | None = None) -> None:
         self.row = row
         self._record = record
-        self.instance, self._plain = (instance_id(token_bytes(4)) for _ in range(2))
+        self.instance, self._plain = self._instances = [instance_id(token_bytes(4)) for _ in range(2)]
         self._number = self._epoch = 0
         self._jobs: list[tuple[Far, str]] = []
         self._attempts: list[str] = []
@@ -112,7 +112,8 @@ class Live:
 
     def strangers(self) -> InstanceId:
         """An instance that the row's KCM does not know."""
-        return instance_id(token_bytes(4))
+        self._instances.append(instance_id(token_bytes(4)))
+        return self._instances[-1]
 
     def script_of(self, tag: str) -> str:
         """The path of an attempt's batch script."""
@@ -169,23 +170,35 @@ class Live:
             self.until_over(batch_id, whose)
 
     def close(self) -> None:
-        """And no files of it on the head node, and no connection."""
-        try:
-            self.tidy()
-            for whose in self._opened:
-                for instance in (self.instance, self._plain):
-                    whose.run("rm", "-rf", f"{whose.site.directory}/{instance}")
-        finally:
-            for opened in self._opened:
-                opened.close()
+        """And no directory of its instances on the head node, and no connection."""
+        with ExitStack() as rest:  # from last to first, whatever fails
+            rest.callback(self._disconnect)
+            rest.callback(self._remove_instances)
             if self._kcm is not None:
-                self._kcm.close()
+                rest.callback(self._kcm.close)  # while it stands, it writes there
+            self.tidy()
+
+    def _remove_instances(self) -> None:
+        if self._kcm is not None and not self._opened:
+            _ = self.batch
+        for whose in self._opened:
+            paths = [f"{whose.site.directory}/{instance}" for instance in self._instances]
+            self.until(partial(_remove, whose, paths))
+
+    def _disconnect(self) -> None:
+        for opened in self._opened:
+            opened.close()
 
     def _far(self, far: Far) -> Far:
         """Begins as a KCM does: what a batch system has to prepare for a user, it does at its first question."""
         self._opened.append(far)
         far.describe()
         return far
+
+
+def _remove(whose: Far, paths: list[str]) -> bool:
+    """Whether nothing is left of them: on NFS, files that are still open may be for a moment."""
+    return whose.run("rm", "-rf", *paths).exit_status == 0
 
 
 def refusal(submit: Callable[[], Any]) -> BatchError | None:
