@@ -21,6 +21,7 @@ CHECKS = (
     Check("batch", "batch system", ("python",)),
     Check("queue", "queue", ("batch",)),
     Check("access", "permission to submit", ("queue",)),
+    Check("lowest", "lowest priority", ("queue",)),
     Check("drmaa", "DRMAA", ("batch",)),
     Check("node", "a batch job starts", ("shared", "queue", "access")),
     Check("node_shared", "shared directory on a compute node", ("node",)),

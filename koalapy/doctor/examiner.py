@@ -138,6 +138,9 @@ class Examiner:
         more = "" if launchers is None else " " + of_launchers(launchers)
         return f"The batch system would take a job of ours.{more}", found
 
+    def _lowest(self) -> Found:
+        return lowest_priority(self._diagnosed("lowest")["lowest"])
+
     def _drmaa(self) -> Found:
         wanted = self._patient.config["drmaa"]
         library = self._diagnosed("drmaa")["library"]
@@ -205,6 +208,7 @@ FUNCTIONS: dict[str, Callable[[Examiner], Found]] = {
     "batch": Examiner._batch,
     "queue": Examiner._queue,
     "access": Examiner._access,
+    "lowest": Examiner._lowest,
     "drmaa": Examiner._drmaa,
     "node": Examiner._node,
     "node_shared": Examiner._node_shared,
@@ -213,6 +217,19 @@ FUNCTIONS: dict[str, Callable[[Examiner], Found]] = {
     "canary": Examiner._canary,
     "launch": Examiner._launch,
 }
+
+
+def lowest_priority(found: Mapping[str, Any] | None) -> Found:
+    """Say whether Launchers of sweeps come after others' jobs; `found`: the fields of a Lowest.
+
+    Raises Doubtful if they may not, and Inapplicable if nobody can tell.
+    """
+    if found is None:
+        raise Inapplicable("The batch system does not tell what becomes of it.")
+    if not found["is_last"]:
+        effect = "So Launchers of sweeps may start before others' jobs; they still leave when those wait."
+        raise Doubtful(f"It has no effect. {found['words']} {effect} {found['advice']}")
+    return f"It has an effect: Launchers of sweeps come after others' jobs. {found['words']}", dict(found)
 
 
 def _at_login(reason: Reason) -> Reason:

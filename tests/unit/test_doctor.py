@@ -13,6 +13,7 @@ import pytest
 import yaml
 from koalapy_adapters import messages as wire
 from koalapy_adapters.examination import probe_program as program
+from koalapy_adapters.examination.protocol import Lowest
 from koalapy_adapters.messages import BatchSeen
 from typer.testing import CliRunner
 
@@ -22,11 +23,12 @@ from koalapy.config import read_grid
 from koalapy.doctor import canary, probing, quick
 from koalapy.doctor.checks import BY_ID, CHECKS, QUICK
 from koalapy.doctor.doctor import Doctor
+from koalapy.doctor.examiner import lowest_priority
 from koalapy.doctor.findings import Failure, Finding, Report, Status
 from koalapy.doctor.pythons import find_pythons, parse
 from koalapy.doctor.quick import examine_quickly
 from koalapy.doctor.remedies import failure
-from koalapy.doctor.trouble import Trouble
+from koalapy.doctor.trouble import Doubtful, Inapplicable, Trouble
 from koalapy.model.errors import Reason, TransientError
 from koalapy.runtime.uplink.connect import connection_of
 
@@ -58,6 +60,18 @@ def test_every_check_has_a_function() -> None:
     from koalapy.doctor.examiner import FUNCTIONS
 
     assert set(FUNCTIONS) == set(BY_ID)
+
+
+def test_a_lowest_priority_without_effect_is_a_warning_with_what_to_do() -> None:
+    words, advice = "It has no job_sort_formula.", "Ask the administrator to set it."
+    with pytest.raises(Doubtful) as raised:
+        lowest_priority(Lowest(False, words, advice)._asdict())
+    assert str(raised.value).startswith(f"It has no effect. {words} ")
+    assert str(raised.value).endswith(f" {advice}")
+    message, _ = lowest_priority(Lowest(True, "Its job_sort_formula is job_priority.")._asdict())
+    assert message.endswith(" Its job_sort_formula is job_priority.")
+    with pytest.raises(Inapplicable):
+        lowest_priority(None)
 
 
 # ---- what a node says
@@ -102,7 +116,6 @@ def test_a_nodes_clock_is_off_by_what_the_time_of_the_job_does_not_explain(
 
 def test_a_clock_that_is_off_is_noted_and_far_off_a_failure() -> None:
     from koalapy.doctor.skew import judged
-    from koalapy.doctor.trouble import Doubtful
 
     assert judged("Its clock", -0.3, "ours")[0] == "Its clock agrees with ours."
     with pytest.raises(Doubtful, match=r"is 7\.0 s ahead of ours"):
@@ -214,7 +227,7 @@ def test_a_machine_that_is_well_and_what_is_wrong_beside_it(tmp_path: Path) -> N
     )
     well = reports["well"]
     assert well.well, well
-    assert by_status(well, Status.NOT_APPLICABLE) == ["access", "drmaa", "launch"]
+    assert by_status(well, Status.NOT_APPLICABLE) == ["access", "lowest", "drmaa", "launch"]
     assert sorted(os.listdir(tmp_path / "well")) == ["bin", "local-queue"]
     failed = {name: wrong(report) for name, report in reports.items() if name != "well"}
     assert failed == {
@@ -253,7 +266,17 @@ def test_the_quick_part_finds_what_is_wrong_without_a_batch_job(tmp_path: Path) 
     assert [line.partition(":")[0] for line in found["old"]] == ["Python on the head node"]
     assert [line.partition(":")[0] for line in found["unwritable"]] == ["shared directory"]
     assert sorted(os.listdir(tmp_path / "well")) == ["bin", "local-queue"]
-    assert [check.id for check in QUICK] == ["login", "python", "shared", "clock", "batch", "queue", "access", "drmaa"]
+    assert [check.id for check in QUICK] == [
+        "login",
+        "python",
+        "shared",
+        "clock",
+        "batch",
+        "queue",
+        "access",
+        "lowest",
+        "drmaa",
+    ]
 
 
 def test_the_quick_part_ends_with_koalad_and_leaves_nothing(tmp_path: Path) -> None:

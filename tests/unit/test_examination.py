@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch.protocol import BatchJob, Site
-from koalapy_adapters.errors import BatchError, RequestError, Result
-from koalapy_adapters.examination import head, pbs, probe, probe_program, sge, slurm, survey
+from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError
+from koalapy_adapters.examination import head, pbs, probe, probe_program, sge, slurm, survey, torque
 from koalapy_adapters.examination.protocol import Environment, Misnamed, Queue, chosen, nearest
 from koalapy_adapters.kcm.commands import BatchSystem, load
 from koalapy_adapters.kcm.directories import Directories
 from koalapy_adapters.kcm.recipes import site as site_of
 from koalapy_adapters.messages import ClusterConfig
+from koalapy_adapters.messages.details import diagnosed
 
 SAMPLES = Path(__file__).parent / "samples"
 PARTITIONS = """\
@@ -148,6 +149,54 @@ def test_queues_of_openpbs_and_torque_are_read_from_the_same_words() -> None:
     assert told["parked"] == (False, "it starts no jobs (started = False)", None)
     torque = pbs.parse_queues(result((SAMPLES / "torque" / "qstat_Qf.out").read_text()))
     assert [(queue.name, queue.closed) for queue in torque][:2] == [("batch", ""), ("short", "")]
+
+
+QSTAT_Q, QSTAT_B = ((SAMPLES / "pbs" / name).read_text() for name in ("qstat-Q-f.txt", "qstat-B-f.txt"))
+SCHED = "Sched default\n    sched_host = pbs-head\n"
+
+
+def lowest(queue: str | None = None, sched: str = SCHED, server: str = QSTAT_B, queues: str = QSTAT_Q) -> pbs.Lowest:
+    """What a PBS with this configuration says of the lowest priority."""
+    answers = {"qmgr -c list sched": sched, "qstat -B -f": server, "qstat -Q -f": queues}
+    found = pbs.lowest(answering({name: result(text) for name, text in answers.items()}), Site("me", queue))
+    assert found is not None
+    return found
+
+
+def test_as_installed_pbs_passes_over_the_lowest_priority() -> None:
+    found = lowest()
+    assert diagnosed("lowest", {"lowest": dict(found._asdict())}) == {"lowest": found._asdict()}
+    assert not found.is_last
+    assert "sched_config" in found.words
+    assert "job_sort_formula" in found.advice
+
+
+@pytest.mark.parametrize("where", ["sched", "server"])
+def test_a_formula_of_scheduler_or_server_decides_whether_pbs_heeds_the_lowest_priority(where: str) -> None:
+    before = {"sched": SCHED, "server": QSTAT_B}[where]
+    by_priority = lowest(**{where: before + "    job_sort_formula = job_priority + 2 * eligible_time\n"})
+    assert by_priority == (True, "Its job_sort_formula is job_priority + 2 * eligible_time.", "")
+    by_size = lowest(**{where: before + "    job_sort_formula = ncpus\n"})
+    assert (by_size.is_last, by_size.words) == (False, "Its job_sort_formula, ncpus, does not have job_priority.")
+
+
+def test_a_queue_below_all_others_that_start_jobs_makes_a_lowest_priority_of_its_own() -> None:
+    raised = QSTAT_Q.replace("Queue: workq\n", "Queue: workq\n    Priority = 10\n")
+    assert lowest("short", queues=raised).is_last
+    assert not lowest("short").is_last
+    assert not lowest("workq", queues=raised).is_last
+    assert not lowest(queues=raised).is_last  # workq is the default
+
+
+def test_without_qmgr_the_lowest_priority_is_judged_by_what_qstat_says() -> None:
+    def run(argv: Sequence[str]) -> Result:
+        if argv[0] == "qmgr":
+            raise SiteError("command_missing", "There is no qmgr.")
+        return result({"-B": QSTAT_B + "    job_sort_formula = job_priority\n", "-Q": QSTAT_Q}[argv[1]])
+
+    found = pbs.lowest(run, Site("me"))
+    assert found is not None
+    assert found.is_last
 
 
 def test_the_queue_that_was_meant_is_the_nearest_else_the_only_default() -> None:
@@ -322,8 +371,8 @@ def test_most_of_torques_nodes_have_so_many_processors() -> None:
 
 
 def test_every_module_that_examines_has_what_is_asked_of_it() -> None:
-    for module in (slurm, sge, pbs):
+    for module in (slurm, sge, pbs, torque):
         assert module.COMMANDS
-        for name in ("queues", "accounts", "try_access", "span"):
+        for name in ("queues", "accounts", "try_access", "lowest", "span"):
             assert callable(getattr(module, name))
     assert issubclass(Misnamed, BatchError)

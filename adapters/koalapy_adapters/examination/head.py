@@ -130,6 +130,12 @@ def _span(head: Head) -> Json:
     return {"wishes": None if module is None else module.span(_run, head.batch.site)}
 
 
+def _lowest(head: Head) -> Json:
+    module = examiner(head.config.batch)
+    found = None if module is None else module.lowest(_run, head.batch.site)
+    return {"lowest": None if found is None else dict(found._asdict())}
+
+
 def _drmaa(head: Head) -> Json:
     """A session of its own, opened and left, in a helper that may crash."""
     dialect = load(head.config.batch)
@@ -192,6 +198,7 @@ _CHECKS: Dict[str, Callable[[Head], Json]] = {
     "batch": _batch,
     "queue": _queue,
     "access": _access,
+    "lowest": _lowest,
     "span": _span,
     "drmaa": _drmaa,
     "relay": _relay,

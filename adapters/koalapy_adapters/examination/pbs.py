@@ -7,12 +7,18 @@ from typing import Any, Dict, List, Optional
 from koalapy_adapters.batch.pbs_refusals import UNREACHABLE
 from koalapy_adapters.batch.protocol import Site
 from koalapy_adapters.batch.verdicts import check
-from koalapy_adapters.errors import Result
-from koalapy_adapters.examination.protocol import Queue, Run
+from koalapy_adapters.errors import BatchError, Result
+from koalapy_adapters.examination.protocol import Lowest, Queue, Run
 
 COMMANDS = ["qstat", "pbsnodes"]
 
 _YES = ("true", "yes")
+_FORMULA = re.compile(r"^\s*job_sort_formula = (.*?)\s*$", re.MULTILINE)
+_BY_PRIORITY = re.compile(r"\bjob_priority\b")
+_RAISE = (
+    "Ask the administrator to set job_sort_formula to job_priority by qmgr, or for a queue of a Priority below all "
+    "others', which a second entry for the cluster in the grid file then names."
+)
 
 
 def queues(run: Run, site: Site) -> List[Queue]:
@@ -39,6 +45,52 @@ def accounts(run: Run, site: Site) -> List[str]:
 def try_access(run: Run, site: Site) -> Optional[str]:
     """qsub cannot be asked without submitting."""
     return None
+
+
+def lowest(run: Run, site: Site) -> Optional[Lowest]:
+    """By the server's or scheduler's job_sort_formula, which goes before sort keys, or the Priority of queues.
+
+    No user can read sched_config. Raises BatchError if qstat fails.
+    """
+    formulas = _formulas(run)
+    for formula in formulas:
+        if _BY_PRIORITY.search(formula):
+            return Lowest(True, "Its job_sort_formula is %s." % formula)
+    listed = run(["qstat", "-Q", "-f"])
+    check(listed, UNREACHABLE)
+    server = run(["qstat", "-B", "-f"])
+    default = re.search(r"default_queue = (\S+)", server.stdout)
+    name = (site.queue or (default.group(1) if default else "")).split(",")[0]
+    priorities = parse_priorities(listed)
+    others = [value for queue, value in priorities.items() if queue != name]
+    if name in priorities and others and priorities[name] < min(others):
+        return Lowest(True, "The queue %s has the lowest Priority of all that start jobs." % name)
+    if formulas:
+        return Lowest(False, "Its job_sort_formula, %s, does not have job_priority." % formulas[0], _RAISE)
+    words = "It has no job_sort_formula. Unless sched_config, which users cannot read, has job_priority as a sort key, "
+    return Lowest(False, words + "PBS passes over the priority of jobs.", _RAISE)
+
+
+def parse_priorities(result: Result) -> Dict[str, int]:
+    """The Priority of each queue that jobs start in, as `qstat -Q -f` has it; 0 where it has none."""
+    found = {}
+    for block in re.split(r"^Queue:\s*", _unfolded(result.stdout), flags=re.MULTILINE)[1:]:
+        fields = dict(re.findall(r"^\s+(\S+) = (.*?)\s*$", block, re.MULTILINE))
+        if fields.get("queue_type", "Execution").startswith("E") and not _closed(fields):
+            found[block.split("\n", 1)[0].strip()] = int(fields.get("Priority", "0"))
+    return found
+
+
+def _formulas(run: Run) -> List[str]:
+    """Of the scheduler and of the server; where qmgr is missing or refused, what qstat shows."""
+    texts = []
+    for argv in (["qmgr", "-c", "list sched"], ["qstat", "-B", "-f"]):
+        try:
+            texts.append(run(argv).stdout)
+        except BatchError:
+            continue
+    lines = (_FORMULA.search(_unfolded(text)) for text in texts)
+    return [line.group(1).strip('"') for line in lines if line]
 
 
 def span(run: Run, site: Site) -> Optional[Dict[str, Any]]:

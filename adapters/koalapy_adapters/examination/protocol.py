@@ -41,6 +41,17 @@ class Environment(NamedTuple):
     slots: int
 
 
+class Lowest(NamedTuple):
+    """Whether jobs of the lowest priority that a user may set come after all others, and how that is known.
+
+    `advice`: what to do where they do not, or may not.
+    """
+
+    is_last: bool
+    words: str
+    advice: str = ""
+
+
 class Examiner:
     """The protocol, for readers: a module of this package named as its batch system, with these functions.
 
@@ -52,6 +63,7 @@ class Examiner:
     queues: Callable[[Run, Site], List[Queue]]
     accounts: Callable[[Run, Site], List[str]]  # none, where nobody keeps any
     try_access: Callable[[Run, Site], Optional[str]]  # what it said of a job it was only asked about; None: cannot ask
+    lowest: Callable[[Run, Site], Optional[Lowest]]  # what becomes of jobs of the lowest priority; None: not known
     span: Callable[[Run, Site], Optional[Json]]  # wishes of a job that surely lies on two nodes; None: there is none
 
 

@@ -8,7 +8,7 @@ from koalapy_adapters.batch.protocol import Argv, Site
 from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.verdicts import check, unreadable
 from koalapy_adapters.errors import Result
-from koalapy_adapters.examination.protocol import Environment, Misnamed, Queue, Run, chosen, nearest
+from koalapy_adapters.examination.protocol import Environment, Lowest, Misnamed, Queue, Run, chosen, nearest
 
 COMMANDS = ["qconf"]
 
@@ -98,6 +98,11 @@ def check_environment(site: Site, known: List[Environment], queues: List[Queue])
     if not _is_offered(found[0].name, queues):
         message = "The queue %s does not offer the parallel environment %s." % (site.queue, found[0].name)
         raise Misnamed("parallel_environment_not_in_queue", message, advice, value)
+
+
+def lowest(run: Run, site: Site) -> Optional[Lowest]:
+    """Return None: no user can see how the administrator weighs priorities."""
+    return None
 
 
 def span(run: Run, site: Site) -> Optional[Dict[str, Any]]:

@@ -7,7 +7,7 @@ from koalapy_adapters.batch.protocol import Argv, Site
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.verdicts import check
 from koalapy_adapters.errors import Result
-from koalapy_adapters.examination.protocol import Queue, Run, chosen
+from koalapy_adapters.examination.protocol import Lowest, Queue, Run, chosen
 
 COMMANDS = ["sinfo", "sbatch"]
 
@@ -57,6 +57,11 @@ def access_argv(site: Site) -> Argv:
     if site.queue:
         wishes.append("--partition=" + site.queue)
     return ["sbatch", "--test-only", "--ntasks=1", "--time=2", *wishes, "--wrap=true"]
+
+
+def lowest(run: Run, site: Site) -> Optional[Lowest]:
+    """Return None: no user can see how the administrator weighs priorities."""
+    return None
 
 
 def span(run: Run, site: Site) -> Optional[Dict[str, Any]]:

@@ -1,10 +1,11 @@
 """Torque's queues: see `pbs`."""
 
-from koalapy_adapters.examination import pbs
+from koalapy_adapters.examination import pbs, slurm
 
 COMMANDS = pbs.COMMANDS
 
 queues = pbs.queues
 accounts = pbs.accounts
 try_access = pbs.try_access
+lowest = slurm.lowest  # Maui and Moab keep to themselves what they sort by
 span = pbs.span

@@ -161,6 +161,14 @@ class Environment(NamedTuple):
     loose: Optional[Name]
 
 
+class OfLowest(NamedTuple):
+    """See examination.protocol.Lowest."""
+
+    is_last: Flag
+    words: Words
+    advice: Line = ""
+
+
 class Wishes(NamedTuple):
     """Those of a job that lies on two nodes."""
 
@@ -193,9 +201,10 @@ def plain(kind: Any) -> Check:
 
 if TYPE_CHECKING:
     PlainEnvironment = Json
+    PlainLowest = Json
     PlainWishes = Json
 else:
-    PlainEnvironment, PlainWishes = plain(Environment), plain(Wishes)
+    PlainEnvironment, PlainLowest, PlainWishes = plain(Environment), plain(OfLowest), plain(Wishes)
 
 
 class Access(NamedTuple):
@@ -203,6 +212,12 @@ class Access(NamedTuple):
 
     words: Optional[Words]
     launchers: Optional[PlainEnvironment]
+
+
+class LowestPriority(NamedTuple):
+    """`lowest`: None where nobody can tell."""
+
+    lowest: Optional[PlainLowest]
 
 
 class Span(NamedTuple):
@@ -243,6 +258,7 @@ _DIAGNOSED: Dict[str, Check] = {
     "batch": plain(Batch),
     "queue": lambda value: _queue(value) if "name" in value else _processing(value),
     "access": plain(Access),
+    "lowest": plain(LowestPriority),
     "span": plain(Span),
     "drmaa": plain(Library),
     "relay": plain(Relay),
