@@ -15,6 +15,7 @@ from typing import Any
 import hypothesis
 import postgresql
 import pytest
+import pytest_timeout
 from programs import LEFT_OUT
 
 _NOT_OF_THE_MACHINE = [hypothesis.HealthCheck.too_slow]  # how long an example takes is its affair alone
@@ -88,6 +89,15 @@ def database(postgresql_server: Any) -> Iterator[str]:
     url = postgresql_server.database()
     yield url
     postgresql_server.drop(url)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give a second try a time limit of its own: pytest-timeout sets one for both, and it has gone off if one hung."""
+    if getattr(item, "execution_count", 1) > 1:
+        limits = item.config.pluginmanager.hook
+        limits.pytest_timeout_cancel_timer(item=item)
+        limits.pytest_timeout_set_timer(item=item, settings=pytest_timeout._get_item_settings(item))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
