@@ -86,7 +86,10 @@ def test_the_second_koalad_stands_by_and_says_so(pair: Pair, shell: Callable[...
     assert status.status == 0
     assert "standing_by" in status.out
     assert f"in use by koalad {os.uname().nodename} {pid_of(pair.one)}. " in status.out
-    for command in (["jobs"], ["cancel", job], ["clusters"], ["run", "-n", 1, "--", "true"], ["down", "--cancel"]):
+    maintenance = (["maintenance", "list"], ["maintenance", "run", "check"])
+    for command in (
+        ["jobs"], ["cancel", job], ["clusters"], ["run", "-n", 1, "--", "true"], ["down", "--cancel"], *maintenance
+    ):  # fmt: skip
         status = 125 if command[0] == "run" else 3  # which is its program's
         pair.two(*command).refused(status, "only stands by", f"koalad {os.uname().nodename} {pid_of(pair.one)}")
     assert pair.two("up").status == 0
