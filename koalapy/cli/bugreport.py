@@ -26,7 +26,7 @@ from koalapy.model.errors import KoalaError, OurError, RequestError
 
 _LOG_BYTES = 2_000_000  # of the end of each log
 _MOST_JOBS = 500  # of those that the logs name, the newest: whose environments are looked for
-_LIBRARIES = ("SQLAlchemy", "alembic", "fastapi", "httpx", "paramiko", "pydantic", "structlog", "typer", "uvicorn")
+_LIBRARIES = ("SQLAlchemy", "alembic", "fastapi", "paramiko", "pydantic", "structlog", "typer", "uvicorn")
 _OF_THE_PROGRAM = "words"  # of a log's line: what a program wrote last
 # Texts of a log's line about a job that are koalapy's own. All others may quote a program, and what it knows.
 _OWN_TEXTS = frozenset(
