@@ -35,6 +35,7 @@ class JobText(BaseModel):
     source: Line = Field(default="job.yaml", max_length=5000, description="its name, for messages and for its language")
     directory: Line = Field(max_length=5000, description="absolute; the job's paths are relative to it")
     overrides: dict[Line, str] = Field(default_factory=dict, description="values said anew, by their keys")
+    labels: dict[str, str] = Field(default_factory=dict, description="labels to add to those of the job")
     key: Line = Field(default="", max_length=200, description="the same key again is the same job")
 
 

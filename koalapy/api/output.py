@@ -34,15 +34,15 @@ def add_output(app: FastAPI, service: Service) -> None:
         component: int | None = None,
         follow: bool = False,
         parameter: int | None = None,
-        labels: bool | None = None,
+        prefix: bool | None = None,
     ) -> StreamingResponse:
         """What the last attempt's processes wrote; or one parameter of a sweep.
 
         With `follow` until the job is over: of all components as they write, whole lines each, try after try. Lines
-        begin with `[component.rank] ` with `labels`; if that is not said, when several components are followed.
+        begin with `[component.rank] ` with `prefix`; if that is not said, when several components are followed.
         """
         if parameter is None:
-            pieces = await run_in_threadpool(service.output, job, stream, component, follow, labels)
+            pieces = await run_in_threadpool(service.output, job, stream, component, follow, prefix)
         else:
             pieces = await run_in_threadpool(service.sweeps.output, job, parameter, stream)
         first = await _next(pieces, followers)  # what cannot be read is refused before the answer begins

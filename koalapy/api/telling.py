@@ -13,6 +13,7 @@ from koalapy.api.documents import Document
 from koalapy.api.schemas.answer import answering
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
+from koalapy.model.labels import has_labels, wanted_label
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant, parse_instant
 from koalapy.model.usage import By
@@ -22,10 +23,14 @@ from koalapy.runtime.service import Service
 def add_telling(app: FastAPI, service: Service) -> None:
     @app.get("/v1/jobs", **answering(schemas.JobsAnswer))
     def jobs(
-        state: Annotated[list[JobState] | None, Query()] = None, id: Annotated[list[int] | None, Query()] = None
+        state: Annotated[list[JobState] | None, Query()] = None,
+        id: Annotated[list[int] | None, Query()] = None,
+        label: Annotated[list[str] | None, Query(description="KEY, or KEY=VALUE; a job has all of them")] = None,
     ) -> Document:
-        """All jobs by id, finished ones too; of these states and ids only, where they are given."""
-        found = service.jobs(state, None if id is None else [JobId(each) for each in id])
+        """All jobs by id, finished ones too; of these states, ids and labels only, where they are given."""
+        wanted = [wanted_label(each) for each in label or ()]
+        stored = service.jobs(state, None if id is None else [JobId(each) for each in id])
+        found = [each for each in stored if has_labels(each.request.labels, wanted)]
         return documents.jobs(found, service.transfers([each.id for each in found]))
 
     @app.get("/v1/wait", **answering(schemas.JobsAnswer))

@@ -33,12 +33,13 @@ def submit(
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the jobs are over.")] = False,
     override: Override = None,
+    label: options.Label = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
     """Submit job files. The exit status is 1 if a job fails at once, for example because it can never fit."""
     with told(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between a job and its number
-        accepted = _submitted(koalad, files, _overrides(override or []))
+        accepted = _submitted(koalad, files, _overrides(override or []), options.labels_of(label or ()))
         ids = accepted.get("ids") or [accepted["id"]]
         say_accepted(ids, json and wait)
         if not json:
@@ -88,14 +89,14 @@ def _finish(koalad: Grid, accepted: Document, ids: Sequence[int], wait: bool, js
     raise typer.Exit(FAILED if failed_at_once else DONE)
 
 
-def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str]) -> Document:
+def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str], labels: dict[str, str]) -> Document:
     """Raises RequestError for what cannot be read, or read twice."""
     if [str(file) for file in files].count("-") > 1:
         raise RequestError("stdin_twice", "Standard input is named twice.", "Name it once.")
     jobs: list[JobOrFile] = [sys.stdin.buffer if str(file) == "-" else file for file in files]
     if len(jobs) == 1:
-        return koalad.accept(jobs[0], overrides=overrides)
-    return {"schema": "koala.submits/1", "ids": koalad.submit_many(jobs, overrides=overrides)}
+        return koalad.accept(jobs[0], overrides=overrides, labels=labels)
+    return {"schema": "koala.submits/1", "ids": koalad.submit_many(jobs, overrides=overrides, labels=labels)}
 
 
 def _ends(found: Sequence[Document], several: bool) -> Document:
@@ -116,6 +117,7 @@ def cancel(
     jobs: Annotated[list[str] | None, options.IDS] = None,
     state: Annotated[list[JobState] | None, typer.Option("--state", help="Jobs in this state; repeat it.")] = None,
     name: Annotated[str | None, typer.Option("--name", metavar="PATTERN", help="Of this name; * and ? match.")] = None,
+    label: options.WithLabel = None,
     everything: Annotated[bool, typer.Option("--all", help="All jobs that are not over.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --all.")] = False,
     force: Annotated[
@@ -125,15 +127,15 @@ def cancel(
     json: options.Json = False,
 ) -> None:
     """Cancel jobs: those that are named, or all that match. A job that is over already is no error."""
-    filtered = bool(state) or name is not None
+    filtered = bool(state) or name is not None or bool(label)
     if sum((bool(jobs), filtered, everything)) != 1:
-        say("koala: It is not clear which jobs to cancel. Name jobs, or say --state or --name, or --all.")
+        say("koala: It is not clear which jobs to cancel. Name jobs, or use --state, --name or --label, or --all.")
         raise typer.Exit(BAD_INPUT)
     with told(), Grid(grid) as koalad:
         if jobs:
             ids = options.ids_of(koalad, jobs)
         else:
-            ids = _live_jobs(koalad, state or (), name)
+            ids = _live_jobs(koalad, state or (), name, label or ())
             if not ids and not json:
                 say("No job matches, so nothing was cancelled.")
             if ids and everything and not yes:
@@ -146,9 +148,10 @@ def cancel(
         _tell_changed(changed, json, known=over)
 
 
-def _live_jobs(koalad: Grid, states: Sequence[JobState], name: str | None) -> list[int]:
-    """Those that are not over, in these states if there are any, with a name like this."""
-    found = [job for job in koalad.jobs([str(state) for state in states]) if job["finished_at"] is None]
+def _live_jobs(koalad: Grid, states: Sequence[JobState], name: str | None, labels: Sequence[str]) -> list[int]:
+    """Return the ids of jobs that are not over and match all that is given."""
+    matching = koalad.jobs([str(state) for state in states], labels=labels)
+    found = [job for job in matching if job["finished_at"] is None]
     return [job["id"] for job in found if name is None or fnmatchcase(job["name"], name)]
 
 

@@ -18,14 +18,14 @@ _NEVER_RAN = "never_ran"
 
 
 def follow_output(
-    koalad: Grid, job: int, output: BinaryIO, errors: BinaryIO, tell: Callable[[Document], None], labels: bool | None
+    koalad: Grid, job: int, output: BinaryIO, errors: BinaryIO, tell: Callable[[Document], None], prefix: bool | None
 ) -> None:
     """Write what the job's processes write, as it comes, until the job is over. Raises KoalaError.
 
-    `tell` hears how the job is, again and again. `labels`: see Grid.output.
+    `tell` hears how the job is, again and again. `prefix`: see Grid.output.
     """
     targets = (_Target("output", output), _Target("errors", errors))
-    threads = [threading.Thread(target=_pass_on, args=(koalad, job, each, labels), daemon=True) for each in targets]
+    threads = [threading.Thread(target=_pass_on, args=(koalad, job, each, prefix), daemon=True) for each in targets]
     for thread in threads:
         thread.start()
     while (found := _look(koalad, job))["state"] not in _FINAL:
@@ -65,10 +65,10 @@ def _look(koalad: Grid, job: int) -> Document:
         return koalad.jobs(ids=[job])[0]
 
 
-def _pass_on(koalad: Grid, job: int, stream: _Target, labels: bool | None) -> None:
+def _pass_on(koalad: Grid, job: int, stream: _Target, prefix: bool | None) -> None:
     """koalad takes up what breaks off between it and a cluster."""
     try:
-        for piece in koalad.output(job, stream=stream.name, follow=True, labels=labels):
+        for piece in koalad.output(job, stream=stream.name, follow=True, prefix=prefix):
             stream.write(piece)
     except KoalaError as error:
         if error.reason.code == _NEVER_RAN:  # the job's own reason says why

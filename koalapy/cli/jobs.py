@@ -41,6 +41,7 @@ def jobs(
         str | None,
         typer.Option("--cluster", "-c", help="Only jobs on this cluster.", autocompletion=options.complete_clusters),
     ] = None,
+    label: options.WithLabel = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show them again and again, until Ctrl-C.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
@@ -56,13 +57,13 @@ def jobs(
         after = datetime.now(UTC) - _time_of(since) if since is not None else None
 
         def find() -> list[Document]:
-            found = koalad.jobs([str(each) for each in state or ()])
+            found = koalad.jobs([str(each) for each in state or ()], labels=label or ())
             return [job for job in found if _is_wanted(job, after, name, cluster)]
 
         if watch:
             return _watch(find, _LAST if last is None else last)
         found = find()
-        filtered = state or since is not None or name is not None or cluster is not None
+        filtered = state or since is not None or name is not None or cluster is not None or label
         broken = [] if filtered else [each for each in koalad.unreadable()["records"] if each["kind"] == "job"]
     if json:
         return print_json({"schema": "koala.jobs/1", "jobs": _newest(found, last or 0), "unreadable": broken})
@@ -174,10 +175,12 @@ def show(jobs: options.JobIds, utc: Utc = False, grid: options.Grid = None, json
 
 def _show(document: Document, runner: Document) -> None:
     found = document["job"]
-    hidden = ["components", "reason_code", "transfers", "sweep", *(_OF_JOBS_ONLY if found["sweep"] else ())]
+    hidden = ["components", "labels", "reason_code", "transfers", "sweep", *(_OF_JOBS_ONLY if found["sweep"] else ())]
     for name, value in found.items():
         if name not in hidden and value not in (None, ""):
             out.print(f"{name.replace('_', ' '):24}{_value(name, value)}")
+    for key, value in found["labels"].items():
+        out.print(f"{'label':24}{key}={value}")
     if found["sweep"]:
         _show_runner(found["sweep"], runner)
     else:
@@ -277,7 +280,7 @@ def logs(
     parameter: Annotated[
         int | None, typer.Option("--parameter", "-p", metavar="N", help="Of this parameter of a sweep, from 1.")
     ] = None,
-    label: options.Label = None,
+    prefix: options.Prefix = None,
     grid: options.Grid = None,
 ) -> None:
     """The standard output of all processes of the last attempt, or of one parameter of a sweep."""
@@ -287,7 +290,7 @@ def logs(
     with told(), Grid(grid) as koalad:
         stream = "errors" if errors else "output"
         pieces = koalad.output(
-            job, stream=stream, component=component, follow=follow, parameter=parameter, labels=label
+            job, stream=stream, component=component, follow=follow, parameter=parameter, prefix=prefix
         )
         wrote = False
         for piece in pieces:

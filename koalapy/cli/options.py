@@ -71,15 +71,39 @@ def ids_of(koalad: Any, texts: Sequence[str]) -> list[int]:
     return list(found)
 
 
+def labels_of(pairs: Sequence[str]) -> dict[str, str]:
+    """The labels of a command line. Raises RequestError for one without a value, and for a key that is there twice."""
+    from koalapy.model.errors import RequestError
+    from koalapy.model.textfile.words import shown
+
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise RequestError(
+                "bad_label", f"--label {shown(pair)} is not KEY=VALUE.", "Write --label project=poisson."
+            )
+        if key in found:
+            raise RequestError("duplicate_name", f"--label {shown(key)} is given twice.", "Give each key once.")
+        found[key] = value
+    return found
+
+
 Grid = Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", help=GRID_HELP)]
 Json = Annotated[bool, typer.Option("--json", callback=use_json, help="One JSON document on stdout, also of errors.")]
 IDS = typer.Argument(metavar="ID…", help="Jobs, such as 3 or 1-5.", autocompletion=complete_jobs)
 JobIds = Annotated[list[str], IDS]
 JobId = Annotated[int, typer.Argument(metavar="ID", help="A job.", autocompletion=complete_jobs)]
 Label = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Label the job, to find it again; repeat it.")
+]
+WithLabel = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY[=VALUE]", help="Only jobs with this label; repeat it.")
+]
+Prefix = Annotated[
     bool | None,
     typer.Option(
-        "--label/--no-label",
+        "--prefix/--no-prefix",
         help="Begin each line with [component.rank]. Default: while several components are followed.",
     ),
 ]

@@ -62,6 +62,7 @@ def run(
     threads: Annotated[int | None, typer.Option("--threads", help="Processors of each process.")] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the job's number, and do not wait.")] = False,
     label: options.Label = None,
+    prefix: options.Prefix = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -81,11 +82,11 @@ def run(
             }
             components = _components(processors, on or (), optional or (), shared)
             job = {"name": name, "priority": priority, "stage_in": stage_in or [], "stage_out": stage_out or None}
-            request = _request(program, components, job)
+            request, labels = _request(program, components, job), options.labels_of(label or ())
             with Grid(grid) as koalad, interruptible():
                 if detach:
-                    return _detach(koalad, request, json)
-                document = _run(koalad, request, json, label)
+                    return _detach(koalad, request, labels, json)
+                document = _run(koalad, request, labels, json, prefix)
     except typer.Exit as ended:
         raise typer.Exit(_INTERRUPTED if ended.exit_code == _INTERRUPTED else _OWN_FAILURE) from None
     raise typer.Exit(_exit_status(document["job"]))
@@ -155,10 +156,10 @@ def _request(program: Sequence[str], components: Sequence[Document], job: Docume
     }
 
 
-def _detach(koalad: Grid, request: Document, json: bool) -> None:
+def _detach(koalad: Grid, request: Document, labels: Mapping[str, str], json: bool) -> None:
     """Submit only. A job that fails at once is a failure of koala itself."""
     with deferred() as let_in:
-        accepted = koalad.accept(request)
+        accepted = koalad.accept(request, labels=labels)
         if json:
             print_json(accepted)
         else:
@@ -170,16 +171,16 @@ def _detach(koalad: Grid, request: Document, json: bool) -> None:
         raise typer.Exit(_OWN_FAILURE)
 
 
-def _run(koalad: Grid, request: Document, json: bool, label: bool | None) -> Document:
+def _run(koalad: Grid, request: Document, labels: Mapping[str, str], json: bool, prefix: bool | None) -> Document:
     """The job and its story, once it is over."""
     with deferred() as let_in:  # an interrupt must not come between the job and its number
-        job = koalad.submit(request)
+        job = koalad.submit(request, labels=labels)
         try:
             let_in()
             say(f"job {job} accepted")
             _tell_of_input()
             output = sys.stderr.buffer if json else sys.stdout.buffer
-            follow_output(koalad, job, output, sys.stderr.buffer, StateLines(koalad).tell, label)
+            follow_output(koalad, job, output, sys.stderr.buffer, StateLines(koalad).tell, prefix)
             document = koalad.show(job)
             explained = explained_of(koalad, document["job"])
         except KeyboardInterrupt:

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from koalapy.api.bodies import JobText
 from koalapy.config import GridFile
 from koalapy.languages import from_mapping, read_job
 from koalapy.model.errors import RequestError
+from koalapy.model.labels import joined
 from koalapy.model.request import Request
 from koalapy.model.textfile.words import shown, use_known
 from koalapy.runtime.parameters import with_staged
@@ -29,7 +31,7 @@ def reader(grid: GridFile) -> Callable[[JobText], Request]:
             assert job.text is not None
             found = read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_plain)
         _check_order(found.order, orders)
-        return with_staged(found)
+        return with_staged(replace(found, labels=joined(found.labels, job.labels.items())))
 
     return read
 

@@ -65,6 +65,7 @@ def sweep(
         str | None,
         typer.Option("--order", metavar="NAME", help="Which parameters run next, instead of the grid file's."),
     ] = None,
+    label: options.Label = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the sweep is over, and tell how far it is.")] = False,
     rerun_failed: Annotated[
         int | None,
@@ -76,7 +77,8 @@ def sweep(
 ) -> None:
     """Run a program once for each of many parameters, on idle nodes, in nobody's way."""
     if rerun_failed is not None:
-        _check_alone(program, parameters, csv, stage_in, stage_out, name, on, walltime, order, dry_run, cross, zipped)
+        others = (program, parameters, csv, stage_in, stage_out, name, on, walltime, order, label)
+        _check_alone(*others, dry_run, cross, zipped)
         with told(), Grid(grid) as koalad:
             submit_again(koalad, rerun_failed, wait, json, failed=True)
     if not program:
@@ -99,10 +101,11 @@ def sweep(
             stage_out=stage_out or None,
             order=order,
         )
+        labels = options.labels_of(label or ())
         if dry_run:
             return _dry_run(request, json)
         with Grid(grid) as koalad:
-            return _submit(koalad, request, wait, json)
+            return _submit(koalad, request, labels, wait, json)
 
 
 def _check_alone(*others: object) -> None:
@@ -111,9 +114,9 @@ def _check_alone(*others: object) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-def _submit(koalad: Grid, request: Document, wait: bool, json: bool) -> None:
+def _submit(koalad: Grid, request: Document, labels: Mapping[str, str], wait: bool, json: bool) -> None:
     with deferred() as let_in:
-        accepted = koalad.accept(request, source=_SOURCE)
+        accepted = koalad.accept(request, source=_SOURCE, labels=labels)
         say_accepted([accepted["id"]], json and wait)
         if not json:
             out.print(f"job {accepted['id']} accepted")

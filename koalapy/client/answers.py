@@ -87,6 +87,7 @@ class Job(TypedDict):
     owner: str
     state: JobStateName
     priority: int
+    labels: dict[str, str]
     type: Literal["ordered", "unordered", "mixed", "sweep"]
     submitted_at: str
     started_at: str | None

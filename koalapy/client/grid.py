@@ -90,13 +90,15 @@ class Grid:
         directory: str | Path | None = None,
         overrides: Mapping[str, str] | None = None,
         key: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> int:
         """The id of the accepted job. `job` is a job file's path, or the same as a mapping.
 
+        `labels` are added to those of the job, and replace those of the same key.
         The same `key` again is the same job; one is made where none is given, so that a repeated request after a cut
         connection does not make two.
         """
-        return int(self.accept(job, directory=directory, overrides=overrides, key=key)["id"])
+        return int(self.accept(job, directory=directory, overrides=overrides, key=key, labels=labels)["id"])
 
     def accept(
         self,
@@ -106,12 +108,14 @@ class Grid:
         overrides: Mapping[str, str] | None = None,
         key: str | None = None,
         source: str = "job",
+        labels: Mapping[str, str] | None = None,
     ) -> Submitted:
         """As `submit`, with all that koalad says of it: schema koala.submit/1.
 
         `source`: what errors call a mapping.
         """
-        return cast(Submitted, post(self._calls, "/v1/jobs", as_posted(job, directory, overrides, key, source)))
+        body = as_posted(job, directory, overrides, key, source, labels)
+        return cast(Submitted, post(self._calls, "/v1/jobs", body))
 
     def resubmit(
         self,
@@ -146,20 +150,26 @@ class Grid:
         directory: str | Path | None = None,
         overrides: Mapping[str, str] | None = None,
         keys: Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> list[int]:
         """The ids of many jobs, in this order: as `submit`, but by one request, and all of them are accepted or none.
 
-        `keys`: one a job.
+        `keys`: one a job. `labels`: those of all of them.
         """
         if not jobs:
             return []
         given: Sequence[str | None] = keys or [None] * len(jobs)
-        bodies = [as_posted(job, directory, overrides, key) for job, key in zip(jobs, given, strict=True)]
+        bodies = [
+            as_posted(job, directory, overrides, key, labels=labels) for job, key in zip(jobs, given, strict=True)
+        ]
         return [int(job) for job in post(self._calls, "/v1/jobs/batch", {"jobs": bodies})["ids"]]
 
-    def jobs(self, states: Sequence[str] = (), ids: Sequence[int] = ()) -> list[Job]:
-        """Jobs by id, finished ones too; of these states, and of these ids, if there are any."""
-        wanted = [("state", state) for state in states]
+    def jobs(self, states: Sequence[str] = (), ids: Sequence[int] = (), labels: Sequence[str] = ()) -> list[Job]:
+        """Jobs by id, finished ones too; of these states, and of these ids, if there are any.
+
+        `labels`: those that a job has, each KEY or KEY=VALUE.
+        """
+        wanted = [("state", state) for state in states] + [("label", label) for label in labels]
         found: list[Job] = []
         for some in _chunks(sorted(set(ids))) or [[]]:
             parameters = wanted + [("id", str(job)) for job in some]
@@ -264,12 +274,12 @@ class Grid:
         component: int | None = None,
         follow: bool = False,
         parameter: int | None = None,
-        labels: bool | None = None,
+        prefix: bool | None = None,
     ) -> Iterator[bytes]:
         """What the processes of the last attempt wrote, components and ranks in order.
 
         `follow` goes on until the job is over: all components as they write, try after try, whole lines of each
-        process. With `labels` each line begins with `[component.rank] `; None: when several components are followed.
+        process. With `prefix` each line begins with `[component.rank] `; None: when several components are followed.
         Of a sweep, what the `parameter` of this number wrote. Raises TransientError with the code `cut` if it breaks
         off.
         """
@@ -278,8 +288,8 @@ class Grid:
             parameters["component"] = component
         if parameter is not None:
             parameters["parameter"] = parameter
-        if labels is not None:
-            parameters["labels"] = labels
+        if prefix is not None:
+            parameters["prefix"] = prefix
         cut = TransientError("cut", f"The output of job {job} broke off.", "Ask for it again.")
         with self._calls.stream(f"/v1/jobs/{job}/output", parameters, cut) as chunks:
             yield from chunks

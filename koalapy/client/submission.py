@@ -20,9 +20,14 @@ def as_posted(
     overrides: Mapping[str, str] | None,
     key: str | None,
     source: str = "job",
+    labels: Mapping[str, str] | None = None,
 ) -> Document:
     """The job as the API takes it. Raises RequestError where its file cannot be read."""
-    body: Document = {"overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
+    body: Document = {
+        "overrides": dict(overrides or {}),
+        "labels": dict(labels or {}),
+        "key": key or uuid.uuid4().hex,
+    }
     if isinstance(job, Mapping):
         return body | {"job": dict(job), "source": source, "directory": str(Path(directory or Path.cwd()).absolute())}
     if not isinstance(job, str | Path):

@@ -18,6 +18,7 @@ from koalapy.languages.paths import (
     unknown_in,
 )
 from koalapy.model.identity import MAX_COMPONENTS
+from koalapy.model.labels import KEY, LONGEST_KEY, LONGEST_VALUE, MOST_LABELS, InvalidLabel, check_key, check_value
 from koalapy.model.request import (
     DEFAULT_PRIORITY,
     LOWEST_PRIORITY,
@@ -42,6 +43,7 @@ from koalapy.model.textfile.fields import (
     as_line,
     as_list,
     as_mapping,
+    as_text,
     lasting,
     one_of,
     wrong,
@@ -87,6 +89,27 @@ def _variable(value: object) -> str:
     return text
 
 
+def _label_key(value: object) -> str:
+    try:
+        return check_key(as_text(value))
+    except InvalidLabel as error:
+        raise wrong(error.what, error.advice, "bad_label") from None
+
+
+def _label_value(value: object) -> str:
+    try:
+        return check_value("" if value is None else as_text(value))
+    except InvalidLabel as error:
+        raise wrong(error.what, error.advice, "bad_label") from None
+
+
+def _labels(value: object) -> dict[object, object]:
+    labels = as_mapping(value)
+    if len(labels) > MOST_LABELS:
+        raise wrong(f"has {len(labels)} labels, more than {MOST_LABELS}", "Remove some.", "too_many")
+    return labels
+
+
 def _name(text: str) -> str:
     if len(text) > _LONGEST_NAME:
         raise wrong(f"has {len(text)} characters, more than {_LONGEST_NAME}", "Write a shorter one.")
@@ -108,6 +131,16 @@ def _components(components: list[Any]) -> list[Any]:
 
 
 Variable = Annotated[str, BeforeValidator(_variable), WithJsonSchema({"type": "string", "pattern": _VARIABLE.pattern})]
+LabelKey = Annotated[
+    str,
+    BeforeValidator(_label_key),
+    WithJsonSchema({"type": "string", "pattern": f"^{KEY.pattern}$", "maxLength": LONGEST_KEY}),
+]
+LabelValue = Annotated[
+    str,
+    BeforeValidator(_label_value),
+    WithJsonSchema({"type": ["string", "number", "boolean"], "minLength": 1, "maxLength": LONGEST_VALUE}),
+]
 Cluster = Annotated[str, BeforeValidator(_cluster), WithJsonSchema({"type": "string"})]
 Executable = Annotated[str, BeforeValidator(as_executable), WithJsonSchema({"type": "string", "minLength": 1})]
 StagedIn = Annotated[str, BeforeValidator(as_staged_in), WithJsonSchema({"type": "string", "minLength": 1})]
@@ -199,6 +232,11 @@ class JobFile(Section):
         Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_COMPONENTS}),
         BeforeValidator(lambda value: _components(as_list(value))),
     ] = Field(description="what runs, in order of rank")
+    labels: Annotated[
+        dict[LabelKey, LabelValue],
+        Field(json_schema_extra={"maxProperties": MOST_LABELS}),
+        BeforeValidator(_labels),
+    ] = Field(default={}, description="texts by which `koala jobs --label` finds the job")
     priority: Annotated[Number, Between(0, LOWEST_PRIORITY)] = Field(
         default=DEFAULT_PRIORITY, description="lower goes first"
     )

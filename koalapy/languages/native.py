@@ -74,6 +74,7 @@ def request_of(
         directory=directory,
         order=job.order or "",
         keep_output=job.keep_output,
+        labels=tuple(job.labels.items()),
     )
     return with_parameters(request, job, document, open_file)
 

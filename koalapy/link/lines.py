@@ -81,11 +81,11 @@ class Interleaving:
 
     An unfinished line is held until it is finished or its component has ended. Of a process that is `alone` nothing is
     held, since nothing can come between. A line of more than 1 MiB is not held either: then it can be broken.
-    `labels`: each line begins with its component and rank.
+    `prefix`: each line begins with its component and rank.
     """
 
-    def __init__(self, labels: bool, alone: bool = False) -> None:
-        self._labels, self._alone = labels, alone
+    def __init__(self, prefix: bool, alone: bool = False) -> None:
+        self._prefix, self._alone = prefix, alone
         self._held: dict[Writer, bytearray] = {}
         self._size = 0  # bytes that are held
         self._open: Writer | None = None  # whose line the stream ends with
@@ -127,7 +127,7 @@ class Interleaving:
         breaks = self._open is not None and self._open != writer
         self._returned = data.endswith(b"\r")
         self._open = None if data.endswith(b"\n") else writer
-        if self._labels:
-            label = b"[%d.%d] " % writer
-            data = (b"" if goes_on else label) + _BEGINS.sub(label, data)
+        if self._prefix:
+            prefix = b"[%d.%d] " % writer
+            data = (b"" if goes_on else prefix) + _BEGINS.sub(prefix, data)
         return b"\n" + data if breaks else data

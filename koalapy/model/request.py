@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koalapy.model.labels import Labels
 from koalapy.model.sweep import Space
 from koalapy.model.units import HOUR, Duration
 
@@ -88,7 +89,7 @@ class Request:
     list of what is staged in, as it was when the job was submitted; '' if there is none. `parameters`: it is a sweep
     of its one component, in whose arguments, environment and paths `{name}` stands for a parameter's value. `order`:
     the name of the policy that says which of them run next, '' for the grid file's. `keep_output`: None until the job
-    is submitted, for the grid file's.
+    is submitted, for the grid file's. `labels`: (key, value), each key once.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Request:
     parameters: Space | None = None
     order: str = ""
     keep_output: KeepOutput | None = None
+    labels: Labels = ()
 
     @property
     def type(self) -> RequestType:

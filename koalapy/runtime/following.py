@@ -44,22 +44,22 @@ class Stretchwise:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What is followed: `stream` (output or errors) of one component, or of all; `labels`: each line begins with its
+    """What is followed: `stream` (output or errors) of one component, or of all; `prefix`: each line begins with its
     component and rank, None: where there are several components."""
 
     stream: str
     component: int | None = None
-    labels: bool | None = None
+    prefix: bool | None = None
 
     def components(self, job: Job) -> tuple[Component, ...]:
         return job.components if self.component is None else (job.components[self.component],)
 
-    def has_labels(self, job: Job) -> bool:
-        return len(self.components(job)) > 1 if self.labels is None else self.labels
+    def has_prefix(self, job: Job) -> bool:
+        return len(self.components(job)) > 1 if self.prefix is None else self.prefix
 
     def interleaving(self, job: Job) -> Interleaving:
         chosen = self.components(job)
-        return Interleaving(self.has_labels(job), alone=len(chosen) == 1 and chosen[0].processors == 1)
+        return Interleaving(self.has_prefix(job), alone=len(chosen) == 1 and chosen[0].processors == 1)
 
 
 def read_all(read: Read, job: Job, what: Followed) -> Iterator[bytes]:
@@ -67,7 +67,7 @@ def read_all(read: Read, job: Job, what: Followed) -> Iterator[bytes]:
 
     A component whose attempt has no directory on its cluster yet has written nothing. Raises KoalaError.
     """
-    lines = Interleaving(labels=bool(what.labels), alone=not what.labels)
+    lines = Interleaving(prefix=bool(what.prefix), alone=not what.prefix)
     for component in what.components(job):
         if component.cluster is None or not component.attempt:
             continue
@@ -75,11 +75,11 @@ def read_all(read: Read, job: Job, what: Followed) -> Iterator[bytes]:
         last = None
         try:
             for rank, data in source.pieces(follow=False):
-                if data and rank != last and what.labels:
+                if data and rank != last and what.prefix:
                     yield lines.end(component.index)
                 if data:
                     last = rank
-                yield lines.take(Writer(component.index, rank), data) if what.labels else data
+                yield lines.take(Writer(component.index, rank), data) if what.prefix else data
             yield lines.end(component.index)
         except KoalaError as error:
             if error.reason.code != "no_such_attempt" or job.state.final:

@@ -248,12 +248,12 @@ class Service:
         return self.over(jobs)
 
     def output(
-        self, job: JobId, stream: str, component: int | None, follow: bool, labels: bool | None = None
+        self, job: JobId, stream: str, component: int | None, follow: bool, prefix: bool | None = None
     ) -> Iterator[bytes]:
         """What the processes of the last attempt wrote, components in order; of one component if it is named.
 
         With `follow` until the job is over: of all components as they write, try after try, whole lines each.
-        `labels`: see Followed; None without `follow`: none. Empty pieces mean that nothing came for a while.
+        `prefix`: see Followed; None without `follow`: none. Empty pieces mean that nothing came for a while.
         """
         found = self.job(job)
         if found.runner is not None:
@@ -264,14 +264,14 @@ class Service:
             last = len(found.components) - 1
             advice = f"Its components are 0 to {last}." if last else "It has one component, 0."
             raise RequestError("no_such_component", f"Job {job} has no component {component}.", advice)
-        what = Followed(stream, component, labels)
+        what = Followed(stream, component, prefix)
         if found.state.final:
             if not any(each.cluster and each.attempt for each in found.components):
                 advice = f"`koala explain {job}` says why."
                 raise RequestError("never_ran", f"Job {job} has run nowhere, so it has written nothing.", advice)
-            labels = what.has_labels(found) if follow else labels
+            prefix = what.has_prefix(found) if follow else prefix
             return self._left(
-                found, read_all(self._files.written.first(self._read), found, replace(what, labels=labels))
+                found, read_all(self._files.written.first(self._read), found, replace(what, prefix=prefix))
             )
         if not follow:
             return read_all(self._read, found, what)

@@ -55,7 +55,7 @@ def lines_of(text: bytes) -> list[bytes]:
 
 
 def by_writer(shown: bytes) -> dict[Writer, list[bytes]]:
-    """The lines that each has written, out of a stream of labelled lines."""
+    """The lines that each has written, out of a stream of prefixed lines."""
     found: dict[Writer, list[bytes]] = {}
     for line in lines_of(shown):
         label, _, rest = line.partition(b"] ")
@@ -76,7 +76,7 @@ WRITERS = [Writer(component, rank) for component in (0, 1) for rank in (0, 1, 10
 def test_lines_are_whole_once_and_in_order_however_they_are_cut(texts: list[bytes], seed: int) -> None:
     dice = Random(seed)
     left = dict(zip(WRITERS, texts, strict=True))
-    lines, shown = Interleaving(labels=True), b""
+    lines, shown = Interleaving(prefix=True), b""
     while any(left.values()):
         writer = dice.choice([each for each, text in left.items() if text])
         cut = dice.randint(1, len(left[writer]))
@@ -88,7 +88,7 @@ def test_lines_are_whole_once_and_in_order_however_they_are_cut(texts: list[byte
 
 
 def test_two_processes_never_share_a_line() -> None:
-    lines = Interleaving(labels=False)
+    lines = Interleaving(prefix=False)
     assert lines.take(Writer(0, 0), b"one\ntw") == b"one\n"
     assert lines.take(Writer(0, 1), b"three\n") == b"three\n"
     assert lines.take(Writer(0, 0), b"o\nlast") == b"two\n"
@@ -98,7 +98,7 @@ def test_two_processes_never_share_a_line() -> None:
 
 
 def test_progress_bars_are_shown_as_they_are_written() -> None:
-    lines = Interleaving(labels=True)
+    lines = Interleaving(prefix=True)
     assert lines.take(Writer(0, 0), b"10%\r20%") == b"[0.0] 10%\r"
     assert lines.take(Writer(0, 1), b"x\r\n") == b"\n[0.1] x\r\n"
     assert lines.take(Writer(0, 0), b"\r") == b""
@@ -106,17 +106,17 @@ def test_progress_bars_are_shown_as_they_are_written() -> None:
 
 
 def test_of_one_process_alone_nothing_is_held() -> None:
-    lines = Interleaving(labels=False, alone=True)
+    lines = Interleaving(prefix=False, alone=True)
     assert lines.take(Writer(0, 0), b"Go on? ") == b"Go on? "
-    labelled = Interleaving(labels=True, alone=True)
+    prefixed = Interleaving(prefix=True, alone=True)
     assert (
-        labelled.take(Writer(0, 0), b"Go on? ") + labelled.take(Writer(0, 0), b"yes\nso")
+        prefixed.take(Writer(0, 0), b"Go on? ") + prefixed.take(Writer(0, 0), b"yes\nso")
         == b"[0.0] Go on? yes\n[0.0] so"
     )
 
 
 def test_what_is_held_of_lines_is_bounded() -> None:
-    lines, shown = Interleaving(labels=False), 0
+    lines, shown = Interleaving(prefix=False), 0
     for number in range(40):
         for rank in range(64):
             shown += len(lines.take(Writer(0, rank), bytes(1 << 16)))
@@ -204,7 +204,7 @@ def test_every_line_comes_once_over_any_cuts(tmp_path_factory: pytest.TempPathFa
     files.before = write
     files.cut = lambda: dice.choice([None, dice.randint(0, 200)])
     source = Stretchwise(lambda *asked: files.read(asked[3], asked[4]), "c0", AttemptId(JobId(7), 0, 1), "output")
-    lines, shown = Interleaving(labels=True), b""
+    lines, shown = Interleaving(prefix=True), b""
     while True:
         try:
             for rank, data in source.pieces(follow=True):
@@ -366,7 +366,7 @@ def test_what_was_written_is_read_in_order(tmp_path: Path) -> None:
         grid.files[cluster].write(rank, data)
     grid.end()
     assert b"".join(read_all(grid.read, grid.job, Followed("output"))) == b"a\nno endb\nc\n"
-    labelled = read_all(grid.read, grid.job, Followed("output", labels=True))
-    assert b"".join(labelled) == b"[0.0] a\n[0.0] no end\n[0.1] b\n[1.0] c\n"
+    prefixed = read_all(grid.read, grid.job, Followed("output", prefix=True))
+    assert b"".join(prefixed) == b"[0.0] a\n[0.0] no end\n[0.1] b\n[1.0] c\n"
     one = read_all(grid.read, grid.job, Followed("output", component=1))
     assert b"".join(one) == b"c\n"

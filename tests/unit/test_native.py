@@ -53,6 +53,7 @@ components:
     native: [--mail-type=END]
     optional: false
   - {processors: 1, executable: sh, optional: true}
+labels: {project: poisson, run/1: 7, my.flag: no}
 priority: 0
 when_busy: queue
 retry_on: [exit, lost, exit]
@@ -124,6 +125,7 @@ def test_every_key_arrives() -> None:
         stage_in=("data/./a.txt", "/home/me/b.txt", "../c.txt"),
         stage_out=("out/result.npy",),
         keep_output=KeepOutput.HOME,
+        labels=(("project", "poisson"), ("run/1", "7"), ("my.flag", "no")),
         directory="/home/me/jobs",
     )
 

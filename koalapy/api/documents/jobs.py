@@ -25,6 +25,7 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> Document:
         "owner": job.owner,
         "state": str(job.state),
         "priority": job.request.priority,
+        "labels": dict(job.request.labels),
         "type": "sweep" if job.runner else str(job.request.type),
         "submitted_at": format_instant(job.submitted_at),
         "started_at": _instant(job.started_at),

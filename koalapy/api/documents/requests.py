@@ -24,6 +24,7 @@ def job_mapping(found: Request) -> Document:
     mapping: Document = {
         "name": found.name,
         "components": [_component(each) for each in found.components],
+        "labels": dict(found.labels),
         "priority": found.priority,
         "when_busy": str(found.when_busy),
         "retry_on": [str(each) for each in found.retry_on],
@@ -33,7 +34,7 @@ def job_mapping(found: Request) -> Document:
         "order": found.order or None,
         "keep_output": None if found.keep_output is None else str(found.keep_output),
     }
-    return {name: _plain(value) for name, value in mapping.items() if value not in (None, [])}
+    return {name: _plain(value) for name, value in mapping.items() if value not in (None, [], {})}
 
 
 def _component(found: ComponentRequest) -> Document:

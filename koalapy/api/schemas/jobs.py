@@ -59,6 +59,7 @@ class Job(Answer):
     owner: str
     state: JobStateName
     priority: int
+    labels: dict[str, str]
     type: Literal["ordered", "unordered", "mixed", "sweep"]
     submitted_at: str = Field(pattern=INSTANT)
     started_at: str | None = Field(pattern=INSTANT)

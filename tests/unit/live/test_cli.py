@@ -21,8 +21,8 @@ from koalapy.cli.main import app
 
 Document = dict[str, Any]
 JOB = (
-    "id name owner state priority type submitted_at started_at finished_at submission_failures completion_failures "
-    "held_processor_seconds reason reason_code output_home components transfers sweep"
+    "id name owner state priority labels type submitted_at started_at finished_at submission_failures "
+    "completion_failures held_processor_seconds reason reason_code output_home components transfers sweep"
 )
 COMPONENT = (
     "index cluster named_cluster processors walltime_s state attempt batch_id hosts exit_status queued_at "
@@ -734,3 +734,40 @@ def test_a_document_is_json_whatever_its_language(koala: Any, shell: Callable[..
     name = "Grüße, 世界"
     job = koala.end(koala.submit(shell("true"), name=name))
     assert json.loads(koala("show", job["id"], "--json").out)["job"]["name"] == name
+
+
+# ---- labels
+
+
+def test_labelled_jobs_are_listed_shown_and_cancelled_by_their_labels(
+    koala: Any, shell: Callable[..., Document]
+) -> None:
+    component = shell("sleep 1000", 4, cluster="delft")
+    file = koala.write("labelled.yaml", {"components": [component], "labels": {"project": "poisson", "run": 1}})
+    assert koala("submit", file, file, "--label", "run=2", "--label", "by=submit").status == 0
+    assert koala("run", "-n", 1, "-d", "--label", "project=poisson", "--label", "by=run", "--", "true").status == 0
+    assert koala("sweep", "-p", "x=1:2", "--label", "by=sweep", "--", "true", "{x}").status == 0
+    first, second, ran, swept = koala.ids()[-4:]
+    koala("wait", ran, swept)
+
+    def found(*labels: str) -> list[int]:
+        options = [word for label in labels for word in ("--label", label)]
+        document = koala("jobs", "--json", *options).document
+        schemas.check(document)
+        return [job["id"] for job in document["jobs"]]
+
+    assert found("project") == found("project=poisson") == [first, second, ran]
+    assert found("by=sweep") == [swept]
+    assert found("project", "by=submit") == [first, second]
+    assert found("project=other") == []
+    assert koala.job(first)["labels"] == {"project": "poisson", "run": "2", "by": "submit"}
+    shown = [line.split() for line in koala("show", first).out.splitlines()]
+    assert [words[1] for words in shown if words[:1] == ["label"]] == ["project=poisson", "run=2", "by=submit"]
+    answer = koala("cancel", "--label", "by=submit", "--label", "run", "--json").document
+    assert [job["id"] for job in answer["jobs"]] == [first, second]
+    assert koala("cancel", "--label", "by=submit").err == "No job matches, so nothing was cancelled.\n"
+    koala("submit", file, "--label", "nothing").refused(2, "--label 'nothing' is not KEY=VALUE.", "project=poisson")
+    koala("submit", file, "--label", "a b=c").refused(2, "The label 'a b' has an invalid key.", "Use letters")
+    koala("jobs", "--label", "=c").refused(2, "The label '=c' has an invalid key.", "KEY or KEY=VALUE")
+    koala("sweep", "--rerun-failed", swept, "--label", "a=b").refused(2, "--rerun-failed takes all else", "Leave out")
+    assert koala("run", "-n", 1, "--label", "x", "--", "true").status == 125

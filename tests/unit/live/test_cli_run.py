@@ -68,7 +68,7 @@ def test_components_on_the_clusters_that_are_named(koala: Any) -> None:
     answer = koala("run", "-n", 2, "-n", 1, "--on", "delft", "--on", "leiden", "--", "sh", "-c", show)
     assert answer.status == 0, answer
     assert sorted(answer.out.splitlines()) == ["[0.0] 0 0 3", "[0.1] 0 1 3", "[1.2] 1 2 3"]
-    answer = koala("run", "-n", 2, "-n", 1, "--no-label", "--on", "delft", "--on", "leiden", "--", "sh", "-c", show)
+    answer = koala("run", "-n", 2, "-n", 1, "--no-prefix", "--on", "delft", "--on", "leiden", "--", "sh", "-c", show)
     assert sorted(answer.out.splitlines()) == ["0 0 3", "0 1 3", "1 2 3"]
     job = koala.job(last(koala))
     assert [(each["cluster"], each["processors"]) for each in job["components"]] == [("delft", 2), ("leiden", 1)]
