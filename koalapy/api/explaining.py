@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from koalapy.broker.fit import Lack
+from koalapy.model.counts import counted_as
 from koalapy.model.job import Component, Outcome
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Runner
@@ -30,7 +31,7 @@ def _of_sweep(found: Explanation, runner: Runner) -> str:
         return ""
     if found.job.collecting:
         return "All its parameters are done, and what they left is on its way; `koala show` tells how far it is."
-    told = f"It has {left} of its {runner.count} parameters left; `koala runners` tells where they run."
+    told = f"It has {left} of its {counted_as(runner.count, 'parameter')} left; `koala runners` tells where they run."
     return " ".join((told, *found.faults))
 
 
@@ -76,23 +77,19 @@ def _why_blocked(component: Component, found: Explanation) -> str:
         return f"It waits for {named}, which is not in the grid file any more. Put it back, or cancel the job."
     if len(lacks) == 1:
         return f"It waits for {lacks[0].cluster}: {lacks[0].reason if _sick(lacks[0]) else lacks[0].reason.message}"
-    what = f"component {component.index}, of {_many(component.processors, 'processor')},"
+    what = f"component {component.index}, of {counted_as(component.processors, 'processor')},"
     if all(_sick(lack) for lack in lacks):
         return f"It waits: no cluster can be used for {what} now."
-    idle = _many(component.processors, "idle processor")
+    idle = counted_as(component.processors, "idle processor")
     return f"It waits: no cluster has {idle} for component {component.index} now."
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _claiming(found: Explanation) -> str:
     late = [each for each in found.job.present if each.at_barrier_at is None]
     told = "It waits for " + (", ".join(_late(each, found) for each in late) or "its release") + "."
     if found.holding:
-        wait = f"{_many(found.holding, 'processor')} {'waits' if found.holding == 1 else 'wait'}"
-        told += f" Meanwhile {wait} at barriers, {_many(found.held // SECOND, 'processor second')} so far."
+        wait = f"{counted_as(found.holding, 'processor')} {'waits' if found.holding == 1 else 'wait'}"
+        told += f" Meanwhile {wait} at barriers, {counted_as(found.held // SECOND, 'processor second')} so far."
     if found.gives_back_at is not None:
         told += f" Unless it is released before, it gives back its processors at {format_instant(found.gives_back_at)}."
     return told

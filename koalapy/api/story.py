@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from koalapy.model.counts import counted_as
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId
 from koalapy.model.job import History
 from koalapy.model.units import Instant, format_instant
@@ -40,7 +41,7 @@ def _claimed(line: History) -> str:
 
 def _released(line: History) -> str:
     count = line.details.get("processes")
-    processes = "1 process" if count == 1 else f"{count} processes"
+    processes = counted_as(count, "process", "processes")
     return f"All its components are at their barriers and are released, with {processes}."
 
 
@@ -70,7 +71,9 @@ def _requeued(line: History) -> str:
     place = "It is held" if line.details.get("state") == "held" else "It waits in the queue again"
     if not submissions and not completions:
         return _because(place, line)
-    counted = f"after {_many(submissions, 'submission failure')} and {_many(completions, 'completion failure')}"
+    counted = (
+        f"after {counted_as(submissions, 'submission failure')} and {counted_as(completions, 'completion failure')}"
+    )
     return _because(f"{place}, {counted}", line)
 
 
@@ -79,7 +82,7 @@ def _collected(line: History) -> str:
     if line.details.get("message"):
         return f"{_because('Its output could not all be brought', line)} {notes}"
     count = (
-        f" ({_many(line.details['files'], 'file')}, {line.details.get('size')} bytes)"
+        f" ({counted_as(line.details['files'], 'file')}, {counted_as(line.details.get('size'), 'byte')})"
         if "files" in line.details
         else ""
     )
@@ -97,8 +100,8 @@ def _kept(line: History) -> str:
     if line.details.get("message"):
         return f"{_because('What it wrote could not all be brought home', line)} {notes}".rstrip()
     left_out = line.details.get("left_out")
-    cut = f", without the {left_out} bytes in the middle that were too many" if left_out else ""
-    return f"What it wrote was brought home: {line.details.get('size')} bytes{cut}. {notes}".rstrip()
+    cut = f", without {counted_as(left_out, 'byte')} in the middle, which exceeded the limit" if left_out else ""
+    return f"What it wrote was brought home: {counted_as(line.details.get('size'), 'byte')}{cut}. {notes}".rstrip()
 
 
 # ---- of a sweep
@@ -116,7 +119,7 @@ def _nodes(words: str) -> Callable[[History], str]:
     """`{nodes}` in the words is how many on which cluster."""
 
     def tell(line: History) -> str:
-        nodes = f"{_many(line.details.get('nodes'), 'node')} on {line.details.get('cluster')}"
+        nodes = f"{counted_as(line.details.get('nodes'), 'node')} on {line.details.get('cluster')}"
         return _because(words.format(nodes=nodes), line)
 
     return tell
@@ -124,7 +127,7 @@ def _nodes(words: str) -> Callable[[History], str]:
 
 def _preempted(line: History) -> str:
     parameters = line.details.get("parameters")
-    lost = f", with {_many(parameters, 'parameter')} that begin anew" if parameters else ""
+    lost = f", with {counted_as(parameters, 'parameter')} that begin anew" if parameters else ""
     return _because(f"{_nodes('It gives back {nodes} to others, at once')(line).rstrip('.')}{lost}", line)
 
 
@@ -151,7 +154,8 @@ def _not_put_in(line: History) -> str:
 
 def _staged(line: History) -> str:
     size, version = line.details.get("size"), str(line.details.get("version"))[:12]
-    return f"{_attempt(line)} has its {_many(line.details.get('files'), 'file')} ({size} bytes, version {version})."
+    files = counted_as(line.details.get("files"), "file")
+    return f"{_attempt(line)} has its {files} ({counted_as(size, 'byte')}, version {version})."
 
 
 def _found(line: History) -> str:
@@ -317,7 +321,3 @@ def _plainly(line: History) -> str:
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
-
-
-def _many(count: object, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

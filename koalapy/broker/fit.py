@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from koalapy.information.kis import View
 from koalapy.information.promises import processors_taken
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.request import ComponentRequest
 
@@ -41,34 +42,45 @@ def lack(component: ComponentRequest, view: View, *, now: bool = True) -> Reason
 def _too_large(view: View, needed: int) -> Reason:
     total, largest = view.whole or view.size
     if needed <= largest:
-        message = f"has {view.total} of its {total} processors in all now, {needed} are asked."
+        message = f"has only {view.total} of its {_of(total)} now, but {_needed(needed)}."
         if total == view.total:
-            message = (
-                f"gives one component {view.largest} processors at most now, and not {largest}; {needed} are asked."
-            )
+            message = f"gives one component at most {_of(view.largest)} now, and not {largest}, but {_needed(needed)}."
         return Reason(
             "smaller", "transient", message, "Ask the site which nodes are down, or ask for fewer processors."
         )
     if not total and not view.settled:
-        message = f"shows no processors at all, {needed} are asked."
+        message = f"shows no processors at all, but {_needed(needed)}."
         return Reason("smaller", "transient", message, "Ask the site whether its nodes are up.")
     if needed > total:
-        message = f"has {total} processors in all, {needed} are asked."
+        message = f"has {_of(total)} in all, but {_needed(needed)}."
         return Reason("too_large", "request", message, "Ask for fewer.")
-    message = f"gives one component {largest} of its {total} processors at most, {needed} are asked."
+    message = f"gives one component at most {largest} of its {_of(total)}, but {_needed(needed)}."
     return Reason("too_large", "request", message, "Ask for fewer, in more components.")
 
 
 def _busy(view: View, needed: int) -> str:
-    promised = f" ({view.promised} more are promised to other jobs)" if view.promised else ""
-    return f"{view.idle} of {view.total} processors are idle{promised}, {needed} are asked."
+    promised = f" ({view.promised} more {_are(view.promised)} promised to other jobs)" if view.promised else ""
+    are = "is" if 1 in (view.idle, view.total) else "are"
+    return f"{view.idle} of {_of(view.total)} {are} idle{promised}, but {_needed(needed)}."
+
+
+def _of(processors: int) -> str:
+    return counted_as(processors, "processor")
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _needed(processors: int) -> str:
+    return f"{processors} {_are(processors)} needed"
 
 
 def _shape(component: ComponentRequest, view: View, needed: int) -> Reason | None:
     """So many processors a node need nodes with so many free."""
     most = view.state.largest_idle if view.state is not None else None
     if most is not None and needed > most:
-        return Reason("busy", "transient", f"{most} processors are idle for one component, {needed} are asked.")
+        return Reason("busy", "transient", f"{_of(most)} {_are(most)} idle for one component, but {_needed(needed)}.")
     per_node = component.processors_per_node
     if per_node is None or view.state is None or not view.state.free_nodes:
         return None
@@ -76,7 +88,8 @@ def _shape(component: ComponentRequest, view: View, needed: int) -> Reason | Non
     wanted = -(-component.processors // per_node)
     if nodes >= wanted:
         return None
-    return Reason("busy", "transient", f"{nodes} nodes have {per_node} processors free, {wanted} such nodes are asked.")
+    free = f"{counted_as(nodes, 'node has', 'nodes have')} {counted_as(per_node, 'free processor')}"
+    return Reason("busy", "transient", f"{free}, but {counted_as(wanted, 'such node is', 'such nodes are')} needed.")
 
 
 def lacks(components: Mapping[int, ComponentRequest], views: Sequence[View]) -> list[Lack]:

@@ -12,10 +12,11 @@ from koalapy.calls import error_of
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, explained_of, tell_end
 from koalapy.cli.moving import wait_telling
-from koalapy.cli.output import BAD_INPUT, DONE, FAILED, counted_as, exit_status, out, print_json, say, tell, told
+from koalapy.cli.output import BAD_INPUT, DONE, FAILED, exit_status, out, print_json, say, tell, told
 from koalapy.cli.signals import deferred
 from koalapy.client import Grid
 from koalapy.client.submission import JobOrFile
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 from koalapy.model.states import JobState
 

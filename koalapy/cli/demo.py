@@ -22,6 +22,7 @@ from koalapy.cli.signals import interruptible_once, uninterrupted
 from koalapy.client import Grid
 from koalapy.daemon import wait_for_end
 from koalapy.data import data_path
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import KoalaError, OurError
 
 app = typer.Typer()
@@ -195,7 +196,9 @@ def _summary(jobs: Sequence[Document], stories: Mapping[int, Document], seconds:
         ],
     )  # fmt: skip
     released = sum(event["kind"] == "job_released" for story in stories.values() for event in story["events"])
-    out.print(f"{len(jobs)} jobs, {released} releases of a whole job, {seconds} s; nothing is left behind.")
+    out.print(
+        f"{len(jobs)} jobs, {counted_as(released, 'release')} of a whole job, {seconds} s; nothing is left behind."
+    )
     out.print("The job `mistaken` fails on purpose: its program is not there, and its reason says so.")
     out.print(
         "Next: `koala init` writes a grid file of your clusters, `koala doctor` checks them, `koala up` starts koalad."

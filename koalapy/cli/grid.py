@@ -11,12 +11,13 @@ from koalapy import __version__
 from koalapy.calls import Calls, NotReachable
 from koalapy.cli import options
 from koalapy.cli.login import log_in_where_asked
-from koalapy.cli.output import ago, counted_as, out, print_json, say, table, told
+from koalapy.cli.output import ago, out, print_json, say, table, told
 from koalapy.cli.sizes import in_bytes
 from koalapy.cli.times import Utc, in_text, shown
 from koalapy.cli.unknown import attempt_in_words, show_unknown, tell_unknown
 from koalapy.client import Grid
 from koalapy.locations import Locations, grids_here
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 
 Document = Mapping[str, Any]

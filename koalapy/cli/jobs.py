@@ -14,11 +14,12 @@ import typer
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, explained_of, tell_end, words_of
 from koalapy.cli.moving import LOOK_S, RECONNECT_S, TransferLines, moving, told_of, wait_telling
-from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, counted_as, out, print_json, rich_table, say, table, told
+from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, out, print_json, rich_table, say, table, told
 from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
 from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import Utc, in_text, shown
 from koalapy.client import Grid
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, parse_duration

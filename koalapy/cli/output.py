@@ -183,11 +183,6 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]
 
 
-def counted_as(number: int, noun: str) -> str:
-    """`1 cluster`, `2 clusters`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def ago(instant: str | None) -> str | None:
     """How long ago an RFC 3339 instant was, as a person says it."""
     if instant is None:

@@ -21,6 +21,7 @@ from koalapy.cli import options, output
 from koalapy.cli.experiments import need_matplotlib
 from koalapy.cli.replay_terms import Said, read_clusters, rows_of_policies, terms_of, without_equal_placements
 from koalapy.cli.signals import interruptible, uninterrupted
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 from koalapy.model.units import SECOND, Duration, format_duration
@@ -170,7 +171,7 @@ def _survey(trace: Path, terms: "Terms") -> "Survey":
 def _tell_survey(found: "Survey") -> None:
     from koalapy.simulation.workloads.reading import told
 
-    output.say(f"{found.jobs:,} jobs to replay")
+    output.say(f"{counted_as(f'{found.jobs:,}', 'job')} to replay")
     if found.left_out:
         output.say(f"left out: {told(found.left_out)}")
     if found.lost.jobs:
@@ -306,7 +307,8 @@ def _print(outcomes: "Sequence[Outcome]", logged: "Figures | None", sizes: Mappi
     output.table(by_size, [(queue, placement, *_cells_by_size(figures)) for queue, placement, figures in rows])
     largest = max(sizes.values())
     parts = f"1/{SMALL} and 1/{MEDIUM} of the largest cluster"
-    output.say(f"Small jobs: up to {largest // SMALL:,} processors; medium: up to {largest // MEDIUM:,} ({parts}).")
+    small = counted_as(f"{largest // SMALL:,}", "processor")
+    output.say(f"Small jobs: up to {small}; medium: up to {largest // MEDIUM:,} ({parts}).")
     for queue, placement, figures in rows:
         if figures.killed:
             advice = "; --grace lets them run on"

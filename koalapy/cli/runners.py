@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.output import counted_as, out, pass_on, print_json, table, told
+from koalapy.cli.output import out, pass_on, print_json, table, told
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sweep_progress import until
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import OurError
 from koalapy.model.states import JobState
 

@@ -15,6 +15,7 @@ from koalapy.cli.logs import batches, imbalance
 from koalapy.cli.options import Json
 from koalapy.cli.replay import replay
 from koalapy.cli.signals import interruptible
+from koalapy.model.counts import counted_as
 from koalapy.simulation.chaos.plan import EVENTS, parse_faults, parse_only
 from koalapy.simulation.chaos.shrink import TRIES
 from koalapy.simulation.chaos.violation import Promise
@@ -89,7 +90,7 @@ def chaos(
         if tally.broken:
             output.say(f"koala: interrupted, while fewer moves were sought. {tally.broken}")
         else:
-            output.say(f"koala: interrupted after {tally.done} of {seeds} seeds, none of which broke a promise.")
+            output.say(f"koala: interrupted after {tally.done} of {counted_as(seeds, 'seed')}; no promise was broken.")
             output.say(f"`--seed {seed + tally.done}` goes on from there.")
         raise typer.Exit(130) from None
     if as_json:
@@ -160,14 +161,20 @@ class _Tally:
         self.done += result.violation is None
         words = "broke a promise" if result.violation else "ok"
         self.say(
-            f"seed {result.seed}: {result.happened:,} events, {result.moves} moves, {result.jobs} jobs, "
-            f"{result.programs} programs, {result.parameters} parameters, {words}, {result.digest}"
+            f"seed {result.seed}: {_counted(result.happened, 'event')}, {_counted(result.moves, 'move')}, "
+            f"{_counted(result.jobs, 'job')}, {_counted(result.programs, 'program')}, "
+            f"{_counted(result.parameters, 'parameter')}, {words}, {result.digest}"
         )
 
     @property
     def summary(self) -> str:
-        courses = f"{self.happened:,} events over {output.counted_as(self.done, 'seed')}"
-        return f"{courses}, {self.jobs:,} jobs, {self.programs:,} programs, {self.parameters:,} parameters of sweeps"
+        courses = f"{_counted(self.happened, 'event')} over {_counted(self.done, 'seed')}"
+        ran = f"{_counted(self.jobs, 'job')}, {_counted(self.programs, 'program')}"
+        return f"{courses}, {ran}, {_counted(self.parameters, 'parameter')} of sweeps"
+
+
+def _counted(number: int, noun: str) -> str:
+    return counted_as(f"{number:,}", noun)
 
 
 def _search(

@@ -18,6 +18,7 @@ from koalapy.cli.program import executable_of
 from koalapy.cli.signals import deferred
 from koalapy.client import Grid
 from koalapy.languages import from_mapping, sweep_request
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 from koalapy.model.request import Request
 from koalapy.runtime.parameters import line_reader
@@ -140,7 +141,7 @@ def _dry_run(document: Document, json: bool) -> None:
     if json:
         told_commands = [{"parameter": number, "command": command} for number, command in commands]
         return print_json({"schema": "koala.dry-run/1", "parameters": count, "commands": told_commands})
-    out.print(f"{count:,} {'parameter' if count == 1 else 'parameters'}")
+    out.print(counted_as(f"{count:,}", "parameter"))
     for number, command in commands:
         out.print(f"{number:>{len(str(count))}}  {shlex.join(command)}")
     return None

@@ -8,6 +8,7 @@ from koalapy.coallocation.running import look_at, over, update, with_start
 from koalapy.coallocation.whereabouts import released_before
 from koalapy.information.kis import Information
 from koalapy.model.cluster import Node
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason, Whose
 from koalapy.model.events import ComponentReported
 from koalapy.model.job import Component, Job
@@ -58,7 +59,8 @@ def _misdivided(
 ) -> None:
     """Ranks and hosts of all components would be wrong by it: the attempt is ended, and that cluster left out."""
     count = sum(node.processes for node in event.nodes)
-    message = f"The {count} processes on {len(event.nodes)} nodes that were reported are not those that were asked for."
+    found = f"{counted_as(count, 'process', 'processes')} on {counted_as(len(event.nodes), 'node')}"
+    message = f"Its wrapper reported {found}, which is not what was asked for."
     reason = Reason("wrong_processes", "site", message, "Look for what runs as the KCM on its head node.")
     changes = _progress(now, component, replace(event, nodes=(), phase="started"))
     over(records, now, job, component, changes | {"ended_at": now}, reason, clusters)

@@ -19,6 +19,7 @@ from koalapy.doctor.skew import judged
 from koalapy.doctor.trouble import Doubtful, Figures, Found, Inapplicable, Trouble
 from koalapy.doctor.visit import Interrupted, Visit, refusal
 from koalapy.link.translate import reason_of_error
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.identity import instance_id
 
@@ -125,7 +126,8 @@ class Examiner:
     def _queue(self) -> Found:
         found = self._diagnosed("queue")
         if "name" not in found:
-            return f"{found['processors']} processors, {found['idle']} of them idle.", found
+            idle = f"{found['idle']} {'is' if found['idle'] == 1 else 'are'} idle"
+            return f"{counted_as(found['processors'], 'processor')}, of which {idle}.", found
         limit = found["walltime_s"]
         most = f", for {limit // 60} min at most" if limit else ""
         return f"The queue {found['name']} takes jobs{most}.", found

@@ -7,6 +7,7 @@ from typing import Any
 
 from koalapy.config.names import LONGEST_NAME
 from koalapy.init.looking import Look
+from koalapy.model.counts import counted_as
 from koalapy.model.units import SECOND, Duration, format_duration
 
 _NAMES = {"slurm": "Slurm", "sge": "Grid Engine", "pbs": "PBS", "torque": "Torque"}
@@ -102,7 +103,7 @@ def _about_home(survey: Found) -> str:
 def _queue(queue: Found) -> str:
     facts = [
         "default" if queue["default"] else "",
-        f"{queue['processors']} processors" if queue["processors"] else "",
+        counted_as(queue["processors"], "processor") if queue["processors"] else "",
         f"up to {format_duration(Duration(queue['walltime_s'] * SECOND))}" if queue["walltime_s"] else "",
         f"closed: {queue['closed']}" if queue["closed"] else "",
     ]

@@ -15,6 +15,7 @@ from koalapy.languages.counting import MOST_NAMES
 from koalapy.languages.drafts import Blank, Draft, Mark
 from koalapy.languages.xmltext import Element, elements, line_of, name_of, named, namespace_of, text_of, word_of
 from koalapy.languages.xpaths import is_costly
+from koalapy.model.counts import counted_as
 from koalapy.model.textfile.words import shown
 
 SWEEP = "http://schemas.ogf.org/jsdl/2009/03/sweep"
@@ -81,7 +82,7 @@ def _assign(draft: Draft, root: Element, assignment: Element, known: dict[str, A
     nodes = [child for child in elements(assignment) if namespace_of(child) == SWEEP]
     functions = [child for child in elements(assignment) if namespace_of(child) != SWEEP]
     if not nodes or len(functions) != 1:
-        what = f"has {len(nodes)} parameters and {len(functions)} functions"
+        what = f"has {counted_as(len(nodes), 'parameter')} and {counted_as(len(functions), 'function')}"
         raise draft.refusal(assignment, what, "Write DocumentNodes, and one of Values, LoopInteger and LoopDouble.")
     targets = [target for node in nodes for target in _targets(draft, root, node)]
     name = _name(draft, targets[0].blank, known)

@@ -7,6 +7,8 @@ active is sent back.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from koalapy.model.counts import counted_as
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
@@ -48,5 +50,5 @@ def dynamic(crowd: Crowd) -> int:
 def wrong_admission(answer: int, crowd: Crowd) -> str:
     """What is wrong with an answer, as the end of a sentence; '' if nothing is."""
     if not isinstance(answer, int) or isinstance(answer, bool) or not 0 <= answer <= len(crowd.waiting):
-        return f"it admits {answer} of {len(crowd.waiting)} waiting sweeps"
+        return f"it admits {answer} of {counted_as(len(crowd.waiting), 'waiting sweep')}"
     return ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from koalapy.model.cluster import Scavenge
+from koalapy.model.counts import counted_as
 from koalapy.model.units import Duration, Instant
 
 
@@ -56,7 +57,8 @@ def site_rules(sight: Sight) -> int:
     if sight.waiting:
         found = Allowance(sight.held, _WAITING)
     elif there < rules.idle_share * sight.total:
-        share = f"{there} of its {sight.total} nodes are idle or with sweeps, and {rules.idle_share:.0%} must be"
+        found_there = f"{there} of its {counted_as(sight.total, 'node')} {'is' if there == 1 else 'are'}"
+        share = f"{found_there} idle or with sweeps, and {rules.idle_share:.0%} must be"
         found = Allowance(sight.held, share)
     else:
         found = Allowance(there)
@@ -74,6 +76,6 @@ _WAITING = "others' jobs wait for its nodes"
 def wrong_allowance(answer: int, sight: Sight) -> str:
     """What is wrong with an answer, as the end of a sentence; '' if nothing is."""
     if not isinstance(answer, int) or isinstance(answer, bool) or answer < 0:
-        return f"it allows {answer} nodes"
+        return f"it allows {counted_as(answer, 'node')}"
     there = sight.idle + sight.held
-    return f"it allows {answer} nodes, where there are {there}" if answer > there else ""
+    return f"it allows {counted_as(answer, 'node')}, of {there}" if answer > there else ""

@@ -6,6 +6,7 @@ A preemption policy is `(launchers) -> launchers`, all of them, the first to go 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from koalapy.model.counts import counted_as
 from koalapy.model.units import Instant
 
 
@@ -44,5 +45,5 @@ def wrong_order(answer: Sequence[Candidate], launchers: Sequence[Candidate]) -> 
     """What is wrong with an answer, as the end of a sentence; '' if nothing is."""
     named = [each.launcher for each in answer]
     if sorted(named) != sorted(each.launcher for each in launchers):
-        return f"it orders {len(named)} Launchers, not each of the {len(launchers)} once"
+        return f"it orders {counted_as(len(named), 'Launcher')}, not each of the {len(launchers)} once"
     return ""

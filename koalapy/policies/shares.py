@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from koalapy.model.counts import counted_as
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimant:
@@ -71,20 +73,22 @@ def wrong_reclaim(answer: Mapping[int, int], claimants: Sequence[Claimant], clus
     held = {each.sweep: each.holds.get(cluster, 0) for each in claimants}
     for sweep, count in answer.items():
         if not _is_count(count) or count > held.get(sweep, 0):
-            return f"it takes {count} nodes of sweep {sweep} on {cluster}, which holds {held.get(sweep, 0)}"
+            return (
+                f"it takes {counted_as(count, 'node')} of sweep {sweep} on {cluster}, which holds {held.get(sweep, 0)}"
+            )
     enough = min(nodes, sum(held.values()))
     taken = sum(answer.values())
-    return "" if taken == enough else f"it takes {taken} nodes on {cluster}, where it is {enough}"
+    return "" if taken == enough else f"it takes {counted_as(taken, 'node')} on {cluster}, where {enough} must be taken"
 
 
 def _wrong_nodes(nodes: Mapping[str, int], runner: Claimant, clusters: set[str]) -> str:
     for cluster, count in nodes.items():
         if not _is_count(count) or (count and cluster not in clusters | set(runner.holds)):
-            return f"{count} nodes on {cluster}"
+            return f"{counted_as(count, 'node')} on {cluster}"
         if cluster in runner.barred and count > runner.holds.get(cluster, 0):
-            return f"{count} nodes on {cluster}, where it may not grow"
+            return f"{counted_as(count, 'node')} on {cluster}, where it may not grow"
     total, most = sum(nodes.values()), max(runner.wants, sum(runner.holds.values()))
-    return f"{total} nodes, where it has a use for {most}" if total > most else ""
+    return f"{counted_as(total, 'node')}, where it has a use for {most}" if total > most else ""
 
 
 def _shrinks(runner: Claimant, nodes: Mapping[str, int]) -> bool:
@@ -95,7 +99,7 @@ def _overfull(answer: Nodes, claimants: Sequence[Claimant], site: Site, anew: bo
     there = sum(nodes.get(site.cluster, 0) for nodes in answer.values())
     held = sum(each.holds.get(site.cluster, 0) for each in claimants)
     most = held if site.closed else held + site.idle + (site.coming if anew else 0)
-    return f"it gives away {there} nodes on {site.cluster}, where there are {most}" if there > most else ""
+    return f"it gives away {counted_as(there, 'node')} on {site.cluster}, which has {most}" if there > most else ""
 
 
 def _is_count(value: object) -> bool:

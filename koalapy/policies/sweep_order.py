@@ -6,6 +6,7 @@ A user's own order is a `SweepOrder` of two pure functions, registered under `ko
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from koalapy.model.counts import counted_as
 from koalapy.model.intervals import NONE, Intervals
 
 
@@ -71,7 +72,7 @@ def wrong_feed(answer: Intervals, pool: Pool, most: int) -> str:
         return f"it feeds {type(answer).__name__}, not Intervals"
     if strangers := answer - pool.waiting:
         return f"it feeds parameter {strangers.pairs[0][0]}, which does not wait"
-    return f"it feeds {len(answer)} parameters, more than {most}" if len(answer) > most else ""
+    return f"it feeds {counted_as(len(answer), 'parameter')}, more than {most}" if len(answer) > most else ""
 
 
 def wrong_avoidance(answer: Sequence[str], clusters: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from koalapy.broker.patience import excluded
 from koalapy.coallocation.stopping import account_held
 from koalapy.coallocation.whereabouts import doubtful
 from koalapy.engine import Engine
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, JobId
 from koalapy.model.job import Component, Counters, Job
@@ -91,7 +92,8 @@ def what_all_wait_for(engine: Engine) -> list[str]:
     jobs, unheard = doubtful(engine.records), engine.unheard
     if not jobs:
         return []
-    said = [f"The store was restored from a backup: {len(jobs)} jobs of before are looked for before they are run."]
+    known = counted_as(len(jobs), "older job is", "older jobs are")
+    said = [f"The store was restored from a backup: {known} looked for on the clusters before anything is run again."]
     if unheard:
         said.append(f"Those that wait go on once {', '.join(unheard)} can say whether they ran there since.")
     return [" ".join(said)]

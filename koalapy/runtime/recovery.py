@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent, SubmitComponent
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.job import History, Job
@@ -238,20 +239,21 @@ def _beginning(found: Recovered, jobs: Sequence[Job], outbox: Iterable[Command])
     if not found.jobs and not found.commands and not found.debts:
         return [Line(found.at, "nothing_recovered", "Nothing was under way when koalad started.")]
     states = ", ".join(f"{count} {state}" for state, count in found.jobs.items()) or "none"
-    barrier = f" ({_many(found.at_barrier, 'job')} with components at a barrier)" if found.at_barrier else ""
+    barrier = f" ({counted_as(found.at_barrier, 'job')} with components at a barrier)" if found.at_barrier else ""
     lines = [Line(found.at, "queue_recovered", f"Jobs that were not over: {states}{barrier}.")]
     if runners := [job.runner for job in jobs if job.runner is not None]:
         launchers = sum(1 for job in jobs if job.glide is not None)
         done, count = sum(len(each.done) for each in runners), sum(each.count for each in runners)
-        text = f"Sweeps: {len(runners)}, {done} of {count} parameters done, with {_many(launchers, 'Launcher')}."
+        parameters, with_launchers = counted_as(count, "parameter"), counted_as(launchers, "Launcher")
+        text = f"Sweeps: {len(runners)}, {done} of {parameters} done, with {with_launchers}."
         lines.append(Line(found.at, "sweeps_recovered", text))
     if found.commands:
         kinds = Counter(_COMMANDS.get(type(command).__name__, "other") for command in outbox)
         told = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        text = f"Outbox: {_many(found.commands, 'command')} sent again, in doubt, as clusters connect: {told}."
+        text = f"Outbox: {counted_as(found.commands, 'command')} sent again, in doubt, as clusters connect: {told}."
         lines.append(Line(found.at, "outbox_recovered", text))
     if found.debts:
-        text = f"Debts: {_many(found.debts, 'attempt')} to be ended as clusters connect."
+        text = f"Debts: {counted_as(found.debts, 'attempt')} to be ended as clusters connect."
         lines.append(Line(found.at, "debts_recovered", text))
     return lines
 
@@ -295,7 +297,3 @@ def _forgot(now: Instant, cluster: str, count: int) -> Line:
     directories = "The directory of a past attempt" if count == 1 else f"{count} directories of past attempts"
     text = f"{directories} on {cluster} {'was' if count == 1 else 'were'} forgotten."
     return Line(now, "directories_forgotten", text, cluster=cluster)
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job
 from koalapy.model.settings import Settings
@@ -57,12 +58,9 @@ def _nowhere(sweep: Job, settings: Settings, sizes: Mapping[str, int]) -> Reason
         where = template.cluster or "any cluster"
         message = f"The grid file lets no sweep have nodes of {where}."
         return Reason("nowhere", "request", message, "Take `off` out of `scavenge` there, or name another cluster.")
-    return Reason(
-        "too_large",
-        "request",
-        f"One parameter takes {template.processors} processors of one node; the largest node has {largest}.",
-        "Ask for fewer.",
-    )
+    needed = counted_as(template.processors, "processor")
+    message = f"One parameter needs {needed} of one node; the largest node has {largest}."
+    return Reason("too_large", "request", message, "Ask for fewer.")
 
 
 def _may_name(sweep: Job, settings: Settings) -> Iterable[str]:

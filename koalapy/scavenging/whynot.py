@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
+from koalapy.model.counts import counted_as
 from koalapy.model.job import Job
 from koalapy.model.settings import Settings
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
@@ -22,8 +23,8 @@ def why_no_more(
 
     def reasons(name: str) -> Iterator[str]:
         if too_small(sweep, name, sizes):
-            asked = sweep.request.components[0].processors
-            yield f"one parameter takes {asked} processors of one node, and its largest has {sizes[name]}"
+            needed = counted_as(sweep.request.components[0].processors, "processor")
+            yield f"one parameter needs {needed} of one node, and its largest node has {sizes[name]}"
         if name in left_out:
             yield f"{MOST_FAILURES} Launchers failed there in a row; the next comes in {_left(now, left_out[name])}"
         if name in avoided:

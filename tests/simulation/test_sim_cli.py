@@ -113,7 +113,7 @@ def test_an_interrupt_says_how_far_it_got(koala: CliRunner) -> None:
     with patch.object(chaos, "run", interrupted):
         said = koala.invoke(app, ["sim", "chaos", "--seed", "7", "--seeds", "9", "--events", "100"])
     assert said.exit_code == 130
-    assert "interrupted after 1 of 9 seeds" in said.stderr
+    assert "interrupted after 1 of 9 seeds; no promise was broken." in said.stderr
     assert "`--seed 8` goes on from there." in said.stderr
 
 

@@ -7,6 +7,7 @@ from engine_play import Play, component
 
 from koalapy.model.cluster import Node
 from koalapy.model.commands import ReleaseComponent
+from koalapy.model.counts import counted_as
 from koalapy.model.events import ComponentReported
 from koalapy.model.identity import AttemptId
 from koalapy.model.request import Launch
@@ -76,7 +77,8 @@ def test_what_was_not_asked_for_ends_the_attempt(fields: dict[str, Any], counts:
     assert found.components[0].state is ComponentState.FAILED
     assert found.reason is not None
     assert (found.reason.code, found.reason.whose) == ("wrong_processes", "site")
-    assert f"The {sum(counts)} processes on {len(counts)} nodes" in found.reason.message
+    reported = f"{counted_as(sum(counts), 'process', 'processes')} on {counted_as(len(counts), 'node')}"
+    assert f"Its wrapper reported {reported}, which is not what was asked for." in found.reason.message
 
 
 def test_the_others_hosts_never_hold_them() -> None:

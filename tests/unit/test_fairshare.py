@@ -176,10 +176,10 @@ def test_no_more_can_be_taken_than_there_is(policy: FairShare) -> None:
         pytest.param({9: {"A": 1}}, "it names sweep 9, which is not active", id="stranger"),
         pytest.param({1: {"A": -1}}, "it gives sweep 1 -1 nodes on A", id="negative"),
         pytest.param({1: {"A": 1.5}}, "it gives sweep 1 1.5 nodes on A", id="fraction"),
-        pytest.param({1: {"Z": 1}}, "it gives sweep 1 1 nodes on Z", id="unknown-cluster"),
+        pytest.param({1: {"Z": 1}}, "it gives sweep 1 1 node on Z", id="unknown-cluster"),
         pytest.param({1: {"A": 1, "B": 5}}, "it gives sweep 1 6 nodes, where it has a use for 5", id="useless"),
-        pytest.param({1: {"A": 1}, 2: {"A": 3}}, "it gives away 4 nodes on A, where there are 3", id="overfull"),
-        pytest.param({1: {"A": 1, "C": 1}}, "it gives away 1 nodes on C, where there are 0", id="closed"),
+        pytest.param({1: {"A": 1}, 2: {"A": 3}}, "it gives away 4 nodes on A, which has 3", id="overfull"),
+        pytest.param({1: {"A": 1, "C": 1}}, "it gives away 1 node on C, which has 0", id="closed"),
         pytest.param({1: {}}, "it shrinks sweep 1, though the runners are the same", id="shrinks"),
     ],
 )
@@ -203,9 +203,9 @@ def test_a_barred_cluster_may_be_kept_but_not_grown_on() -> None:
     [
         pytest.param({1: 3}, "it takes 3 nodes of sweep 1 on A, which holds 2", id="more-than-held"),
         pytest.param({1: -1}, "it takes -1 nodes of sweep 1 on A, which holds 2", id="negative"),
-        pytest.param({7: 1}, "it takes 1 nodes of sweep 7 on A, which holds 0", id="stranger"),
-        pytest.param({1: 1}, "it takes 1 nodes on A, where it is 2", id="too-few"),
-        pytest.param({1: 2, 2: 1}, "it takes 3 nodes on A, where it is 2", id="too-many"),
+        pytest.param({7: 1}, "it takes 1 node of sweep 7 on A, which holds 0", id="stranger"),
+        pytest.param({1: 1}, "it takes 1 node on A, where 2 must be taken", id="too-few"),
+        pytest.param({1: 2, 2: 1}, "it takes 3 nodes on A, where 2 must be taken", id="too-many"),
     ],
 )
 def test_a_wrong_reclaim_is_told_apart(answer: Mapping[int, int], wrong: str) -> None:

@@ -492,7 +492,7 @@ BAD_SWEEPS = [
     (swept(assign("//p:Argument[1]", some("1")), swept(), swept()), "s:Sweep stands beside another one."),
     (swept(), "s:Sweep assigns nothing."),
     (swept("<s:Assignment/>"), "s:Assignment has 0 parameters and 0 functions."),
-    (swept(assign("//p:Argument[1]", some("1") + some("2"))), "s:Assignment has 1 parameters and 2 functions."),
+    (swept(assign("//p:Argument[1]", some("1") + some("2"))), "s:Assignment has 1 parameter and 2 functions."),
     (
         swept("<s:Assignment><s:FileSweep/>" + some("1") + "</s:Assignment>"),
         "s:FileSweep is no parameter that koalapy knows.",

@@ -466,6 +466,20 @@ def test_an_answer_that_is_none_is_an_error(result: Result, error: type[Exceptio
         local.parse_status(result)
 
 
+def test_a_refusal_is_told_in_its_words_and_not_as_a_document() -> None:
+    error = {
+        "code": "lacked",
+        "whose": "request",
+        "message": "The local queue has no queues.",
+        "advice": "Leave it out.",
+    }
+    with pytest.raises(errors.RequestError) as caught:
+        local.parse_submit(Result(["local-queue"], 1, json.dumps({"error": error}) + "\n", ""))
+    assert (caught.value.message, caught.value.advice) == ("The local queue has no queues.", "Leave it out.")
+    assert caught.value.result is not None
+    assert (caught.value.result.exit_status, caught.value.result.words) == (1, "")
+
+
 def _job(directory: Path) -> dict[str, Any]:
     return {
         "id": 1,

@@ -83,7 +83,7 @@ def test_hours_go_by_the_clock_on_the_wall() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "wrong"),
-    [(5, ""), (-1, "it allows -1 nodes"), (6, "it allows 6 nodes, where there are 5"), (None, "it allows None nodes")],
+    [(5, ""), (-1, "it allows -1 nodes"), (6, "it allows 6 nodes, of 5"), (None, "it allows None nodes")],
 )
 def test_no_more_can_be_allowed_than_there_is(answer: int, wrong: str) -> None:
     assert wrong_allowance(answer, sight(idle=3, held=2)) == wrong

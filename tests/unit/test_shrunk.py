@@ -1,5 +1,7 @@
 """A cluster that shows fewer processors than before is in trouble; jobs that fit on all of it wait for the rest."""
 
+import re
+
 import pytest
 from engine_play import INSTANCE, Play, component
 
@@ -8,6 +10,7 @@ from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.events import ClusterConnected, ClusterMeasured
 from koalapy.model.identity import JobId
+from koalapy.model.request import WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import DAY, Duration
@@ -84,8 +87,24 @@ def test_a_person_is_told_what_is_missing(play: Play) -> None:
     shows(play, "lab", 2)
     (lack,) = play.engine.explain(play.now, job)
     assert (lack.reason.code, lack.reason.whose) == ("smaller", "transient")
-    assert lack.reason.message == "has 2 of its 8 processors in all now, 8 are asked."
+    assert lack.reason.message == "has only 2 of its 8 processors now, but 8 are needed."
     assert "nodes" in lack.reason.advice
+
+
+@pytest.mark.parametrize(
+    ("total", "processors", "message"),
+    [
+        (1, 1, "0 of 1 processor is idle, but 1 is needed."),
+        (2, 2, "1 of 2 processors is idle, but 2 are needed."),
+        (4, 2, "1 of 4 processors is idle, but 2 are needed."),
+    ],
+)
+def test_one_processor_is_told_in_the_singular(total: int, processors: int, message: str) -> None:
+    play = Play(sizes={"lab": total})
+    play.submit(component(max(1, total - 1)))
+    job = play.submit(component(processors), when_busy=WhenBusy.WAIT)
+    (lack,) = play.engine.explain(play.now, job)
+    assert re.sub(r" \(.*\)", "", lack.reason.message) == message  # without what is promised
 
 
 def test_what_stays_away_is_gone_in_the_end(play: Play) -> None:
@@ -144,7 +163,7 @@ def test_a_cluster_that_has_shown_nothing_yet_judges_nobody() -> None:
     job = play.submit(component(8))
     assert outcome(play, job) == (JobState.WAITING, "")
     (lack,) = play.engine.explain(play.now, job)
-    assert lack.reason.message == "shows no processors at all, 8 are asked."
+    assert lack.reason.message == "shows no processors at all, but 8 are needed."
     shows(play, "lab", 8)
     assert outcome(play, job) == (JobState.CLAIMING, "")
 

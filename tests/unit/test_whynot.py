@@ -91,7 +91,7 @@ def test_one_parameter_may_be_too_large_for_a_node() -> None:
     small = ClusterSettings(name="alpha", batch="slurm", processors_per_node=2)
     play = SweepPlay(CLUSTERS, clusters={"alpha": small})
     sweep = play.sweep(1000, processors=3)
-    assert why(play, sweep)["alpha"] == "one parameter takes 3 processors of one node, and its largest has 2"
+    assert why(play, sweep)["alpha"] == "one parameter needs 3 processors of one node, and its largest node has 2"
 
 
 def test_an_order_may_stay_away_from_it() -> None:

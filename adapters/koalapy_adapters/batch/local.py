@@ -212,7 +212,8 @@ def _answer(result: Result) -> Dict[str, Any]:
         error = answer.get("error")
         if error is not None:
             kind = _WHOSE.get(error["whose"], errors.UnreadableError)
-            raise kind(error["code"], error["message"], error["advice"], result)
+            said = result._replace(stdout="")  # the error says it in words
+            raise kind(error["code"], error["message"], error["advice"], said)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as broken:
         raise _unreadable(result) from broken
     if result.exit_status != 0:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from koalapy.config.maintenance import Maintenance
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import KoalaError, RequestError, TransientError
 from koalapy.model.units import SECOND, Instant, format_duration
 from koalapy.model.usage import By, as_csv, rows_of
@@ -122,7 +123,8 @@ def clean_unknown(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
     if not found:
         return Outcome(True, " ".join([f"No unknown directory of this store is older than {old}.", *unasked]))
     if dry or not entry.really:
-        what = f"{len(found)} unknown directories of this store are older than {old}: {names}."
+        unknown = counted_as(len(found), "unknown directory of this store is", "unknown directories of this store are")
+        what = f"{unknown} older than {old}: {names}."
         return Outcome(entry.really, " ".join([what, "`koala clean TAG` removes one.", *unasked]))
     left = [tag.tag for tag in found if not koalad.unknown.clean(tag.cluster, tag.tag, _CLEAN_S)]
     going = [f"Still being removed: {', '.join(left)}."] if left else []

@@ -624,10 +624,10 @@ def test_explain_a_job_that_waits_for_processors(koala: Any, shell: Callable[...
     blocker = koala.submit(shell("sleep 1000", 3, cluster="delft"))
     koala.until(lambda: koala.job(blocker)["state"] == "running")
     job = koala.submit(shell("true", 4, cluster="delft"), shell("true", 1))
-    koala.until(lambda: "are idle, 4 are asked" in koala("explain", job).out)
+    koala.until(lambda: "is idle, but 4 are needed" in koala("explain", job).out)
     lines = koala("explain", job).out.splitlines()
-    assert lines[0].startswith(f"Job {job}: It waits for delft: 1 of 4 processors are idle, 4 are asked.")
-    assert lines[1].strip().startswith("component 0 on delft: 1 of 4 processors are idle")
+    assert lines[0].startswith(f"Job {job}: It waits for delft: 1 of 4 processors is idle, but 4 are needed.")
+    assert lines[1].strip().startswith("component 0 on delft: 1 of 4 processors is idle")
     document = koala("explain", job, "--json").document
     schemas.check(document)
     assert document["lacks"][0]["cluster"] == "delft"
@@ -765,6 +765,7 @@ def test_labelled_jobs_are_listed_shown_and_cancelled_by_their_labels(
     assert [words[1] for words in shown if words[:1] == ["label"]] == ["project=poisson", "run=2", "by=submit"]
     answer = koala("cancel", "--label", "by=submit", "--label", "run", "--json").document
     assert [job["id"] for job in answer["jobs"]] == [first, second]
+    assert [koala.end(job)["state"] for job in (first, second)] == ["cancelled", "cancelled"]
     assert koala("cancel", "--label", "by=submit").err == "No job matches, so nothing was cancelled.\n"
     koala("submit", file, "--label", "nothing").refused(2, "--label 'nothing' is not KEY=VALUE.", "project=poisson")
     koala("submit", file, "--label", "a b=c").refused(2, "The label 'a b' has an invalid key.", "Use letters")

@@ -109,7 +109,7 @@ def test_output_that_came_home_is_read_without_its_cluster(fresh: Any, shell: Ca
     assert fresh.job(there["id"])["output_home"] == "none"
     story = fresh("show", here["id"]).out
     assert "What it wrote was brought home" in story
-    assert "1951424 bytes in the middle that were too many" in story
+    assert "1951424 bytes in the middle, which exceeded the limit" in story
     whole = fresh("logs", here["id"], "-c", 1).out
     assert whole == "x" * 3_000_000, "its cluster is there"
     assert fresh("clusters", "--disk").status == 0

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from koalapy.model.counts import counted_as
 from koalapy.model.identity import JobId
 from koalapy.runtime.collecting.bring import Home
 
@@ -58,16 +59,16 @@ class Tally:
     def _lack(self, count: int) -> str:
         if not self.missing.count:
             return ""
-        what = _many(self.missing.count, "expected output file is", "expected output files are")
-        of = "1 parameter" if count == 1 else f"{count:,} parameters"
+        what = counted_as(f"{self.missing.count:,}", "expected output file is", "expected output files are")
+        of = counted_as(f"{count:,}", "parameter")
         return f"{what} missing (of {of}): {self.missing}."
 
     def _notes(self, sweep: JobId) -> list[str]:
         notes = []
         if self.nothing.count:
-            notes.append(f"{_many(self.nothing.count, 'pattern', 'patterns')} matched nothing: {self.nothing}.")
+            notes.append(f"{counted_as(f'{self.nothing.count:,}', 'pattern')} matched nothing: {self.nothing}.")
         if self.left.count:
-            notes.append(f"{_many(self.left.count, 'entry was', 'entries were')} left: {self.left}.")
+            notes.append(f"{counted_as(f'{self.left.count:,}', 'entry was', 'entries were')} left: {self.left}.")
         if self.failed.count:
             kept = f"what they left stays on its clusters, and `koala fetch {sweep}` brings it"
             notes.append(f"{_of(self.failed)} did not end well ({self.failed}): {kept}.")
@@ -75,8 +76,4 @@ class Tally:
 
 
 def _of(several: Several) -> str:
-    return _many(several.count, "parameter", "parameters")
-
-
-def _many(count: int, one: str, more: str) -> str:
-    return f"{count:,} {one if count == 1 else more}"
+    return counted_as(f"{several.count:,}", "parameter")
