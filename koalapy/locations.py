@@ -158,7 +158,7 @@ def _name_in(path: Path) -> str:
         raise RequestError("no_grid_name", f"{path} names no grid.", "Begin it with a line like `grid: mine`.")
     if not _NAME.fullmatch(name):
         advice = "Use at most 32 letters, digits, - and _, and begin with a letter or digit."
-        raise RequestError("bad_grid_name", f"{path} names its grid {name[:40]!r}, which is no name.", advice)
+        raise RequestError("bad_grid_name", f"{path} names its grid {name[:40]!r}, which is not a valid name.", advice)
     return name
 
 

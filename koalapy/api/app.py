@@ -38,7 +38,7 @@ def create_app(
         version=__version__,
         docs_url=None,
         redoc_url=None,
-        responses={"default": {"model": schemas.ErrorAnswer, "description": "what is wrong, and what to do"}},
+        responses={"default": {"model": schemas.ErrorAnswer, "description": "an error, with advice"}},
     )
     add_refusals(app)
     app.add_middleware(BodyLimit, limit=MAX_BODY)

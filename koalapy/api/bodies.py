@@ -32,9 +32,11 @@ class JobText(BaseModel):
 
     text: str | None = None
     job: dict[str, Any] | None = None
-    source: Line = Field(default="job.yaml", max_length=5000, description="its name, for messages and for its language")
+    source: Line = Field(
+        default="job.yaml", max_length=5000, description="name of the file, for messages and to tell its language"
+    )
     directory: Line = Field(max_length=5000, description="absolute; the job's paths are relative to it")
-    overrides: dict[Line, str] = Field(default_factory=dict, description="values said anew, by their keys")
+    overrides: dict[Line, str] = Field(default_factory=dict, description="values to change, by their keys")
     labels: dict[str, str] = Field(default_factory=dict, description="labels to add to those of the job")
     key: Line = Field(default="", max_length=200, description="the same key again is the same job")
 
@@ -52,8 +54,8 @@ class Again(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    failed: bool = Field(default=False, description="of a sweep that is over: parameters that did not end with 0 only")
-    overrides: dict[str, str] = Field(default_factory=dict, description="values said anew, by their keys")
+    failed: bool = Field(default=False, description="only the parameters of a finished sweep that did not end with 0")
+    overrides: dict[str, str] = Field(default_factory=dict, description="values to change, by their keys")
     key: str = Field(default="", max_length=200, description="the same key again is the same job")
 
 
@@ -66,16 +68,16 @@ class Ids(BaseModel):
 class CancelBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    force: bool = Field(default=False, description="do not wait for clusters out of reach")
+    force: bool = Field(default=False, description="do not wait for unreachable clusters")
 
 
 class FetchBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     paths: list[Annotated[Line, Field(min_length=1, max_length=4096)]] = Field(
-        default_factory=list, max_length=1000, description="patterns; what the job stages out, if there are none"
+        default_factory=list, max_length=1000, description="patterns; by default all that the job stages out"
     )
-    directory: Line | None = Field(default=None, max_length=5000, description="absolute; the job's own if not said")
+    directory: Line | None = Field(default=None, max_length=5000, description="absolute; by default the job's own")
 
 
 class CancelIds(CancelBody, Ids):
@@ -85,7 +87,7 @@ class CancelIds(CancelBody, Ids):
 class CleanBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    cluster: Line | None = Field(default=None, max_length=200, description="where it was seen last, if not said")
+    cluster: Line | None = Field(default=None, max_length=200, description="by default the one where it was seen last")
 
 
 class ShutdownBody(BaseModel):
@@ -99,5 +101,5 @@ class MaintenanceBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    dry_run: bool = Field(default=False, description="only say what would be done")
-    options: dict[Line, Any] = Field(default_factory=dict, description="as in the grid file, in place of what is there")
+    dry_run: bool = Field(default=False, description="show what would be done, and do nothing")
+    options: dict[Line, Any] = Field(default_factory=dict, description="options to replace those of the grid file")

@@ -50,7 +50,7 @@ def add_submitting(app: FastAPI, service: Service, read: Reader, facts: Facts, o
 def _overridden(job: Job, body: Again, read: Reader) -> Request:
     """The job with other values. Raises RequestError, also for a sweep, whose file alone has its parameters."""
     if job.runner is not None:
-        message = f"Job {job.id} is a sweep: its values cannot be said anew."
+        message = f"Job {job.id} is a sweep, whose values cannot be changed."
         raise RequestError("is_sweep", message, "Submit its file again with -o, or resubmit it as it is.")
     mapping, source = documents.job_mapping(job.request), f"job {job.id}"
     return read(JobText(job=mapping, source=source, directory=job.request.directory, overrides=body.overrides))

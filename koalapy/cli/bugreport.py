@@ -182,7 +182,7 @@ def _confirm() -> None:
     """Ends the command unless a person at a terminal says yes."""
     if not sys.stdin.isatty():
         advice = "Look at what it would hold; then say --yes."
-        raise RequestError("not_confirmed", "Nobody is there to be asked whether this may be written.", advice)
+        raise RequestError("not_confirmed", "Writing the report needs confirmation on a terminal.", advice)
     say("Passwords, tokens, keys and values of environments are hidden in it.")
     if not typer.confirm("Write it?", err=True):
         raise typer.Exit(FAILED)

@@ -117,12 +117,15 @@ def say_accepted(jobs: Sequence[int], wanted: bool) -> None:
 def cancel(
     jobs: Annotated[list[str] | None, options.IDS] = None,
     state: Annotated[list[JobState] | None, typer.Option("--state", help="Jobs in this state; repeat it.")] = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="PATTERN", help="Of this name; * and ? match.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="PATTERN", help="Jobs with this name; * and ? match.")
+    ] = None,
     label: options.WithLabel = None,
     everything: Annotated[bool, typer.Option("--all", help="All jobs that are not over.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --all.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Do not wait for clusters out of reach; what is there becomes a debt.")
+        bool,
+        typer.Option("--force", help="Do not wait for unreachable clusters; their batch jobs are cancelled later."),
     ] = False,
     grid: options.Grid = None,
     json: options.Json = False,
@@ -160,7 +163,9 @@ def _confirm(count: int) -> None:
     """Ends the command unless a person at a terminal says yes. Raises RequestError if there is none."""
     what = f"all {counted_as(count, 'job')}" if count > 1 else "the only job"
     if not sys.stdin.isatty():
-        raise RequestError("not_confirmed", f"Nobody is there to confirm that {what} may go.", "Say --yes.")
+        raise RequestError(
+            "not_confirmed", f"To cancel {what}, confirm it on a terminal.", "Without a terminal, use --yes."
+        )
     if not typer.confirm(f"Cancel {what} of this grid?", err=True):
         raise typer.Exit(FAILED)
 

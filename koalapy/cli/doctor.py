@@ -37,23 +37,23 @@ _MARKS = {
     Status.NOT_APPLICABLE: ("-", "dim"),
 }
 _MOVES = {
-    "you": "Your move",
-    "administrator": "The administrator's move",
-    "nobody": "It may pass by itself",
-    "koalapy": "A mistake of koalapy's, please report it",
+    "you": "What you can do",
+    "administrator": "For the administrator",
+    "nobody": "This may pass by itself",
+    "koalapy": "A bug in koalapy, please report it",
 }
 _INTERRUPTED = 130
 
-Clusters = Annotated[list[str] | None, typer.Argument(metavar="[CLUSTER…]", help="Which; all, if none is named.")]
+Clusters = Annotated[list[str] | None, typer.Argument(metavar="[CLUSTER…]", help="Clusters to examine. Default: all.")]
 GridFileOption = Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE", help=GRID_HELP)]
-Patience = Annotated[str, typer.Option(metavar="TIME", help="How long each of its jobs may wait in the queue.")]
+Patience = Annotated[str, typer.Option(metavar="TIME", help="How long each test job may wait in the queue.")]
 
 
 @app.command()
 def doctor(
     clusters: Clusters = None, grid: GridFileOption = None, patience: Patience = "2m", json: Json = False
 ) -> None:
-    """Examine each cluster end to end, and say of each failure what to change. Exit status 0 if all is well."""
+    """Examine each cluster end to end, and say how to fix each failure. Exit status 0 if all is well."""
     with told():
         described = _grid(grid)
         names = _chosen(described, clusters or [])
@@ -81,7 +81,7 @@ def _run(examined: Doctor, progress: "_Quiet") -> bool:
         except KeyboardInterrupt:
             with uninterrupted():
                 if progress.broken is None:
-                    say("koala: interrupted; removing what was brought to the clusters…")
+                    say("koala: interrupted; cleaning up on the clusters…")
                 examined.interrupt()
             if progress.broken is not None:
                 raise progress.broken from None
@@ -253,11 +253,11 @@ def _conclude(reports: Sequence[Report], complete: bool) -> None:
             if finding.failure is not None:
                 _tell(report.cluster, finding, finding.failure)
         for left in report.left:
-            errors.console.print(f"\n{report.cluster}: left behind: {left}.", style="red")
+            errors.console.print(f"\n{report.cluster}: not removed: {left}.", style="red")
     ill = [report.cluster for report in reports if not report.well]
     if not ill and not complete:
         return
-    out.print(f"\n{'All is well.' if not ill else 'Not well: ' + ', '.join(ill) + '.'}")
+    out.print(f"\n{'All is well.' if not ill else 'Problems on: ' + ', '.join(ill) + '.'}")
 
 
 def _tell(cluster: str, finding: Finding, failure: Failure) -> None:
@@ -268,7 +268,7 @@ def _tell(cluster: str, finding: Finding, failure: Failure) -> None:
     else:
         out.print(f"  {_MOVES[failure.move]}.")
     if failure.words:
-        out.print(f"  In its own words: {failure.words}")
+        out.print(f"  It said: {failure.words}")
     if failure.command:
         status = "" if failure.exit_status is None else f" (exit status {failure.exit_status})"
-        out.print(f"  By: {failure.command}{status}")
+        out.print(f"  Command: {failure.command}{status}")

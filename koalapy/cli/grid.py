@@ -178,7 +178,9 @@ def _tell_recovery(found: Document, most: int | None) -> None:
 
 @app.command()
 def clusters(
-    disk: Annotated[bool, typer.Option("--disk", help="What koalapy takes up of disks there, and here.")] = False,
+    disk: Annotated[
+        bool, typer.Option("--disk", help="Show the disk space that koalapy uses on the clusters and here.")
+    ] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:

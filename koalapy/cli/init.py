@@ -93,7 +93,7 @@ def init(
 
 def _check_askable(yes: bool, as_json: bool, path: Path, force: bool) -> None:
     if not yes and (as_json or not sys.stdin.isatty()):
-        message = "There is nobody to ask."
+        message = "Standard input is not a terminal."
         raise RequestError("not_a_terminal", message, "Give --yes, and each cluster as --cluster NAME=CONNECT.")
     if yes and path.exists() and not force:
         raise RequestError("file_exists", f"There is a file {path} already.", "Give --force to write over it.")
@@ -151,7 +151,7 @@ def _ask(question: str, default: str, read: Callable[[str], Answer]) -> Answer:
 def _check_name(what: str, name: str) -> None:
     if not is_name(name):
         advice = f"Use letters, digits, - and _, begin with a letter or digit, and have {LONGEST_NAME} or fewer."
-        raise RequestError("bad_name", f"{name!r} is no name of a {what}.", advice)
+        raise RequestError("bad_name", f"{name!r} is not a valid name for a {what}.", advice)
 
 
 def _asked(given: dict[str, str]) -> list[Wish]:

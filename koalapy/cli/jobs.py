@@ -32,12 +32,14 @@ Document = Mapping[str, Any]
 def jobs(
     state: Annotated[list[JobState] | None, typer.Option("--state", help="Only jobs in this state; repeat it.")] = None,
     last: Annotated[
-        int | None, typer.Option("--last", min=0, metavar="N", help="The newest N; 20 if not said, 0 for all.")
+        int | None, typer.Option("--last", min=0, metavar="N", help="Show the newest N jobs; 0: all. Default: 20.")
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Submitted within this time, like 2h or 1d.")
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="PATTERN", help="Of this name; * and ? match.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="PATTERN", help="Only jobs with this name; * and ? match.")
+    ] = None,
     cluster: Annotated[
         str | None,
         typer.Option("--cluster", "-c", help="Only jobs on this cluster.", autocompletion=options.complete_clusters),
@@ -275,11 +277,12 @@ def _show_components(components: list[Document]) -> None:
 @app.command()
 def logs(
     job: options.JobId,
-    component: Annotated[int | None, typer.Option("--component", "-c", help="Of this component only.")] = None,
-    errors: Annotated[bool, typer.Option("--errors", "-e", help="Standard error instead.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
+    component: Annotated[int | None, typer.Option("--component", "-c", help="Only this component.")] = None,
+    errors: Annotated[bool, typer.Option("--errors", "-e", help="Show standard error instead.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job is over.")] = False,
     parameter: Annotated[
-        int | None, typer.Option("--parameter", "-p", metavar="N", help="Of this parameter of a sweep, from 1.")
+        int | None,
+        typer.Option("--parameter", "-p", metavar="N", help="Only this parameter of a sweep; the first is 1."),
     ] = None,
     prefix: options.Prefix = None,
     grid: options.Grid = None,
@@ -315,9 +318,9 @@ def fetch(
     job: options.JobId,
     paths: Annotated[
         list[str] | None,
-        typer.Argument(help="Files, directories, patterns, out-{x} of a sweep; what is staged out if none."),
+        typer.Argument(help="Files, directories, patterns; of a sweep out-{x}. Default: all of stage_out."),
     ] = None,
-    to: Annotated[Path | None, typer.Option("--to", help="Into this directory, not the job's.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Directory to write to. Default: the job's.")] = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:

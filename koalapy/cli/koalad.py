@@ -28,7 +28,7 @@ def koalad(
     grid: Annotated[Path | None, typer.Option("--grid", "-g", help="Grid file.")] = None,
     log_format: Annotated[
         LogFormat | None,
-        typer.Option(envvar="KOALA_LOG_FORMAT", help="Of the log; text on a terminal, else json, if not said."),
+        typer.Option(envvar="KOALA_LOG_FORMAT", help="Log format. Default: text on a terminal, else json."),
     ] = None,
     log_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,

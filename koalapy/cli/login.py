@@ -24,13 +24,16 @@ _ASKS = "asks"
 
 @app.command()
 def login(
-    clusters: Annotated[list[str] | None, typer.Argument(metavar="CLUSTER…", help="All that ask, if not said.")] = None,
+    clusters: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CLUSTER…", help="Clusters to log in to. Default: all that are not connected."),
+    ] = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
     """Answer login prompts: a second factor, a password, the passphrase of a key.
 
-    The connection is then kept open. Where standard input is no terminal, each of its lines is an answer.
+    koalad then keeps the connection open. If standard input is not a terminal, each of its lines is one answer.
     """
     with told(), Grid(grid) as koalad:
         wanted = clusters or [each["cluster"] for each in koalad.logins() if each["state"] != "connected"]
@@ -54,7 +57,7 @@ def log_in_where_asked(koalad: Grid, timeout_s: float) -> None:
             tell(koalad.login(each["cluster"], answers))
         else:
             reason = each["reason"]
-            say(f"{each['cluster']} waits for a person: {reason['message'] if reason else ''}".rstrip())
+            say(f"{each['cluster']} needs you to log in: {reason['message'] if reason else ''}".rstrip())
             say(f"Answer with `koala login {each['cluster']}`.")
 
 
@@ -108,6 +111,6 @@ def _ask(prompt: Document) -> str:
 def _read_line(prompt: Document) -> str:
     line = sys.stdin.readline()
     if not line:
-        message = f"There is no answer to '{prompt['text'].strip()}': standard input has ended."
-        raise RequestError("no_answer", message, "Run `koala login` on a terminal, or give an answer a line.")
+        message = f"Standard input ended before an answer to '{prompt['text'].strip()}'."
+        raise RequestError("no_answer", message, "Run `koala login` on a terminal, or give one answer per line.")
     return line.rstrip("\r\n")

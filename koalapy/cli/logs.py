@@ -15,8 +15,8 @@ from koalapy.model.units import parse_duration
 
 Log = Annotated[Path, typer.Argument(metavar="LOG", help="SWF or GWF, also .gz, .xz, .bz2.")]
 Sizes = Annotated[list[str] | None, typer.Option("--size", metavar="SITE=N", help="Processors of a site; repeat it.")]
-Within = Annotated[str, typer.Option("--within", metavar="TIME", help="Of the first job of a batch.")]
-Lenient = Annotated[bool, typer.Option("--lenient", help="Leave out what is wrong, and count it.")]
+Within = Annotated[str, typer.Option("--within", metavar="TIME", help="Time after the first job of a batch.")]
+Lenient = Annotated[bool, typer.Option("--lenient", help="Leave out and count invalid jobs.")]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where table and figure go.")]
 _SHOWN = 20
 

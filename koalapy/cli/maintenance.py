@@ -36,11 +36,11 @@ def list_tasks(grid: options.Grid = None, json: options.Json = False) -> None:
 
 @maintenance.command("run")
 def run_task(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Of the grid file, or any that is registered.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would be done.")] = False,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task of the grid file, or any registered one.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be done, and do nothing.")] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="As in the grid file, in place of what is there."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Replace an option of the grid file."),
     ] = None,
     grid: options.Grid = None,
     json: options.Json = False,

@@ -20,9 +20,7 @@ _MOST = 1 << 28  # bytes of a record's text
 
 @app.command()
 def repair(
-    record: Annotated[
-        str | None, typer.Argument(metavar="[RECORD]", help="Such as job/7; all are listed if none is named.")
-    ] = None,
+    record: Annotated[str | None, typer.Argument(metavar="[RECORD]", help="Such as job/7. Default: list all.")] = None,
     export: Annotated[
         Path | None,
         typer.Option("--export", metavar="FILE", help="Write the record's text as it is; - is standard output."),
@@ -96,7 +94,7 @@ def _confirm(record: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         advice = f"Keep its text with `koala repair {record} --export FILE`; then say --yes."
-        raise RequestError("not_confirmed", f"Nobody is there to be asked whether {record} may go.", advice)
+        raise RequestError("not_confirmed", f"Dropping {record} needs confirmation on a terminal.", advice)
     say("What it holds is lost. The batch jobs and directories of a job become unknown tags.")
     if not typer.confirm(f"Remove {record}?", err=True):
         raise typer.Exit(FAILED)

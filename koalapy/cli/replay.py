@@ -70,7 +70,7 @@ Grace = Annotated[
     str | None, typer.Option("--grace", metavar="TIME|N%", help="Jobs are ended so long after their walltime.")
 ]
 Most = Annotated[int | None, typer.Option("--jobs", min=1, help="At most so many jobs.")]
-Lenient = Annotated[bool, typer.Option("--lenient", help="Leave out what is wrong, and count it.")]
+Lenient = Annotated[bool, typer.Option("--lenient", help="Leave out and count invalid jobs.")]
 Pin = Annotated[bool, typer.Option("--pin", help="Jobs go to the cluster that their site is.")]
 Sites = Annotated[
     list[str] | None, typer.Option("--site", metavar="SITE=CLUSTER", help="With --pin: what a site is; repeat it.")

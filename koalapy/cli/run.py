@@ -47,10 +47,11 @@ def run(
     name: Annotated[str | None, typer.Option("--name", help="The job's name.")] = None,
     stage_in: Annotated[
         list[str] | None,
-        typer.Option("--stage-in", metavar="PATH", help="What the program finds beside it; repeat."),
+        typer.Option("--stage-in", metavar="PATH", help="A file or directory for the program; repeat it."),
     ] = None,
     stage_out: Annotated[
-        list[str] | None, typer.Option("--stage-out", metavar="PATH", help="What is fetched at the end; repeat it.")
+        list[str] | None,
+        typer.Option("--stage-out", metavar="PATH", help="A file or directory to fetch at the end; repeat it."),
     ] = None,
     env: Annotated[
         list[str] | None,
@@ -135,7 +136,7 @@ def _environment(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals and name not in os.environ:
-            raise RequestError("bad_option", f"--env {name}: there is no variable {name} here.", "Write NAME=VALUE.")
+            raise RequestError("bad_option", f"--env {name}: the variable {name} is not set here.", "Write NAME=VALUE.")
         found[name] = value if equals else os.environ[name]
     return found
 

@@ -34,49 +34,47 @@ _SHOWN = 3  # commands of a dry run, and the last
 @app.command(context_settings={"allow_interspersed_args": False})
 def sweep(
     program: Annotated[
-        list[str] | None, typer.Argument(metavar="-- PROGRAM ARG…", help="With {x} where the value of x is to stand.")
+        list[str] | None, typer.Argument(metavar="-- PROGRAM ARG…", help="{x} stands for the value of x.")
     ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option("--parameter", "-p", metavar="NAME=VALUES", help="1:100, 0:1:0.1, a,b,c or @FILE; repeat it."),
     ] = None,
     csv: Annotated[list[str] | None, typer.Option("--csv", metavar="FILE", help="Its columns are parameters.")] = None,
-    cross: Annotated[
-        bool, typer.Option("--cross", help="Every value with every other one, which is as it is.")
-    ] = False,
+    cross: Annotated[bool, typer.Option("--cross", help="Combine every value with every other one (default).")] = False,
     zipped: Annotated[bool, typer.Option("--zip", help="The first values together, the second, and so on.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="The sweep's name.")] = None,
     on: Annotated[
         str | None,
-        typer.Option("--on", metavar="CLUSTER", help="On this cluster only.", autocompletion=options.complete_clusters),
+        typer.Option("--on", metavar="CLUSTER", help="Only on this cluster.", autocompletion=options.complete_clusters),
     ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Processors of one process.")] = 1,
     walltime: Annotated[
-        str | None, typer.Option("--walltime", "-t", help="Of one parameter, like 10m or 2h; then it is ended.")
+        str | None, typer.Option("--walltime", "-t", help="Time limit of one parameter, like 10m or 2h.")
     ] = None,
     stage_in: Annotated[
         list[str] | None,
-        typer.Option("--stage-in", metavar="PATH", help="What the program finds beside it; repeat it."),
+        typer.Option("--stage-in", metavar="PATH", help="A file or directory for the program; repeat it."),
     ] = None,
     stage_out: Annotated[
         list[str] | None,
-        typer.Option("--stage-out", metavar="PATH", help="What a parameter leaves to be fetched: out-{x}; repeat it."),
+        typer.Option("--stage-out", metavar="PATH", help="A file to fetch from each parameter: out-{x}; repeat it."),
     ] = None,
     order: Annotated[
         str | None,
-        typer.Option("--order", metavar="NAME", help="Which parameters run next, instead of the grid file's."),
+        typer.Option("--order", metavar="NAME", help="Order of the parameters. Default: the grid file's."),
     ] = None,
     label: options.Label = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the sweep is over, and tell how far it is.")] = False,
     rerun_failed: Annotated[
         int | None,
-        typer.Option("--rerun-failed", metavar="ID", help="Instead, what did not end well of a sweep that is over."),
+        typer.Option("--rerun-failed", metavar="ID", help="Run the failed parameters of a finished sweep again."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and submit nothing.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Run a program once for each of many parameters, on idle nodes, in nobody's way."""
+    """Run a program once for each of many parameters, on nodes that are idle."""
     if rerun_failed is not None:
         others = (program, parameters, csv, stage_in, stage_out, name, on, walltime, order, label)
         _check_alone(*others, dry_run, cross, zipped)

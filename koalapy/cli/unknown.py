@@ -86,8 +86,8 @@ def _confirm(found: Sequence[Document]) -> None:
     if alive:
         say(f"These have a wrapper that is alive, so that their programs may be running: {', '.join(alive)}.")
     if not sys.stdin.isatty():
-        advice = "Look at what is listed; then say --yes."
-        raise RequestError("not_confirmed", "Nobody is there to be asked whether these may go.", advice)
+        advice = "Check the list, then use --yes."
+        raise RequestError("not_confirmed", "Removing these needs confirmation on a terminal.", advice)
     if not typer.confirm("End them and remove their directories?", err=True):
         raise typer.Exit(FAILED)
 

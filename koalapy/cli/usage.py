@@ -22,7 +22,7 @@ _SINCE = "A date (in UTC), an RFC 3339 instant, or how long ago: 2030-01-31, 7d.
 
 @app.command()
 def usage(
-    by: Annotated[By, typer.Option("--by", help="What it is summed by.")] = By.USER,
+    by: Annotated[By, typer.Option("--by", help="Sum by user, cluster, job or day.")] = By.USER,
     since: Annotated[str | None, typer.Option("--since", metavar="WHEN", help=_SINCE)] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="The same; default: now.")] = None,
     lines: Annotated[bool, typer.Option("--csv", help="Lines of values, with a header.")] = False,
@@ -70,5 +70,5 @@ def _instant(text: str | None, now: Instant) -> str | None:
     try:
         return format_instant(parse_instant(text))
     except ValueError as error:
-        message = f"{text!r} is no date, no instant and no duration."
+        message = f"{text!r} is not a date, an instant or a duration."
         raise RequestError("bad_instant", message, "Write it like 2030-01-31, 2030-01-31T12:00:00Z or 7d.") from error

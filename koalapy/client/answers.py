@@ -32,9 +32,9 @@ class Component(TypedDict):
 
     index: int
     cluster: str | None
-    named_cluster: str | None  # by its user; null: any
+    named_cluster: str | None  # that the user named; null: any
     processors: int
-    walltime_s: float  # as it was asked for
+    walltime_s: float  # that was asked for
     state: ComponentStateName  # not_started: the job is over, and it never began
     attempt: int
     batch_id: str | None
@@ -42,7 +42,7 @@ class Component(TypedDict):
     exit_status: int | None  # 128 + N for signal N
     queued_at: str | None
     at_barrier_at: str | None
-    released_at: str | None  # when its wrapper had the release
+    released_at: str | None  # when its wrapper received the release
     started_at: str | None  # just before its first program was started
     ended_at: str | None
     silent_since: str | None  # nothing is heard of its wrapper since; null: it is
@@ -53,23 +53,23 @@ class Transfer(TypedDict):
     """Files on their way to a cluster, or back."""
 
     direction: Literal["in", "out"]
-    component: int | None  # null: of all components
+    component: int | None  # null: all components
     cluster: str
     phase: Literal["waiting", "reading", "sending", "receiving"]
-    files: int  # of a sweep those that are known of yet
-    bytes: int  # of all of them
-    bytes_moved: int  # those too that needed no sending
+    files: int  # of a sweep, those known so far
+    bytes: int  # size of all files
+    bytes_moved: int  # with those that were there already
     bytes_per_second: int  # over the last ten seconds
-    file: str | None  # the one on its way
-    parameters_done: int | None  # of a sweep: how many's files are here
-    parameters: int | None  # of a sweep: all that it has
+    file: str | None  # being transferred
+    parameters_done: int | None  # of the sweep's parameters, those whose files have arrived
+    parameters: int | None  # of the sweep
 
 
 class Counts(TypedDict):
     """Of parameters."""
 
     parameters: int
-    done: int  # whatever became of them
+    done: int  # with any outcome
     failed: int  # of those done, the ones that did not end with 0
     out: int  # with clusters, and not done
     preempted: int  # begun, given up when their node had to go, and to be begun anew
@@ -94,13 +94,13 @@ class Job(TypedDict):
     finished_at: str | None
     submission_failures: int
     completion_failures: int
-    held_processor_seconds: float  # allocated, but waiting at a barrier
+    held_processor_seconds: float  # spent waiting at barriers
     reason: str | None
     reason_code: str | None
     output_home: Literal["none", "coming", "home", "lost"]  # of output and error; lost: not all, for good
-    components: list[Component]  # none of a sweep
+    components: list[Component]  # empty for a sweep
     transfers: list[Transfer]
-    sweep: SweepProgress | None  # null of what is none
+    sweep: SweepProgress | None  # null: not a sweep
 
 
 class SweepParameter(TypedDict):
@@ -118,7 +118,7 @@ class JobRequest(TypedDict):
     """What a job runs."""
 
     directory: str  # absolute; the paths of the job are relative to it
-    job: dict[str, Any]  # as a job file has it; what is as if nothing were said is left out
+    job: dict[str, Any]  # as in a job file, without keys that have their default
     parameters: list[SweepParameter]  # of a sweep
 
 
@@ -268,7 +268,7 @@ class Cluster(TypedDict):
     name: str
     batch: str
     version: str | None
-    connection: Literal["up", "down", "connecting", "asks"]  # asks: a person has to log in
+    connection: Literal["up", "down", "connecting", "asks"]  # asks: a person must log in
     total: int | None
     ours: int | None
     scavenged: int | None
@@ -279,12 +279,12 @@ class Cluster(TypedDict):
     unit: str | None  # core or thread
     age_s: float | None
     reason: str | None  # why nothing is placed there
-    foreign: int  # how often it spoke of what is not its own, since koalad's start; passed over
+    foreign: int  # reports about other clusters' attempts since koalad's start; ignored
 
 
 class Prompt(TypedDict):
     text: str
-    echo: bool  # what is typed may be seen
+    echo: bool  # whether typed text may be shown
 
 
 class Question(TypedDict):
@@ -304,7 +304,7 @@ class Login(TypedDict):
     trying: bool  # what a person has begun has not come to its end yet
     version: int  # grows with every change
     reason: Reason | None  # why it is not connected
-    notices: list[str]  # what the login said that wants no answer
+    notices: list[str]  # messages of the login that need no answer
     question: Question | None  # what waits for an answer
     may_ask: bool  # a login of this kind can ask something
 
@@ -357,7 +357,7 @@ class Recovery(TypedDict):
     jobs: JobsRecovered
     jobs_at_barrier: int  # jobs with components at a barrier
     attempts: int  # those that may have had a batch job
-    attempts_unheard: int  # of them, those of which nothing has been heard since
+    attempts_unheard: int  # of them, those without a report since
     commands: int  # in the outbox: sent again, in doubt, as their clusters connect
     commands_unconfirmed: int  # of them, those that no cluster has answered yet
     debts: int
@@ -494,7 +494,7 @@ class MaintenanceRun(TypedDict):
     task: str
     began_at: str
     ended_at: str | None
-    well: bool  # nobody need do anything about it
+    well: bool  # nothing needs to be done
     message: str  # sentences
 
 

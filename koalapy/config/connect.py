@@ -63,7 +63,7 @@ def parse_connect(text: str) -> Connection:
     """The connection that a text names. Raises ConnectError."""
     scheme = text.partition(":")[0]
     if ":" not in text or scheme not in _PARSERS:
-        raise ConnectError("is no connection")
+        raise ConnectError("is not a connection")
     return _PARSERS[scheme](text)
 
 
@@ -72,7 +72,7 @@ def _ssh(text: str) -> Ssh:
     if match is None:
         if re.match(r"ssh://[^@/:\s]+:[^@/]*@", text):
             raise ConnectError("holds a password", "Remove it; koalapy logs in by key, or by agent.")
-        raise ConnectError("is no host to reach by SSH", "Write ssh://[user@]host[:port].")
+        raise ConnectError("is not an SSH host", "Write ssh://[user@]host[:port].")
     port = int(match["port"]) if match["port"] else None
     if port is not None and not 1 <= port <= 65_535:
         raise ConnectError(f"names port {port}", "Write a port from 1 to 65535.")
@@ -81,14 +81,14 @@ def _ssh(text: str) -> Ssh:
 
 def _local(text: str) -> Local:
     if text != "local:":
-        raise ConnectError("says more than local:", "Write local: alone.")
+        raise ConnectError("has text after local:", "Write local: alone.")
     return Local()
 
 
 def _docker(text: str) -> Docker:
     match = _DOCKER.fullmatch(text)
     if match is None:
-        raise ConnectError("is no container", "Write docker://[user@]container.")
+        raise ConnectError("is not a container", "Write docker://[user@]container.")
     return Docker(match["container"], match["user"])
 
 
@@ -108,7 +108,7 @@ def parse_connects(texts: Sequence[str]) -> tuple[Connection, ...]:
     if len(set(found)) < len(found):
         raise ConnectError("names one head node twice", "Name each once.")
     if len(found) > 1 and not all(isinstance(each, Ssh) for each in found):
-        raise ConnectError("lists what is not ssh://", "Only head nodes that are reached by ssh:// make a list.")
+        raise ConnectError("lists a connection that is not ssh://", "A list may hold ssh:// connections only.")
     return found
 
 

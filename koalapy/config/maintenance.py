@@ -70,7 +70,7 @@ class Maintenance(Section):
     """One task, and when it runs."""
 
     task: Annotated[str, registered_word(MAINTENANCE, "maintenance task"), WithJsonSchema({"type": "string"})] = Field(
-        description="what is done"
+        description="task to run"
     )
     cron: Annotated[Line, AfterValidator(_cron)] = Field(
         description="when: minute, hour, day of the month, month, day of the week, by this host's clock"

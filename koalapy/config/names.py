@@ -22,7 +22,7 @@ def as_name(value: object) -> str:
     text = as_line(value)
     if not _NAME.fullmatch(text):
         advice = "Use letters, digits, - and _, and begin with a letter or digit."
-        raise wrong(f"is {shown(text)}, which is no name", advice, "bad_name")
+        raise wrong(f"is {shown(text)}, which is not a valid name", advice, "bad_name")
     if len(text) > LONGEST_NAME:
         raise wrong(f"has a name of {len(text)} characters", f"Use {LONGEST_NAME} or fewer.", "bad_name")
     return text

@@ -67,7 +67,7 @@ class Cluster(Section):
         description="its batch system: slurm, sge, pbs, torque, local, or one that was installed"
     )
     connect: Connect = Field(description="how its head node is reached; several, if they stand in for each other")
-    queue: Word | None = Field(default=None, description="queue or partition; the batch system's default if not said")
+    queue: Word | None = Field(default=None, description="queue or partition; by default the batch system's")
     account: Word | None = Field(default=None, description="account or project that pays")
     qos: Word | None = Field(default=None, description="quality of service")
     reservation: Word | None = Field(default=None, description="reservation to run in")

@@ -113,8 +113,8 @@ class Examiner:
         self._shared = found["path"]
         room = _size(found["free_bytes"])
         if found["free_bytes"] < _LITTLE:
-            raise Doubtful(f"{self._shared} can be written, but only {room} are left there.")
-        return f"{self._shared} can be written; {room} are left.", found
+            raise Doubtful(f"{self._shared} is writable, but has only {room} left.")
+        return f"{self._shared} is writable; {room} left.", found
 
     def _batch(self) -> Found:
         found = self._diagnosed("batch")
@@ -147,7 +147,7 @@ class Examiner:
         wanted = self._patient.config["drmaa"]
         library = self._diagnosed("drmaa")["library"]
         if library is None and wanted == "off":
-            raise Inapplicable("It is off; the batch system's commands are used.")
+            raise Inapplicable("DRMAA is off; the batch system's commands are used.")
         if library is None:
             raise Doubtful("No native libdrmaa is found on the head node; the batch system's commands are used.")
         return f"{library} opens a session.", {"library": library}
@@ -168,7 +168,7 @@ class Examiner:
 
     def _node_relay(self) -> Found:
         if self._patient.config["relay"] != "tcp":
-            raise Inapplicable("It is by files; the canary uses them.")
+            raise Inapplicable("The relay works by files; the canary job tests it.")
         seen = self._looked()
         if (reason := probing.relay_trouble(seen)) is not None:
             raise Trouble(reason, "files")
@@ -195,7 +195,7 @@ class Examiner:
     def _launch(self) -> Found:
         wishes = self._diagnosed("span")["wishes"]
         if wishes is None:
-            raise Inapplicable("No job of this cluster can be made to lie on two nodes.")
+            raise Inapplicable("This cluster cannot run one job on two nodes.")
         names = canary.spread(self._agent, wishes, self._patient.patience_s)
         if len(names) < 2:
             raise Doubtful(f"The job that should have lain on two nodes ran on {' and '.join(names)} only.")

@@ -83,7 +83,9 @@ def _cluster(value: object, info: ValidationInfo) -> str:
 def _variable(value: object) -> str:
     text = as_line(value)
     if not _VARIABLE.fullmatch(text):
-        raise wrong("is no name of an environment variable", "Use letters, digits and _, and begin with no digit.")
+        raise wrong(
+            "is not the name of an environment variable", "Use letters, digits and _, and do not begin with a digit."
+        )
     if text.startswith(_RESERVED):
         raise wrong(f"is a name that koalapy sets ({_RESERVED}…)", "Choose another name.")
     return text
@@ -158,7 +160,7 @@ class ComponentFile(Section):
     arguments: Annotated[tuple[Text, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
         default=(), description="its arguments; numbers arrive as they are written"
     )
-    cluster: Cluster | None = Field(default=None, description="where it must run; anywhere if not said")
+    cluster: Cluster | None = Field(default=None, description="cluster to run on; by default any")
     walltime: Annotated[Span, lasting(SECOND)] = Field(default=HOUR, description="how long the program may run")
     launch: Annotated[Launch, one_of(Launch)] = Field(default=Launch.PER_PROCESSOR, description="how many processes")
     processors_per_node: Positive | None = Field(default=None, description="processors of each node")
@@ -207,7 +209,7 @@ class StageOut(Section):
     """What is fetched when the job is done, and where it goes."""
 
     path: StagedOut = Field(description="a file, a directory or a pattern in the attempt's directory")
-    to: Place | None = Field(default=None, description="where it goes; beside the job file if not said")
+    to: Place | None = Field(default=None, description="where it goes; by default beside the job file")
 
 
 def _stage_out(value: object) -> object:
@@ -285,10 +287,9 @@ class JobFile(Section):
             if each.to is not None and (name := unknown_in(each.to)):
                 what = f"is {shown(each.to)}, with the unknown {name}"
                 raise wrong(what, f"Known are {', '.join(PLACEHOLDERS)}.", at=("stage_out", index, "to"))
-        for key, does in (("combine", "combines"), ("order", "orders")):
+        for key in ("combine", "order"):
             if getattr(self, key) is not None:
-                what = f"{does} parameters of which there are none"
-                raise wrong(what, "Write parameters, or remove it.", at=(key,))
+                raise wrong("needs parameters", "Write `parameters`, or remove it.", at=(key,))
         return self
 
     @model_validator(mode="after")

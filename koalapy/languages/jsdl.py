@@ -75,7 +75,7 @@ def _each(draft: Draft, parent: Element, namespace: str, handlers: Mapping[str, 
     for child in elements(parent):
         handler = handlers.get(name_of(child)) if namespace_of(child) == namespace else None
         if handler is None:
-            raise draft.refusal(child, "is nothing that koalapy honours", _ADVICE.get(name_of(child), "Remove it."))
+            raise draft.refusal(child, "is not supported", _ADVICE.get(name_of(child), "Remove it."))
         handler(draft, child)
 
 

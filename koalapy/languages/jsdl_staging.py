@@ -17,7 +17,7 @@ def read_staging(draft: Draft, element: Element) -> None:
     parts = {name_of(child): child for child in elements(element)}
     for name, child in parts.items():
         if name not in _SAID:
-            raise draft.refusal(child, "is nothing that koalapy honours", "Remove it.")
+            raise draft.refusal(child, "is not supported", "Remove it.")
     if "FileName" not in parts or not parts.keys() & {"Source", "Target"}:
         raise draft.refusal(element, "stages nothing", "Write a FileName, and a Source or Target with its URI.")
     place = Blank(posixpath.normpath(word_of(parts["FileName"])), parts["FileName"])

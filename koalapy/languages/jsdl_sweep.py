@@ -70,7 +70,7 @@ def _levels(draft: Draft, sweeps: list[Element]) -> Iterator[list[Element]]:
         inner = [child for child in elements(sweeps[0]) if name_of(child) == "Sweep"]
         for child in elements(sweeps[0]):
             if namespace_of(child) != SWEEP or name_of(child) not in ("Assignment", "Sweep"):
-                raise draft.refusal(child, "is no part of a Sweep", "Write Assignments, and a Sweep in it.")
+                raise draft.refusal(child, "is not part of a Sweep", "Write Assignments, and a Sweep in it.")
         if not assignments:
             raise draft.refusal(sweeps[0], "assigns nothing", "Write an Assignment into it.")
         yield assignments
@@ -108,7 +108,7 @@ class _Target(NamedTuple):
 def _targets(draft: Draft, root: Element, node: Element) -> Iterator[_Target]:
     if name_of(node) != "DocumentNode":
         advice = "Write a DocumentNode; files whose content varies are several files, named by a parameter."
-        raise draft.refusal(node, "is no parameter that koalapy knows", advice)
+        raise draft.refusal(node, "is not a supported parameter", advice)
     match = next((child for child in elements(node) if name_of(child) == "Match"), None)
     if match is None:
         raise draft.refusal(node, "has no Match", "Write the XPath of what varies.")

@@ -131,7 +131,7 @@ def _name(value: object) -> str:
     text = as_text(value)
     if not _NAME.fullmatch(text):
         advice = "Use letters, digits and _, and begin with no digit; 64 characters at most."
-        raise wrong("is no name of a parameter", advice)
+        raise wrong("is not a valid parameter name", advice)
     return text
 
 

@@ -27,7 +27,7 @@ def request_of_failed(job: Job) -> Request:
     """
     runner, space = job.runner, job.request.parameters
     if runner is None or space is None:
-        raise RequestError("no_sweep", f"Job {job.id} is no sweep.", f"`koala resubmit {job.id}` submits it again.")
+        raise RequestError("no_sweep", f"Job {job.id} is not a sweep.", f"`koala resubmit {job.id}` submits it again.")
     if not job.state.final:
         advice = f"Wait with `koala wait {job.id}`, or cancel it."
         raise RequestError("wrong_state", f"Job {job.id} is {job.state}: some of its parameters may go on.", advice)

@@ -169,7 +169,7 @@ class Sweeps:
         if job is None:
             raise no_such(sweep, self._store.unreadable())
         if job.runner is None:
-            raise RequestError("no_sweep", f"Job {sweep} is no sweep.", "`koala runners --all` lists the sweeps.")
+            raise RequestError("no_sweep", f"Job {sweep} is not a sweep.", "`koala runners --all` lists the sweeps.")
         return job
 
     def _rows(self, job: Job, failed: bool) -> Iterator[Row]:

@@ -131,7 +131,7 @@ class UnknownTags:
 
     def _must_be_unknown(self, tag: str) -> None:
         if not is_tag(tag):
-            raise RequestError("bad_tag", f"{tag!r} is no tag.", "`koala status --unknown` lists those there are.")
+            raise RequestError("bad_tag", f"{tag!r} is not a tag.", "`koala status --unknown` lists the unknown tags.")
         instance, attempt = attempt_of(Tag(tag))
         if instance != self._instance:
             return

@@ -52,8 +52,8 @@ def test_what_cannot_be_run_is_refused_in_words(arguments: list[str], words: str
     [
         ("loads: [20, ten]", "x.yaml:6: loads.1 is 'ten', not a whole number"),
         ("architectures: [dmm, gondor]", "is no architecture"),
-        ("panels: [{title: x, columns: [goodness]}]", "goodness, which the table has not"),
-        ("along: hour", "nobody looks"),
+        ("panels: [{title: x, columns: [goodness]}]", "goodness, which the table does not have"),
+        ("along: hour", "there is no series"),
         ("architectures: []", "has none"),
         ("experiment: [", "x.yaml:4:7: a list that was opened"),
         ("lodes: [20]", "Did you mean loads"),

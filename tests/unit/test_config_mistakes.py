@@ -153,9 +153,11 @@ BAD_VALUES = [
     pytest.param("grid: a\nclusters: {}\n", "grid.yaml:2: clusters names no cluster", "at least one", id="none"),
     pytest.param("grid: a\nclusters: [a]\n", "clusters is a list", "key: value", id="clusters as list"),
     pytest.param("grid: a\nclusters:\n  b:\n", "grid.yaml:3: clusters.b is nothing", "key: value", id="empty cluster"),
-    pytest.param(SMALL.replace("small", "a/b"), "grid is 'a/b', which is no name", "letters", id="bad name"),
+    pytest.param(SMALL.replace("small", "a/b"), "grid is 'a/b', which is not a valid name", "letters", id="bad name"),
     pytest.param(SMALL.replace("small", "x" * 33), "a name of 33 characters", "32", id="long name"),
-    pytest.param(SMALL.replace("here", "-x"), "clusters.-x is '-x', which is no name", "letters", id="bad cluster"),
+    pytest.param(
+        SMALL.replace("here", "-x"), "clusters.-x is '-x', which is not a valid name", "letters", id="bad cluster"
+    ),
     pytest.param(
         SMALL.replace("batch: local", "batch: slrum"), "'slrum', no batch system", "Did you mean slurm?", id="batch"
     ),
@@ -191,8 +193,8 @@ BAD_VALUES = [
     pytest.param(in_cluster('setup: ["a\\nb"]'), "setup.0 holds a line break", "one line", id="two lines"),
     pytest.param(in_cluster('setup: ["a\\0b"]'), "setup.0 holds a NUL", "Remove it", id="NUL"),
     pytest.param(in_cluster("queue: [a]"), "queue is a list where text belongs", "Write text", id="list as text"),
-    pytest.param(in_cluster("queue: --uid=0"), "which is no name", "dash", id="option in disguise"),
-    pytest.param(in_cluster("queue: a b"), "which is no name", "spaces", id="space in queue"),
+    pytest.param(in_cluster("queue: --uid=0"), "which is not a valid name", "dash", id="option in disguise"),
+    pytest.param(in_cluster("queue: a b"), "which is not a valid name", "spaces", id="space in queue"),
     pytest.param(
         in_cluster("relay_network: 10.1.0.1/16"), "no network in CIDR notation", "10.1.0.0/16", id="host bits"
     ),
@@ -222,14 +224,20 @@ BAD_VALUES = [
     ),
     pytest.param(in_cluster("connect2: x").replace("local:", "ssh://h"), "connect2 is not", "connect?", id="connect2"),
     pytest.param(
-        SMALL.replace('"local:"', '[ssh://a, "local:"]'), "connect lists what is not ssh://", "make a list", id="mixed"
+        SMALL.replace('"local:"', '[ssh://a, "local:"]'),
+        "connect lists a connection that is not ssh://",
+        "ssh:// connections only",
+        id="mixed",
     ),
     pytest.param(
         SMALL.replace('"local:"', "[ssh://a, ssh://a]"), "connect names one head node twice", "once", id="same heads"
     ),
     pytest.param(SMALL.replace('"local:"', "[]"), "connect names no head node", "Write one", id="no heads"),
     pytest.param(
-        SMALL.replace('"local:"', "telnet://x"), "connect is no connection (telnet://x)", "Write ssh://", id="connect"
+        SMALL.replace('"local:"', "telnet://x"),
+        "connect is not a connection (telnet://x)",
+        "Write ssh://",
+        id="connect",
     ),
     pytest.param(
         SMALL + '  HERE: {batch: local, connect: "local:"}\n',

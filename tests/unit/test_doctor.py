@@ -380,8 +380,8 @@ def test_a_person_reads_lines_and_then_what_to_do(broken: str) -> None:
     lines = done.stdout.splitlines()
     assert lines[0].startswith("vu: login: failed: ")
     assert lines[1:3] == [f"vu: {len(CHECKS) - 1} further checks were not examined. They depend on “login”.", ""]
-    assert lines[-1] == "Not well: vu."
-    assert any(line.startswith("  Your move: ") for line in lines)
+    assert lines[-1] == "Problems on: vu."
+    assert any(line.startswith("  What you can do: ") for line in lines)
 
 
 def test_a_reader_that_goes_away_ends_it_without_a_word(broken: str) -> None:

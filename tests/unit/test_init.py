@@ -251,12 +251,12 @@ def test_a_grid_is_named_for_its_file_so_that_two_of_them_are_two(tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "nobody to ask"),
-        (["--json"], "nobody to ask"),
-        (["--yes", "--cluster", "vu=http://fs0"], "is no connection"),
-        (["--yes", "--name", "a name", "--cluster", "vu=local:"], "is no name of a"),
-        (["--yes", "--cluster", "a b=local:"], "is no name of a"),
-        (["--yes", "--cluster", "=local:"], "is no name of a"),
+        ([], "Standard input is not a terminal"),
+        (["--json"], "Standard input is not a terminal"),
+        (["--yes", "--cluster", "vu=http://fs0"], "is not a connection"),
+        (["--yes", "--name", "a name", "--cluster", "vu=local:"], "is not a valid name for a"),
+        (["--yes", "--cluster", "a b=local:"], "is not a valid name for a"),
+        (["--yes", "--cluster", "=local:"], "is not a valid name for a"),
         (["--yes", "--cluster", "a=local:", "--cluster", "A=local:"], "Two clusters"),
     ],
 )
@@ -271,8 +271,8 @@ def test_a_person_is_asked_sees_the_file_and_may_still_say_no(tmp_path: Path) ->
     path = tmp_path / "grid.yaml"
     shown = answered(tmp_path, path, ["a name", "lab", "http://fs0", "local:", "laptop", ""])
     assert "  1 fs0" in shown
-    assert "'a name' is no name of a grid." in shown  # and is asked for once more
-    assert "'http://fs0' is no connection" in shown
+    assert "'a name' is not a valid name for a grid." in shown  # and is asked for once more
+    assert "'http://fs0' is not a connection" in shown
     assert yaml.safe_load(path.read_text())["grid"] == "lab"
     assert "koala doctor" in shown
     assert list(yaml.safe_load(path.read_text())["clusters"]) == ["laptop"]

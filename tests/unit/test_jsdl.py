@@ -202,15 +202,15 @@ def test_output_and_error_may_be_one_file(tmp_path: Path) -> None:
 REFUSED = [
     (
         "<posix:WorkingDirectory>/w</posix:WorkingDirectory>",
-        "posix:WorkingDirectory is nothing that koalapy honours. A program runs in",
+        "posix:WorkingDirectory is not supported. A program runs in",
     ),
     (
         "<posix:UserName>me</posix:UserName>",
-        "posix:UserName is nothing that koalapy honours. Remove it; jobs run as you",
+        "posix:UserName is not supported. Remove it; jobs run as you",
     ),
     (
         "<posix:StackSizeLimit>1</posix:StackSizeLimit>",
-        "job.jsdl:11: posix:StackSizeLimit is nothing that koalapy honours.",
+        "job.jsdl:11: posix:StackSizeLimit is not supported.",
     ),
     ("<posix:Executable>x</posix:Executable>", "posix:Executable stands here a second time."),
     ('<posix:Argument filesystemName="HOME">x</posix:Argument>', "posix:Argument names a file system"),
@@ -218,11 +218,11 @@ REFUSED = [
     ("<posix:Environment>x</posix:Environment>", "posix:Environment has no name."),
     (
         '<posix:Environment name="A B">x</posix:Environment>',
-        "components.0.environment.A B is no name of an environment",
+        "components.0.environment.A B is not the name of an environment",
     ),
     ("<posix:WallTimeLimit>soon</posix:WallTimeLimit>", "posix:WallTimeLimit is 'soon', no number of seconds."),
     ("<posix:WallTimeLimit>0</posix:WallTimeLimit>", "job.jsdl:11: components.0.walltime is 0s"),
-    ("<other/>", "other is nothing that koalapy honours."),
+    ("<other/>", "other is not supported."),
 ]
 
 
@@ -285,11 +285,11 @@ MORE = [
     ),
     (
         jsdl(more="<DataStaging><FilesystemName>T</FilesystemName></DataStaging>"),
-        "FilesystemName is nothing that koalapy honours.",
+        "FilesystemName is not supported.",
     ),
     (jsdl(""), "JobDescription has no program."),
     (jsdl().replace("posix:POSIXApplication", "posix:Other"), "posix:Other is an application that koalapy cannot run."),
-    (jsdl(more="<Application/><Unknown/>"), "Unknown is nothing that koalapy honours."),
+    (jsdl(more="<Application/><Unknown/>"), "Unknown is not supported."),
     (jsdl(more="</JobDescription><JobDescription>"), "JobDescription stands here a second time."),
     ("<a/>", "job.jsdl:1: the file is XML, but a begins no JSDL."),
     (f"<JobDefinition {NAMESPACES}/>", "components.0.executable is missing."),
@@ -495,7 +495,7 @@ BAD_SWEEPS = [
     (swept(assign("//p:Argument[1]", some("1") + some("2"))), "s:Assignment has 1 parameter and 2 functions."),
     (
         swept("<s:Assignment><s:FileSweep/>" + some("1") + "</s:Assignment>"),
-        "s:FileSweep is no parameter that koalapy knows.",
+        "s:FileSweep is not a supported parameter.",
     ),
     (swept("<s:Assignment><s:DocumentNode/>" + some("1") + "</s:Assignment>"), "s:DocumentNode has no Match."),
     (swept(assign("//p:Argument[1]", "<f:Random/>")), "f:Random is a function that koalapy does not know."),
@@ -520,7 +520,7 @@ BAD_SWEEPS = [
     (swept(assign("//*[*[1]/../*]", some("1"))), "which searches all of the job again for each of its elements."),
     (swept(assign("//*//*//*//*", some("1"))), "which searches all of the job again for each of its elements."),
     (swept(*[assign("//p:Executable", some("1"))] * 1001), "s:DocumentNode is number 1001 of 1001."),
-    (swept("<JobDescription/>"), "JobDescription is no part of a Sweep."),
+    (swept("<JobDescription/>"), "JobDescription is not part of a Sweep."),
 ]
 
 

@@ -13,18 +13,18 @@ class Cluster(Answer):
     name: str
     batch: str
     version: str | None
-    connection: Literal["up", "down", "connecting", "asks"] = Field(description="asks: a person has to log in")
+    connection: Literal["up", "down", "connecting", "asks"] = Field(description="asks: a person must log in")
     total: int | None
     ours: int | None
     scavenged: int | None
     others: int | None
     waiting_local: int | None = Field(description="others' jobs that wait for resources")
-    idle: int | None = Field(description="what could be started now, promises taken off")
+    idle: int | None = Field(description="processors that a job can have now")
     promised: int
     unit: str | None = Field(description="core or thread")
     age_s: float | None
-    reason: str | None = Field(description="why nothing is placed there")
-    foreign: int = Field(description="how often it spoke of what is not its own, since koalad's start; passed over")
+    reason: str | None = Field(description="why no job is placed there")
+    foreign: int = Field(description="reports about other clusters' attempts since koalad's start; ignored")
 
 
 class ClustersAnswer(Answer):

@@ -20,9 +20,9 @@ class Component(Answer):
 
     index: int
     cluster: str | None
-    named_cluster: str | None = Field(description="by its user; null: any")
+    named_cluster: str | None = Field(description="cluster that the user named; null: any")
     processors: int
-    walltime_s: float = Field(description="as it was asked for")
+    walltime_s: float = Field(description="walltime that was asked for")
     state: ComponentStateName = Field(description="not_started: the job is over, and it never began")
     attempt: int
     batch_id: str | None
@@ -30,7 +30,7 @@ class Component(Answer):
     exit_status: int | None = Field(description="128 + N for signal N")
     queued_at: str | None = Field(pattern=INSTANT)
     at_barrier_at: str | None = Field(pattern=INSTANT)
-    released_at: str | None = Field(pattern=INSTANT, description="when its wrapper had the release")
+    released_at: str | None = Field(pattern=INSTANT, description="when its wrapper received the release")
     started_at: str | None = Field(pattern=INSTANT, description="just before its first program was started")
     ended_at: str | None = Field(pattern=INSTANT)
     silent_since: str | None = Field(pattern=INSTANT, description="nothing is heard of its wrapper since; null: it is")
@@ -41,16 +41,18 @@ class Transfer(Answer):
     """Files on their way to a cluster, or back."""
 
     direction: Literal["in", "out"]
-    component: int | None = Field(description="null: of all components")
+    component: int | None = Field(description="null: all components")
     cluster: str
     phase: Literal["waiting", "reading", "sending", "receiving"]
-    files: int = Field(description="of a sweep those that are known of yet")
-    bytes: int = Field(description="of all of them")
-    bytes_moved: int = Field(description="those too that needed no sending")
+    files: int = Field(description="files in all; of a sweep, those known so far")
+    bytes: int = Field(description="size of all files")
+    bytes_moved: int = Field(description="bytes transferred, with those that were there already")
     bytes_per_second: int = Field(description="over the last ten seconds")
-    file: str | None = Field(description="the one on its way")
-    parameters_done: int | None = Field(description="of a sweep: how many's files are here")
-    parameters: int | None = Field(description="of a sweep: all that it has")
+    file: str | None = Field(description="file being transferred")
+    parameters_done: int | None = Field(
+        description="number of parameters of the sweep whose files have arrived; null: not a sweep"
+    )
+    parameters: int | None = Field(description="number of parameters of the sweep; null: not a sweep")
 
 
 class Job(Answer):
@@ -66,15 +68,15 @@ class Job(Answer):
     finished_at: str | None = Field(pattern=INSTANT)
     submission_failures: int
     completion_failures: int
-    held_processor_seconds: float = Field(description="allocated, but waiting at a barrier")
+    held_processor_seconds: float = Field(description="processors times seconds spent waiting at barriers")
     reason: str | None
     reason_code: str | None
     output_home: Literal["none", "coming", "home", "lost"] = Field(
         description="whether standard output and error are at home (see keep_output); lost: not all, for good"
     )
-    components: list[Component] = Field(description="none of a sweep")
+    components: list[Component] = Field(description="empty for a sweep")
     transfers: list[Transfer]
-    sweep: SweepProgress | None = Field(description="null of what is none")
+    sweep: SweepProgress | None = Field(description="null: not a sweep")
 
 
 class Event(BaseModel):
@@ -102,8 +104,8 @@ class Request(Answer):
     """What a job runs."""
 
     directory: str = Field(description="absolute; the paths of the job are relative to it")
-    job: dict[str, Any] = Field(description="as a job file has it; what is as if nothing were said is left out")
-    parameters: list[Parameter] = Field(description="of a sweep")
+    job: dict[str, Any] = Field(description="the job in the form of a job file, without keys that have their default")
+    parameters: list[Parameter] = Field(description="parameters of a sweep")
 
 
 class JobAnswer(Answer):
@@ -116,13 +118,13 @@ class JobAnswer(Answer):
 class JobsAnswer(Answer):
     schema_: Literal["koala.jobs/1"] = Field(alias="schema")
     jobs: list[Job]
-    unreadable: list[UnreadableRecord] = Field(default=[], description="of `koala jobs --json` only")
+    unreadable: list[UnreadableRecord] = Field(default=[], description="only in `koala jobs --json`")
 
 
 class SubmitAnswer(Answer):
     schema_: Literal["koala.submit/1"] = Field(alias="schema")
     id: int
-    accepted_s: float = Field(description="from the request, read, to its commit, as koalad measured it")
+    accepted_s: float = Field(description="time from reading the request to its commit, measured by koalad")
 
 
 class SubmitsAnswer(Answer):
@@ -138,7 +140,7 @@ class FetchAnswer(Answer):
     state: Literal["fetched", "fetching"]
     files: int | None
     bytes: int | None
-    missing: list[str] = Field(description="names that no component has left; of a sweep's the first hundred")
+    missing: list[str] = Field(description="names that no component has left; of a sweep, the first hundred")
     lack: str | None = Field(description="what is missing, in a sentence; null if nothing is")
     notes: list[str] = Field(description="sentences on what was left out")
 
@@ -151,4 +153,4 @@ class Refusal(Answer):
 class ChangedAnswer(Answer):
     schema_: Literal["koala.changed/1"] = Field(alias="schema")
     jobs: list[Job]
-    refused: list[Refusal] = Field(description="jobs that are not there, or with which it cannot be done")
+    refused: list[Refusal] = Field(description="jobs that do not exist or are in a state that does not allow it")

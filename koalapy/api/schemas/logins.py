@@ -10,7 +10,7 @@ from koalapy.api.schemas.reasons import Reason
 
 class Prompt(Answer):
     text: str
-    echo: bool = Field(description="what is typed may be seen")
+    echo: bool = Field(description="whether typed text may be shown")
 
 
 class Question(Answer):
@@ -27,11 +27,11 @@ class Login(Answer):
 
     cluster: str
     state: Literal["connected", "connecting", "asks", "unreachable"]
-    trying: bool = Field(description="what a person has begun has not come to its end yet")
+    trying: bool = Field(description="a login that a person began is not complete yet")
     version: int = Field(description="grows with every change")
     reason: Reason | None = Field(description="why it is not connected")
-    notices: list[str] = Field(description="what the login said that wants no answer")
-    question: Question | None = Field(description="what waits for an answer")
+    notices: list[str] = Field(description="messages of the login that need no answer")
+    question: Question | None = Field(description="question that waits for an answer")
     may_ask: bool = Field(description="a login of this kind can ask something")
 
 

@@ -13,8 +13,8 @@ class MaintenanceRun(Answer):
     name: str
     task: str
     began_at: str = Field(pattern=INSTANT)
-    ended_at: str | None = Field(pattern=INSTANT, description="null while it runs, and if koalad's end cut it off")
-    well: bool = Field(description="nobody need do anything about it")
+    ended_at: str | None = Field(pattern=INSTANT, description="null while it runs, and if koalad ended during the run")
+    well: bool = Field(description="true: nothing needs to be done")
     message: str = Field(description="sentences")
 
 

@@ -1,4 +1,4 @@
-"""What is wrong and whose move it is, as the API says it."""
+"""Errors as the API reports them: what is wrong, and who can act."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ class Reason(Answer):
     """One sentence of what is wrong and one of what to do; the batch system's words, where it had a say."""
 
     code: str
-    whose: Whose = Field(description="whose move it is")
+    whose: Whose = Field(description="who can act: nobody (transient), the administrator, the user or koalapy")
     message: str
     advice: str
     command: str | None

@@ -58,9 +58,9 @@ class Recovery(Answer):
     jobs: JobsRecovered
     jobs_at_barrier: int = Field(description="jobs with components at a barrier")
     attempts: int = Field(description="those that may have had a batch job")
-    attempts_unheard: int = Field(description="of them, those of which nothing has been heard since")
-    commands: int = Field(description="in the outbox: sent again, in doubt, as their clusters connect")
-    commands_unconfirmed: int = Field(description="of them, those that no cluster has answered yet")
+    attempts_unheard: int = Field(description="of them, those without a report since")
+    commands: int = Field(description="commands in the outbox; they are sent again as their clusters connect")
+    commands_unconfirmed: int = Field(description="of them, those that no cluster has confirmed")
     debts: int
     lines: list[RecoveryLine]
     lines_dropped: int = Field(description="older than those in `lines`")
@@ -70,8 +70,8 @@ class RunnersAtWork(Answer):
     """Sweeps that are not over."""
 
     active: int
-    waiting: int = Field(description="to be admitted, or held")
-    nodes: int = Field(description="that they have")
+    waiting: int = Field(description="sweeps that wait to be admitted or are held")
+    nodes: int = Field(description="nodes of sweeps")
 
 
 class StatusAnswer(Answer):
@@ -80,11 +80,11 @@ class StatusAnswer(Answer):
     version: str
     grid: str
     grid_file: str = Field(description="the absolute path that koalad was started with")
-    grid_file_changed: bool = Field(description="it has another text than koalad read at its start, or is gone")
+    grid_file_changed: bool = Field(description="the file was changed or removed since koalad's start")
     state: Literal["ready", "stopping", "store_failing", "broken", "standing_by", "taken_over"]
     debts: list[Debt]
     troubles: list[str]
-    asks: list[Login] = Field(description="logins that wait for a person")
+    asks: list[Login] = Field(description="logins that need a person")
     runners: RunnersAtWork
     recovery: Recovery
     unknown_tags: UnknownTags

@@ -14,16 +14,18 @@ class Counts(Answer):
     """Of parameters."""
 
     parameters: int
-    done: int = Field(description="whatever became of them")
+    done: int = Field(description="parameters with a result, whatever it is")
     failed: int = Field(description="of those done, the ones that did not end with 0")
-    out: int = Field(description="with clusters, and not done")
-    preempted: int = Field(description="begun, given up when their node had to go, and to be begun anew")
+    out: int = Field(description="parameters that a cluster has, and that are not done")
+    preempted: int = Field(
+        description="parameters that were interrupted because their node was given back, and will run again"
+    )
 
 
 class SweepProgress(Counts):
     """How far a sweep is."""
 
-    clusters: list[str] = Field(description="those that parameters are out on")
+    clusters: list[str] = Field(description="clusters that have parameters")
 
 
 class RunnerCluster(Answer):
@@ -44,9 +46,9 @@ class RunnerCluster(Answer):
 class Admission(Answer):
     """Nodes of all clusters that sweeps can expect, as koalad predicts them, and how well it has predicted."""
 
-    expected_nodes: float = Field(description="in the mean, over the next hour")
-    predicted_nodes: float | None = Field(description="of the last hour, when it began")
-    nodes: float | None = Field(description="what came true of that")
+    expected_nodes: float = Field(description="mean number of idle nodes expected in the next hour")
+    predicted_nodes: float | None = Field(description="nodes predicted for the last hour")
+    nodes: float | None = Field(description="nodes that were idle in the last hour")
     mean_error: float | None = Field(description="of all predictions whose time is over, in nodes")
 
 

@@ -12,8 +12,8 @@ class UnreadableRecord(Answer):
 
     record: str = Field(description="as `koala repair` takes it")
     kind: Literal["job", "debt", "command", "results", "history", "learned"]
-    job: int | None = Field(description="that it is about, if that is known")
-    reason: str = Field(description="what is wrong with it, and what to do")
+    job: int | None = Field(description="job that the record is about, if known")
+    reason: str = Field(description="problem, and what to do")
 
 
 class UnreadableAnswer(Answer):

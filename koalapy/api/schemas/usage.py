@@ -15,9 +15,9 @@ class Used(Answer):
     lost: float = Field(description="after it, in tries that were followed by another")
     scavenged: float = Field(description="by Launchers of sweeps")
     total: float = Field(description="the sum of the four")
-    open: float = Field(description="the part of attempts that go on")
-    estimated: float = Field(description="the part of attempts of which no batch system's accounting has told")
-    attempts: int = Field(description="that ended within, or go on")
+    open: float = Field(description="part of attempts that still run")
+    estimated: float = Field(description="part that is not confirmed by the batch system's accounting")
+    attempts: int = Field(description="attempts that ended within the time, or still run")
 
 
 class UsageRow(Used):
@@ -25,7 +25,7 @@ class UsageRow(Used):
 
     user: str | None
     cluster: str | None
-    job: int | None = Field(description="of a Launcher its sweep")
+    job: int | None = Field(description="job; for a Launcher its sweep")
     name: str | None
     day: str | None = Field(description="in UTC, as 2030-01-31")
 

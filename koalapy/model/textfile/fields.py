@@ -75,7 +75,8 @@ def as_word(value: object) -> str:
     text = as_line(value)
     if not _WORD.fullmatch(text) or len(text) > _LONGEST_WORD:
         raise wrong(
-            f"is {shown(text)}, which is no name", "Write a name without spaces that does not begin with a dash."
+            f"is {shown(text)}, which is not a valid name",
+            "Write a name without spaces that does not begin with a dash.",
         )
     return text
 

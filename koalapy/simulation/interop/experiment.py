@@ -96,40 +96,42 @@ class Variant(Section):
 
 class Experiment(Section):
     koala: Version = Field(default=1, description="the version of this format")
-    experiment: Word = Field(description="its name")
-    about: Line = Field(description="what it shows, in a sentence")
+    experiment: Word = Field(description="name of the experiment")
+    about: Line = Field(description="what the experiment shows, in one sentence")
     system: Word = Field(description="a file of configs/systems, or a path")
-    architectures: Annotated[list[Architecture], ARRAY] = Field(description="which of the six")
-    loads: Annotated[list[Percent], ARRAY] = Field(description="of all grids, in percent")
+    architectures: Annotated[list[Architecture], ARRAY] = Field(description="architectures to compare")
+    loads: Annotated[list[Percent], ARRAY] = Field(description="loads of all grids, in percent")
     fixed: dict[Word, Percent] = Field(default={}, description="grids whose load does not follow `loads`")
-    sets: Annotated[Number, Between(1, 1000)] = Field(default=10, description="of streams of jobs")
-    days: Annotated[Number, Between(1, 3650)] = Field(default=1, description="that jobs arrive on")
+    sets: Annotated[Number, Between(1, 1000)] = Field(default=10, description="number of sets of jobs")
+    days: Annotated[Number, Between(1, 3650)] = Field(default=1, description="days on which jobs arrive")
     cool_down: Flag = Field(default=False, description="go on after the last arrival until all jobs have ended")
     variants: Annotated[list[Variant], ARRAY] = Field(
-        [Variant(value="-", architectures=[])], description="what is varied beside the load"
+        [Variant(value="-", architectures=[])], description="variants beside the load"
     )
-    varied: Line = Field(default="varied", description="what the variants are values of, as the axis has it")
+    varied: Line = Field(default="varied", description="label of the axis for the variants")
     along: Word = Field(default="load", description="the figure's horizontal axis: load, varied or hour")
-    series: Annotated[Span, lasting(MINUTE)] | None = Field(None, description="between two looks, for the axis hour")
+    series: Annotated[Span, lasting(MINUTE)] | None = Field(
+        None, description="time between two samples, for the axis hour"
+    )
     traces: Traces = Field({}, description="logs by site, in place of the model, its loads and its sets")
-    trace_from: Day | None = Field(None, description="the first of the days, else that of the first job")
-    panels: Annotated[list[Panel], ARRAY] = Field(description="of the figure")
+    trace_from: Day | None = Field(None, description="first day; by default that of the first job")
+    panels: Annotated[list[Panel], ARRAY] = Field(description="panels of the figure")
 
     @model_validator(mode="after")
     def _something(self) -> Self:
         for name in ("architectures", "loads", "variants", "panels"):
             if not getattr(self, name):
-                raise wrong("has none", "Write one at least.", at=(name,))
+                raise wrong("is empty", "Write at least one.", at=(name,))
         if self.along not in ("load", "varied", "hour"):
             raise wrong(f"is {self.along}", "Write load, varied or hour.", at=("along",))
         if self.along == "hour" and self.series is None:
-            raise wrong("is hour, and nobody looks", "Add `series: 1h`.", at=("along",))
+            raise wrong("is hour, but there is no series", "Add `series: 1h`.", at=("along",))
         known = SERIES_COLUMNS if self.along == "hour" else COLUMNS
         for number, panel in enumerate(self.panels):
             for column in (*panel.columns, *([panel.beside] if panel.beside is not None else [])):
                 if column not in known:
                     at = ("panels", number, "columns")
-                    raise wrong(f"has {column}, which the table has not", use_known(column, list(known)), at=at)
+                    raise wrong(f"has {column}, which the table does not have", use_known(column, list(known)), at=at)
         return self
 
     def options(self, variant: Variant) -> Options:

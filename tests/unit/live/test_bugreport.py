@@ -53,7 +53,7 @@ def test_it_holds_what_helps_and_no_secret(fresh: Any, shell: Callable[..., Docu
 def test_it_says_what_would_be_in_it_before_it_is_written(fresh: Any) -> None:
     answer = fresh("bugreport")
     assert answer.status == 2
-    assert "Nobody is there to be asked" in answer.err
+    assert "needs confirmation on a terminal" in answer.err
     for word in ("versions.json", "status.json", "grid.yaml", "WHAT"):
         assert word in answer.out
     assert list(fresh.work.glob("*.tar.gz")) == []

@@ -498,7 +498,7 @@ def test_jobs_are_cancelled_by_range_name_and_state_or_all(koala: Any, shell: Ca
     left = [job["id"] for job in koala("jobs", "--state", "waiting", "--json").document["jobs"]]
     assert left == waiting[4:]
     assert koala.job(blocker)["state"] == "running"
-    koala("cancel", "--all").refused(2, "Nobody is there to confirm that all 2 jobs may go.", "--yes")
+    koala("cancel", "--all").refused(2, "To cancel all 2 jobs, confirm it on a terminal.", "--yes")
     answer = koala("cancel", "--name", "nobody")
     assert (answer.status, answer.err) == (0, "No job matches, so nothing was cancelled.\n")
     assert koala("cancel", "--all", "--yes").status == 0

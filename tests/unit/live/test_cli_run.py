@@ -167,7 +167,7 @@ def test_a_large_output_is_whole(koala: Any) -> None:
         (["-n", "1", "--", "./missing.sh"], "There is no file ./missing.sh."),
         (["-n", "1", "--", "./"], "./"),
         (["-n", "1", "--optional", "1", "--", "true"], "--optional 1 names no component"),
-        (["-n", "1", "--env", "NOT_SET_HERE", "--", "true"], "there is no variable NOT_SET_HERE here"),
+        (["-n", "1", "--env", "NOT_SET_HERE", "--", "true"], "the variable NOT_SET_HERE is not set here"),
         (["-n", "1", "--priority", "99", "--", "true"], "priority"),
     ],
 )

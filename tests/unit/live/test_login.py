@@ -191,6 +191,6 @@ def test_input_that_ends_before_the_answer(grid: Any, asking: Any) -> None:
     grid("up")
     answer = with_lines(grid, "", "login", "here")
     assert (answer.status, answer.out) == (2, ""), answer
-    assert "no answer to 'Verification code:': standard input has ended" in answer.err
+    assert "Standard input ended before an answer to 'Verification code:'" in answer.err
     grid.until(lambda: here(grid)["connection"] == "asks")
     assert asking.begun == 1

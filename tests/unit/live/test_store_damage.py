@@ -94,7 +94,7 @@ def test_damaged_jobs_are_held_and_all_others_go_on(
     for job in (1, 4):
         whole = fresh.write(f"{job}.json", texts[job])
         assert fresh("repair", f"job/{job}", "--import", whole).status == 0
-    fresh("repair", "job/3", "--drop").refused(2, "Nobody is there to be asked", "--export FILE")
+    fresh("repair", "job/3", "--drop").refused(2, "needs confirmation on a terminal", "--export FILE")
     assert fresh("repair", "job/3", "--drop", "--yes").status == 0
     assert fresh("repair").out == "All records of the store can be read.\n"
 

@@ -193,7 +193,7 @@ def test_a_held_sweep_gives_back_its_nodes_and_goes_on_when_released(koala: Any)
 
 def test_what_is_no_sweep_and_no_parameter_is_said(koala: Any) -> None:
     job = koala.submit({"processors": 1, "executable": "true"})
-    koala("results", job).refused(2, f"Job {job} is no sweep")
+    koala("results", job).refused(2, f"Job {job} is not a sweep")
     for nobody in (10_000, 2**70):
         koala("results", nobody).refused(1, f"no job {nobody}")
     lost = koala("sweep", "-p", "x=1:3", "--order", "back-hom", "--", "true", "{x}")

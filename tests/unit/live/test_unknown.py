@@ -49,7 +49,7 @@ def test_a_grid_of_its_own_has_no_unknown_tags(fresh: Any, shell: Callable[..., 
     assert fresh("status", "--unknown").out == "There are no unknown tags on the clusters that could be asked.\n"
     tag = next(path.name for path in (fresh.root / "delft").glob("*/k*"))
     fresh("clean", tag, "--yes").refused(1, f"{tag} is attempt {job}.0.1 of job {job}, which this store knows.")
-    fresh("clean", "nonsense", "--yes").refused(2, "'nonsense' is no tag.")
+    fresh("clean", "nonsense", "--yes").refused(2, "'nonsense' is not a tag.")
     fresh("clean", "kzzzzz000000001", "--yes").refused(1, "No cluster that could be asked has an unknown tag")
     assert fresh("logs", job).status == 0
 
@@ -77,7 +77,7 @@ def test_another_stores_live_job_is_told_and_goes_by_command_only(
     assert (answer.status, answer.out) == (2, "")
     assert "may be a live job of yours" in answer.err
     assert "These have a wrapper that is alive" in answer.err
-    assert "koala: Nobody is there to be asked whether these may go." in answer.err
+    assert "koala: Removing these needs confirmation on a terminal." in answer.err
     assert other.job(job)["state"] == "running"
     cleaned = mine("clean", live["tag"], over["tag"], "--yes", "--json").document
     assert cleaned["schema"] == "koala.cleaned/1"
