@@ -319,10 +319,23 @@ def test_vacuum_gives_room_back(world: Any) -> None:
     world.store.commit(Change(jobs=(a_job(1),)))
 
 
-def test_a_job_is_submitted_by_cron_under_a_key_of_its_time(world: Any) -> None:
-    told: Callable[[], Outcome] = lambda: tasks.submit(world.koalad(), entry("submit", file="/jobs/a.yaml"), False)  # noqa: E731
-    assert "as job 7" in told().message
-    assert world.submitted == [(Path("/jobs/a.yaml"), f"maintenance/submit/{world.time}")]
+def test_a_run_that_was_cut_off_submits_its_job_under_the_same_key_again(world: Any) -> None:
+    """The end of the first run is not recorded, as if koalad had been killed after the job was accepted."""
+    nightly = entry("submit", file="/jobs/a.yaml")
+    began = world.time
+    runner = world.runner(nightly)
+    runner._koalad.ending.set()
+    runner._run(nightly, tasks.submit, dry=False, recorded=True)
+    world.time += 60 * SECOND
+    again = world.runner(nightly)
+    assert again.missed() == ["submit"]
+    again._by_cron("submit", made_up=True)
+    world.time += DAY
+    again._by_cron("submit")
+    assert world.submitted == [
+        (Path("/jobs/a.yaml"), f"maintenance/submit/{instant}") for instant in (began, began, world.time)
+    ]
+    assert again.missed() == []
 
 
 # ---- the report of usage

@@ -66,7 +66,7 @@ class Runner:
         for name, trigger in self._triggers.items():
             self._scheduler.add_job(self._by_cron, trigger, args=[name], id=name)
         for name in self.missed():
-            self._scheduler.add_job(self._by_cron, args=[name], id=f"{name} made up")
+            self._scheduler.add_job(self._by_cron, args=[name, True], id=f"{name} made up")
         self._scheduler.start()
 
     def stop(self) -> None:
@@ -137,17 +137,29 @@ class Runner:
             message = f"{where or task} {context.get('what', first['msg'])}."
             raise RequestError("bad_task", message, str(context.get("advice", "See docs/maintenance.md."))) from error
 
-    def _by_cron(self, name: str) -> None:
-        entry = self._entries[name]
+    def _by_cron(self, name: str, made_up: bool = False) -> None:
+        """A run that is made up goes on with one that was cut off: what that did must not be done again."""
+        entry, last = self._entries[name], self._last.get(name)
+        began = last.began if made_up and last is not None and last.ended is None else None
         with self._busy:
             if not self._koalad.ending.is_set():
-                self._run(entry, self._tasks[entry.task], dry=False, recorded=True, guarded=True)
+                self._run(entry, self._tasks[entry.task], dry=False, recorded=True, guarded=True, began=began)
 
-    def _run(self, entry: Maintenance, task: Task, dry: bool, recorded: bool, guarded: bool = False) -> MaintenanceRun:
-        name, koalad = entry.called, self._koalad
-        run = MaintenanceRun(name=name, task=entry.task, began=koalad.now(), message=_CUT_OFF)
+    def _run(
+        self,
+        entry: Maintenance,
+        task: Task,
+        dry: bool,
+        recorded: bool,
+        guarded: bool = False,
+        began: Instant | None = None,
+    ) -> MaintenanceRun:
+        """`began`: when the run began that this one goes on with."""
+        name, now = entry.called, self._koalad.now()
+        run = MaintenanceRun(name=name, task=entry.task, began=now if began is None else began, message=_CUT_OFF)
+        koalad = replace(self._koalad, began=run.began)
         self._left_out.pop(name, None)
-        leap = self._leap(run.began) if guarded and entry.task.startswith("prune-") else None
+        leap = self._leap(now) if guarded and entry.task.startswith("prune-") else None
         try:
             if recorded:
                 self._record(run)

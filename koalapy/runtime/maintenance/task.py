@@ -17,6 +17,7 @@ from koalapy.runtime.unknown import UnknownTags
 from koalapy.store.contract import Store
 
 T = TypeVar("T")
+_NOT_BEGUN = Instant(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Koalad:
     """The koalad that is maintained, for a task's thread. All calls block and raise KoalaError.
 
     `do` returns once its events are committed. `submit` takes a job file and a key. `ending`: koalad is about to end,
-    and a task that can go on later is to return soon. `usage`: sums since an instant.
+    and a task that can go on later is to return soon. `usage`: sums since an instant. `began`: when this run began; one
+    that goes on with a run that was cut off has the instant of that.
     `examine`: the quick part of the doctor's examination, until an event; what is wrong in sentences, by cluster.
     """
 
@@ -53,6 +55,7 @@ class Koalad:
     submit: Callable[[Path, str], JobId]
     usage: Callable[[By, Instant | None], Mapping[tuple[str | int, ...], Sum]]
     ending: threading.Event = field(default_factory=threading.Event)
+    began: Instant = _NOT_BEGUN
 
 
 # The last argument: only say what would be done.

@@ -138,12 +138,12 @@ def _is_old(tag: UnknownTag, age_s: float) -> bool:
 
 
 def submit(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
-    """Submit a job file, once for each time of the cron line."""
+    """Submit a job file, once for each time of the cron line, also if koalad is killed meanwhile."""
     path = Path(entry.file or "").expanduser()
     if dry:
         return Outcome(True, f"{path} would be submitted.")
     try:
-        job = koalad.submit(path, f"maintenance/{entry.called}/{koalad.now()}")
+        job = koalad.submit(path, f"maintenance/{entry.called}/{koalad.began}")
     except KoalaError as error:
         raise RequestError("not_submitted", f"{path} was not submitted: {error}", "Correct the job file.") from error
     return Outcome(True, f"{path} is submitted as job {job}.")
