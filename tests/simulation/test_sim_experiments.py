@@ -54,7 +54,7 @@ def test_what_cannot_be_run_is_refused_in_words(arguments: list[str], words: str
         ("architectures: [dmm, gondor]", "is no architecture"),
         ("panels: [{title: x, columns: [goodness]}]", "goodness, which the table does not have"),
         ("along: hour", "there is no series"),
-        ("architectures: []", "has none"),
+        ("architectures: []", "architectures is empty"),
         ("experiment: [", "x.yaml:4:7: a list that was opened"),
         ("lodes: [20]", "Did you mean loads"),
         ("system: das3", "no system das3"),
