@@ -78,7 +78,7 @@ def job(text: str) -> Document:
         "id": 7, "name": text, "state": "failed", "type": "ordered", "submitted_at": None, "reason": text,
         "started_at": None, "finished_at": None,
         "components": [component], "transfers": [transfer(text)], "sweep": None, "directory": text,
-        "completion_failures": 0, "submission_failures": 0,
+        "completion_failures": 0, "submission_failures": 0, "labels": {text: text},
     }  # fmt: skip
 
 
