@@ -72,7 +72,7 @@ def transfer(text: str) -> Document:
 def job(text: str) -> Document:
     component = {
         "index": 0, "cluster": text, "processors": 1, "state": "failed", "attempt": 1, "batch_id": text,
-        "hosts": [text, text], "exit_status": 3, "reason": text,
+        "hosts": [text, text], "exit_status": 3, "reason": text, "silent_since": None,
     }  # fmt: skip
     return {
         "id": 7, "name": text, "state": "failed", "type": "ordered", "submitted_at": None, "reason": text,
