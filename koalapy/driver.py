@@ -136,7 +136,9 @@ class Driver:
         self._store = store
         self._links = links
         self._clock = clock
-        self._outbox = {entry.number: entry.command for entry in outbox}
+        self._outbox: dict[int, Command] = {}
+        self._unconfirmed: dict[JobId, dict[int, None]] = {}  # of each job, its numbers in the outbox
+        self._put_into_outbox(outbox)
         self._next_number = max([next_number, *(number + 1 for number in self._outbox)])
         self._committed = committed
         self._renew, self._quarantine = renew, quarantine
@@ -310,7 +312,7 @@ class Driver:
     def _change(self, step: Step, confirmed: list[int], leap: Leap | None) -> Change:
         sent = tuple(self._numbered(command) for command in step.commands)
         superseded = [number for entry in sent for number in self._superseded_by(entry)]
-        superseded += self._left_behind(step.removed) if step.removed else []
+        superseded += self._left_behind(step.removed)
         return Change(
             jobs=step.jobs,
             debts=step.debts,
@@ -339,7 +341,7 @@ class Driver:
         attempt = entry.command.attempt
         return [
             number
-            for number, command in self._outbox.items()
+            for number, command in self._outbox_of_job(attempt.job)
             if isinstance(command, SubmitComponent | ReleaseComponent | CancelComponent) and command.attempt == attempt
         ]
 
@@ -347,17 +349,18 @@ class Driver:
         """What is yet to be said of directories of pruned jobs: their clusters were given up."""
         return [
             number
-            for number, command in self._outbox.items()
-            if isinstance(command, ForgetComponent) and command.attempt.job in removed
+            for job in removed
+            for number, command in self._outbox_of_job(job)
+            if isinstance(command, ForgetComponent)
         ]
 
     def _act(self, change: Change, deliveries: Sequence[Delivery], step: Step) -> None:
         for number in change.confirmed:
-            self._outbox.pop(number, None)
+            self._drop_from_outbox(number)
         again = self._outbox_of(
             {event.cluster for each in deliveries for event in each.events if isinstance(event, ClusterConnected)}
         )
-        self._outbox |= {entry.number: entry.command for entry in change.sent}
+        self._put_into_outbox(change.sent)
         failed: set[str] = set()
         for delivery in deliveries:
             if (told := delivery.acknowledge) is not None:
@@ -397,8 +400,31 @@ class Driver:
         below = self.engine.records.counters.doubtful_below
         return isinstance(command, SubmitComponent) and command.attempt.job < below
 
+    # ---- the outbox
+
+    def _put_into_outbox(self, entries: Iterable[OutboxEntry]) -> None:
+        for entry in entries:
+            self._outbox[entry.number] = entry.command
+            self._unconfirmed.setdefault(_job_of(entry.command), {})[entry.number] = None
+
+    def _drop_from_outbox(self, number: int) -> None:
+        """Nothing happens to a number that was confirmed before."""
+        command = self._outbox.pop(number, None)
+        if command is None:
+            return
+        job = _job_of(command)
+        del self._unconfirmed[job][number]
+        if not self._unconfirmed[job]:
+            del self._unconfirmed[job]
+
+    def _outbox_of_job(self, job: JobId) -> Iterable[tuple[int, Command]]:
+        """What is not confirmed of the job, oldest first."""
+        return ((number, self._outbox[number]) for number in self._unconfirmed.get(job, ()))
+
     def _outbox_of(self, clusters: set[str]) -> list[OutboxEntry]:
-        """What these clusters have not confirmed, oldest first."""
+        """What these clusters have not confirmed, oldest first; most steps connect no cluster and look at nothing."""
+        if not clusters:
+            return []
         return [
             OutboxEntry(number, command)
             for number, command in sorted(self._outbox.items(), key=lambda item: item[0])
@@ -419,6 +445,10 @@ def _speaker(delivery: Delivery) -> str | None:
     if delivery.acknowledge is not None:
         return delivery.acknowledge[0]
     return next((str(event.cluster) for event in delivery.events if hasattr(event, "cluster")), None)
+
+
+def _job_of(command: Command) -> JobId:
+    return command.job if isinstance(command, CollectOutput) else command.attempt.job
 
 
 def cluster_of(command: Command) -> str | None:

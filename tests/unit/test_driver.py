@@ -1,6 +1,9 @@
 """The driver: nothing is done before it is committed, and nothing is forgotten until it is confirmed."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
 
 import pytest
 
@@ -125,6 +128,57 @@ def test_nothing_is_done_while_the_store_fails_and_all_of_it_afterwards(driver: 
     assert recorder.kinds == ["commit", "send"]
     driver.retry()
     assert recorder.kinds == ["commit", "send"]
+
+
+def calls_of(act: Callable[[], None]) -> int:
+    """How many functions were called by it, the interpreter's own too: what it costs, whatever the machine does."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def work_of_cancelling(jobs: int) -> int:
+    """Calls that the driver makes to cancel so many jobs, whose submits nobody has confirmed, in one step."""
+    store = MemoryStore()
+    driver = driven(Recorder(store), store.load())
+    state = replace(STATE, total=4 * jobs, idle=4 * jobs)
+    driver.step(
+        [Delivery((ClusterConnected(cluster="alpha", version="1"), ClusterMeasured(cluster="alpha", state=state)))]
+    )
+    driver.step([Delivery((JobSubmitted(request=REQUEST, owner="me"),)) for _ in range(jobs)])
+    assert len(store.load().outbox) == jobs
+    cancels = [Delivery((CancelRequested(JobId(number)),)) for number in range(1, jobs + 1)]
+    calls = calls_of(lambda: driver.step(cancels))
+    left = [entry.command for entry in store.load().outbox]
+    assert len(left) == jobs
+    assert all(isinstance(command, CancelComponent) for command in left)
+    return calls
+
+
+def test_a_cancel_looks_at_its_own_jobs_commands_only() -> None:
+    assert work_of_cancelling(800) < 5 * work_of_cancelling(200)
+
+
+def work_of_a_step(unconfirmed: int) -> int:
+    """Calls that a step makes over an outbox of so many commands when the step connects no cluster."""
+    recorder = Recorder(MemoryStore())
+    forget = (ForgetComponent(cluster="gone", attempt=AttemptId(JobId(number), 0, 1)) for number in range(unconfirmed))
+    recorder.store.commit(Change(sent=tuple(OutboxEntry(number, each) for number, each in enumerate(forget, 1))))
+    driver = driven(recorder, recorder.store.load())
+    return calls_of(lambda: driver.step([]))
+
+
+def test_a_step_that_connects_no_cluster_does_not_look_through_the_outbox() -> None:
+    assert work_of_a_step(2000) == work_of_a_step(20)
 
 
 def over(cluster: str) -> Job:
