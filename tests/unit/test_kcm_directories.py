@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ from koalapy_adapters.kcm.directories import Component, Directories
 from koalapy_adapters.kcm.network import addresses
 from koalapy_adapters.kcm.troubles import unusable
 from koalapy_adapters.trees import is_inside
+
+from koalapy.model.units import DAY, Instant
+from koalapy.simulation.cluster.files import Mount, SharedDirectory
 
 TAG = "kabcde000000001"
 
@@ -223,6 +227,50 @@ def test_staged_files_that_nobody_used_for_long_are_dropped(directories: Directo
     os.utime(layout.staged_file(directories.shared, "abcde", old), (0, 0))
     directories.create()
     assert os.listdir(Path(directories.own, "stage")) == [new]
+
+
+class Days:
+    """A shared directory in memory, on a day that the test says."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        shared = SharedDirectory(lambda: Instant(round(self.now * DAY)), Random(0))
+        self.files = Mount(shared, "head", lambda: None, lambda: True)
+        self.files.make("/shared")
+        self.directories = Directories("/shared", "abcde", "here", 3, self.files)
+        self.directories.create()
+        self.staged = layout.staged_file("/shared", "abcde", "0" * 64)
+        self.files.write(self.staged, b"")
+
+    def forget(self, number: int) -> None:
+        """Remove the directory of an attempt that has ended."""
+        tag = f"kabcde{number:09}"
+        self.files.make(self.directories.attempt(tag))
+        self.files.write(layout.inside(self.directories.attempt(tag), "record.json"), b"{}")
+        self.directories.remove(tag)
+
+    def kept(self) -> list[int]:
+        names = self.files.names(f"{self.directories.own}/ended")
+        return sorted(int(name[len("kabcde") : -len(".json")]) for name in names)
+
+
+def test_a_kcm_that_is_connected_for_long_drops_what_is_old_once_a_day() -> None:
+    """Nothing but a start dropped records before: a year of a million jobs left a million files."""
+    days = Days()
+    for day in range(1, 25):
+        days.now = day
+        days.forget(day)
+        assert days.kept() == list(range(max(1, day - 7), day + 1))
+        assert days.files.exists(days.staged) == (day <= 14)
+
+
+def test_what_is_old_is_looked_for_once_a_day_only() -> None:
+    days = Days()
+    days.forget(1)
+    for day, kept in ((0.9, [1, 2]), (7.5, [2, 3]), (8.4, [2, 3, 4]), (8.5, [3, 4, 5])):
+        days.now = day
+        days.forget(max(days.kept()) + 1)
+        assert days.kept() == kept
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ _OF_INSTANCE = slice(1, 6)  # of a tag: the store's name
 _AFTER_TAGS = "~"
 _STAGE_KEPT = 14 * 86400  # seconds that a staged file is kept after its last use
 _ENDED_KEPT = 7 * 86400  # seconds that a record is kept after its attempt was forgotten: for stores that were restored
+_DROP_EVERY = 86400  # seconds from one look for what was kept for long enough to the next
 
 
 class Component(NamedTuple):
@@ -51,6 +52,7 @@ class Directories:
         self.signpost = Signpost(layout.relay_file(shared, instance, cluster), epoch, files)
         self.heard = Heard(layout.heard_file(shared, instance, cluster), files)
         self.is_dissolved = False  # by `dissolve`, from before anything is removed
+        self._dropped_at = 0.0  # when old staged files and records were looked for last
 
     def attempt(self, tag: str) -> str:
         """The attempt's directory, in the part of the store that its tag names.
@@ -68,8 +70,7 @@ class Directories:
             for path in (self.shared, os.path.join(self.shared, "bin"), self.own, self._stage(), self._ended()):
                 self.files.make(path)
             self.files.allow(self.own, 0o700)  # fails in another user's, where he could change what is run
-            self._drop_old(self._stage(), self.files.clock() - _STAGE_KEPT)
-            self._drop_old(self._ended(), self.files.clock() - _ENDED_KEPT)
+            self._drop_old()
         except OSError as error:
             raise unusable(self.shared, error) from error
 
@@ -184,12 +185,15 @@ class Directories:
     def remove(self, tag: str) -> None:
         """Remove the attempt's directory, if it is there and ours; a link is removed, not followed.
 
-        Its record stays for a while: koalad may be restored from a backup that does not know of the end.
+        Its record stays for a while: koalad may be restored from a backup that does not know of the end. A KCM may be
+        connected for a year, and whatever adds a record also drops, once a day, those that were kept for long enough.
         """
         directory = self.attempt(tag)
         try:
             self._keep_record(tag, directory)
             self.files.remove(directory)
+            if self.files.clock() - self._dropped_at >= _DROP_EVERY:
+                self._drop_old()
         except FileNotFoundError:
             self._see(self.own)
         except OSError as error:
@@ -293,7 +297,13 @@ class Directories:
         layout.write_whole(path, data, 0o700, self.files, lasting=False)
         return path
 
-    def _drop_old(self, directory: str, before: float) -> None:
+    def _drop_old(self) -> None:
+        self._dropped_at = now = self.files.clock()
+        self._drop(self._stage(), now - _STAGE_KEPT)
+        self._drop(self._ended(), now - _ENDED_KEPT)
+
+    def _drop(self, directory: str, before: float) -> None:
+        """Drop the files that were last used before this time."""
         for name in self.files.names(directory):
             path = os.path.join(directory, name)
             try:
