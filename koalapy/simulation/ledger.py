@@ -72,6 +72,12 @@ class Ledger:
         """Of the attempts whose program was ever started, in order of their first start."""
         return list(self._runs)
 
+    def clear(self) -> None:
+        """Forget all of it: for worlds that last for months. Only while no program runs."""
+        self.entries.clear()
+        self._runs.clear()
+        self.parameters.clear()
+
     def _write(self, entry: Entry) -> None:
         self.entries.append(entry)
         for tell in self._subscribers:

@@ -42,5 +42,10 @@ class ParameterLog:
     def done(self, sweep: int, number: int, tag: str) -> None:
         self._open[sweep, number, tag].done = True
 
+    def clear(self) -> None:
+        """Forget all of it. Only while no parameter runs."""
+        self.tries.clear()
+        self._open.clear()
+
     def of(self, sweep: int) -> list[Try]:
         return [each for each in self.tries if each.sweep == sweep]

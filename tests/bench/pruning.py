@@ -1,25 +1,36 @@
-"""A year of jobs on one store, pruned each night: what store, memory and clusters hold at the end of each month.
+"""A year of jobs and sweeps on one store, pruned each night: what store, memory and cluster hold every ten days.
 
-`tests/bench/run pruning [--jobs A_DAY] [--keep DAYS] [--days DAYS] [--figure FILE]`. Engine, driver and store are real;
-the store is a file. Clusters do at once what they are told, and count the directories that they have. The figure is the
-store's size at the end over that when the first jobs had been pruned.
+`tests/bench/run pruning [--jobs A_DAY] [--parameters A_DAY] [--keep DAYS] [--days DAYS] [--figure FILE]`. Engine,
+driver and store are real; the store is a file. Each day has one sweep of a range of parameters, whose every result is
+reported and recorded. The cluster does at once what it is told, and counts the directories that it has: KCMs are not
+real here, as they are in `tests/bench/run year`. The figure is the store's size at the end over that when the first
+jobs had been pruned.
 """
 
 import argparse
 import json
 import os
+import sqlite3
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry
-from koalapy.model.cluster import ClusterSettings, ClusterState, Node
-from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent, Word
+from koalapy.model.cluster import ClusterSettings, ClusterState, Node, Scavenge
+from koalapy.model.commands import (
+    CancelComponent,
+    FeedSweep,
+    ForgetComponent,
+    ReleaseComponent,
+    SubmitComponent,
+    Word,
+)
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     AttemptForgotten,
@@ -29,12 +40,15 @@ from koalapy.model.events import (
     ComponentReported,
     ComponentSubmitted,
     JobSubmitted,
+    ParametersEnded,
+    ParametersWanted,
     PruneRequested,
 )
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.units import DAY, MINUTE, Duration, Instant
+from koalapy.model.sweep import Axis, ParameterResult, Source, Space
+from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
@@ -44,15 +58,26 @@ BATCH = 200
 BOUND = 1.1
 BEGIN = 1_700_000_000_000_000
 EVERY = 10  # days from one line to the next
+TOLD = 2000  # results in one report of a Launcher, as the real one has them
+LAUNCHERS, SLOTS = 4, 8
 JOB = Request(name="job", components=(ComponentRequest(processors=1, executable="./program"),))
 
 
+def sweep(count: int) -> Request:
+    axis = Axis(sources=(Source(names=("x",), loop=("1", str(count), "1")),), count=count)
+    component = ComponentRequest(processors=1, executable="./program", arguments=("{x}",))
+    return Request(name="sweep", components=(component,), parameters=Space(axes=(axis,)))
+
+
 class Clusters:
-    """Obeys at once: what a command leads to waits in `inbox`."""
+    """Obeys at once: what a command leads to waits in `inbox`, and what runs in `running`."""
 
     def __init__(self) -> None:
         self.directories: set[AttemptId] = set()
         self.inbox: list[Delivery] = []
+        self.running: list[Iterator[Delivery]] = []
+        self.launchers: dict[JobId, list[AttemptId]] = {}  # of each sweep
+        self._sweeps: dict[AttemptId, JobId] = {}
         self.now = Instant(BEGIN)
 
     def slept(self) -> Duration:
@@ -67,8 +92,19 @@ class Clusters:
             self.directories.add(command.attempt)
             common = {"cluster": command.cluster, "attempt": command.attempt, "batch_id": str(entry.number)}
             nodes = (Node("n1", "10.0.0.1", 1),)
+            if command.launcher is not None:
+                self._sweeps[command.attempt] = command.launcher.sweep
             came = ComponentReported(**common, phase="at_barrier", at_barrier_at=now, nodes=nodes)  # type: ignore[arg-type]
             self.inbox.append(Delivery((ComponentSubmitted(**common), came), (entry.number,)))  # type: ignore[arg-type]
+        elif isinstance(command, ReleaseComponent) and command.attempt in self._sweeps:
+            of = self._sweeps[command.attempt]
+            self.launchers.setdefault(of, []).append(command.attempt)
+            runs = ComponentReported(
+                cluster=command.cluster, attempt=command.attempt, batch_id="1", phase="running", released_at=now,
+                started_at=now,
+            )  # fmt: skip
+            wanted = ParametersWanted(cluster=command.cluster, sweep=of, wanted=TOLD * LAUNCHERS)
+            self.inbox.append(Delivery((runs, wanted), (entry.number,)))
         elif isinstance(command, ReleaseComponent):
             ended = ComponentReported(
                 cluster=command.cluster, attempt=command.attempt, batch_id="1", phase="ended", released_at=now,
@@ -76,6 +112,8 @@ class Clusters:
             )  # fmt: skip
             self.inbox.append(Delivery((ended,), (entry.number,)))
         elif isinstance(command, CancelComponent):
+            of = self._sweeps.pop(command.attempt, JobId(0))
+            self.launchers.pop(of, None)
             gone = ComponentGone(cluster=command.cluster, attempt=command.attempt)
             self.inbox.append(Delivery((gone,), (entry.number,)))
         elif isinstance(command, ForgetComponent):
@@ -83,7 +121,25 @@ class Clusters:
             forgotten = AttemptForgotten(cluster=command.cluster, attempt=command.attempt)
             self.inbox.append(Delivery((forgotten,), (entry.number,)))
 
-    def say(self, word: Word) -> None: ...
+    def say(self, word: Word) -> None:
+        if isinstance(word, FeedSweep) and word.numbers:
+            self.running.append(self._run(word))
+
+    def _run(self, feed: FeedSweep) -> Iterator[Delivery]:
+        """What the cluster's Launchers in turn tell of these parameters, and that more are wanted."""
+        numbers = list(feed.numbers)
+        for place in range(0, len(numbers), TOLD):
+            attempt = self.launchers[feed.sweep][place // TOLD % len(self.launchers[feed.sweep])]
+            results = tuple(self._result(number) for number in numbers[place : place + TOLD])
+            ended = ParametersEnded(cluster=feed.cluster, sweep=feed.sweep, attempt=attempt, results=results)
+            yield Delivery((ended,))
+        yield Delivery((ParametersWanted(cluster=feed.cluster, sweep=feed.sweep, wanted=TOLD * LAUNCHERS),))
+
+    def _result(self, number: int) -> ParameterResult:
+        began = self.now + number * SECOND // SLOTS
+        return ParameterResult(
+            number, 0, "exited", f"n{number % LAUNCHERS}", number % SLOTS, began, began + SECOND, number * 40, 40, 0, 0
+        )
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
 
@@ -98,8 +154,9 @@ class Clock:
 
 def measured(clusters: Clusters) -> Delivery:
     state = ClusterState(
-        measured_at=clusters.now, total=10_000, idle=10_000, ours=0, others=0, waiting_local=0, allocated=(), pending=()
-    )
+        measured_at=clusters.now, total=10_000, idle=10_000, ours=0, others=0, waiting_local=0,
+        free_nodes=((SLOTS, 10_000 // SLOTS),), whole_nodes=((SLOTS, 10_000 // SLOTS),),
+    )  # fmt: skip
     return Delivery((ClusterMeasured(cluster="vu", state=state),))
 
 
@@ -107,49 +164,73 @@ def memory_mb() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
 
 
+def held(path: Path) -> tuple[int, int]:
+    """How many jobs, sweeps and Launchers the store has, and how many parameters' results: each batch is of a range."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        (jobs,) = connection.execute("SELECT count(*) FROM jobs").fetchone()
+        (results,) = connection.execute("SELECT coalesce(sum(highest - lowest + 1), 0) FROM results").fetchone()
+    return jobs, results
+
+
 class Line(NamedTuple):
     """At the end of a day."""
 
     day: int
-    jobs: int  # ever
-    stored: int
+    jobs: int  # ever, Launchers not counted
+    parameters: int  # ever
+    stored: int  # jobs, sweeps and Launchers
+    results: int  # of parameters, in the store
     directories: int
     store_mb: float
     memory_mb: float
+    day_s: float
     pruning_s: float
 
 
-def year(a_day: int, kept: int, days: int) -> Iterator[Line]:
+def year(a_day: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
     with tempfile.TemporaryDirectory(prefix="koala-bench-") as name:
         place = Path(name)
         store, clusters = open_store("sqlite", place), Clusters()
-        settings = Settings(clusters=(ClusterSettings(name="vu", batch="slurm"),))
+        scavenge = Scavenge(max_nodes=LAUNCHERS)
+        settings = Settings(clusters=(ClusterSettings(name="vu", batch="slurm", scavenge=scavenge),))
         engine = Engine(settings, Policies(worst_fit, fpfs), store.load())
         driver = Driver(engine, store, clusters, Clock(clusters))  # type: ignore[arg-type]
 
         def settle(*deliveries: Delivery) -> None:
             clusters.inbox += deliveries
-            while clusters.inbox:
-                batch, clusters.inbox = clusters.inbox, []
+            while clusters.inbox or clusters.running:
+                told = [delivery for each in clusters.running[:1] if (delivery := next(each, None)) is not None]
+                if not told:
+                    del clusters.running[:1]
+                batch, clusters.inbox = clusters.inbox + told, []
                 driver.step(batch)
 
         settle(Delivery((ClusterConnected(cluster="vu", version="1"),)))
         for day in range(1, days + 1):
+            morning = time.perf_counter()
             clusters.now = Instant(clusters.now + MINUTE)
             settle(measured(clusters))
             settle(Delivery(tuple(JobSubmitted(request=JOB, owner=f"user{number % 10}") for number in range(a_day))))
+            if parameters:
+                settle(Delivery((JobSubmitted(request=sweep(parameters), owner=f"user{day % 10}"),)))
+                settle(measured(clusters))
+            if engine.records.jobs or engine.records.debts or clusters.running:
+                raise SystemExit(f"On day {day} {len(engine.records.jobs)} jobs were not over: nothing was measured.")
             clusters.now = Instant(BEGIN + day * DAY)
             before, night = Instant(clusters.now - kept * DAY), time.perf_counter()
-            while page := store.prunable(before, BATCH, JobId(0), True, False):
-                settle(Delivery((PruneRequested(jobs=tuple(page), before=before, records=True),)))
+            for launchers in (True, False):
+                while page := store.prunable(before, BATCH, JobId(0), True, launchers):
+                    settle(Delivery((PruneRequested(jobs=tuple(page), before=before, records=True),)))
             if day % EVERY == 0 or day in (kept, days):
                 yield Line(
                     day,
                     day * a_day,
-                    len(store.jobs()),
+                    day * parameters,
+                    *held(place / FILE_NAME),
                     len(clusters.directories),
                     sum(path.stat().st_size for path in place.iterdir() if path.name.startswith(FILE_NAME)) / 1e6,
                     memory_mb(),
+                    night - morning,
                     time.perf_counter() - night,
                 )
         store.close()
@@ -158,32 +239,38 @@ def year(a_day: int, kept: int, days: int) -> Iterator[Line]:
 def draw(lines: list[Line], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    sizes, counts = figure.subplots(2, sharex=True)
     days = [line.day for line in lines]
-    axes.plot(days, [line.store_mb for line in lines], label="store, MB")
-    axes.plot(days, [line.memory_mb for line in lines], label="memory of engine, driver and store, MB")
-    axes.plot(days, [line.directories / 100 for line in lines], label="directories on clusters, hundreds")
-    axes.set_xlabel("day")
-    axes.set_ylim(bottom=0)
-    axes.legend()
+    sizes.plot(days, [line.store_mb for line in lines], label="store, MB")
+    sizes.plot(days, [line.memory_mb for line in lines], label="memory of engine, driver and store, MB")
+    counts.plot(days, [line.directories / 1000 for line in lines], label="directories on the cluster, thousands")
+    counts.plot(days, [line.jobs / 1000 for line in lines], ":", label="jobs ever, thousands")
+    counts.set_xlabel("day")
+    for axes in (sizes, counts):
+        axes.set_ylim(bottom=0)
+        axes.legend()
     figure.savefig(path, dpi=120)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=200, help="a day")
+    parser.add_argument("--parameters", type=int, default=20_000, help="a day, in one sweep")
     parser.add_argument("--keep", type=int, default=30, help="days")
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--figure", type=Path, help="draw it into this file")
     wanted = parser.parse_args()
-    print("day     jobs  in the store  directories  store MB  memory MB  s for a night's pruning")
+    print(
+        "day    jobs ever  parameters ever   kept  their results  directories  store MB  memory MB  s a day  s to prune"
+    )
     lines: list[Line] = []
-    for line in year(wanted.jobs, wanted.keep, wanted.days):
+    for line in year(wanted.jobs, wanted.parameters, wanted.keep, wanted.days):
         lines.append(line)
         print(
-            f"{line.day:3} {line.jobs:8} {line.stored:13} {line.directories:12} {line.store_mb:9.1f}"
-            f" {line.memory_mb:10.1f} {line.pruning_s:12.2f}",
+            f"{line.day:3} {line.jobs:12,} {line.parameters:16,} {line.stored:6} {line.results:14,}"
+            f" {line.directories:12} {line.store_mb:9.1f} {line.memory_mb:10.1f} {line.day_s:8.2f}"
+            f" {line.pruning_s:11.2f}",
             flush=True,
         )
     if wanted.figure is not None:
@@ -191,7 +278,7 @@ def main() -> int:
     first = next(line for line in lines if line.day > wanted.keep)
     grown = lines[-1].store_mb / first.store_mb
     document = {"bench": "pruning", "figure": round(grown, 3), "unit": "of its size", "bound": BOUND}
-    detail = {"jobs_a_day": wanted.jobs, "days_kept": wanted.keep, "lines": [line._asdict() for line in lines]}
+    detail = {"days_kept": wanted.keep, "lines": [line._asdict() for line in lines]}
     print(json.dumps({**document, "holds": grown <= BOUND, "detail": detail}))
     return 0 if grown <= BOUND else 1
 

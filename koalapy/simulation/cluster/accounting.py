@@ -24,6 +24,9 @@ class Accounting:
             at = Instant(self._agenda.now + between(self._dice, *self._traits.accounting_delay))
             self._entries.setdefault(job.name, []).append((at, job.status()))
 
+    def clear(self) -> None:
+        self._entries.clear()
+
     def newest(self, name: str) -> JobStatus | None:
         """Of those that can be read by now."""
         known = [status for at, status in self._entries.get(name, ()) if at <= self._agenda.now]

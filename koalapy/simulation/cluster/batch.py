@@ -73,6 +73,11 @@ class BatchSystem:
             return 0
         return sum(node.free for node in self.nodes if node.reachable)
 
+    def drop_past(self) -> None:
+        """Forget jobs that the queue no longer knows, and their accounting, as sites do each month or year."""
+        self.everything = list(self.jobs.values())
+        self.accounting.clear()
+
     # ---- what can go wrong with a job
 
     def kill(self, job: Job) -> None:

@@ -150,6 +150,11 @@ class SimCluster:
         ours = [job for job in self.batch.jobs.values() if job.live and self.is_ours(job)]
         return not ours and not self.wrappers and not self._wrappers and not self.shell.late
 
+    def drop_past(self) -> None:
+        """Forget what has ended: for worlds that last for months. Only while none of our programs runs."""
+        self.batch.drop_past()
+        self._kcms, self._wrappers = self.kcms, self.wrappers
+
     def is_ours(self, job: Job) -> bool:
         """Whether it came by a KCM."""
         return not self.neighbours.owns(job)

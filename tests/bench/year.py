@@ -1,0 +1,224 @@
+"""A year of a simulated grid, pruned each night: what store, memory and shared directories hold every ten days.
+
+    tests/bench/run year [--jobs A_DAY] [--parameters A_DAY] [--keep DAYS] [--days DAYS] [--figure FILE]
+
+koalad's driver, engine and SQLite store, the KCMs' machines and directories, wrappers and Launchers are the real ones;
+nodes, batch systems, networks and file systems are simulated. No connection ever breaks: each KCM lives for the whole
+year. Each day's jobs come at once, with one sweep. What the simulated world itself notes of the past is dropped each
+night, so that memory is what koalapy needs. The figure is the largest part by which store, memory, or files and
+directories have grown since the tenth night on which something was pruned.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from koalapy_adapters import layout
+
+from koalapy.link.cluster import Timing
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.events import JobSubmitted, PruneRequested
+from koalapy.model.identity import JobId
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.settings import Settings
+from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
+from koalapy.scheduler.schedule import Policies
+from koalapy.simulation.agenda import Agenda
+from koalapy.simulation.cluster.cluster import SimCluster, plan_of
+from koalapy.simulation.cluster.files import SHARED
+from koalapy.simulation.koalad.host import Installation, SimKoalad
+from koalapy.simulation.ledger import Ledger
+from koalapy.simulation.program import EXECUTABLE, Behaviour, arguments_of
+from koalapy.simulation.sweep_requests import Parameter, sweep_of
+from koalapy.store.open import FILE_NAME, open_store
+
+BATCH = 200
+BOUND = 1.1
+EVERY = 10  # days from one line to the next
+SETTLED = 10  # nights of pruning until records of ended attempts, which stay for a week, are as many as they will be
+RUNS = Duration(5 * SECOND)
+CLUSTERS = {"alpha": "slurm", "beta": "sge"}
+NODES, PROCESSORS = 16, 16  # of each cluster, and of each node
+TIMING = Timing(ping=50.0, silence=150.0)  # the fewest pings that a KCM does not take for silence
+JOB = Request(
+    name="job",
+    components=(
+        ComponentRequest(
+            processors=1, executable=EXECUTABLE, arguments=arguments_of(Behaviour(runs=RUNS)), walltime=HOUR
+        ),
+    ),
+)
+
+
+class Line(NamedTuple):
+    """At the end of a day's pruning. `directories` are those of attempts; `files` all files and directories there."""
+
+    day: int
+    jobs: int  # ever, Launchers not counted
+    parameters: int  # ever
+    stored: int  # jobs and sweeps
+    directories: int
+    files: int
+    store_mb: float
+    memory_mb: float
+    day_s: float
+
+
+class Grid:
+    """One koalad, and two clusters; nothing has happened yet."""
+
+    def __init__(self, place: Path) -> None:
+        self.agenda, self.ledger = Agenda(), Ledger()
+        self.settings = Settings(
+            clusters=tuple(ClusterSettings(name=name, batch=batch, poll=HOUR) for name, batch in CLUSTERS.items())
+        )
+        self.clusters = {
+            each.name: SimCluster(
+                self.agenda, 1, plan_of(each, nodes=NODES, processors_per_node=PROCESSORS), each.name, self.ledger
+            )
+            for each in self.settings.clusters
+        }
+        installed = Installation(
+            settings=self.settings,
+            policies=Policies(worst_fit, fpfs),
+            open_store=lambda: open_store("sqlite", place),
+            timing=TIMING,
+        )
+        self.koalad = SimKoalad(self.agenda, 1, installed, self.clusters)
+        self.koalad.start()
+        self.run(MINUTE)
+        self.began = self.agenda.now
+
+    def run(self, duration: Duration) -> None:
+        self.run_until(Instant(self.agenda.now + duration))
+
+    def run_until(self, until: Instant) -> None:
+        while (due := self.agenda.next_at()) is not None and due <= until:
+            self.agenda.step()
+
+    def day(self, number: int, jobs: int, parameters: int) -> None:
+        """Submit the day's jobs and its sweep, and let all of them end. Raises SystemExit if they do not."""
+        self.tell(*(JobSubmitted(request=JOB, owner=f"user{each % 10}") for each in range(jobs)))
+        if parameters:
+            sweep = sweep_of([Parameter(Duration(SECOND))] * parameters, Duration(10 * MINUTE))
+            self.tell(JobSubmitted(request=sweep, owner=f"user{number % 10}"))
+        end = self.began + number * DAY
+        while not self.koalad.at_rest:
+            if self.agenda.now > end - HOUR:
+                raise SystemExit(f"The jobs of day {number} were not over in time: nothing was measured.")
+            self.run(MINUTE)
+        self.run_until(Instant(end))
+
+    def prune(self, before: Instant) -> None:
+        """Remove all that was over by then, as the task `prune-history` does, Launchers first."""
+        for launchers in (True, False):
+            while page := self.koalad.store.prunable(before, BATCH, JobId(0), True, launchers):
+                self.tell(PruneRequested(jobs=tuple(page), before=before, records=True))
+                self.run(MINUTE)
+
+    def tell(self, *events: JobSubmitted | PruneRequested) -> None:
+        if not self.koalad.tell(*events):
+            raise SystemExit("koalad takes nothing: its store fails.")
+
+    def drop_past(self) -> None:
+        self.ledger.clear()
+        for cluster in self.clusters.values():
+            cluster.drop_past()
+
+    @property
+    def attempts(self) -> int:
+        own = layout.instance_directory(SHARED, self.koalad.store.instance)
+        return sum(
+            name.startswith("k") for each in self.clusters.values() for name in each.shared.directories.get(own, {})
+        )
+
+    @property
+    def files(self) -> int:
+        return sum(len(each.shared.files) + len(each.shared.directories) for each in self.clusters.values())
+
+
+def memory_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+
+
+def year(jobs: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
+    with tempfile.TemporaryDirectory(prefix="koala-bench-") as name:
+        place = Path(name)
+        grid = Grid(place)
+        for day in range(1, days + 1):
+            morning = time.perf_counter()
+            grid.day(day, jobs, parameters)
+            grid.prune(Instant(grid.began + (day - kept) * DAY))
+            grid.drop_past()
+            if day % EVERY == 0 or day in (kept + SETTLED, days):
+                yield Line(
+                    day, day * jobs, day * parameters, len(grid.koalad.store.jobs()), grid.attempts, grid.files,
+                    sum(path.stat().st_size for path in place.iterdir() if path.name.startswith(FILE_NAME)) / 1e6,
+                    memory_mb(), time.perf_counter() - morning,
+                )  # fmt: skip
+        grid.koalad.kill()
+
+
+def draw(lines: list[Line], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    sizes, counts = figure.subplots(2, sharex=True)
+    days = [line.day for line in lines]
+    sizes.plot(days, [line.store_mb for line in lines], label="store, MB")
+    sizes.plot(days, [line.memory_mb for line in lines], label="memory of koalad and all KCMs, MB")
+    counts.plot(days, [line.directories / 1000 for line in lines], label="directories of attempts, thousands")
+    counts.plot(days, [line.files / 1000 for line in lines], label="all files and directories, thousands")
+    counts.plot(days, [line.jobs / 1000 for line in lines], ":", label="jobs ever, thousands")
+    counts.set_xlabel("day")
+    for axes in (sizes, counts):
+        axes.set_ylim(bottom=0)
+        axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def grown(lines: list[Line], kept: int) -> float:
+    """By what part the worst of them has grown."""
+    first, last = next(line for line in lines if line.day >= kept + SETTLED), lines[-1]
+    return max(
+        last.store_mb / first.store_mb, last.memory_mb / first.memory_mb, last.files / first.files,
+        last.directories / first.directories,
+    )  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/bench/run year", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=100, help="a day (%(default)s)")
+    parser.add_argument("--parameters", type=int, default=200, help="a day, in one sweep (%(default)s)")
+    parser.add_argument("--keep", type=int, default=30, help="days (%(default)s)")
+    parser.add_argument("--days", type=int, default=365, help="(%(default)s)")
+    parser.add_argument("--figure", type=Path, help="draw it into this file")
+    wanted = parser.parse_args()
+    print("day  jobs ever  parameters ever  kept  directories   files  store MB  memory MB  s a day")
+    lines: list[Line] = []
+    for line in year(wanted.jobs, wanted.parameters, wanted.keep, wanted.days):
+        lines.append(line)
+        print(
+            f"{line.day:3} {line.jobs:10,} {line.parameters:16,} {line.stored:5} {line.directories:12} {line.files:7}"
+            f" {line.store_mb:9.1f} {line.memory_mb:10.1f} {line.day_s:8.2f}",
+            flush=True,
+        )
+        if wanted.figure is not None:
+            draw(lines, wanted.figure)
+    figure = grown(lines, wanted.keep)
+    detail = {"days_kept": wanted.keep, "lines": [line._asdict() for line in lines]}
+    document = {"bench": "year", "figure": round(figure, 3), "unit": "of its size", "bound": BOUND}
+    print(json.dumps({**document, "holds": figure <= BOUND, "detail": detail}))
+    return 0 if figure <= BOUND else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
