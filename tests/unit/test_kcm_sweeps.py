@@ -372,6 +372,36 @@ class TestEnds:
         assert do.Remove not in talk.deeds(kcm.handle(T0, Forget(5, FIRST)))
         assert do.Remove in talk.deeds(kcm.handle(T0, do.JournalRead(FIRST)))
 
+    def test_nothing_of_a_sweep_is_left_once_its_launchers_are_forgotten(self) -> None:
+        """A KCM may be connected for a year of sweeps. One that goes on all the same is fed as before."""
+        kcm = at_work()
+        events = says(kcm, Ended(1, [row(number) for number in range(1, 7)]))
+        events += kcm.tick(T0 + GATHER)
+        events += kcm.handle(T0 + SECOND, Recall(SWEEP, 4)) + kcm.handle(T0 + SECOND, ended())
+        assert kcm._core.sweeps.supplies
+        newest = max(each.message.number for each in events if isinstance(getattr(each, "message", None), Event))
+        kcm.handle(T0 + SECOND, Acknowledge(newest))
+        kcm.handle(T0 + SECOND, Forget(5, FIRST))
+        kcm.handle(T0 + SECOND, do.Removed(FIRST))
+        assert not kcm._core.sweeps.supplies
+        assert not kcm._core.sweeps.launchers
+        kcm.handle(T0 + SECOND, Submit(9, SECOND_ONE, {}, {"grace": 1.0, "sweep": {"sweep": SWEEP, "slots": 4}}))
+        kcm.handle(T0 + SECOND, do.Prepared(SECOND_ONE))
+        kcm.handle(T0 + SECOND, do.JobSubmitted(SECOND_ONE, "9"))
+        kcm.handle(T0 + SECOND, do.WrapperEntered(SECOND_ONE, T0))
+        says(kcm, Holding([], 4), SECOND_ONE)
+        kcm.handle(T0 + SECOND, Feed(SWEEP, [[7, 8]]))
+        assert told(says(kcm, Pull(2), SECOND_ONE)) == [(SECOND_ONE, Give([[7, 8]]))]
+
+    def test_a_sweep_with_numbers_that_koalad_may_take_for_out_is_not_dropped(self) -> None:
+        kcm = at_work()
+        says(kcm, Back([[1, 6]], [[1, 4]]))
+        kcm.handle(T0, ended())
+        kcm.handle(T0, Forget(5, FIRST))
+        kcm.handle(T0, do.Removed(FIRST))
+        (supply,) = kcm._core.sweeps.supplies.values()
+        assert supply.leaving or supply.credit
+
     def test_the_end_of_one_whose_sweep_is_not_named_yet_waits_for_that(self) -> None:
         kcm = talk.machine([FIRST, "1"])
         kcm.start(T0)

@@ -158,6 +158,11 @@ class Supply:
     def unmet(self) -> int:
         return sum(launcher.wanted for launcher in self.launchers.values() if not launcher.still)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no Launcher, and of no number anything is to be said or heard."""
+        return not (self.launchers or self.credit or self.unplaced or self.awaited or self.leaving or self._holder)
+
     def _is_out(self, number: int) -> bool:
         return number in self._holder or number in self.credit or number in self.unplaced or number in self.leaving
 

@@ -1,7 +1,7 @@
 """All that the KCM knows of sweeps: their supplies, their Launchers, and what koalad has yet to hear or acknowledge."""
 
 from collections import deque
-from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
+from typing import Deque, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from koalapy_adapters.kcm.alarms import Alarms
 from koalapy_adapters.kcm.supply import Launcher, Supply
@@ -23,6 +23,7 @@ class Sweeps:
     def __init__(self) -> None:
         self.supplies: Dict[int, Supply] = {}
         self.launchers: Dict[str, Launcher] = {}
+        self.begun: Set[int] = set()  # sweeps that koalad fed here, and whose supplies were dropped since
         self.told: Deque[Told] = deque()  # not acknowledged yet, in order
         self.caught_up = False  # koalad has said of every sweep what is out, since this KCM began
         self._mark: Optional[int] = None
@@ -34,6 +35,7 @@ class Sweeps:
     def supply(self, sweep: int) -> Supply:
         if sweep not in self.supplies:
             self.supplies[sweep] = Supply(sweep)
+            self.supplies[sweep].begun = sweep in self.begun
         return self.supplies[sweep]
 
     def launcher(self, tag: str) -> Launcher:
@@ -77,9 +79,16 @@ class Sweeps:
         self.alarms.set(str(supply.sweep), min((at for at in timers if at is not None), default=None))
 
     def drop(self, tag: str) -> None:
-        """Nothing more is to be heard of it."""
+        """Nothing more is to be heard of it. The supply of its sweep goes with its last Launcher, if nothing is out."""
         launcher = self.launchers.pop(tag, None)
         self.doing.pop(tag, None)
         self.alarms.set(tag, None)
-        if launcher is not None and launcher.sweep in self.supplies:
-            self.supplies[launcher.sweep].launchers.pop(tag, None)
+        supply = self.supplies.get(launcher.sweep) if launcher is not None else None
+        if supply is None:
+            return
+        supply.launchers.pop(tag, None)
+        if supply.is_empty:
+            del self.supplies[supply.sweep]
+            self.alarms.set(str(supply.sweep), None)
+            if supply.begun:
+                self.begun.add(supply.sweep)
