@@ -1,6 +1,5 @@
 """One visit to a head node: a KCM of a store that lives as long as the visit, spoken with in its own messages."""
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -42,7 +41,7 @@ class Visit:
 
     def __init__(self, channel: Channel, config: dict[str, Any], instance: InstanceId, said: Sequence[str]) -> None:
         """`config`: the fields of messages.ClusterConfig; `said`: where the lines of its standard error come in."""
-        self._config, self._instance, self._said = config, instance, said
+        self._channel, self._config, self._instance, self._said = channel, config, instance, said
         self._session = Session(channel, self._receive, self._tick, _TICK_S)
         self._clock = SystemClock()
         self._thread = threading.Thread(target=self._run, name="visit", daemon=True)
@@ -154,6 +153,9 @@ class Visit:
 
     def end(self) -> list[str]:
         """Remove whatever the visit has brought to the cluster; what could not be removed, in words."""
+        if self._thread.ident is None:  # it never began: the agent has brought nothing yet
+            self._channel.close()
+            return []
         with self._changed:
             self._interrupted, self._ending = False, True
         left = [words for tag in self._tags if (words := self._remove(tag))]
@@ -164,8 +166,7 @@ class Visit:
             left.append(f"the directory {self._instance} in the shared directory ({error})")
         finally:
             self._session.end(None)
-            with contextlib.suppress(RuntimeError):  # it never began
-                self._thread.join()
+            self._thread.join()
         return left
 
     def _remove(self, tag: str) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from koalapy_adapters import messages as wire
+from koalapy_adapters.connections.local import LocalConnection
+from koalapy_adapters.connections.protocol import Channel, Lines
 from koalapy_adapters.examination import probe_program as program
 from koalapy_adapters.examination.protocol import Lowest
 from koalapy_adapters.messages import BatchSeen
@@ -20,10 +22,12 @@ from typer.testing import CliRunner
 from koalapy.cli.main import app
 from koalapy.cli.signals import interruptible
 from koalapy.config import read_grid
+from koalapy.config.convert import cluster_config
 from koalapy.doctor import canary, probing, quick
 from koalapy.doctor.checks import BY_ID, CHECKS, QUICK
 from koalapy.doctor.doctor import Doctor
-from koalapy.doctor.examiner import lowest_priority
+from koalapy.doctor.examination import Examination
+from koalapy.doctor.examiner import Patient, lowest_priority
 from koalapy.doctor.findings import Failure, Finding, Report, Status
 from koalapy.doctor.pythons import find_pythons, parse
 from koalapy.doctor.quick import examine_quickly
@@ -294,6 +298,25 @@ def test_a_login_that_asks_a_person_is_passed_over() -> None:
 
     assert list(quick._wrong(report("asks"))) == []
     assert list(quick._wrong(report("login_ended"))) == ["login: It asks for a password. Answer it."]
+
+
+def test_an_examination_interrupted_during_its_login_leaves_no_agent(tmp_path: Path) -> None:
+    channels: list[Channel] = []
+
+    class Watched(LocalConnection):
+        def open(self, shell_command: str, stderr: Lines) -> Channel:
+            channels.append(super().open(shell_command, stderr))
+            return channels[-1]
+
+    def began(cluster: str, check: str) -> None:
+        examination.interrupt()
+
+    config = cluster_config(grid_of(here=local(tmp_path / "shared")), "here")
+    examination = Examination(Patient("here", config, Watched(), 60.0), began, lambda *_: None)
+    assert examination.run().left == ()
+    assert channels
+    assert all(channel.exit_status(0) is not None for channel in channels)
+    assert {path.name for path in (tmp_path / "shared").glob("*")} <= {"bin", "local-queue"}
 
 
 def test_an_interrupted_examination_leaves_nothing(tmp_path: Path) -> None:
