@@ -102,7 +102,7 @@ class World:
             ask=lambda question: question(None),  # type: ignore[arg-type]
             do=nothing,
             unknown=nothing,  # type: ignore[arg-type]
-            clusters=nothing,
+            clusters=lambda: [],
             examine=nothing,
             submit=self._submit,
             usage=nothing,
@@ -235,6 +235,46 @@ def test_a_run_by_cron_happens_and_its_next_is_told(world: Any, monkeypatch: pyt
     runner.stop()
     (told,) = runner.entries()
     assert told.next_at == at(2026, 11, 23, 2)
+
+
+@pytest.fixture
+def starting(world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """What happens when koalad makes up a run: each look at a cluster that connects after so many, and the task."""
+    monkeypatch.setattr(runners, "_LOOK_S", 0.0)
+
+    def start(looks: int, meanwhile: Callable[[Runner], object] = lambda runner: None) -> list[str]:
+        happened: list[str] = []
+
+        def clusters() -> list[Any]:
+            happened.append("look")
+            if len(happened) == 1:
+                meanwhile(runner)
+            trouble = Reason("no_connection", "transient", "It is not connected yet.")
+            return [SimpleNamespace(view=SimpleNamespace(trouble=trouble if len(happened) < looks else None))]
+
+        def task(koalad: Koalad, told: Maintenance, dry: bool) -> Outcome:
+            happened.append("task")
+            return Outcome(True, "Done.")
+
+        monkeypatch.setattr(runners, "_load", lambda name: task)
+        ran(world, "prune-history", Duration(HOUR), ended=None, well=False)
+        runner = Runner([entry("prune-history", keep="1d")], world.koalad(clusters=clusters), AMSTERDAM)
+        runner._by_cron("prune-history", made_up=True)
+        return happened
+
+    return start
+
+
+def test_a_run_that_is_made_up_waits_until_clusters_are_connected(starting: Callable[..., list[str]]) -> None:
+    assert starting(3) == ["look", "look", "look", "task"]
+
+
+def test_a_run_that_is_made_up_does_not_wait_for_ever(starting: Callable[..., list[str]]) -> None:
+    assert starting(10_000) == ["look"] * 120 + ["task"]
+
+
+def test_what_a_person_ran_meanwhile_is_not_made_up(starting: Callable[..., list[str]]) -> None:
+    assert starting(3, lambda runner: runner.run("prune-history", False, {})) == ["look", "task", "look"]
 
 
 # ---- the tasks on the store

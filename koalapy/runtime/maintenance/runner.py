@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Any
@@ -27,6 +28,7 @@ _LOG = structlog.get_logger()
 _MADE_UP = Duration(DAY)  # a run that was missed for longer is not made up
 _LEAP = Duration(32 * DAY)  # since the last maintenance: the clock may be wrong
 _BY_HAND = "0 0 * * *"
+_LOOK_S, _LOOKS = 1.0, 120  # at clusters that a koalad which has just started connects to
 _CUT_OFF = "koalad ended before it was done."
 _S = 86_400
 
@@ -138,12 +140,28 @@ class Runner:
             raise RequestError("bad_task", message, str(context.get("advice", "See docs/maintenance.md."))) from error
 
     def _by_cron(self, name: str, made_up: bool = False) -> None:
-        """A run that is made up goes on with one that was cut off: what that did must not be done again."""
+        """A run that is made up goes on with one that was cut off: what that did must not be done again.
+
+        It begins once clusters are connected, since most tasks can do nothing before, if it is still missed then.
+        """
+        if made_up:
+            self._await_clusters()
+            if name not in self.missed():
+                return
         entry, last = self._entries[name], self._last.get(name)
         began = last.began if made_up and last is not None and last.ended is None else None
         with self._busy:
             if not self._koalad.ending.is_set():
                 self._run(entry, self._tasks[entry.task], dry=False, recorded=True, guarded=True, began=began)
+
+    def _await_clusters(self) -> None:
+        """Return once no cluster has a trouble, at the latest after two minutes, or when koalad ends."""
+        with suppress(KoalaError):
+            for _ in range(_LOOKS):
+                if all(each.view.trouble is None for each in self._koalad.clusters()):
+                    return
+                if self._koalad.ending.wait(_LOOK_S):
+                    return
 
     def _run(
         self,
