@@ -95,6 +95,36 @@ class Links(Protocol):
         ...
 
 
+class Recorder(Protocol):
+    """Whoever takes note of what the engine is given and of what it decides. No call changes anything."""
+
+    def begin(self, engine: Engine) -> None:
+        """This engine handles what comes from now on."""
+        ...
+
+    def handling(self, now: Instant, events: Sequence[Event]) -> None:
+        """The engine is given these events: what koalad found out by itself too, and nothing of ended sessions."""
+        ...
+
+    def handled(self, step: Step) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        """The batch failed, in the engine or when it was to be committed."""
+        ...
+
+
+class NoRecorder:
+    """Takes note of nothing."""
+
+    def begin(self, engine: Engine) -> None: ...
+
+    def handling(self, now: Instant, events: Sequence[Event]) -> None: ...
+
+    def handled(self, step: Step) -> None: ...
+
+    def failed(self, error: Exception) -> None: ...
+
+
 Quarantine = Callable[[str, Reason, Exception], None]
 
 
@@ -126,6 +156,7 @@ class Driver:
         committed: Callable[[Change], None] = lambda change: None,
         renew: Callable[[], Engine] | None = None,
         quarantine: Quarantine = lambda cluster, reason, error: None,
+        recorder: Recorder | None = None,
     ) -> None:
         """`outbox`: the snapshot's; `next_number`: above every number used before; `committed`: after each.
 
@@ -142,6 +173,8 @@ class Driver:
         self._next_number = max([next_number, *(number + 1 for number in self._outbox)])
         self._committed = committed
         self._renew, self._quarantine = renew, quarantine
+        self._recorder = recorder or NoRecorder()
+        self._recorder.begin(engine)
         self._uncommitted: tuple[Change, Sequence[Delivery], Step] | None = None
         self._ended: dict[str, int] = {}  # the epoch of each cluster's newest session that is not heard any more
         self._known: dict[str, tuple[Event, ...]] = {}  # of each cluster what a new engine must be told
@@ -166,7 +199,9 @@ class Driver:
 
     def _handle(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
         events = [event for delivery in deliveries for event in delivery.events]
+        self._recorder.handling(now, events)
         step = self.engine.handle(now, events)
+        self._recorder.handled(step)
         if self._group is not None:
             self.engine.views(now)  # numbers that nothing reckons with yet are found out
         leap = self._leap([event for event in events if isinstance(event, StoreRestored)])
@@ -199,6 +234,8 @@ class Driver:
                 act()
             except Exception as error:
                 passing = isinstance(error, KoalaError) and not error.lasting and self._uncommitted is not None
+                if not passing:
+                    self._recorder.failed(error)
                 if passing or self._acting or self._renew is None:
                     raise
                 self._fail(deliveries, error)
@@ -220,6 +257,7 @@ class Driver:
         assert self._renew is not None
         before, self.engine = self.engine, self._renew()
         self.engine.inherit(before)
+        self._recorder.begin(self.engine)
         again = [_Group(None, ())]  # fails only if the engine does without any event
         if group is None:
             again += self._apart(deliveries)

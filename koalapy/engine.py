@@ -163,6 +163,10 @@ class Engine:
         return self._records.jobs.get(job)
 
     @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    @property
     def known(self) -> Information:
         return self._information
 

@@ -19,10 +19,10 @@ import typer
 from koalapy import __version__
 from koalapy.cli import options
 from koalapy.cli.output import FAILED, out, print_json, say, table, told
-from koalapy.cli.secrets import HIDDEN, Secrets
 from koalapy.client import Grid
 from koalapy.locations import Locations
 from koalapy.model.errors import KoalaError, OurError, RequestError
+from koalapy.secrets import HIDDEN, Secrets
 
 _LOG_BYTES = 2_000_000  # of the end of each log
 _MOST_JOBS = 500  # of those that the logs name, the newest: whose environments are looked for

@@ -2,7 +2,7 @@
 
 import pytest
 
-from koalapy.cli.secrets import Secrets
+from koalapy.secrets import Secrets
 
 SECRET = "s3cr3t-Gr8!"
 
@@ -62,3 +62,9 @@ def test_environments_and_secret_keys_are_hidden_at_any_depth() -> None:
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert Secrets().hide(text) == text
+
+
+def test_a_value_behind_a_secret_option_is_hidden_word_by_word() -> None:
+    words = ["tool", "--token", SECRET, "--size", "12", f"--password={SECRET}", "-api_key", "x"]
+    hidden = ["tool", "--token", "***", "--size", "12", "--password=***", "-api_key", "***"]
+    assert Secrets().hide_words(words) == hidden

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from koalapy.driver import NoRecorder, Recorder
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.simulation.chaos.disk import Disk
 from koalapy.simulation.chaos.doings import USERS
@@ -73,16 +74,18 @@ def run(
     moves: Sequence[Move] | None = None,
     habits: Habits | None = None,
     faults: tuple[str, ...] = (),
+    recorder: Recorder | None = None,
 ) -> Result:
     """One course, to its rest or to the first violation.
 
     `moves`: other ones than the seed's; `only`: the numbers of those that are made. `until`: so many events in all, and
     no calm; `patience`: events within which calm must bring rest. `habits`: users that are not the seed's. `faults`:
-    these alone, in place of the seed's mixture.
+    these alone, in place of the seed's mixture. `recorder` takes note of what koalad's engines are given and decide.
     """
     moves = moves_of(seed, events, faults) if moves is None else moves
     chosen = moves if only is None else [moves[number] for number in only]
     with _world(seed) as world:
+        world.koalad.recorder = recorder or NoRecorder()
         world.habits = habits or stream(seed, "chaos/habits").choice(USERS)
         course = _Course(world, seed, events, chosen, until, patience or max(CALM_EVENTS, CALM_RATIO * events))
         return replace(course.run(), faults=faults)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from koalapy.driver import Delivery
+from koalapy.driver import Delivery, NoRecorder, Recorder
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.model.change import Change, OutboxEntry, Snapshot
@@ -60,16 +60,6 @@ class Installation:
     sweep_policies: ScavengingPolicies = field(default_factory=ScavengingPolicies)
 
 
-class _WatchedEngine(Engine):
-    """Its witness hears what it is handed."""
-
-    witness: Witness
-
-    def handle(self, now: Instant, events: Sequence[Event]) -> Step:
-        self.witness.handling(now, events)
-        return super().handle(now, events)
-
-
 class SimKoalad:
     """`start` it; it may be killed, by `kill` or when `fuse` has burnt down, and started again.
 
@@ -81,6 +71,7 @@ class SimKoalad:
         self.agenda = agenda
         self.fuse = Fuse()
         self.witness: Witness = Nobody()
+        self.recorder: Recorder = NoRecorder()
         self.disk_full = False
         self.commits_to_fail = 0
         self.lossy = False
@@ -130,9 +121,7 @@ class SimKoalad:
 
     def _engine_of(self, snapshot: Snapshot) -> Engine:
         installed = self._installed
-        engine = _WatchedEngine(installed.settings, installed.policies, snapshot, installed.sweep_policies)
-        engine.witness = self.witness
-        return engine
+        return Engine(installed.settings, installed.policies, snapshot, installed.sweep_policies)
 
     def kill(self) -> None:
         """SIGKILL. Its store is as the last commit left it."""

@@ -8,7 +8,7 @@ from koalapy_adapters.clock import SleepWatch
 from koalapy_adapters.messages import Welcome
 
 from koalapy.coallocation.whereabouts import doubtful
-from koalapy.driver import Delivery, Driver
+from koalapy.driver import Delivery, Driver, Recorder
 from koalapy.engine import Engine
 from koalapy.link.vetting import CONNECTS, Verdict, Vetting
 from koalapy.model.change import Change, OutboxEntry, Snapshot
@@ -16,6 +16,7 @@ from koalapy.model.commands import CollectOutput, Word
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, StoreRestored
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.records import Step
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda, Entry
 from koalapy.simulation.koalad.uplink import Uplink
@@ -57,6 +58,7 @@ class Host(Protocol):
     agenda: Agenda
     fuse: Fuse
     witness: Witness
+    recorder: Recorder
     lossy: bool  # what koalad has just said is lost with it
 
     def now(self) -> Instant: ...
@@ -72,6 +74,26 @@ class Host(Protocol):
     def may_commit(self) -> None:
         """Raises KoalaError while the disk is full."""
         ...
+
+
+class _Witnessed:
+    """The host's recorder, and its witness, who hears what the engine is given."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def begin(self, engine: Engine) -> None:
+        self._host.recorder.begin(engine)
+
+    def handling(self, now: Instant, events: Sequence[Event]) -> None:
+        self._host.witness.handling(now, events)
+        self._host.recorder.handling(now, events)
+
+    def handled(self, step: Step) -> None:
+        self._host.recorder.handled(step)
+
+    def failed(self, error: Exception) -> None:
+        self._host.recorder.failed(error)
 
 
 class Life:
@@ -104,8 +126,9 @@ class Life:
         self._sleep = SleepWatch(lambda: host.slept)
         self._idle_turns = 0
         self.driver = Driver(
-            engine, self, self, self, snapshot.outbox, store.next_number, renew=renew, quarantine=self._quarantine
-        )
+            engine, self, self, self, snapshot.outbox, store.next_number, renew=renew, quarantine=self._quarantine,
+            recorder=_Witnessed(host),
+        )  # fmt: skip
         self.process.on_death(self._died)
 
     @property

@@ -1,13 +1,14 @@
 """Hides in texts what is known to be secret, and what looks like it."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 HIDDEN = "***"
 _SHORTEST = 4  # characters: shorter values of an environment are words such as `1` and `yes`
 _NAMES = r"(?:pass(?:word|wd|phrase)?|secret|token|api_?key|access_?key|credentials?|authorization|cookie)"
 _SECRET_KEY = re.compile(_NAMES, re.IGNORECASE)
+_SECRET_OPTION = re.compile(rf"--?[\w-]*{_NAMES}[\w-]*", re.IGNORECASE)
 _PATTERNS = [
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
     # The password of a URL ends at its last @: an unescaped one may have an @ or a / in it.
@@ -38,6 +39,14 @@ class Secrets:
         for pattern, instead in _PATTERNS:
             text = pattern.sub(instead, text)
         return text
+
+    def hide_words(self, words: Sequence[str]) -> list[str]:
+        """The words of a command line so, and the value that stands behind an option that is named for secrets."""
+        names = ["", *words]
+        return [
+            HIDDEN if _SECRET_OPTION.fullmatch(before) else self.hide(word)
+            for before, word in zip(names, words, strict=False)
+        ]
 
     def hidden(self, document: Any) -> Any:
         """A JSON document with its texts so; all of `environment`, and of keys that are named for secrets."""

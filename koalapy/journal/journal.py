@@ -1,0 +1,158 @@
+"""The last batches of events of one engine, with a copy of the engine from before the first of them."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from koalapy.engine import Engine
+from koalapy.journal.state import copy_of
+from koalapy.model.commands import Command, Word
+from koalapy.model.events import (
+    AttemptsAccounted,
+    ClusterMeasured,
+    Event,
+    JobSubmitted,
+    LaunchersSeen,
+    ParametersEnded,
+    PruneRequested,
+)
+from koalapy.model.records import Step
+from koalapy.model.request import Request
+from koalapy.model.units import Instant
+from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.scheduler.schedule import Policies
+
+MOST_BATCHES = 10_000
+MOST_BYTES = 16_000_000  # of events, as they are estimated
+_PARTS = 2  # each begins with a copy of the engine; the oldest is dropped as a whole
+_OF_JOB = 8, 2_000  # batches and bytes a part may have more for each job: copying costs what there are jobs
+_COLUMNS = 4  # of Batch
+_LOOK_BATCHES = 16  # between two looks whether a part is full
+_LOOK = _COLUMNS * _LOOK_BATCHES
+_BATCH, _EVENT, _RECORD = 200, 500, 4_000  # bytes of what is small, estimated
+
+
+class Batch(NamedTuple):
+    """Events handled together, and what came of them: None where the engine failed."""
+
+    now: Instant
+    events: Sequence[Event]
+    commands: tuple[Command, ...] | None
+    words: tuple[Word, ...]
+
+
+class Journal:
+    """Takes note of one engine after the other. Its methods are called from the driver's thread."""
+
+    def __init__(
+        self,
+        policies: Policies,
+        sweep_policies: ScavengingPolicies,
+        most_batches: int = MOST_BATCHES,
+        most_bytes: int = MOST_BYTES,
+        failed: Callable[["Taken"], None] = lambda taken: None,
+    ) -> None:
+        """`failed` is called with what led to it when a batch fails; it must return at once."""
+        self._policies, self._sweep_policies = policies, sweep_policies
+        self._most_batches, self._most_bytes = most_batches // _PARTS, most_bytes // _PARTS
+        self._failed = failed
+        self._engine: Engine | None = None
+        self._parts: list[_Part] = []
+        self._noted: list[Any] = []  # of the last part
+        self._look_at = self._most_noted = self._bytes_left = 0
+
+    def begin(self, engine: Engine) -> None:
+        """The engine whose batches are noted from now on; those of the one before are dropped."""
+        self._engine, self._parts = engine, []
+        self._begin_part(engine)
+
+    def handling(self, now: Instant, events: Sequence[Event]) -> None:
+        """Note a batch before the engine handles it."""
+        if len(self._noted) >= self._look_at:
+            self._look()
+        self._noted += now, events
+
+    def handled(self, step: Step) -> None:
+        """Note what the batch came to."""
+        self._noted += step.commands, step.words
+
+    def failed(self, error: Exception) -> None:
+        """The batch that was noted last failed, in the engine or after it."""
+        if len(self._noted) % _COLUMNS:
+            self._noted += None, ()
+        if self._parts:
+            self._failed(self.taken(f"{type(error).__name__}: {str(error)[:200]}"))
+
+    def taken(self, error: str = "") -> "Taken":
+        """All that is noted now. It may be kept and read by any thread; to take it costs next to nothing."""
+        batches = tuple(
+            Batch(*part.noted[place : place + _COLUMNS])
+            for part in self._parts
+            for place in range(0, len(part.noted) - _COLUMNS + 1, _COLUMNS)
+        )
+        return Taken(self._parts[0].start, batches, self._policies, self._sweep_policies, error)
+
+    def _look(self) -> None:
+        """Estimate what was noted since the last look, and begin a part where this one is full."""
+        size = 0
+        for events in self._noted[self._look_at - _LOOK + 1 : self._look_at : _COLUMNS]:
+            size += _BATCH + _EVENT * len(events)
+            for event in events:
+                if (weigh := _SIZES.get(type(event))) is not None:
+                    size += weigh(event)
+        self._bytes_left -= size
+        self._look_at += _LOOK
+        if self._bytes_left <= 0 or len(self._noted) > self._most_noted:
+            assert self._engine is not None
+            self._begin_part(self._engine)
+
+    def _begin_part(self, engine: Engine) -> None:
+        more_batches, more_bytes = (each * len(engine.records.jobs) for each in _OF_JOB)
+        self._most_noted = _COLUMNS * (max(self._most_batches, more_batches) - _LOOK_BATCHES)
+        self._bytes_left, self._look_at = max(self._most_bytes, more_bytes), _LOOK
+        self._noted = []
+        del self._parts[: len(self._parts) - _PARTS + 1]
+        self._parts.append(_Part(copy_of(engine), self._noted))
+
+
+class _Part(NamedTuple):
+    start: Engine
+    noted: list[Any]  # of each batch its columns, one batch after the other: so a batch costs no object of its own
+
+
+class Taken(NamedTuple):
+    """A journal as it was at one instant. `start` is never given anything to handle. `error`: how its last batch
+    failed, '' where it did not.
+    """
+
+    start: Engine
+    batches: tuple[Batch, ...]
+    policies: Policies
+    sweep_policies: ScavengingPolicies
+    error: str = ""
+
+
+def _size_of(request: Request) -> int:
+    """Bytes of what a user may make long."""
+    size = _RECORD
+    for each in request.components:
+        size += _EVENT + sum(map(len, each.arguments)) + sum(map(len, each.setup)) + len(each.executable)
+        if each.environment:
+            size += sum(len(name) + len(value) for name, value in each.environment)
+    if request.stage_in or request.stage_out:
+        size += sum(map(len, request.stage_in)) + sum(map(len, request.stage_out))
+    if request.parameters is not None:
+        for source in chain.from_iterable(axis.sources for axis in request.parameters.axes):
+            size += sum(map(len, source.values)) + _BATCH * len(source.values)
+    return size
+
+
+# What may be long, beyond an event.
+_SIZES: dict[type, Callable[[Any], int]] = {
+    JobSubmitted: lambda event: _size_of(event.request),
+    PruneRequested: lambda event: _RECORD * len(event.jobs),
+    ParametersEnded: lambda event: _EVENT * len(event.results),
+    AttemptsAccounted: lambda event: _EVENT * len(event.spans),
+    LaunchersSeen: lambda event: _BATCH * len(event.launchers),
+    ClusterMeasured: lambda event: _BATCH * (len(event.state.allocated) + len(event.state.pending)),
+}

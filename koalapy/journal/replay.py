@@ -1,0 +1,93 @@
+"""A journal replayed: the engine's copy is given the same events, and what it decides is compared."""
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from koalapy.journal.journal import Batch, Taken
+from koalapy.journal.state import copy_of
+from koalapy.model.units import Instant
+from koalapy.secrets import HIDDEN, Secrets
+
+
+class Difference(NamedTuple):
+    """The first one. `batch` counts from 1; `expected` is what the journal has, and `got` what came out now."""
+
+    batch: int
+    now: Instant
+    expected: str
+    got: str
+
+
+class Replayed(NamedTuple):
+    """`batches` that were replayed, with `events`, `commands` and `words`. `failure`: how the last batch failed here as
+    it did there, '' where none did.
+    """
+
+    batches: int
+    events: int
+    commands: int
+    words: int
+    failure: str = ""
+    difference: Difference | None = None
+
+
+def replay(taken: Taken, replaying: Callable[[int], None] = lambda batch: None) -> Replayed:
+    """Stops at the first difference. `replaying` is called before each batch, with its number."""
+    engine, batches = copy_of(taken.start), taken.batches
+    events = commands = words = 0
+    for number, batch in enumerate(batches, start=1):
+        replaying(number)
+        failure = ""
+        try:
+            step = engine.handle(batch.now, batch.events)
+            got: list[Any] | None = [*step.commands, *step.words]
+        except Exception as error:
+            failure, got = f"{type(error).__name__}: {error}", None
+        engine.next_wakeup()
+        found = _difference(number, batch, got, failure, taken.error)
+        if found is not None or got is None or batch.commands is None:
+            return Replayed(number, events, commands, words, failure if found is None else "", found)
+        events, commands, words = events + len(batch.events), commands + len(batch.commands), words + len(batch.words)
+    return Replayed(len(batches), events, commands, words)
+
+
+def _difference(number: int, batch: Batch, got: list[Any] | None, failure: str, error: str) -> Difference | None:
+    if batch.commands is None or got is None:
+        as_there = batch.commands is None and got is None and failure.partition(":")[0] == error.partition(":")[0]
+        if as_there:
+            return None
+        expected = f"the engine fails: {error}" if batch.commands is None else _told([*batch.commands, *batch.words])
+        return Difference(
+            number, batch.now, expected, _told(got) if got is not None else f"the engine fails: {failure}"
+        )
+    for one, other in zip_longest(map(_plain, [*batch.commands, *batch.words]), map(_plain, got)):
+        if one != other:
+            return Difference(number, batch.now, one or "nothing more", other or "nothing more")
+    return None
+
+
+def _told(values: list[Any]) -> str:
+    return "; ".join(map(_plain, values)) or "nothing"
+
+
+_NO_SECRETS = Secrets()
+
+
+def _plain(value: Any, name: str = "") -> str:
+    """`SubmitComponent(cluster='a', ...)`, with environments and what looks secret hidden.
+
+    A journal's texts are hidden already; what an engine makes of them is hidden again, to be compared.
+    """
+    if name == "environment" and isinstance(value, tuple):
+        return str({each[0]: HIDDEN for each in value})
+    if is_dataclass(value) and not isinstance(value, type):
+        told = ", ".join(f"{each.name}={_plain(getattr(value, each.name), each.name)}" for each in fields(value))
+        return f"{type(value).__name__}({told})"
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return "(" + ", ".join(map(_plain, value)) + ")"
+    return repr(_NO_SECRETS.hide(value)) if isinstance(value, str) else str(value)

@@ -1,0 +1,223 @@
+"""The journal of batches: what it keeps, what its document hides, and what a replay says."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from koalapy.engine import Engine
+from koalapy.journal.journal import Journal, Taken
+from koalapy.journal.replay import replay
+from koalapy.journal.state import copy_of
+from koalapy.journal.text import dump, load
+from koalapy.model.change import Snapshot
+from koalapy.model.cluster import ClusterSettings, ClusterState
+from koalapy.model.commands import SubmitComponent
+from koalapy.model.errors import Reason, RequestError
+from koalapy.model.events import ClusterConnected, ClusterLost, ClusterMeasured, Event, JobSubmitted
+from koalapy.model.identity import InstanceId
+from koalapy.model.records import Step
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.settings import Settings
+from koalapy.model.units import SECOND, Instant
+from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.runtime.chosen import policies, scavenging_policies
+from koalapy.scheduler.schedule import Policies
+
+START = Instant(1_700_000_000 * SECOND)
+SETTINGS = Settings(clusters=(ClusterSettings(name="alpha", batch="slurm"), ClusterSettings(name="beta", batch="sge")))
+SECRET = "Tr0ub4dor&3"
+
+
+def chosen(settings: Settings) -> tuple[Policies, ScavengingPolicies]:
+    return policies(settings), scavenging_policies(settings)
+
+
+def engine() -> Engine:
+    of_jobs, of_sweeps = chosen(SETTINGS)
+    return Engine(SETTINGS, of_jobs, Snapshot(instance=InstanceId("j0rna")), of_sweeps)
+
+
+def submitted(key: str = "", **fields: Any) -> JobSubmitted:
+    component = ComponentRequest(processors=4, executable="./program", **fields)
+    return JobSubmitted(request=Request(name="job", components=(component,)), owner="me", key=key)
+
+
+def measured(cluster: str, now: Instant, idle: int = 64) -> ClusterMeasured:
+    state = ClusterState(measured_at=now, total=64, idle=idle, ours=0, others=64 - idle, waiting_local=0)
+    return ClusterMeasured(cluster=cluster, state=state)
+
+
+class Recorded:
+    """An engine, and a journal that takes note of it."""
+
+    def __init__(self, **bounds: Any) -> None:
+        self.failures: list[Taken] = []
+        self.engine = engine()
+        self.journal = Journal(*chosen(SETTINGS), failed=self.failures.append, **bounds)
+        self.journal.begin(self.engine)
+        self.now = START
+
+    def handle(self, *events: Event) -> Step:
+        self.now = Instant(self.now + SECOND)
+        self.journal.handling(self.now, events)
+        step = self.engine.handle(self.now, events)
+        self.journal.handled(step)
+        return step
+
+    def connect(self) -> None:
+        for name in ("alpha", "beta"):
+            self.handle(ClusterConnected(cluster=name, version="1"), measured(name, self.now))
+
+
+def read(document: Any) -> Taken:
+    return load(json.loads(json.dumps(document)), chosen)
+
+
+def test_it_keeps_the_last_batches_and_what_came_of_them() -> None:
+    recorded = Recorded(most_batches=64)
+    recorded.connect()
+    for number in range(200):
+        recorded.handle(submitted(str(number)))
+        taken = recorded.journal.taken()
+        assert 0 < len(taken.batches) <= max(64, 2 * 8 * number)
+        assert taken.batches[-1].now == recorded.now
+    assert any(isinstance(each, SubmitComponent) for batch in taken.batches for each in batch.commands or ())
+    assert replay(taken).difference is None
+    assert replay(read(dump(taken, "1"))).batches == len(taken.batches)
+
+
+def test_it_is_bounded_in_batches() -> None:
+    recorded = Recorded(most_batches=64)
+    counts = []
+    for _ in range(200):
+        recorded.handle(measured("alpha", recorded.now))
+        counts.append(len(recorded.journal.taken().batches))
+    assert max(counts) == 64
+    assert min(counts[64:]) == 33
+
+
+def test_it_is_bounded_in_bytes() -> None:
+    """Long requests that are refused leave no job behind, and would fill the memory."""
+    recorded = Recorded(most_bytes=2_000_000)
+    for number in range(100):
+        recorded.handle(submitted(str(number), arguments=("x" * 100_000,), cluster="nowhere"))
+        recorded.engine.records.take()
+    kept = [each for batch in recorded.journal.taken().batches for each in batch.events]
+    size = sum(len(each.request.components[0].arguments[0]) for each in kept if isinstance(each, JobSubmitted))
+    assert 500_000 < size <= 2_000_000 + 2 * 16 * 100_000
+
+
+def test_the_copy_of_an_engine_is_untouched_by_what_the_engine_does_next() -> None:
+    recorded = Recorded()
+    recorded.connect()
+    recorded.handle(submitted("a"))
+    before = recorded.journal.taken()
+    copy = copy_of(recorded.engine)
+    first = Journal(*chosen(SETTINGS))
+    first.begin(copy)
+    document = dump(first.taken(), "1")
+    for number in range(20):
+        recorded.handle(submitted(str(number)))
+    assert dump(first.taken(), "1") == document
+    assert len(before.batches) == 3
+    assert copy.records.jobs.keys() != recorded.engine.records.jobs.keys()
+
+
+def test_what_is_secret_is_not_in_the_document() -> None:
+    recorded = Recorded()
+    recorded.connect()
+    recorded.handle(
+        submitted(
+            environment=(("TOKEN", SECRET), ("OTHER", "ab")),
+            arguments=(f"--password={SECRET}", "--token", "very-secret-indeed", "plain"),
+            setup=("export KEY=hush-hush",),
+        )
+    )
+    reason = Reason("cut", "site", f"The program wrote {SECRET}.", "", words=f"{SECRET} again")
+    recorded.handle(ClusterLost(cluster="alpha", reason=reason))
+    document = dump(recorded.journal.taken(f"ValueError: {SECRET}"), "1")
+    text = json.dumps(document)
+    for secret in (SECRET, "very-secret-indeed", "hush-hush", '"ab"'):
+        assert secret not in text
+    for shown in ("plain", "TOKEN", "alpha", "./program"):
+        assert shown in text
+    assert replay(read(document)).difference is None
+
+
+def test_an_environment_that_has_the_words_of_koalapy_hides_none_of_its_names() -> None:
+    recorded = Recorded()
+    recorded.connect()
+    recorded.handle(submitted("k", environment=(("A", "alpha"), ("B", "beta"), ("C", "slurm"), ("D", "me"))))
+    taken = recorded.journal.taken()
+    again = read(dump(taken, "1"))
+    assert replay(again).difference is None
+    commands = [each for batch in again.batches for each in batch.commands or ()]
+    assert [each.cluster for each in commands if isinstance(each, SubmitComponent)] == ["alpha"]
+
+
+def test_a_difference_is_told_with_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Recorded()
+    recorded.connect()
+    recorded.handle(submitted("a"))
+    recorded.handle(submitted("b"))
+    taken = read(dump(recorded.journal.taken(), "1"))
+    original = Engine.handle
+
+    def mutant(made: Engine, now: Instant, events: Sequence[Event]) -> Step:
+        step = original(made, now, events)
+        return Step(words=step.words) if now == recorded.now else step
+
+    monkeypatch.setattr(Engine, "handle", mutant)
+    difference = replay(taken).difference
+    assert difference is not None
+    assert (difference.batch, difference.now) == (4, recorded.now)
+    assert difference.expected.startswith("SubmitComponent(cluster='beta', attempt=2.0.1")
+    assert difference.got == "WatchCluster(cluster='beta', urgent=True)"
+
+
+def test_a_batch_that_fails_is_the_last_and_fails_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Recorded()
+    recorded.connect()
+    original = Engine.handle
+
+    def broken(made: Engine, now: Instant, events: Sequence[Event]) -> Step:
+        if any(isinstance(each, JobSubmitted) for each in events):
+            raise ZeroDivisionError("by nothing")
+        return original(made, now, events)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "handle", broken)
+        with pytest.raises(ZeroDivisionError) as caught:
+            recorded.handle(submitted("a"))
+        recorded.journal.failed(caught.value)
+        taken = read(dump(recorded.failures[0], "1"))
+        found = replay(taken)
+        assert (found.batches, found.failure, found.difference) == (3, "ZeroDivisionError: by nothing", None)
+    mended = replay(taken).difference
+    assert mended is not None
+    assert mended.batch == 3
+    assert mended.expected == "the engine fails: ZeroDivisionError: by nothing"
+    assert mended.got.startswith("SubmitComponent(")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda document: [], "schema"),
+        (lambda document: document | {"schema": "koala.journal/9"}, "schema"),
+        (lambda document: document | {"start": ["#", 1_000_000]}, "IndexError"),
+        (lambda document: document | {"start": document["settings"]}, "no engine"),
+        (lambda document: document | {"start": ["function", "journal.text:dump"]}, "not of a room"),
+        (lambda document: document | {"start": ["enum", "model.states:os", "x"]}, "AttributeError"),
+        (lambda document: document | {"start": ["enum", "model.evolve:evolver", "x"]}, "not what a journal holds"),
+        (lambda document: document | {"values": [{"is": "model.request:Request", "name": "x"}]}, "other fields"),
+        (lambda document: {key: each for key, each in document.items() if key != "batches"}, "KeyError"),
+    ],
+)
+def test_what_is_no_journal_is_refused(change: Any, words: str) -> None:
+    recorded = Recorded()
+    recorded.connect()
+    with pytest.raises(RequestError, match=words):
+        load(change(dump(recorded.journal.taken(), "1")), chosen)
