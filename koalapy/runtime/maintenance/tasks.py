@@ -31,12 +31,12 @@ def back_up(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
     part = directory / f"{stem}.part"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part.unlink(missing_ok=True)
+        _remove_database(part)
         try:
             koalad.store.back_up(part)
             part.rename(path)
         finally:
-            part.unlink(missing_ok=True)
+            _remove_database(part)
         _sync(directory)
         old = _backups(directory, stem)[:-kept]
         for each in old:
@@ -45,6 +45,12 @@ def back_up(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
         message = f"The store cannot be copied to {directory}: {error.strerror}."
         raise TransientError("no_backup", message, "Make room there, or name another directory.") from error
     return Outcome(True, f"The store is copied to {path}; {len(old)} older copies are removed.")
+
+
+def _remove_database(path: Path) -> None:
+    """With the journal that SQLite leaves beside it if there is no room. Nothing happens if it is not there."""
+    for name in (path, path.with_name(f"{path.name}-journal")):
+        name.unlink(missing_ok=True)
 
 
 def _backups(directory: Path, stem: str) -> list[Path]:
