@@ -130,18 +130,21 @@ class SqlStore:
             return [job for chunk in chunks for job in self._jobs(connection, query.where(schema.jobs.c.id.in_(chunk)))]
 
     def prunable(self, before: Instant, most: int, after: JobId, records: bool, launchers: bool) -> list[Job]:
-        sweep = schema.jobs.alias("sweep")
+        """Look at jobs that were over by then, by an index; jobs that are kept cost nothing, however many they are."""
+        sweep, old, ended = (schema.jobs.alias(name) for name in ("sweep", "old", "ended"))
         of_sweep = sweep.c.id == schema.jobs.c.sweep
+        over = select(ended.c.id).where(ended.c.finished_at <= before)
         pruned = schema.history.select().where(
             schema.history.c.job == schema.jobs.c.id, schema.history.c.kind == OUTPUT_PRUNED
         )
-        query = _JOBS.where(schema.jobs.c.id > after).limit(most)
         if launchers:
-            query = query.where(exists().where(of_sweep, sweep.c.state.in_(_FINAL), sweep.c.finished_at <= before))
+            theirs = select(old.c.id).where(old.c.sweep.in_(over), old.c.id > after)
+            query = _JOBS.where(schema.jobs.c.id.in_(theirs), exists().where(of_sweep, sweep.c.state.in_(_FINAL)))
         else:
             launcher = exists().where(sweep.c.sweep == schema.jobs.c.id)
-            query = query.where(schema.jobs.c.sweep.is_(None), schema.jobs.c.finished_at <= before, ~launcher)
-            query = query.where(schema.jobs.c.state.in_(_FINAL))
+            query = _JOBS.where(schema.jobs.c.id.in_(over.where(ended.c.id > after)), schema.jobs.c.sweep.is_(None))
+            query = query.where(schema.jobs.c.state.in_(_FINAL), ~launcher)
+        query = query.limit(most)
         with self._transaction() as connection:
             return self._jobs(connection, query if records else query.where(~pruned.exists()))
 

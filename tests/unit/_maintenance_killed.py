@@ -73,6 +73,7 @@ def maintain(place: Path, task: str, now: Instant, killed_at: int | None) -> Non
         "store": store,
         "now": lambda: now,
         "ask": lambda question: question(None),
+        "clusters": list,
         "usage": lambda by, since: {("ada",): Sum(run=3_600 * SECOND, attempts=2)},
     }
     told: dict[str, Any] = {"task": task, "cron": "0 3 * * *"}

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Counters, History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import ParameterResult, ResultBatch
+from koalapy.model.sweep import Glide, ParameterResult, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull, StoreLocked, StoreUnreadable
@@ -508,4 +508,55 @@ def test_one_result_is_found_without_reading_the_others(directory: Path) -> None
         store.result(JobId(1), 5)
     assert [batch for _, batch in store.results(JobId(1))] == [batches[2]]
     assert [each.name for each in store.unreadable()] == ["results/1", "results/2", "results/4"]
+    store.close()
+
+
+def operations(store: SqlStore, act: Callable[[], object]) -> int:
+    """How many operations of SQLite's machine it takes."""
+    done = 0
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+
+    assert store._engine is not None
+    with store._engine.connect() as pooled:  # the only connection there is, which is handed out again
+        connection = pooled.connection.driver_connection
+    assert isinstance(connection, sqlite3.Connection)
+    connection.set_progress_handler(count, 1)
+    try:
+        act()
+    finally:
+        connection.set_progress_handler(None, 1)
+    return done
+
+
+@pytest.mark.parametrize("launchers", [False, True], ids=["jobs", "Launchers"])
+@pytest.mark.parametrize("records", [False, True], ids=["output", "records"])
+def test_what_is_kept_costs_nothing_when_what_is_pruned_is_found(
+    directory: Path, launchers: bool, records: bool
+) -> None:
+    """Each night asks page by page: to look through all jobs for each page would cost more than to prune them."""
+    request = Request(name="job", components=(ComponentRequest(processors=1, executable="true"),))
+
+    def over(number: int, at: int, sweep: int | None = None) -> Job:
+        return Job(
+            id=JobId(number), owner="me", request=request, state=JobState.DONE, place=number, submitted_at=Instant(1),
+            finished_at=Instant(at), components=(), glide=None if sweep is None else Glide(sweep=JobId(sweep)),
+        )  # fmt: skip
+
+    def found() -> list[int]:
+        return [job.id for job in store.prunable(Instant(5), 10, JobId(0), records, launchers)]
+
+    store = open_store("sqlite", directory)
+    assert isinstance(store, SqlStore)
+    old = [over(1, 2), over(2, 3), over(3, 3), over(4, 2, sweep=3)]
+    costs = []
+    for kept in (range(10, 110), range(110, 1110)):
+        store.commit(
+            Change(jobs=(*old, *(over(number, 9, number - 1 if number % 3 == 0 else None) for number in kept)))
+        )
+        assert found() == ([4] if launchers else [1, 2])
+        costs.append(operations(store, found))
+    assert costs[1] <= costs[0] + 20, costs
     store.close()
