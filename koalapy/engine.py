@@ -282,7 +282,7 @@ class Engine:
 
     def _on_measurement_failed(self, now: Instant, event: MeasurementFailed) -> bool:
         self._information.measurement_failed(event.cluster, event.reason)
-        return False
+        return True  # jobs that wait for this cluster may be passed now
 
     def _on_accounted(self, now: Instant, event: AttemptsAccounted) -> bool:
         for span in event.spans:

@@ -7,10 +7,12 @@ from engine_play import Play, alike, component, grid, make
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import ReleaseComponent, SubmitComponent
+from koalapy.model.errors import Reason
 from koalapy.model.events import (
     CancelRequested,
     HoldRequested,
     JobSubmitted,
+    MeasurementFailed,
     ReleaseRequested,
 )
 from koalapy.model.identity import JobId
@@ -76,6 +78,16 @@ def test_fpfs_lets_the_first_waiting_job_be_passed_so_often_and_no_more() -> Non
     states = [play.job(job).state for job in passing]
     assert states == [JobState.CLAIMING] * 3 + [JobState.WAITING] * 2
     assert play.job(first).overtaken == 3
+
+
+def test_a_job_is_passed_as_soon_as_a_measurement_of_its_cluster_fails() -> None:
+    play = Play(alike(max_overtakes=0))
+    play.measure(alpha=32)
+    first = play.submit(component(32, "alpha"))
+    second = play.submit(component(4, "beta"))
+    assert [play.job(job).state for job in (first, second)] == [JobState.WAITING, JobState.WAITING]
+    play.tell(MeasurementFailed(cluster="alpha", reason=Reason("timeout", "transient", "No answer.", "Wait.")))
+    assert [play.job(job).state for job in (first, second)] == [JobState.WAITING, JobState.CLAIMING]
 
 
 def test_priority_comes_before_arrival(play: Any) -> None:
