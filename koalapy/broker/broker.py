@@ -1,6 +1,6 @@
 """The broker's answer to the scheduler: an allocation, or why there is none (DCS, section 3.4)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from koalapy.broker.fit import lack
@@ -33,15 +33,13 @@ def place(
 
 
 def place_in(request: Request, room: Room, policy: PlacementPolicy) -> Allocation | PolicyFailed | None:
-    needed = {index: component for index, component in enumerate(request.components) if not component.optional}
-    everything = dict(enumerate(request.components))
-    for components in [everything] if len(needed) == len(everything) else [everything, needed]:
+    for components in _wanted(request):
         for network in room.networks(request):
             answer = _place_within(components, network, policy)
             if isinstance(answer, PolicyFailed):
                 return answer
             if answer is not None:
-                return tuple(answer.get(index) for index in range(len(request.components)))
+                return _allocation(request, answer)
     return None
 
 
@@ -49,24 +47,43 @@ def shortest_queue(request: Request, views: Sequence[View], without: Collection[
     """A batch queue for every component though it is busy: the shortest that fits and whose backlog allows it.
 
     Components that communicate go to one network: of those that take all of them, the one whose longest chosen queue
-    is shortest. None if no network takes all of them.
+    is shortest. Optional components are left out only if no network takes them too. None if none takes the others.
     """
-    found = [_queues_within(request, network) for network in Room(views).without(without).networks(request)]
-    return min((each for each in found if each is not None), key=lambda each: each[0], default=(0, None))[1]
+    networks = Room(views).without(without).networks(request)
+    for components in _wanted(request):
+        found = [queues for network in networks if (queues := _queues_within(components, network)) is not None]
+        if found:
+            return _allocation(request, min(found, key=lambda queues: queues[0])[1])
+    return None
 
 
-def _queues_within(request: Request, room: Room) -> tuple[int, Allocation] | None:
-    """Length of the longest queue that is chosen, and the cluster of each component."""
-    chosen: list[str] = []
+def _wanted(request: Request) -> list[dict[int, ComponentRequest]]:
+    """All components by their index, and, if some are optional, the others alone."""
+    everything = dict(enumerate(request.components))
+    needed = {index: component for index, component in everything.items() if not component.optional}
+    return [everything] if len(needed) == len(everything) else [everything, needed]
+
+
+def _allocation(request: Request, placed: Mapping[int, str]) -> Allocation:
+    return tuple(placed.get(index) for index in range(len(request.components)))
+
+
+def _queues_within(components: Mapping[int, ComponentRequest], room: Room) -> tuple[int, dict[int, str]] | None:
+    """Length of the longest queue that is chosen, and the cluster of each component.
+
+    Components that name a cluster come first, then the others by decreasing size: what a component may choose is not
+    taken by one that has more choice.
+    """
+    chosen: dict[int, str] = {}
     asked = dict.fromkeys(room.usable, 0)
-    for component in request.components:
+    for index, component in sorted(components.items(), key=lambda each: (not each[1].cluster, -each[1].processors)):
         fitting = [view for name, view in room.usable.items() if _may_wait(component, view, asked[name])]
         if not fitting:
             return None
         best = min(fitting, key=lambda view: (_queue_length(view), view.backlog + asked[view.name], -view.total))
         asked[best.name] += processors_taken(component, best.settings)
-        chosen.append(best.name)
-    return max(_queue_length(room.usable[name]) for name in chosen), tuple(chosen)
+        chosen[index] = best.name
+    return max((_queue_length(room.usable[name]) for name in chosen.values()), default=0), chosen
 
 
 def _place_within(

@@ -285,6 +285,31 @@ def test_batch_queues_of_one_job_are_in_one_network(
     assert shortest_queue(request, views) == chosen
 
 
+@pytest.mark.parametrize(
+    ("wanted", "chosen"),
+    [
+        pytest.param(
+            [(5, None), (6, "a")], ("b", "a"), id="a named component has its cluster before its siblings choose"
+        ),
+        pytest.param([(4, None), (8, None)], ("b", "a"), id="a large component chooses before a small one"),
+        pytest.param([(4, "a"), (4, "down", True)], ("a", None), id="an optional component whose cluster is down"),
+        pytest.param([(8, None), (8, None, True)], ("a", "b"), id="an optional component that fits goes along"),
+        pytest.param([(8, None), (8, None), (8, None, True)], ("a", "b", None), id="an optional one that does not fit"),
+        pytest.param([(8, None), (8, None), (8, None)], None, id="three that do not fit"),
+    ],
+)
+def test_batch_queues_take_a_job_of_several_components_if_they_have_room_for_what_it_needs(
+    wanted: list[tuple[int, str | None] | tuple[int, str, bool]], chosen: tuple[str | None, ...] | None
+) -> None:
+    """Components of (processors, cluster, optional). The queue of a is the shorter one."""
+    components = tuple(
+        ComponentRequest(processors=size, cluster=cluster, optional=bool(optional), executable="./program")
+        for size, cluster, *optional in wanted
+    )
+    views = [view_of("a", 8, 0, 0), view_of("b", 8, 0, 5), replace(view_of("down", 8, 0, 0), trouble=DOWN)]
+    assert shortest_queue(Request(name="job", components=components), views) == chosen
+
+
 def view_of(name: str, total: int, idle: int, waiting: int = 0, network: str = "default") -> View:
     state = ClusterState(measured_at=NOW, total=total, idle=idle, ours=0, others=total - idle, waiting_local=waiting)
     limits = ClusterSettings(name=name, batch="slurm", network=network)
