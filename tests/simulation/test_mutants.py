@@ -362,6 +362,30 @@ def _a_measurement_is_no_reason_to_look_again() -> Any:
     return patch.dict(Engine._handlers, {ClusterMeasured: measured})
 
 
+def _a_job_goes_to_one_cluster_only() -> Any:
+    real = broker._place_within
+
+    def place_within(components: Any, room: Any, policy: Any) -> Any:
+        answer = real(components, room, policy)
+        return None if isinstance(answer, dict) and len(set(answer.values())) > 1 else answer
+
+    return patch.object(broker, "_place_within", place_within)
+
+
+def _nobody_goes_into_a_batch_queue() -> Any:
+    return patch.object(schedule, "_may_queue", lambda now, waiting, room, settings: False)
+
+
+def _optional_components_need_a_batch_queue_too() -> Any:
+    real = schedule.shortest_queue
+
+    def shortest_queue(request: Any, views: Any, without: Any = ()) -> Any:
+        found = real(request, views, without)
+        return None if found is not None and None in found else found
+
+    return patch.object(schedule, "shortest_queue", shortest_queue)
+
+
 @contextmanager
 def _together(*mutants: Any) -> Iterator[None]:
     with ExitStack() as begun:
@@ -669,7 +693,18 @@ MUTANTS = (
         _a_measurement_is_no_reason_to_look_again,
         (P.FITS,),
         HARDLY_ANY,
-        seed=4,
+        seed=16,
+    ),
+    Mutant("a job goes to one cluster only", _a_job_goes_to_one_cluster_only, (P.FITS,), HARDLY_ANY),
+    Mutant("nobody goes into a batch queue", _nobody_goes_into_a_batch_queue, (P.FITS,), HARDLY_ANY),
+    Mutant(
+        "optional components need a batch queue too",
+        _optional_components_need_a_batch_queue_too,
+        (P.FITS,),
+        {"batch_system_down": 3, "cluster_down": 3},
+        {"submit_many": 6, "local_job": 6},
+        OPTIONAL,
+        seed=24,
     ),
 )
 

@@ -8,6 +8,7 @@ from koalapy.model.job import History, Job
 from koalapy.model.settings import Settings
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.simulation.chaos.promises import backlog
 from koalapy.simulation.chaos.promises.decided import Decided
 from koalapy.simulation.chaos.promises.heard import Told
 from koalapy.simulation.chaos.promises.launchers import Launchers
@@ -115,18 +116,9 @@ class Claims:
     def _in_backlog(self, job: Job, later: set[JobId], decided: Decided) -> None:
         """With a claim of a job that does not wait for idle processors all of ours that wait there are no more than the
         grid file allows: those that the batch system has shown, and those that went into its queue unseen since."""
-        records = decided.engine.records
         for name in dict.fromkeys(each.cluster or "" for each in job.live):
             told = decided.heard.clusters[name]
-            assert told.state is not None
-            pending, allocated = frozenset(told.state.pending), frozenset(told.state.allocated)
-            waiting = 0
-            for other, each in records.live(name):
-                tag = tag_of(records.instance, other.attempt_of(each))
-                unseen = other.patient and tag not in allocated and each.allocated_at is None
-                if other.id not in later and other.glide is None and (tag in pending or unseen):
-                    waiting += decided.processors.taken(name, each.request)
-            limit = decided.processors.total(name) if told.settings.backlog is None else told.settings.backlog
+            waiting, limit = backlog.waiting(told, decided, later), backlog.limit(told, decided)
             promise(
                 waiting <= limit, Promise.BACKLOG, "with job", job.id, waiting, "wait on", name, "allowed are", limit
             )

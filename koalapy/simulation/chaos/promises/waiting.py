@@ -1,14 +1,15 @@
 """Who waits although it fits: counted from what koalad was told, for jobs that every placement policy could place."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from koalapy.model.change import Change
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
-from koalapy.model.request import ComponentRequest
+from koalapy.model.request import ComponentRequest, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.simulation.chaos.promises import backlog
 from koalapy.simulation.chaos.promises.decided import Decided
 from koalapy.simulation.chaos.promises.heard import Told
 from koalapy.simulation.chaos.promises.launchers import Launchers
@@ -23,6 +24,7 @@ class Waiting:
 
     def __init__(self, settings: Settings) -> None:
         self._strict, self._most = settings.queue == "fcfs", settings.max_overtakes
+        self._queue_after = settings.queue_after
         self._networks = {each.name: each.network for each in settings.clusters}
         self._jobs: dict[JobId, Job] = {}
         self._fits: dict[JobId, Instant] = {}  # since when
@@ -60,10 +62,11 @@ class Waiting:
             return
         usable = decided.heard.usable(decided.at)
         idle = {name: _idle(told, launchers) for name, told in usable.items()}
+        queues = {name: backlog.left(told, decided) for name, told in usable.items()}
         first: Job | None = None
         for job in sorted(self._jobs.values(), key=lambda job: (job.request.priority, job.place)):
             left = {name: count for name, count in idle.items() if not _left_out(job, name, decided.at)}
-            if self._fits_on(job, left, decided):
+            if self._fits_on(job, left, decided) or self._may_queue(job, left, queues, decided):
                 yield job
             elif self._strict:
                 return
@@ -72,30 +75,38 @@ class Waiting:
             if first is not None and first.overtaken >= self._most:
                 return
 
-    def _fits_on(self, job: Job, idle: Mapping[str, int], decided: Decided) -> bool:
-        """Whether some cluster has room for all components that name none, where those that name one have it theirs.
+    def _may_queue(self, job: Job, usable: Mapping[str, int], queues: Mapping[str, int], decided: Decided) -> bool:
+        """Whether its patience is over, and batch queues take all of it, where the batch systems decide."""
+        if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
+            return False
+        patient = decided.at >= job.waiting_since + self._queue_after
+        return patient and self._fits_on(job, {name: queues[name] for name in usable}, decided)
 
-        Then it matters to no policy which of the others it chooses before.
+    def _fits_on(self, job: Job, room: Mapping[str, int], decided: Decided) -> bool:
+        """Whether all that it needs is placed in these processors of one network, whatever cluster a policy chooses
+        for each component: it names the cluster, or goes to some cluster that has room, the largest component first.
         """
         needed = [each for each in job.request.components if not each.optional]
+        named = [each for each in needed if each.cluster is not None]
+        free = sorted((each for each in needed if each.cluster is None), key=lambda each: -each.processors)
         alone = not job.request.communication or len(job.request.components) == 1
         for network in [None] if alone else sorted(set(self._networks.values())):
-            there = {name: count for name, count in idle.items() if network in (None, self._networks[name])}
-            if _placeable(needed, there, decided):
+            there = {name: count for name, count in room.items() if network in (None, self._networks[name])}
+            if _placeable([*named, *free], there, decided.processors.taken):
                 return True
         return False
 
 
-def _placeable(needed: list[ComponentRequest], idle: dict[str, int], decided: Decided) -> bool:
-    for each in needed:
-        if each.cluster is not None:
-            idle[each.cluster] = idle.get(each.cluster, -1) - decided.processors.taken(each.cluster, each)
-            if idle[each.cluster] < 0:
-                return False
-    free = [each for each in needed if each.cluster is None]
-    return not free or any(
-        sum(decided.processors.taken(name, each) for each in free) <= count for name, count in idle.items()
-    )
+def _placeable(
+    components: Sequence[ComponentRequest], room: Mapping[str, int], taken: Callable[[str, ComponentRequest], int]
+) -> bool:
+    """Whether each has room when its turn comes, wherever those before it went."""
+    if not components:
+        return True
+    first, *others = components
+    left = {name: count - taken(name, first) for name, count in room.items() if first.cluster in (None, name)}
+    choices = [name for name, count in left.items() if count >= 0]
+    return bool(choices) and all(_placeable(others, {**room, name: left[name]}, taken) for name in choices)
 
 
 def _idle(told: Told, launchers: Launchers) -> int:
