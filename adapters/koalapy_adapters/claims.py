@@ -52,7 +52,7 @@ def held_by(attempt: str, files: Files = DISK) -> Optional[Claim]:
         return None
     kind, by = (data.get("kind"), data.get("by")) if isinstance(data, dict) else (None, None)
     if kind not in (CLAIMED, REVOKED) or not isinstance(by, str):
-        raise ValueError("what lies in %s is no claim" % path)
+        raise ValueError("what lies in %s is not a claim" % path)
     return Claim(kind, by)
 
 

@@ -90,9 +90,9 @@ def read(path: str, files: Files) -> List[Any]:
     try:
         said = json.loads(data.decode()) if len(data) <= MAX_LETTER else None
     except ValueError as error:
-        raise LetterError("%s is no letter: %s" % (path, error)) from error
+        raise LetterError("%s is not a letter: %s" % (path, error)) from error
     if not isinstance(said, list):
-        raise LetterError("%s is no letter" % path)
+        raise LetterError("%s is not a letter" % path)
     return said
 
 

@@ -53,7 +53,7 @@ def _request(argv: List[str]) -> Dict[str, Any]:
     if command == "barrier" and len(words) == 2:
         _check(words[0], "name", MAX_KEY - 64)
         if not (words[1].isdigit() and 0 < int(words[1]) <= MAX_COUNT):
-            raise _Bad("The count %r is no number from 1 to %d. Say how many must arrive." % (words[1], MAX_COUNT))
+            raise _Bad("The count %r is not a number from 1 to %d. Say how many must arrive." % (words[1], MAX_COUNT))
         return {"barrier": words[0], "count": int(words[1])}
     raise _Bad("This is not understood.\n" + USAGE)
 

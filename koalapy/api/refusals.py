@@ -49,7 +49,7 @@ def _refuse_fields(request: HttpRequest, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        message = f"The request is no JSON: {first['ctx']['error']}."
+        message = f"The request is not JSON: {first['ctx']['error']}."
     else:
         message = f"{_place(first['loc'])}: {_lowered(first['msg'])}{_said(first)}."
     return refusal(RequestError("bad_request", message, _API).reason, _OF_WHOSE["request"])

@@ -74,4 +74,6 @@ def _percentages(loads: str | None) -> list[int] | None:
     try:
         return [int(load) for load in loads.split(",")]
     except ValueError:
-        raise RequestError("bad_loads", f"--loads {loads} is no list of percentages.", "Write --loads 50,80.") from None
+        raise RequestError(
+            "bad_loads", f"--loads {loads} is not a list of percentages.", "Write --loads 50,80."
+        ) from None

@@ -134,7 +134,7 @@ def _assigned(written: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
 def _bounds(words: str) -> list[int]:
     found = [word.strip() for word in words.split(",")]
     if not all(word.isascii() and word.isdecimal() and int(word) <= _MOST_OVERTAKES for word in found):
-        message = f"--max-overtakes {words} is no list of whole numbers from 0 to {_MOST_OVERTAKES:,}."
+        message = f"--max-overtakes {words} is not a list of whole numbers from 0 to {_MOST_OVERTAKES:,}."
         raise RequestError("bad_option", message, "Write --max-overtakes 20,200.")
     return list(dict.fromkeys(map(int, found)))
 
@@ -158,5 +158,7 @@ def _grace(words: str | None) -> "Grace":
 
 def _count(name: str, words: str) -> int:
     if not (words.isascii() and words.isdecimal() and len(words) < 10 and 0 < int(words) <= _MOST_PROCESSORS):
-        raise RequestError("bad_size", f"--size {name}={words} is no number of processors.", f"Write --size {name}=64.")
+        raise RequestError(
+            "bad_size", f"--size {name}={words} is not a number of processors.", f"Write --size {name}=64."
+        )
     return int(words)

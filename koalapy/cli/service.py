@@ -171,7 +171,7 @@ def _start(locations: Locations, unit: str) -> Step:
         return Step("started", True, f"it runs already (pid {running}); {advice}")
     if running is not None:
         advice = f"`koala down`, then `systemctl --user start {unit}` replaces it; jobs run on"
-        return Step("started", False, f"a koalad that is no service runs already (pid {running}); {advice}")
+        return Step("started", False, f"a koalad that is not a service runs already (pid {running}); {advice}")
     step = _call("started", ["start", unit], f"{unit} is started", _START_S)
     if not step.done:
         return Step("started", False, f"{step.text}; the end of {locations.log} may say why")

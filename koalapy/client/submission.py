@@ -43,10 +43,10 @@ def post(calls: Calls, path: str, body: Document) -> Document:
         return calls.call("POST", path, json=body)
     except UnicodeEncodeError as error:
         near = error.object[max(0, error.start - 20) : error.end]
-        message = f"The job holds bytes that are no UTF-8, near {near!r}."
+        message = f"The job holds bytes that are not UTF-8, near {near!r}."
         raise RequestError("not_utf8", message, "Pass them in a file, or encode them, as base64 does.") from error
     except (TypeError, ValueError) as error:
-        message = f"The job is no JSON: {error}."
+        message = f"The job is not JSON: {error}."
         raise RequestError("not_json", message, "Give mappings, lists, text and numbers.") from error
 
 

@@ -105,7 +105,7 @@ def _read(data: bytes) -> dict[str, Any]:
     try:
         return understood(probed, json.loads(data))
     except (ValueError, RecursionError) as error:
-        raise SiteError("garbled", f"What the job has written is no answer: {shown(data)}.", "") from error
+        raise SiteError("garbled", f"What the job has written is not an answer: {shown(data)}.", "") from error
 
 
 def _said(ended: wire.BatchSeen) -> int | None:

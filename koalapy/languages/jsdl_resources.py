@@ -28,7 +28,7 @@ def read_resources(draft: Draft, element: Element) -> None:
             _system(draft, child)
         else:
             advice = "Remove it, or name a cluster that has it in CandidateHosts."
-            raise draft.refusal(child, "is no resource that koalapy can ask for", advice)
+            raise draft.refusal(child, "is not a resource that koalapy can ask for", advice)
     _processors(draft, element, numbers)
     _memory(draft, numbers, found)
 
@@ -89,4 +89,4 @@ def _system(draft: Draft, element: Element) -> None:
         if word_of(name) != _LINUX:
             raise draft.refusal(name, f"is {shown(word_of(name))}", f"Write {_LINUX}, or remove {named(element)}.")
     for version in element.iter("{*}OperatingSystemVersion"):
-        raise draft.refusal(version, "is no resource that koalapy can ask for", "Remove it.")
+        raise draft.refusal(version, "is not a resource that koalapy can ask for", "Remove it.")

@@ -47,7 +47,9 @@ def as_decimal(text: str, whole: str) -> str:
     """The number without exponent and without a plus; its zeros stay, for they say how numbers are to be written."""
     if not _NUMBER.fullmatch(text):
         named = (
-            f"is {shown(whole)}, no number" if text == whole else f"is {shown(whole)}, and {shown(text)} is no number"
+            f"is {shown(whole)}, not a number"
+            if text == whole
+            else f"is {shown(whole)}, and {shown(text)} is not a number"
         )
         raise wrong(named, f"{_FORM} For text with colons write a list in brackets.")
     plain = text if _PLAIN.fullmatch(text) else f"{Decimal(text):f}"

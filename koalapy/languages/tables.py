@@ -105,7 +105,7 @@ def _heading(line: bytes) -> tuple[str, ...]:
     try:
         text = line.decode()
     except UnicodeDecodeError:
-        raise BadFile(1, "is a heading that is no UTF-8", "Save the file as UTF-8.") from None
+        raise BadFile(1, "is a heading that is not UTF-8", "Save the file as UTF-8.") from None
     return tuple(cell.strip() for cell in _cells(text, 1))
 
 
@@ -140,7 +140,7 @@ def _cells(text: str, number: int) -> list[str]:
             raise BadFile(
                 number, "has a quote that it does not close", "Close it; a row must be on one line."
             ) from None
-        what = f"is no row of comma-separated values ({shown(str(error), quote='')})"
+        what = f"is not a row of comma-separated values ({shown(str(error), quote='')})"
         raise BadFile(number, what, 'Double the quotes inside of quotes: "a ""b"" c".') from None
 
 

@@ -76,7 +76,7 @@ def _parsed(data: bytes, source: str) -> Element:
         root = etree.fromstring(data, parser)
     except etree.XMLSyntaxError as error:
         line, column = error.position
-        message = f"{source}:{line}:{column}: this is no XML: {shown(_words(error), quote='')}."
+        message = f"{source}:{line}:{column}: this is not XML: {shown(_words(error), quote='')}."
         raise RequestError("syntax", message, "Correct it there or shortly before.") from None
     if sum(1 for _ in root.iter()) > _MOST_ELEMENTS:
         message = f"{source} has more than {_MOST_ELEMENTS:,} elements."

@@ -78,7 +78,7 @@ def wrong_feed(answer: Intervals, pool: Pool, most: int) -> str:
 def wrong_avoidance(answer: Sequence[str], clusters: Sequence[str]) -> str:
     """What is wrong with what is avoided, as the end of a sentence; '' if nothing is."""
     strangers = [each for each in answer if each not in clusters]
-    return f"it avoids {strangers[0]}, which is no cluster of the grid" if strangers else ""
+    return f"it avoids {strangers[0]}, which is not a cluster of the grid" if strangers else ""
 
 
 def _first(most: int, *choices: Intervals) -> Intervals:

@@ -11,7 +11,7 @@ def open_plain(path: str) -> IO[bytes]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no plain file", path)
+            raise OSError(errno.EINVAL, "it is not a plain file", path)
         return open(descriptor, "rb")
     except BaseException:
         os.close(descriptor)

@@ -10,6 +10,7 @@ from koalapy.broker.fit import lacks
 from koalapy.broker.patience import excluded, queues_since
 from koalapy.broker.room import Room
 from koalapy.information.kis import View
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.evolve import quick
 from koalapy.model.identity import JobId
@@ -165,11 +166,11 @@ def _smaller(job: Job, views: Sequence[View]) -> str:
 def _too_large(job: Job, views: Sequence[View]) -> Reason:
     sizes = ", ".join(f"{view.name} has {(view.whole or view.size)[0]}" for view in views)
     found = [each for each in lacks(dict(enumerate(job.request.components)), views) if each.reason.code == "too_large"]
-    asked = ", ".join(str(component.processors) for component in job.request.components)
+    asked = " + ".join(str(component.processors) for component in job.request.components)
     which = f"component {found[0].component}" if found else "the job"
     return Reason(
         "too_large",
         "request",
-        f"{which[0].upper()}{which[1:]} never fits: processors asked are {asked}; {sizes}.",
+        f"{which[0].upper()}{which[1:]} never fits: the job asks for {counted_as(asked, 'processor')}; {sizes}.",
         _smaller(job, views),
     )

@@ -80,7 +80,7 @@ def dump_details(details: Mapping[str, Any]) -> str:
 def load_details(text: str) -> dict[str, Any]:
     details = _parsed("history", text)
     if not isinstance(details, dict):
-        raise RecordUnreadable("history", "its details are no mapping")
+        raise RecordUnreadable("history", "its details are not a mapping")
     return details
 
 

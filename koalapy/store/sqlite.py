@@ -205,7 +205,7 @@ def _refuse_stranger(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(_APPLICATION_AT.stop)
     if header[:_MAGIC_LENGTH] != _MAGIC:
-        raise _unreadable(str(path), "it is no SQLite file")
+        raise _unreadable(str(path), "it is not an SQLite file")
     if int.from_bytes(header[_APPLICATION_AT], "big") != APPLICATION_ID:
         raise StoreUnreadable(
             "store_foreign",

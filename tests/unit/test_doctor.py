@@ -175,7 +175,7 @@ def test_a_failure_says_whose_move_it_is_and_what_to_write_where() -> None:
 
 
 def test_another_batch_system_than_the_grid_file_says_is_for_its_writer_to_correct() -> None:
-    told = failure("lab", Reason("batch_system_other", "site", "This is no OpenPBS.", "Write `batch: torque`."))
+    told = failure("lab", Reason("batch_system_other", "site", "This is not OpenPBS.", "Write `batch: torque`."))
     assert (told.move, told.key) == ("you", "batch")
 
 

@@ -104,7 +104,7 @@ def test_a_mistake_of_ours_ends_the_session_and_is_told(hostile: Any, tmp_path: 
 def test_who_talks_nonsense_is_connected_again_after_longer_and_longer() -> None:
     """Also where each of its sessions was sane for long."""
     patience = Patience(Timing(retry_first=1.0, retry_max=30.0, retry_site=120.0))
-    why = Reason("garbled", "ours", "measured.idle: None is no whole number.")
+    why = Reason("garbled", "ours", "measured.idle: None is not a whole number.")
     waits = []
     for _ in range(10):
         state = tenacity.RetryCallState(Any, None, (), {})  # type: ignore[arg-type]

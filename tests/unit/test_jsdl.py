@@ -240,7 +240,7 @@ def exactly(name: str, number: object) -> str:
 
 
 MORE = [
-    (resources(exactly("TotalDiskSpace", 1)), "TotalDiskSpace is no resource that koalapy can ask for."),
+    (resources(exactly("TotalDiskSpace", 1)), "TotalDiskSpace is not a resource that koalapy can ask for."),
     (resources(exactly("TotalCPUCount", "many")), "Exact is 'many', no count."),
     (resources(exactly("TotalCPUCount", "1.5")), "Exact is '1.5', no count."),
     (resources(exactly("TotalCPUCount", "1/0")), "Exact is '1/0', no count."),
@@ -316,17 +316,20 @@ LAUGHS = """<?xml version="1.0"?>
         (LAUGHS, "job.jsdl:2: the file declares a document type or entities, which are not read."),
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "job.jsdl:1: the file declares a document type"),
         ('<!DOCTYPE a [<!ENTITY % x SYSTEM "http://h/x">%x;]><a/>', "declares a document type"),
-        (b"\xff\xfe<\x00!\x00D\x00", "this is no XML"),
-        (jsdl().encode("utf-16"), "this is no XML"),
-        (jsdl("<posix:Executable>&who;</posix:Executable>"), "job.jsdl:7:24: this is no XML: Entity 'who' not defined"),
-        ("", "this is no XML"),
-        ("<a>", "this is no XML"),
-        ("<a></b>", "this is no XML"),
-        ("<a>" * 5_000 + "</a>" * 5_000, "this is no XML"),
+        (b"\xff\xfe<\x00!\x00D\x00", "this is not XML"),
+        (jsdl().encode("utf-16"), "this is not XML"),
+        (
+            jsdl("<posix:Executable>&who;</posix:Executable>"),
+            "job.jsdl:7:24: this is not XML: Entity 'who' not defined",
+        ),
+        ("", "this is not XML"),
+        ("<a>", "this is not XML"),
+        ("<a></b>", "this is not XML"),
+        ("<a>" * 5_000 + "</a>" * 5_000, "this is not XML"),
         ("<a>" + "<b/>" * 250_001 + "</a>", "has more than 250,000 elements."),
         (" " * 10_000_001, "has 10,000,001 bytes, more than 10,000,000."),
-        (jsdl("<posix:Executable>a\udcff</posix:Executable>"), "this is no XML"),
-        ("<posix:a/>", "this is no XML"),
+        (jsdl("<posix:Executable>a\udcff</posix:Executable>"), "this is not XML"),
+        ("<posix:a/>", "this is not XML"),
     ],
     ids=range(14),
 )

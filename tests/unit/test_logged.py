@@ -70,14 +70,14 @@ def test_a_lenient_trace_leaves_out_what_is_wrong_and_counts_it(tmp_path: Path) 
     wrong = ["1 2 3\n", gwf(1, -5), gwf(2, 0, "G1/z"), gwf(3, 0, "-1"), gwf(4, 0, runtime=-1)]
     jobs, notes = found(tmp_path / "log", [*wrong, gwf(5, 0)], lenient=True)
     assert [job.home for job in jobs] == ["a"]
-    counts = "2 of a site that is no cluster, 1 of another number of fields, 1 with negative or too large numbers"
+    counts = "2 of a site that is not a cluster, 1 of another number of fields, 1 with negative or too large numbers"
     assert notes == (f"Left out of log: {counts}, 1 that never ran.",)
 
 
 @pytest.mark.parametrize(
     ("lines", "begin", "words"),
     [
-        ([gwf(1, 0, "G1/z")], None, "line 1 has a job that came to 'G1/z', which is no cluster of g. Say which"),
+        ([gwf(1, 0, "G1/z")], None, "line 1 has a job that came to 'G1/z', which is not a cluster of g. Say which"),
         ([gwf(1, 0, "-1")], None, "does not say to which cluster"),
         ([gwf(1, 0)], date(2005, 11, 1), "does not say on which day it begins. Write it, under traces, g, starts"),
         ([gwf(1, FIRST_OF_NOVEMBER)], date(2006, 1, 1), "no jobs in that time"),
@@ -96,8 +96,8 @@ def test_a_log_that_cannot_be_placed_is_refused(
     ("traces", "words"),
     [
         ("{x: log}", "no site x"),
-        ("{g: {file: log, names: {c1: lone}}}", "lone is no cluster of g"),
-        ("{g: {file: log, starts: november}}", "no day"),
+        ("{g: {file: log, names: {c1: lone}}}", "lone is not a cluster of g"),
+        ("{g: {file: log, starts: november}}", "not a day"),
         ("{g: {names: {}}}", "file is missing"),
     ],
 )

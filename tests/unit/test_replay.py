@@ -85,7 +85,7 @@ WRONG = [
     (line(at=-9), "has '-9' for submit time, which cannot be", "with negative or too large numbers"),
     (line(runtime=-1), "says of a job that has completed neither how long", "that never ran"),
     ("1 2 3\n", "has 3 fields where 18 are needed", "of another number of fields"),
-    (line().replace("60", "long"), "has 'long' for run time, which is no number", "with words for numbers"),
+    (line().replace("60", "long"), "has 'long' for run time, which is not a number", "with words for numbers"),
 ]
 
 
@@ -210,7 +210,7 @@ def test_pinned_jobs_go_to_the_cluster_of_their_site(tmp_path: Path) -> None:
     comments = [" Partition: 1 delft", " Partition: 2 fs0.example"]
     pinned = replace(TERMS, sites=sites(list(SIZES), {"2": "vu"}, comments))
     assert [job.components for job in Jobs(path, pinned)] == [((2, "delft"),), ((2, "vu"),)]
-    with pytest.raises(RequestError, match="line 4 has a job of site '2', which is no cluster"):
+    with pytest.raises(RequestError, match="line 4 has a job of site '2', which is not a cluster"):
         list(Jobs(path, replace(TERMS, sites=sites(list(SIZES), {}, comments))))
     with pytest.raises(RequestError, match=r"line 1 has a job of 6 processors, more than delft has \(4\)"):
         list(Jobs(log(tmp_path, line(processors=6)), pinned))
@@ -273,7 +273,7 @@ def test_what_of_koalads_history_never_ran_or_runs_still_is_left_out(tmp_path: P
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda text: text[: len(text) // 2], r"line \d+ is no JSON"),
+        (lambda text: text[: len(text) // 2], r"line \d+ is not JSON"),
         (lambda text: text.replace('"walltime_s"', '"wall"', 1), "line 4 begins a job and says nothing of walltime_s"),
         (lambda text: text.replace('"2030-01-31T12:00:10.000000Z"', "7", 1), "line 4 begins a job and says it in"),
         (lambda text: text.replace("12:00:10", "noon", 1), "line 4 begins a job whose times are none"),

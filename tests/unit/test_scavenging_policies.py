@@ -196,7 +196,7 @@ def test_a_wrong_feed_is_told_apart() -> None:
     assert wrong_feed(numbers((5, 7)), POOL, 9) == "it feeds parameter 7, which does not wait"
     assert wrong_feed([5], POOL, 9) == "it feeds list, not Intervals"  # type: ignore[arg-type]
     assert wrong_avoidance(["A"], ["A", "B"]) == ""
-    assert wrong_avoidance(["Z"], ["A", "B"]) == "it avoids Z, which is no cluster of the grid"
+    assert wrong_avoidance(["Z"], ["A", "B"]) == "it avoids Z, which is not a cluster of the grid"
 
 
 def test_a_policy_that_raises_changes_nothing() -> None:

@@ -79,7 +79,7 @@ def test_hosts_to_avoid_are_left_out_with_those_of_the_user(option: str) -> None
 
 @pytest.mark.parametrize("host", ["a,b", "-a", "a b", "c[1-2]", "", "a\n#SBATCH --wrap=x"])
 def test_what_is_no_host_cannot_be_avoided(host: str) -> None:
-    with pytest.raises(RequestError, match="no name of a host"):
+    with pytest.raises(RequestError, match="is not the name of a host"):
         slurm.script(job(avoid=[host]))
 
 

@@ -223,19 +223,19 @@ COMMANDS = [
     (["x=1..100"], "is '1..100', which would be one value. Write 1:100 for a range;"),
     (["x=a:b"], "is 'a:b', which would be one value. Write numbers, such as 1:100, for a range;"),
     (["x=1o:100"], "is '1o:100', which would be one value."),
-    (["x=1:1o0"], "is '1:1o0', and '1o0' is no number."),
+    (["x=1:1o0"], "is '1:1o0', and '1o0' is not a number."),
     (["x=l:100:5"], "for that very text write a list in a job file, [l:100:5]."),
     (["x=1:0"], "'1:0', and steps of 1 from 1 never reach 0. Write 1:0:-1, or 0:1:1."),
     (["x=1:10:-2"], "'1:10:-2', and steps of -2 from 1 never reach 10. Write 1:10:2, or 10:1:-2."),
     (["x=1:10:0"], "parameters.x is '1:10:0', with a step of zero."),
     (["x=1:1:0.0"], "with a step of zero"),
-    (["x=1:ten"], "is '1:ten', and 'ten' is no number."),
+    (["x=1:ten"], "is '1:ten', and 'ten' is not a number."),
     (["x=1:2:3:4"], None),
-    (["x=1:"], "is '1:', and '' is no number."),
-    (["x=:10"], "is ':10', and '' is no number."),
-    (["x=:10:2"], "is ':10:2', and '' is no number."),
+    (["x=1:"], "is '1:', and '' is not a number."),
+    (["x=:10"], "is ':10', and '' is not a number."),
+    (["x=:10:2"], "is ':10:2', and '' is not a number."),
     (["x=1:1e999"], "more than 40 digits"),
-    (["x=1:nan"], "'nan' is no number"),
+    (["x=1:nan"], "'nan' is not a number"),
     (["x=1:10000000000"], "of more than 1,000,000,000 numbers"),
     (["x=1:100000", "xx=1:100000"], "are 10,000,000,000 parameters, more than 1,000,000,000."),
     (["x="], "parameters.x is empty."),
@@ -297,7 +297,7 @@ JOBS = [
     ("parameters: {x: {values: [1], column: a}}\n", "parameters.x has column without a file."),
     ("parameters: {x: {values: [1], except: [1]}}\n", "parameters.x has except without a range."),
     ("parameters: {x: {range: 1:2, except: [1, 2]}}\n", "is '1:2', and all of it is left out."),
-    ("parameters: {x: {range: 1:2, except: [one]}}\n", "parameters.x is 'one', no number."),
+    ("parameters: {x: {range: 1:2, except: [one]}}\n", "parameters.x is 'one', not a number."),
     ("parameters: {x: {range: 5}}\n", "parameters.x is '5', no range."),
     ("parameters: {x: {fiel: names}}\n", "parameters.x.fiel is not a known key. Did you mean file?"),
     ("parameters: {x: {file: table.csv, column: tmp}}\n", "'tmp', which table.csv does not have. Did you mean temp?"),
@@ -421,12 +421,12 @@ BAD_ROWS = [
     (MILLION + b"4,5,6,7\n", 500_000, "has 4 columns where the heading has 3"),
     (MILLION + b'4,"5,6\n' + b"1,2,3\n", 500_000, "has a quote that it does not close"),
     (b'a,b,c\n1,"2\n3",4\n', 2, "has a quote that it does not close"),
-    (b'a,b,c\n1,2,"3"x\n', 2, "is no row of comma-separated values"),
+    (b'a,b,c\n1,2,"3"x\n', 2, "is not a row of comma-separated values"),
     (b"a,b\n1,2\n\n3,4\n", 3, "is empty"),
     (b"a,b\n", 0, "holds no row below a heading"),
     (b"", 0, "holds no row below a heading"),
     (b"\n1\n", 1, "is empty"),
-    (b"\xff\n1\n", 1, "is a heading that is no UTF-8"),
+    (b"\xff\n1\n", 1, "is a heading that is not UTF-8"),
     (b'"a\n1\n', 1, "has a quote that it does not close"),
 ]
 
@@ -601,7 +601,7 @@ def test_only_plain_files_are_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_bytes(b"x\n")
     for path in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(OSError, match="no plain file"):
+        with pytest.raises(OSError, match="not a plain file"):
             open_plain(str(path))
     with open_plain(str(tmp_path / "file")) as file:
         assert file.read() == b"x\n"

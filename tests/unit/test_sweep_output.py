@@ -357,7 +357,7 @@ def test_values_are_names_and_nothing_else(clusters: dict[str, Cluster], home: P
     names = {os.fsencode(each.relative_to(home)) for each in home.rglob("*.out")}
     assert names == {b"*.out", b"d/[b].out", b"\xff.out"}
     assert found.files == 3
-    assert "those of parameter 4, since '../../etc/passwd.out' is no path below" in found.lack
+    assert "those of parameter 4, since '../../etc/passwd.out' is not a path below" in found.lack
 
 
 def test_of_a_file_of_values_that_has_gone_only_numbers_can_be_told(clusters: dict[str, Cluster], home: Path) -> None:

@@ -167,7 +167,7 @@ def test_a_sigterm_to_the_agent_alone_does_too(world: Any, await_that: Await) ->
         ("no-such-command", 0o700, "", "not on the PATH"),
         ("./there", 0o600, "#!/bin/sh\n", "may not be executed"),
         ("./there", 0o700, "#!/no/such/python\n", "/no/such/python"),
-        (".//", 0o700, "", "is no file"),
+        (".//", 0o700, "", "is not a file"),
     ],
 )
 def test_an_executable_that_cannot_be_run_fails_before_anybody_waits(

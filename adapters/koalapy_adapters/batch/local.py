@@ -183,7 +183,7 @@ def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Ho
         return [Host(environment["KOALA_LOCAL_HOST"], int(environment["KOALA_LOCAL_PROCESSORS"]))]
     except (KeyError, ValueError) as error:
         raise errors.UnreadableError(
-            "not_in_a_job", "This is no job of the local queue (%s)." % error, "Start it with local-queue submit."
+            "not_in_a_job", "This is not a job of the local queue (%s)." % error, "Start it with local-queue submit."
         ) from error
 
 

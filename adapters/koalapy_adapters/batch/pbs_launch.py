@@ -44,7 +44,7 @@ def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Ho
         if name:
             counts[name] = counts.get(name, 0) + 1
     if any(" " in name or "\t" in name for name in counts):
-        raise _not_a_job("the file that PBS_NODEFILE names has lines that are no host names")
+        raise _not_a_job("the file that PBS_NODEFILE names has lines that are not host names")
     return [Host(name, count) for name, count in counts.items()]
 
 

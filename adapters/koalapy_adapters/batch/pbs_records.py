@@ -82,7 +82,7 @@ def _document(result: Result) -> Dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise unreadable(result, "printed JSON that cannot be read (%s)" % error) from error
     if not isinstance(found, dict):
-        raise unreadable(result, "printed JSON that is no object")
+        raise unreadable(result, "printed JSON that is not an object")
     return found
 
 
@@ -96,7 +96,7 @@ def _nodes_of_text(result: Result) -> List[Record]:
         elif re.match(r"[\w.:-]+\Z", line):
             found.append(Record(line, {}))
         elif line.strip():
-            raise unreadable(result, "printed a line that is no node (%.100r)" % line)
+            raise unreadable(result, "printed a line that is not a node (%.100r)" % line)
     return found
 
 

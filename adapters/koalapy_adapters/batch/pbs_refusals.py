@@ -22,7 +22,7 @@ NOT_OURS = Verdict(
     r"(invalid|unknown) option|usage:",
     SiteError,
     "batch_system_other",
-    "This is no OpenPBS or PBS Professional 14 or later.",
+    "This is not OpenPBS or PBS Professional 14 or later.",
     "Write `batch: torque` in the grid file if the site runs Torque, `batch: slurm` if it has `sbatch`.",
 )
 

@@ -174,7 +174,7 @@ def parse_hold(result: Result) -> None:
 def _not_ours(result: Result) -> SiteError:
     return SiteError(
         "batch_system_other",
-        "This is no Grid Engine.",
+        "This is not Grid Engine.",
         "Write in the grid file what it is: `batch: pbs` for OpenPBS and PBS Professional, `batch: torque` for Torque,"
         " `batch: slurm` where there is `sbatch`.",
         result,

@@ -134,7 +134,7 @@ def _nodes(result: Result) -> List[Node]:
 def _node(line: str, result: Result) -> Node:
     match = _NODE.match(line)
     if not match:
-        raise unreadable(result, "printed a line that is no node (%.100r)" % line)
+        raise unreadable(result, "printed a line that is not a node (%.100r)" % line)
     name, partition, state, allocated, idle, total, shape, shared, available, used, memory, most = match.groups()
     return Node(
         name=name,

@@ -60,7 +60,7 @@ def jobs(result: Result, shaped: bool = False) -> Iterator[Job]:
     form = _SHAPED if shaped else _JOB
     lines = result.stdout.splitlines()
     if lines and not form.match(lines[0]):
-        raise unreadable(result, "printed a line that is no job (%.100r)" % lines[0])
+        raise unreadable(result, "printed a line that is not a job (%.100r)" % lines[0])
     check_end(result)
     for line in lines:
         match = form.match(line)
@@ -94,7 +94,7 @@ def accounted_jobs(result: Result) -> Iterator[JobStatus]:
     for line in result.stdout.splitlines():
         fields = line.split("|")
         if len(fields) != 4:
-            raise unreadable(result, "printed a line that is no job")
+            raise unreadable(result, "printed a line that is not a job")
         number, name, state, exit_code = fields
         yield job_status(number, name, (state.split() or [""])[0], "", exit_code, 0, result)
     check_end(result)

@@ -54,7 +54,7 @@ def hosts_left_out(job: BatchJob) -> List[str]:
     """
     for host in job.avoid:
         if not _HOST.match(host):
-            message = "%r is no name of a host." % host
+            message = "%r is not the name of a host." % host
             raise RequestError("bad_value", message, "Name hosts as the batch system does.")
     return sorted(set(job.avoid))
 

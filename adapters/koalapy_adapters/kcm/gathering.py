@@ -185,7 +185,7 @@ def _open(attempt: str, path: str, below: str = "work") -> Tuple[Any, os.stat_re
         must_be_in_reach(attempt)
         raise RequestError("no_such_file", "The attempt left no file %s." % path) from error
     if not stat.S_ISREG(status.st_mode):
-        raise RequestError("no_plain_file", "%s is no plain file." % path)
+        raise RequestError("no_plain_file", "%s is not a plain file." % path)
     if not os.path.realpath(full).startswith(os.path.realpath(work) + "/"):
         raise RequestError("no_plain_file", "%s is a link that leads out of the working directory." % path)
     file = open(full, "rb")  # noqa: SIM115 (its reader closes it)

@@ -40,7 +40,7 @@ def _all(files: Files, stage: str, staged: List[List[Any]]) -> Iterator[List[Any
 
 def _listed(files: Files, path: str, digest: str) -> List[List[Any]]:
     if not is_digest(digest):
-        raise RequestError("bad_stage_in", "%r is no list of staged files." % digest)
+        raise RequestError("bad_stage_in", "%r is not a list of staged files." % digest)
     try:
         data = files.read(path)
         if hashlib.sha256(data).hexdigest() != digest:

@@ -49,7 +49,7 @@ class Stage:
 
     def path(self, digest: str) -> str:
         if not is_digest(digest):
-            raise RequestError("bad_digest", "%r is no sha256 in hex." % digest)
+            raise RequestError("bad_digest", "%r is not a sha256 in hex." % digest)
         return os.path.join(self._directory, digest)
 
     def clean(self, now: Optional[float] = None) -> None:

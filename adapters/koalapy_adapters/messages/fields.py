@@ -52,7 +52,7 @@ def whole(least: int, most: int) -> Check:
     def check(value: Any) -> Any:
         if type(value) is int and least <= value <= most:
             return value
-        raise MessageError("%s is no whole number from %d to %d" % (shown(value), least, most))
+        raise MessageError("%s is not a whole number from %d to %d" % (shown(value), least, most))
 
     _ALL_PASS[check] = lambda values: set(map(type, values)) == {int} and least <= min(values) <= max(values) <= most
     return check
@@ -64,7 +64,7 @@ def number(least: float, most: float) -> Check:
     def check(value: Any) -> Any:
         if type(value) in (int, float) and math.isfinite(value) and least <= value <= most:
             return value
-        raise MessageError("%s is no number from %g to %g" % (shown(value), least, most))
+        raise MessageError("%s is not a number from %g to %g" % (shown(value), least, most))
 
     return check
 
@@ -84,7 +84,7 @@ def name(longest: int) -> Check:
             if value.isprintable() or not _UNPRINTABLE.search(value):
                 return value
             raise MessageError("%s holds control characters" % shown(value))
-        raise MessageError("%s is no text of at most %d characters" % (shown(value), longest))
+        raise MessageError("%s is not a text of at most %d characters" % (shown(value), longest))
 
     def all_pass(values: Sequence[Any]) -> bool:
         return set(map(type, values)) == {str} and max(map(len, values)) <= longest and "".join(values).isprintable()
@@ -99,7 +99,7 @@ def line(value: Any) -> Any:
         if value.isprintable() and len(value) <= _LONG_LINE:
             return value
         return _UNPRINTABLE.sub(_spelled_in_line, value[:_LONG_LINE])
-    raise MessageError("%s is no text" % shown(value))
+    raise MessageError("%s is not a text" % shown(value))
 
 
 def words(value: Any) -> Any:
@@ -108,14 +108,14 @@ def words(value: Any) -> Any:
         if value.isprintable() and len(value) <= _LONG_WORDS:
             return value
         return _UNPRINTABLE.sub(_spelled, value[:_LONG_WORDS].replace("\r\n", "\n"))
-    raise MessageError("%s is no text" % shown(value))
+    raise MessageError("%s is not a text" % shown(value))
 
 
 def content(value: Any) -> Any:
     """A text of a user's, such as an argument: any at all."""
     if type(value) is str:
         return value
-    raise MessageError("%s is no text" % shown(value))
+    raise MessageError("%s is not a text" % shown(value))
 
 
 def sized(most: int) -> Check:
@@ -136,7 +136,7 @@ def many(check: Check, most: int = MOST_ITEMS) -> Check:
 
     def check_all(value: Any) -> Any:
         if type(value) is not list and type(value) is not tuple:  # a tuple before it is sent
-            raise MessageError("%s is no list" % shown(value))
+            raise MessageError("%s is not a list" % shown(value))
         if len(value) > most:
             raise MessageError("a list of %d is longer than %d" % (len(value), most))
         if len(value) > _FEW and all_pass is not None and all_pass(value):
@@ -154,7 +154,7 @@ def row(*checks: Check) -> Check:
 
     def check_each(value: Any) -> Any:
         if (type(value) is not list and type(value) is not tuple) or len(value) != len(checks):
-            raise MessageError("%s is no list of %d" % (shown(value), len(checks)))
+            raise MessageError("%s is not a list of %d" % (shown(value), len(checks)))
         try:
             return [check(each) for check, each in zip(checks, value)]
         except MessageError as error:
@@ -201,7 +201,7 @@ def fields_of(kind: Type[Any]) -> Check:
 
     def check_all(value: Any) -> Any:
         if type(value) is not dict:
-            raise MessageError("%s is no object" % shown(value))
+            raise MessageError("%s is not an object" % shown(value))
         there = [(field, check, default) for field, check, default in table if field in value]
         try:
             return {field: check(value[field]) for field, check, _ in there}
@@ -215,13 +215,13 @@ def body(value: Any) -> Any:
     """A JSON object that whoever takes it reads by itself."""
     if type(value) is dict:
         return value
-    raise MessageError("%s is no object" % shown(value))
+    raise MessageError("%s is not an object" % shown(value))
 
 
 def details(value: Any) -> Any:
     """A JSON object of finite depth, whose numbers are bounded, and whose texts can be shown."""
     if type(value) is not dict:
-        raise MessageError("%s is no object" % shown(value))
+        raise MessageError("%s is not an object" % shown(value))
     return _plain(value, _DEEP)
 
 
@@ -320,7 +320,7 @@ def reader(kind: Type[Any]) -> Callable[[Any], Any]:
             return new(kind, [check(get(field, default)) for field, check, default in table])
         except (MessageError, AttributeError) as error:
             if type(data) is not dict:
-                raise MessageError("%s is no object" % shown(data)) from None
+                raise MessageError("%s is not an object" % shown(data)) from None
             if isinstance(error, MessageError):
                 raise _placed(table, data, error) from None
             raise

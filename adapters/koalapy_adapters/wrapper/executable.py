@@ -48,7 +48,7 @@ def _check(executable: str, path: str) -> None:
     if not os.path.exists(raw):
         raise NoExecutable(no_executable(executable, "does not exist on the cluster", _STAGE))
     if not os.path.isfile(raw):
-        raise NoExecutable(no_executable(executable, "is no file", _STAGE))
+        raise NoExecutable(no_executable(executable, "is not a file", _STAGE))
     if not os.access(raw, os.X_OK):
         raise NoExecutable(no_executable(executable, "may not be executed", _PERMIT))
     interpreter = _interpreter(raw)

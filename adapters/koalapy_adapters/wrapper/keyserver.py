@@ -171,7 +171,7 @@ class _Client:
         except BadRequest as error:
             self.say({"error": str(error)})
         except (ValueError, KeyError, TypeError, AttributeError):
-            self.say({"error": "This is no request of KOALA_RENDEZVOUS. Use the program that the variable names."})
+            self.say({"error": "This is not a request of KOALA_RENDEZVOUS. Use the program that the variable names."})
 
     def _close(self) -> None:
         if self._open:

@@ -36,12 +36,12 @@ _MEANINGS = (
     ("could not find expected ':'", "a key has no colon", "Write `key: value`, or check the indentation."),
     (
         "expected key",
-        "a line is no `key: value`, or is indented unlike its neighbours",
+        "a line is not `key: value`, or is indented unlike its neighbours",
         "Indent entries of one level alike.",
     ),
     (
         "block",
-        "a line is indented unlike its neighbours, or is no entry of theirs",
+        "a line is indented unlike its neighbours, or is not an entry of theirs",
         "Indent entries of one level alike.",
     ),
     ("anchor", "an & or * begins an anchor or alias without a name", "Put the value in quotes."),

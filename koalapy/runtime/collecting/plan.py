@@ -77,7 +77,7 @@ def check_paths(paths: Iterable[str]) -> None:
     """Raises RequestError for a path that leads out of the working directory."""
     for path in paths:
         if leads_out(path):
-            message = f"{path} is to be staged out, but is no path below the working directory."
+            message = f"{path} is to be staged out, but is not a path below the working directory."
             raise RequestError("bad_stage_out", message, "Let the program write it there.")
 
 

@@ -114,8 +114,10 @@ def check(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
         wrong += [f"{view.name}: {sentence}" for sentence in sentences]
     if wrong:
         return Outcome(False, " ".join([*wrong, "`koala doctor` examines a cluster in full."]))
-    examined = "would be examined" if dry else "pass the quick part of `koala doctor`"
-    return Outcome(True, f"All {len(reports)} clusters are connected, and {examined}.")
+    one = len(reports) == 1
+    connected = "The only cluster is connected" if one else f"All {len(reports)} clusters are connected"
+    examined = "would be examined" if dry else f"{'passes' if one else 'pass'} the quick part of `koala doctor`"
+    return Outcome(True, f"{connected}, and {examined}.")
 
 
 def clean_unknown(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:

@@ -35,7 +35,7 @@ Percent = Annotated[Number, Between(1, 1000)]
 def _known(words: list[str], what: str) -> BeforeValidator:
     def check(value: object) -> str:
         if value not in words:
-            raise wrong(f"is no {what}", f"Known: {', '.join(words)}.")
+            raise wrong(f"is not the name of a {what}", f"Known: {', '.join(words)}.")
         return str(value)
 
     return BeforeValidator(check)

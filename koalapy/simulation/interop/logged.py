@@ -82,7 +82,7 @@ class _Log:
 
     def _unfit(self, job: TraceJob, home: str) -> str:
         if not home:
-            return "of a site that is no cluster"
+            return "of a site that is not a cluster"
         if not job.ran:
             return "that never ran"
         return "larger than their cluster" if job.processors > self._system.processors[home] else ""
@@ -113,7 +113,7 @@ class _Log:
         if not job.site:
             what, advice = "does not say to which cluster its job came", "Give each cluster a trace of its own."
         else:
-            what = f"has a job that came to {shown(job.site)}, which is no cluster of {self.site}"
+            what = f"has a job that came to {shown(job.site)}, which is not a cluster of {self.site}"
             advice = f"Say which one it is, under traces, {self.site}, names: {job.site}: {self._below[0]}."
         raise bad_line(self.path, self._reader.line, what, advice)
 

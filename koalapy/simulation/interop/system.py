@@ -56,7 +56,7 @@ def read_system(text: str, source: str) -> System:
     parents = {name: site.parent for name, site in file.sites.items()}
     for name, parent in parents.items():
         if parent is not None and parent not in parents:
-            raise RequestError("no_such_site", f"{source}: {name} is below {parent}, which is no site.", "Name one.")
+            raise RequestError("no_such_site", f"{source}: {name} is below {parent}, which is not a site.", "Name one.")
         _refuse_circle(source, name, parents)
     system = System(file.system, {name: site.processors for name, site in file.sites.items()}, parents)
     if not system.clusters:

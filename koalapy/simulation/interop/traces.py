@@ -17,7 +17,7 @@ def _as_day(value: object) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise wrong(f"is {text[:40]}, which is no day", "Write year, month and day: 2005-11-01.") from None
+        raise wrong(f"is {text[:40]}, which is not a day", "Write year, month and day: 2005-11-01.") from None
 
 
 def _as_trace(value: object) -> object:
@@ -48,7 +48,7 @@ def check_traces(traces: Mapping[str, Trace], system: System) -> None:
             raise RequestError("no_such_site", f"traces: {system.name} has no site {site}.", advice)
         for name in trace.names.values():
             if name not in below:
-                message = f"traces, {site}, names: {name} is no cluster of {site}."
+                message = f"traces, {site}, names: {name} is not a cluster of {site}."
                 raise RequestError("no_such_cluster", message, use_known(name, list(below)))
 
 

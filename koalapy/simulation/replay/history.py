@@ -72,7 +72,7 @@ def _documents(path: Path) -> Iterator[tuple[int, Document]]:
         try:
             document, position = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
-            raise bad_line(path, error.lineno, f"is no JSON: {error.msg.lower()}", _CUT) from error
+            raise bad_line(path, error.lineno, f"is not JSON: {error.msg.lower()}", _CUT) from error
         yield line, document
         position = _skip(text, position)
 

@@ -25,7 +25,7 @@ _SQUEEZED = (".gz", ".xz", ".bz2")
 _MOVED = "submitted before the one above, and taken as submitted with it"
 _SORT = "Sort the trace by submission, or read it with --lenient, which takes such jobs as submitted with the last."
 _LARGER, _LARGER_THAN_ITS = "larger than any cluster", "larger than its cluster"
-_NO_SITE, _NO_CLUSTER = "of a site that is no cluster", "of another cluster"
+_NO_SITE, _NO_CLUSTER = "of a site that is not a cluster", "of another cluster"
 _FIELDS_OF_SWF = 18
 
 
@@ -229,7 +229,9 @@ def of_log(job: TraceJob, sites: Mapping[str, str] | None, grace: Grace) -> Repl
 def _cluster(site: str, sites: Mapping[str, str]) -> str:
     if site in sites:
         return sites[site]
-    what = f"has a job of site {shown(site)}, which is no cluster" if site else "does not say at which site its job was"
+    what = (
+        f"has a job of site {shown(site)}, which is not a cluster" if site else "does not say at which site its job was"
+    )
     advice = f"Name it with `--site {site}=CLUSTER`, or leave such jobs out with --lenient." if site else ""
     raise Unfit(what, _NO_SITE, advice)
 

@@ -125,7 +125,7 @@ class Fields:
         try:
             value = float(text)
         except ValueError:
-            raise BadField(f"has {text[:40]!r} for {name}, which is no number", "with words for numbers") from None
+            raise BadField(f"has {text[:40]!r} for {name}, which is not a number", "with words for numbers") from None
         if value == -1:
             return None
         if not 0 <= value < 1e15:  # not-a-number is refused by it, too
@@ -143,7 +143,9 @@ class Fields:
         value = self.number(name)
         if value is None or value.is_integer():
             return None if value is None else int(value)
-        raise BadField(f"has {self.text(name)[:40]!r} for {name}, which is no whole number", "with parts of processors")
+        raise BadField(
+            f"has {self.text(name)[:40]!r} for {name}, which is not a whole number", "with parts of processors"
+        )
 
 
 def told(counted: Mapping[str, int]) -> str:

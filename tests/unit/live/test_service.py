@@ -148,7 +148,7 @@ def test_it_replaces_no_koalad_that_is_no_service(service: Service) -> None:
     before = service.pid()
     answer = koala("service", "install")
     assert answer.status == 1
-    assert f"NOT DONE: a koalad that is no service runs already (pid {before}); `koala down`" in answer.out
+    assert f"NOT DONE: a koalad that is not a service runs already (pid {before}); `koala down`" in answer.out
     assert service.pid() == before
 
 

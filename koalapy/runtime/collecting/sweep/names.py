@@ -79,7 +79,7 @@ class Names:
 def _checked(path: str) -> str:
     """As the other side names it."""
     if leads_out(path) or "\0" in path:
-        raise ValueError(f"{path!r} is no path below the working directory")
+        raise ValueError(f"{path!r} is not a path below the working directory")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if not parts:
         raise ValueError("its path is empty")
