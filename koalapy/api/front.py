@@ -15,7 +15,7 @@ from koalapy.api.itself import Facts
 from koalapy.api.refusals import add_refusals, refusal
 from koalapy.locations import GRID_FILE_HEADER
 from koalapy.model.errors import Reason, RequestError, TransientError
-from koalapy.runtime.recovery import Recovered
+from koalapy.views.recovery import Recovered
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 

@@ -12,6 +12,8 @@ from koalapy.api.schemas.answer import answering
 from koalapy.model.errors import Reason
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.service import Service
+from koalapy.views.clusters import cluster_troubles
+from koalapy.views.status import unreadable_troubles
 
 Facts = Callable[[], Mapping[str, Any]]  # pid, grid, grid_file, grid_file_changed and state
 
@@ -24,8 +26,8 @@ def add_itself(
         """Whether koalad is well, what troubles it, what it owes to clusters out of reach, and what it recovered."""
         known = facts()
         troubles = _troubles(service.trouble()) + service.restored() + service.ids_used()
-        troubles += documents.unreadable_records(service.unreadable())
-        troubles += documents.cluster_troubles(service.clusters()) + service.disk.warnings()
+        troubles += unreadable_troubles(service.unreadable())
+        troubles += cluster_troubles(service.clusters()) + service.disk.warnings()
         troubles += maintenance.troubles()
         return documents.status(
             known, service.debts(), troubles, service.recovered(),

@@ -28,12 +28,12 @@ from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.units import SECOND, Instant
 from koalapy.runtime.koalad import Koalad
 from koalapy.runtime.loop import TAKEN_OVER
-from koalapy.runtime.recovery import Recovery
 from koalapy.runtime.sdnotify import Notifier
 from koalapy.runtime.service import Service
 from koalapy.store import lockfile
 from koalapy.store.errors import StoreError, StoreLocked, StoreUnreadable
 from koalapy.store.open import is_shared
+from koalapy.views.recovery import Recovery
 
 _LOG = structlog.get_logger()
 _CANCEL_S = 600.0

@@ -12,7 +12,8 @@ from koalapy.cli.output import out, print_json, table, told
 from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 from koalapy.model.units import SECOND, Instant, format_instant, parse_duration, parse_instant
-from koalapy.model.usage import KEYS, PARTS, By, as_csv
+from koalapy.model.usage import By
+from koalapy.views.usage import KEYS, PARTS, as_csv
 
 app = typer.Typer()
 Document = Mapping[str, Any]

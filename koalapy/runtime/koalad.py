@@ -30,7 +30,6 @@ from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.maintenance.task import Koalad as Maintained
-from koalapy.runtime.recovery import Line, Recovery
 from koalapy.runtime.sdnotify import Notifier
 from koalapy.runtime.service import Service
 from koalapy.runtime.staging.intake import Intake
@@ -40,6 +39,7 @@ from koalapy.runtime.uplink.connect import may_ask
 from koalapy.runtime.zone import offsets
 from koalapy.store.contract import Store
 from koalapy.store.open import open_store
+from koalapy.views.recovery import Line, Recovery
 
 _LOG = structlog.get_logger()
 

@@ -12,32 +12,33 @@ from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
-from koalapy.model.identity import JobId
-from koalapy.model.job import OUTPUT_PRUNED, Debt, History, Job
+from koalapy.model.identity import FIRST_LAUNCHER, JobId
+from koalapy.model.job import OUTPUT_PRUNED, Counters, Debt, History, Job
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant, format_instant
+from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import By, Sum, sums, usage_until
 from koalapy.policies.placement import PlacementPolicy
-from koalapy.runtime.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.clusterreports import ClusterReport, cluster_reports
 from koalapy.runtime.collecting.bring import Home
-from koalapy.runtime.counting import Counted, Counting, Load, load_of
 from koalapy.runtime.disk import DiskUse
-from koalapy.runtime.explanation import Explanation, explain, ids_used, refuse_without_ids, what_all_wait_for
 from koalapy.runtime.following import Followed, Read, follow_all, read_all
 from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
-from koalapy.runtime.recovery import Line, Recovered, Recovery
 from koalapy.runtime.staging.transfers import Progress
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.waiting import Waiters
 from koalapy.store.contract import Store
-from koalapy.store.unreadable import Unreadable
+from koalapy.views.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
+from koalapy.views.clusters import ClusterReport, cluster_reports
+from koalapy.views.explanation import Explanation, explain
+from koalapy.views.metrics import Counted, Counting, Load, load_of
+from koalapy.views.recovery import Line, Recovered, Recovery
+from koalapy.views.status import NEW_STORE, ids_used, what_all_wait_for
 
 _COMMIT_S = 30.0  # what is not committed within this is answered as not recorded yet
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched at one time
@@ -95,14 +96,14 @@ class Service:
         fresh = {key: request for key, request in keyed if key not in found}
         fresh = {key: self._files.take_down(request) for key, request in fresh.items()}
         if len(fresh) > 1:  # all or none of them
-            self._loop.ask(lambda engine: refuse_without_ids(engine.records.counters, len(fresh)))
+            self._loop.ask(lambda engine: _refuse_without_ids(engine.records.counters, len(fresh)))
         if fresh:
             step = self.do(*(Submitted(request=request, owner=owner, key=key) for key, request in fresh.items()))
             found |= {job.key: job.id for job in step.jobs if job.owner == owner and job.key in fresh}
         if missing := fresh.keys() - found.keys():  # somebody else submitted them at the same time
             found |= self._store.jobs_of_keys(owner, missing)
         if fresh.keys() - found.keys():
-            self._loop.ask(lambda engine: refuse_without_ids(engine.records.counters, 1))
+            self._loop.ask(lambda engine: _refuse_without_ids(engine.records.counters, 1))
             raise TransientError("not_accepted", "The job was not accepted.", "Submit it again.")
         return [found[key] for key, _ in keyed]
 
@@ -179,7 +180,7 @@ class Service:
 
     def counted(self) -> Counted:
         """What was committed since koalad's start."""
-        return self._counting.counted()
+        return self._loop.ask(lambda engine: self._counting.counted())
 
     def load(self) -> Load:
         """Jobs and sweeps that have not ended."""
@@ -343,3 +344,11 @@ class Service:
         why = trouble.message if trouble else "koalad is busy."
         advice = "It will be in time: look with `koala jobs` before you ask again."
         raise TransientError("not_committed", f"It is not recorded yet: {why}", advice)
+
+
+def _refuse_without_ids(counters: Counters, jobs: int) -> None:
+    """Raises RequestError `ids_exhausted` if there are no ids left for so many more jobs."""
+    left = FIRST_LAUNCHER - counters.next_job
+    if jobs > left:
+        message = f"The ids of jobs are used up: {max(0, left):,} are left in this store, and {jobs:,} are needed."
+        raise RequestError("ids_exhausted", message, NEW_STORE)

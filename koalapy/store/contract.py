@@ -11,8 +11,8 @@ from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
+from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import DayUsage, Usage
-from koalapy.store.unreadable import Unreadable
 
 
 class Store(Protocol):

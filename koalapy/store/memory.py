@@ -17,11 +17,11 @@ from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
+from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import DayUsage, Sum, Usage, accounted, by_days
 from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
 from koalapy.store.founding import new_instance
 from koalapy.store.records import dump_details, load_details
-from koalapy.store.unreadable import Unreadable
 from koalapy.store.validation import refuse_invalid
 
 

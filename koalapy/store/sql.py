@@ -18,6 +18,7 @@ from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
+from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import BatchSpan, DayUsage, Usage, accounted, by_days
 from koalapy.store import records, rows, schema
 from koalapy.store.backend import Backend
@@ -25,7 +26,7 @@ from koalapy.store.errors import StoreError
 from koalapy.store.founding import found
 from koalapy.store.rows import Row
 from koalapy.store.turn import Turn
-from koalapy.store.unreadable import Aside, Unreadable, job_in, job_of
+from koalapy.store.unreadable import Aside, job_in, job_of
 from koalapy.store.validation import refuse_invalid
 
 _AT_ONCE = 1000  # databases bound the parameters of a statement

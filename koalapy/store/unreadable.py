@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Column, Connection, Table, and_, delete, or_, select, update
@@ -11,27 +10,13 @@ from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
+from koalapy.model.unreadable import Unreadable
 from koalapy.store import records, rows, schema
 from koalapy.store.errors import RecordInvalid, RecordUnreadable
 from koalapy.store.validation import refuse_invalid
 
 T = TypeVar("T")
 _LONGEST_WHY = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A record that is set aside. `key` names its row among those of its kind; `job`: the job it is about, if known."""
-
-    kind: str  # one of KINDS
-    key: str
-    job: JobId | None
-    why: str
-
-    @property
-    def name(self) -> str:
-        """As `koala repair` takes it."""
-        return f"{self.kind}/{self.key}"
 
 
 class Aside:

@@ -25,6 +25,7 @@ DECIDING = (
     "scavenging",
     "sites",
     "link",
+    "views",
     "engine.py",
     "driver.py",
     "journal/journal.py",

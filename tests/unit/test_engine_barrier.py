@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from engine_play import Play, alike, component, grid
 
-from koalapy.api.explaining import summary
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import (
     CancelComponent,
@@ -18,7 +17,7 @@ from koalapy.model.request import WhenBusy
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_instant
 from koalapy.policies.placement import worst_fit
-from koalapy.runtime.explanation import explain
+from koalapy.views.explanation import explain, summary
 
 
 def test_a_claim_time_out_gives_everything_back_and_counts_once(play: Any) -> None:

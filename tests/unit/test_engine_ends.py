@@ -6,7 +6,6 @@ import pytest
 from engine_play import BUSY_QUEUE, component
 from koalapy_adapters.kcm.wrappers import OTHER_VERSION
 
-from koalapy.api.story import sentence
 from koalapy.model.commands import (
     CancelComponent,
     CollectOutput,
@@ -24,7 +23,8 @@ from koalapy.model.events import (
 from koalapy.model.request import RetryOn
 from koalapy.model.states import ComponentState, JobState
 from koalapy.policies.placement import worst_fit
-from koalapy.runtime.explanation import explain
+from koalapy.views.explanation import explain
+from koalapy.views.history import sentence
 
 
 def test_at_the_maximum_of_submission_failures_the_job_is_removed_with_the_reason(play: Any) -> None:

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from engine_play import BUSY_QUEUE, INSTANCE, Play, alike, component
 
-from koalapy.api.documents import cluster_troubles
 from koalapy.api.documents.jobs import job as job_document
-from koalapy.api.explaining import summary
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import ForgetComponent
@@ -26,9 +24,9 @@ from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
-from koalapy.runtime.clusterreports import cluster_reports
-from koalapy.runtime.explanation import explain
 from koalapy.scheduler.schedule import Policies
+from koalapy.views.clusters import cluster_reports, cluster_troubles
+from koalapy.views.explanation import explain, summary
 
 
 def test_an_unreachable_cluster_costs_no_retry(play: Any) -> None:

@@ -8,7 +8,7 @@ from koalapy.model.events import JobSubmitted
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
 from koalapy.model.job import Counters
 from koalapy.model.request import ComponentRequest
-from koalapy.runtime.explanation import ids_used
+from koalapy.views.status import ids_used
 
 WISH = make(ComponentRequest(processors=1, executable="true"))
 

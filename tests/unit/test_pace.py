@@ -3,7 +3,7 @@
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.sweep import ParameterResult, ResultBatch
 from koalapy.model.units import MINUTE, SECOND, Instant
-from koalapy.runtime.pace import Pace
+from koalapy.views.sweeps import Pace
 
 SWEEP, OTHER = JobId(7), JobId(8)
 

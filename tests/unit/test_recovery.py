@@ -15,7 +15,7 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Glide, Runner
 from koalapy.model.units import MINUTE, Instant
-from koalapy.runtime.recovery import KEPT, Recovery
+from koalapy.views.recovery import KEPT, Recovery
 
 NOW, LATER = Instant(1_000), Instant(2_000)
 ONE = ComponentRequest(processors=4, executable="true")

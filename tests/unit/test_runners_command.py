@@ -19,9 +19,8 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Runner
 from koalapy.model.units import MINUTE, SECOND, Instant
-from koalapy.runtime import sweeps
-from koalapy.runtime.sweeps import Place, RunnerReport
 from koalapy.scavenging.prediction import Prediction
+from koalapy.views.sweeps import Place, RunnerReport, forecast
 
 NOW = Instant(1_700_000_000 * SECOND)
 
@@ -58,7 +57,7 @@ def report() -> RunnerReport:
 
 
 def told(monkeypatch: pytest.MonkeyPatch, prediction: Prediction, *, idle: bool = False) -> list[str]:
-    document = documents.runners([] if idle else [report()], sweeps._forecast(prediction, NOW))
+    document = documents.runners([] if idle else [report()], forecast(prediction, NOW))
     schemas.check(document)
     monkeypatch.setattr(runners, "Grid", lambda grid: Koalad(document))
     answer = CliRunner().invoke(app, ["runners"])

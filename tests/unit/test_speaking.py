@@ -7,7 +7,7 @@ import pytest
 from engine_play import UNREACHABLE, Play, component
 from sweep_play import SweepPlay, result
 
-from koalapy.api.documents import cluster_troubles, clusters
+from koalapy.api.documents import clusters
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     CancelRequested,
@@ -27,7 +27,7 @@ from koalapy.model.identity import AttemptId
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
-from koalapy.runtime.clusterreports import cluster_reports
+from koalapy.views.clusters import cluster_reports, cluster_troubles
 
 WHY = Reason("refused", "transient", "The batch system is busy.", "")
 Forge = Callable[[AttemptId], Any]

@@ -19,7 +19,8 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Axis, Glide, ParameterResult, Runner, Source, Space
 from koalapy.model.units import SECOND, Instant, format_instant
-from koalapy.runtime.sweeps import Forecast, Row, RunnerReport, places, scavenged
+from koalapy.runtime.sweeps import Row
+from koalapy.views.sweeps import Forecast, RunnerReport, places, scavenged
 
 AT = 1_700_000_000_000_000
 ATTEMPT = AttemptId(JobId(1 << 23), 0, 1)

@@ -6,7 +6,6 @@ import pytest
 from engine_play import check
 from sweep_play import SweepPlay
 
-from koalapy.api import explaining
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, ComponentLingers, Event, HoldRequested, ReleaseRequested
 from koalapy.model.identity import JobId
@@ -14,8 +13,8 @@ from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
 from koalapy.model.states import JobState
 from koalapy.policies.placement import worst_fit
-from koalapy.runtime.changes import HOLD, RELEASE
-from koalapy.runtime.explanation import explain
+from koalapy.views.changes import HOLD, RELEASE
+from koalapy.views.explanation import explain, summary
 
 SWEEP = JobId(1)
 HELD, LET_GO, ENDED = HoldRequested(SWEEP), ReleaseRequested(SWEEP), CancelRequested(SWEEP)
@@ -30,7 +29,7 @@ def begun() -> SweepPlay:
 
 
 def told(play: SweepPlay) -> str:
-    return explaining.summary(explain(play.engine, play.now, play.job(SWEEP), worst_fit))
+    return summary(explain(play.engine, play.now, play.job(SWEEP), worst_fit))
 
 
 @pytest.mark.parametrize(

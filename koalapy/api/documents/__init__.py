@@ -1,6 +1,6 @@
 """The JSON documents: versioned schemas, stable field names, instants as RFC 3339 with microseconds."""
 
-from koalapy.api.documents.clusters import cluster_troubles, clusters
+from koalapy.api.documents.clusters import clusters
 from koalapy.api.documents.disk import disk
 from koalapy.api.documents.document import Document
 from koalapy.api.documents.explanation import explanation
@@ -18,14 +18,13 @@ from koalapy.api.documents.reasons import error
 from koalapy.api.documents.requests import job_mapping
 from koalapy.api.documents.status import status
 from koalapy.api.documents.unknown import cleaned, unknown
-from koalapy.api.documents.unreadable import unreadable, unreadable_records
+from koalapy.api.documents.unreadable import unreadable
 from koalapy.api.documents.usage import usage
 
 __all__ = [
     "Document",
     "changed",
     "cleaned",
-    "cluster_troubles",
     "clusters",
     "disk",
     "error",
@@ -42,6 +41,5 @@ __all__ = [
     "submitted_many",
     "unknown",
     "unreadable",
-    "unreadable_records",
     "usage",
 ]

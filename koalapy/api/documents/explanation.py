@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 from koalapy.api.documents.document import Document
 from koalapy.api.documents.reasons import reason
-from koalapy.api.explaining import summary
 from koalapy.model.job import History
-from koalapy.runtime.explanation import Explanation
+from koalapy.views.explanation import Explanation, summary
 
 
 def explanation(found: Explanation, history: Iterable[History] = ()) -> Document:

@@ -7,14 +7,14 @@ from koalapy.api.documents.document import Document
 from koalapy.api.documents.reasons import reason
 from koalapy.api.documents.requests import request
 from koalapy.api.documents.sweeps import progress
-from koalapy.api.story import sentence
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component, History, Job
 from koalapy.model.states import ComponentState
 from koalapy.model.units import SECOND, Instant, format_instant
-from koalapy.runtime.changes import Changed
 from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.staging.transfers import Progress
+from koalapy.views.changes import Changed
+from koalapy.views.history import sentence
 
 
 def job(job: Job, transfers: Iterable[Progress] = ()) -> Document:

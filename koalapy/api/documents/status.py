@@ -9,9 +9,9 @@ from koalapy.api.documents.unknown import unknown_tag
 from koalapy.model.job import Debt
 from koalapy.model.states import JobState
 from koalapy.model.units import format_instant
-from koalapy.runtime.recovery import Line, Recovered
-from koalapy.runtime.sweeps import RunnerReport
 from koalapy.runtime.unknown import Survey
+from koalapy.views.recovery import Line, Recovered
+from koalapy.views.sweeps import RunnerReport
 
 _FIRST_TAGS = 5
 

@@ -10,7 +10,8 @@ from koalapy.api.documents.document import Document
 from koalapy.model.sweep import Runner
 from koalapy.model.textfile.words import visible_json
 from koalapy.model.units import SECOND, Instant, format_instant
-from koalapy.runtime.sweeps import Forecast, Place, Row, RunnerReport
+from koalapy.runtime.sweeps import Row
+from koalapy.views.sweeps import Forecast, Place, RunnerReport
 
 Rows = Iterable[Row]
 

@@ -1,10 +1,10 @@
-"""Records of the store that cannot be read, as JSON and in sentences."""
+"""Records of the store that cannot be read, as JSON."""
 
 from collections.abc import Iterable
 
 from koalapy.api.documents.document import Document
-from koalapy.runtime.changes import held
-from koalapy.store.unreadable import Unreadable
+from koalapy.model.unreadable import Unreadable
+from koalapy.views.changes import held
 
 
 def unreadable(found: Iterable[Unreadable]) -> Document:
@@ -15,8 +15,3 @@ def unreadable(found: Iterable[Unreadable]) -> Document:
             for each in found
         ],
     }
-
-
-def unreadable_records(found: Iterable[Unreadable]) -> list[str]:
-    """A sentence or two for each, for `koala status`."""
-    return [f"The record {each.name} cannot be read ({each.why}). {held(each)}" for each in found]

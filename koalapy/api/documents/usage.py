@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from koalapy.api.documents.document import Document
 from koalapy.model.units import Instant, format_instant
-from koalapy.model.usage import By, Sum, in_seconds, rows_of
+from koalapy.model.usage import By, Sum
+from koalapy.views.usage import in_seconds, rows_of
 
 
 def usage(found: Mapping[tuple[str | int, ...], Sum], by: By, since: Instant | None, until: Instant | None) -> Document:

@@ -12,9 +12,9 @@ from koalapy.model.events import Event
 from koalapy.model.identity import JobId
 from koalapy.model.units import Instant
 from koalapy.model.usage import By, Sum
-from koalapy.runtime.clusterreports import ClusterReport
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.store.contract import Store
+from koalapy.views.clusters import ClusterReport
 
 T = TypeVar("T")
 _NOT_BEGUN = Instant(0)

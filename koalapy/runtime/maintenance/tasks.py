@@ -9,9 +9,10 @@ from koalapy.config.maintenance import Maintenance
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import KoalaError, RequestError, TransientError
 from koalapy.model.units import SECOND, Instant, format_duration
-from koalapy.model.usage import By, as_csv, rows_of
+from koalapy.model.usage import By
 from koalapy.runtime.maintenance.task import Koalad, Outcome
 from koalapy.runtime.unknown import UnknownTag
+from koalapy.views.usage import as_csv, rows_of
 
 BACKUPS_KEPT = 7
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from koalapy.api.story import TELLERS, sentence
 from koalapy.cli.unknown import attempt_in_words
 from koalapy.model.identity import FIRST_LAUNCHER, JobId
 from koalapy.model.job import History, Outcome
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
+from koalapy.views.history import TELLERS, sentence
 
 ENGINE = Path(__file__).parents[2] / "koalapy"
 _NOTED = re.compile(r"\bnote(?:_component)?\((.*?)\)\n", re.DOTALL)

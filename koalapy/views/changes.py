@@ -7,7 +7,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.states import JobState
-from koalapy.store.unreadable import Unreadable
+from koalapy.model.unreadable import Unreadable
 
 _LAST_ID = (1 << 63) - 1  # that a store can hold
 

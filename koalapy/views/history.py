@@ -6,7 +6,7 @@ from koalapy.model.counts import counted_as
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId
 from koalapy.model.job import History
 from koalapy.model.units import Instant, format_instant
-from koalapy.runtime.recovery import found_as
+from koalapy.views.recovery import found_as
 
 
 def sentence(line: History) -> str:

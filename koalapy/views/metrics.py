@@ -1,6 +1,5 @@
-"""What has been committed since this koalad started, counted for monitoring."""
+"""What monitoring reads: what was committed since this koalad started, and what has not ended."""
 
-import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -46,10 +45,9 @@ def load_of(jobs: Iterable[Job], now: Instant) -> Load:
 
 
 class Counting:
-    """The driver's thread counts, any thread asks."""
+    """Counts every commit."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._commits = 0
         self._jobs: Counter[str] = Counter()
         self._parameters: Counter[str] = Counter()
@@ -57,26 +55,24 @@ class Counting:
         self._used: Counter[tuple[str, str]] = Counter()
 
     def committed(self, change: Change) -> None:
-        with self._lock:
-            self._commits += 1
-            for job in change.jobs:
-                if job.state.final and job.glide is None:
-                    self._jobs[job.state.value] += 1
-            for batch in change.results:
-                for result in batch.results:
-                    self._parameters["ok" if result.exit_status == 0 else "failed"] += 1
-            for entry in change.usage:
-                self._attempts[entry.cluster, entry.kind.value] += 1
-                held = (entry.released_at - entry.started_at) * entry.processors
-                self._used[entry.cluster, "held"] += held
-                self._used[entry.cluster, entry.kind.value] += (entry.ended_at - entry.released_at) * entry.processors
+        self._commits += 1
+        for job in change.jobs:
+            if job.state.final and job.glide is None:
+                self._jobs[job.state.value] += 1
+        for batch in change.results:
+            for result in batch.results:
+                self._parameters["ok" if result.exit_status == 0 else "failed"] += 1
+        for entry in change.usage:
+            self._attempts[entry.cluster, entry.kind.value] += 1
+            held = (entry.released_at - entry.started_at) * entry.processors
+            self._used[entry.cluster, "held"] += held
+            self._used[entry.cluster, entry.kind.value] += (entry.ended_at - entry.released_at) * entry.processors
 
     def counted(self) -> Counted:
-        with self._lock:
-            return Counted(
-                self._commits,
-                dict(self._jobs),
-                dict(self._parameters),
-                dict(self._attempts),
-                {key: used / SECOND for key, used in self._used.items()},
-            )
+        return Counted(
+            self._commits,
+            dict(self._jobs),
+            dict(self._parameters),
+            dict(self._attempts),
+            {key: used / SECOND for key, used in self._used.items()},
+        )

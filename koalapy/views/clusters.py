@@ -1,13 +1,16 @@
-"""What is told of each cluster to whoever asks: of the engine's own state, between two batches."""
+"""`koala clusters`: what the engine knows of each cluster between two batches, and what troubles it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koalapy.coallocation.speaking import Foreign
 from koalapy.engine import Engine
 from koalapy.information.kis import Known, View
 from koalapy.model.identity import JobId
-from koalapy.model.units import Instant
-from koalapy.runtime.sweeps import scavenged
+from koalapy.model.units import Instant, format_instant
+from koalapy.views.sweeps import scavenged
+
+_JOBS = 5  # of which a sentence has the numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,14 @@ def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
     ]  # fmt: skip
 
 
+def cluster_troubles(reports: Iterable[ClusterReport]) -> list[str]:
+    """A sentence for each cluster that cannot be used, has silent components, or spoke of what is not its own."""
+    told = list(reports)
+    unusable = [f"{each.view.name}: {each.view.trouble}" for each in told if each.view.trouble]
+    silent = [_nothing_is_heard(each.view.name, each.silent) for each in told if each.silent]
+    return unusable + silent + [_spoke_of_others(each.view.name, each.foreign) for each in told if each.foreign]
+
+
 def _silent(engine: Engine, cluster: str) -> Silent | None:
     """None where something is heard of all."""
     found = [(job, component) for job, component in engine.records.live(cluster) if component.is_silent]
@@ -55,3 +66,21 @@ def _silent(engine: Engine, cluster: str) -> Silent | None:
 
 def _age(now: Instant, view: View) -> int | None:
     return None if view.state is None else max(0, now - view.state.measured_at)
+
+
+def _nothing_is_heard(name: str, silent: Silent) -> str:
+    components = "1 running component" if silent.components == 1 else f"{silent.components} running components"
+    jobs = ", ".join(map(str, silent.jobs[:_JOBS])) + (", ..." if len(silent.jobs) > _JOBS else "")
+    since = f"since {format_instant(silent.since)}{'' if silent.components == 1 else ' or later'}"
+    return (
+        f"{name}: Nothing has been heard of {components} (job{'' if len(silent.jobs) == 1 else 's'} {jobs}) {since}. "
+        f"`koala explain` says what its batch system says."
+    )
+
+
+def _spoke_of_others(name: str, foreign: Foreign) -> str:
+    times = "once" if foreign.count == 1 else f"{foreign.count} times"
+    return (
+        f"{name}: It has spoken {times} of what is not on it, and was not believed (last: {foreign.last}). "
+        f"Look at what runs as the KCM there, and at who can write to its shared directory."
+    )

@@ -1,0 +1,20 @@
+"""A record of the store that cannot be read."""
+
+from dataclasses import dataclass
+
+from koalapy.model.identity import JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record that is set aside. `key` names its row among those of its kind; `job`: the job it is about, if known."""
+
+    kind: str  # one of koalapy.store.unreadable.KINDS
+    key: str
+    job: JobId | None
+    why: str
+
+    @property
+    def name(self) -> str:
+        """As `koala repair` takes it."""
+        return f"{self.kind}/{self.key}"

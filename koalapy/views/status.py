@@ -1,0 +1,45 @@
+"""What `koala status` says of koalad itself, in sentences."""
+
+from collections.abc import Iterable
+
+from koalapy.coallocation.whereabouts import doubtful
+from koalapy.engine import Engine
+from koalapy.model.counts import counted_as
+from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
+from koalapy.model.job import Counters
+from koalapy.model.unreadable import Unreadable
+from koalapy.views.changes import held
+
+NEW_STORE = "When nothing runs any more, begin a new store: see docs/store.md, `When the ids are used up`."
+
+
+def what_all_wait_for(engine: Engine) -> list[str]:
+    """After a start, and after the store was restored from a backup, in sentences."""
+    if missing := engine.first_contact.missing:
+        return [f"Waiting jobs go on once {', '.join(missing)} has answered or is seen to be out of reach."]
+    jobs, unheard = doubtful(engine.records), engine.unheard
+    if not jobs:
+        return []
+    known = counted_as(len(jobs), "older job is", "older jobs are")
+    said = [f"The store was restored from a backup: {known} looked for on the clusters before anything is run again."]
+    if unheard:
+        said.append(f"Those that wait go on once {', '.join(unheard)} can say whether they ran there since.")
+    return [" ".join(said)]
+
+
+def ids_used(counters: Counters) -> list[str]:
+    """A sentence for each kind of ids of which 90 % or more are used up."""
+    kinds = (
+        ("jobs", counters.next_job, 1, FIRST_LAUNCHER),
+        ("Launchers", counters.next_launcher, FIRST_LAUNCHER, MAX_JOBS),
+    )
+    return [
+        f"The ids of {kind} are nearly used up: {end - following:,} of {end - first:,} are left. {NEW_STORE}"
+        for kind, following, first, end in kinds
+        if 10 * (end - following) <= end - first
+    ]
+
+
+def unreadable_troubles(found: Iterable[Unreadable]) -> list[str]:
+    """A sentence or two for each, for `koala status`."""
+    return [f"The record {each.name} cannot be read ({each.why}). {held(each)}" for each in found]
