@@ -77,7 +77,7 @@ def _launch(locations: Locations) -> dict[str, str]:
 
 
 def _spawn(locations: Locations, grid_file: Path, ready: int) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "koalapy.cli.koalad", "--grid", str(grid_file), "--ready-fd", str(ready)]
+    command = [sys.executable, "-m", "koalapy.koalad", "--grid", str(grid_file), "--ready-fd", str(ready)]
     command += ["--log-file", str(locations.log)]
     try:
         with locations.log.open("ab") as log:

@@ -12,7 +12,6 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from koalapy.cli.gridfile import read_grid_file
 from koalapy.cli.login import AtTerminal, terminal_kept
 from koalapy.cli.options import GRID_HELP, Json
 from koalapy.cli.output import FAILED, errors, out, print_json, print_line, say, told
@@ -22,6 +21,7 @@ from koalapy.doctor.checks import CHECKS, TITLES
 from koalapy.doctor.doctor import Doctor
 from koalapy.doctor.document import document
 from koalapy.doctor.findings import Failure, Finding, Report, Status
+from koalapy.koalad.gridfile import read_grid_file
 from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import use_known, visible

@@ -219,7 +219,7 @@ def schema() -> None:
 @config_app.command("check")
 def check(grid: options.Grid = None) -> None:
     """Read the grid file as koalad would, and say what is wrong with it."""
-    from koalapy.cli.gridfile import read_grid_file
+    from koalapy.koalad.gridfile import read_grid_file
 
     with told():
         locations = Locations.of(grid)

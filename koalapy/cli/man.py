@@ -10,8 +10,8 @@ import typer
 from typer.main import get_command
 
 from koalapy import __version__
-from koalapy.cli.koalad import app as koalad
 from koalapy.cli.output import say, told
+from koalapy.koalad.__main__ import app as koalad
 from koalapy.model.errors import OurError
 
 app = typer.Typer()

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.gridfile import read_grid_file
 from koalapy.cli.output import FAILED, out, print_json, say, table, told
+from koalapy.koalad.gridfile import read_grid_file
 from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
 

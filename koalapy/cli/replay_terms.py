@@ -7,8 +7,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from koalapy.cli.gridfile import read_grid_file
 from koalapy.config import engine_settings
+from koalapy.koalad.gridfile import read_grid_file
 from koalapy.locations import Locations
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import RequestError

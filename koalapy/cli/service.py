@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.gridfile import read_grid_file
 from koalapy.cli.output import FAILED, out, print_json, told
 from koalapy.client import Grid
 from koalapy.config import Command, GridFile, Local
 from koalapy.data import data_path
+from koalapy.koalad.gridfile import read_grid_file
 from koalapy.locations import Locations, home
 from koalapy.model.errors import KoalaError, OurError, RequestError
 
@@ -87,7 +87,7 @@ def unit_of(grid: str) -> str:
 
 def drop_in_of(locations: Locations, grid_file: Path, grid: GridFile) -> str:
     """What differs from one machine and grid to another, as a part of a unit file (systemd.unit(5))."""
-    command = [sys.executable, "-m", "koalapy.cli.koalad", "--grid", str(grid_file), "--log-file", str(locations.log)]
+    command = [sys.executable, "-m", "koalapy.koalad", "--grid", str(grid_file), "--log-file", str(locations.log)]
     environment = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
     lines = [
         "# Written by `koala service install`, which writes it anew.",

@@ -1,9 +1,8 @@
 """Signals that ask a command to end: as an interrupt, later, or not now."""
 
 import signal
-from _thread import start_new_thread
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NoReturn
 
 _POLITE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -35,16 +34,6 @@ def deferred() -> Iterator[Callable[[], None]]:
         yield _let_in
     finally:
         _let_in()
-
-
-def elsewhere(act: Callable[[], None]) -> Callable[[int, object], None]:
-    """A handler that has this done by another thread: the one that is interrupted may hold the lock that it needs."""
-
-    def handler(number: int, frame: object) -> None:
-        with suppress(RuntimeError):  # the interpreter is ending
-            start_new_thread(act, ())
-
-    return handler
 
 
 def ending() -> None:

@@ -4,7 +4,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from koalapy.driver import Delivery
 from koalapy.model.change import Change
@@ -23,12 +23,12 @@ from koalapy.model.usage import By, Sum, sums, usage_until
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.disk import DiskUse
 from koalapy.runtime.following import Followed, Read, follow_all, read_all
-from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
-from koalapy.runtime.staging.transfers import Progress
+from koalapy.runtime.staging.transfers import Progress, Transfers
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.waiting import Waiters
@@ -43,6 +43,16 @@ from koalapy.views.status import NEW_STORE, ids_used, what_all_wait_for
 _COMMIT_S = 30.0  # what is not committed within this is answered as not recorded yet
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched at one time
 _LOOK_S = 0.2  # between looks at whether the store has begun to fail
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """Jobs' files: see Intake.take_down, and Collector.fetch. `written`: what jobs wrote, as far as it is at home."""
+
+    take_down: Callable[[Request], Request]
+    transfers: Transfers
+    fetch: Callable[[CollectOutput, float], Home | None]
+    written: WrittenStore
 
 
 class Service:

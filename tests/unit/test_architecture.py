@@ -194,4 +194,4 @@ def test_the_table_of_commands_is_what_their_modules_have() -> None:
         name: module for name, (module, _) in cli.COMMANDS.items()
     }
     with_commands = {path.stem for path in (ROOT / "cli").glob("*.py") if "\napp = typer.Typer(" in path.read_text()}
-    assert with_commands - {"main", "koalad"} == set(modules)
+    assert with_commands - {"main"} == set(modules)

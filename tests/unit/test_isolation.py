@@ -10,12 +10,12 @@ from hostile_world import World, measured, reported, submit
 from koalapy.coallocation.speaking import Foreign
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
+from koalapy.koalad.assembly import ForeignSpeech
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import ClusterConnected, ComponentSubmitted, JobSubmitted
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Instant
-from koalapy.runtime.foreign import ForeignSpeech
 
 
 @pytest.fixture

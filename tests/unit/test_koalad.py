@@ -8,22 +8,27 @@ from typing import Any
 import pytest
 
 from koalapy.config import read_grid
+from koalapy.koalad.assembly import Koalad
+from koalapy.koalad.job_reader import reader
 from koalapy.model.change import Change
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters, Job, Outcome
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, Instant
-from koalapy.runtime.koalad import Koalad
 from koalapy.store.open import open_store
 
 GRID = b"grid: here\nclusters: {near: {connect: 'local:', batch: local, shared: %s}}\n"
 
 
+def made(shared: Path, state: Path) -> Koalad:
+    grid = read_grid(GRID % str(shared).encode(), "grid.yaml", ["local"])
+    return Koalad(grid, state, reader(grid), "me")
+
+
 def test_the_driver_begins_when_there_is_somebody_to_send_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It sends at once what the last koalad had not brought home."""
-    grid = read_grid(GRID % str(tmp_path).encode(), "grid.yaml", ["local"])
-    koalad = Koalad(grid, tmp_path / "state")
+    koalad = made(tmp_path, tmp_path / "state")
     running: list[Any] = []
     monkeypatch.setattr(koalad._links, "start", lambda loop, connected, slept: running.append(loop._thread.is_alive()))
     koalad.start()
@@ -34,7 +39,7 @@ def test_the_driver_begins_when_there_is_somebody_to_send_to(tmp_path: Path, mon
 def test_hours_of_sweeps_are_those_of_this_hosts_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
-    koalad = Koalad(read_grid(GRID % str(tmp_path).encode(), "grid.yaml", ["local"]), tmp_path / "state")
+    koalad = made(tmp_path, tmp_path / "state")
     monkeypatch.undo()
     time.tzset()
     [(_, offset)] = koalad._loop._driver.engine.scavenger._settings.scavenging.offsets
@@ -60,7 +65,7 @@ def test_what_a_pruned_job_left_at_home_is_removed_at_the_next_start(
     for job in (1, 2, 3, 4, 70):
         (state / "output" / str(job)).mkdir(parents=True)
         (state / "output" / str(job) / "0.1.output").write_bytes(b"[0,1]\na")
-    koalad = Koalad(read_grid(GRID % str(tmp_path).encode(), "grid.yaml", ["local"]), state)
+    koalad = made(tmp_path, state)
     koalad.start()
     for thread in threading.enumerate():
         if thread.name == "written":

@@ -12,7 +12,7 @@ import pytest
 SAY = """
 import structlog, sys
 from pathlib import Path
-from koalapy.cli.log import LogFormat, set_up
+from koalapy.koalad.log import LogFormat, set_up
 wanted, file, lines = sys.argv[1:]
 set_up(LogFormat(wanted) if wanted else None, Path(file) if file else None, 2_000)
 log = structlog.get_logger()

@@ -11,7 +11,8 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from koalapy.cli import koalad, main, man
+from koalapy.cli import main, man
+from koalapy.koalad.__main__ import app as koalad
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "man"
@@ -22,7 +23,7 @@ needs_man = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return man.pages(("koala", get_command(main.app)), ("koalad", get_command(koalad.app)))
+    return man.pages(("koala", get_command(main.app)), ("koalad", get_command(koalad)))
 
 
 def test_the_stored_pages_are_those_of_the_commands(pages: dict[str, str]) -> None:

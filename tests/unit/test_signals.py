@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from koalapy.cli.signals import elsewhere, interruptible_once, uninterrupted
+from koalapy.cli.signals import interruptible_once, uninterrupted
+from koalapy.koalad.process import elsewhere
 
 LINGERING = """
 import sys, threading, time

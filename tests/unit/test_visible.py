@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from rich.console import Group
 from rich.text import Text
 
-from koalapy.cli import demo, doctor, grid, jobs, log, login, output, runners, unknown
+from koalapy.cli import demo, doctor, grid, jobs, login, output, runners, unknown
 from koalapy.cli.console import SafeConsole
 from koalapy.cli.moving import TransferLines, told_of
 from koalapy.cli.output import print_json, print_line, rich_table, say, table, tell
 from koalapy.doctor.findings import Failure, Finding, Report, Status
+from koalapy.koalad import log
 from koalapy.model.errors import KoalaError, OurError, RequestError
 from koalapy.model.textfile.fields import as_line
 from koalapy.model.textfile.words import visible

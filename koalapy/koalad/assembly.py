@@ -1,37 +1,34 @@
 """koalad without its API: store, engine, driver and links, put together for one grid."""
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
+from koalapy.api.submitting import Reader
+from koalapy.coallocation.speaking import Foreign
 from koalapy.config import GridFile, engine_settings
 from koalapy.driver import Driver
 from koalapy.engine import Engine
+from koalapy.koalad.maintenance import maintenance_of
 from koalapy.model.change import Change, OutboxEntry
-from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters
 from koalapy.model.request import KeepOutput, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
-from koalapy.model.units import Instant
+from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.runtime.accounting import Accounting
 from koalapy.runtime.chosen import policies, scavenging_policies
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.disk import DiskUse
-from koalapy.runtime.foreign import ForeignSpeech
-from koalapy.runtime.jobfiles import JobFiles
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
-from koalapy.runtime.maintenance.runner import Runner
-from koalapy.runtime.maintenance.task import Koalad as Maintained
 from koalapy.runtime.sdnotify import Notifier
-from koalapy.runtime.service import Service
+from koalapy.runtime.service import JobFiles, Service
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
@@ -41,12 +38,9 @@ from koalapy.store.contract import Store
 from koalapy.store.open import open_store
 from koalapy.views.recovery import Line, Recovery
 
+FOREIGN_EVERY = Duration(60 * SECOND)  # between lines of the log about one cluster
+
 _LOG = structlog.get_logger()
-
-
-def no_submission(service: Service, path: Path, key: str) -> JobId:
-    """Refuse: whoever made this koalad reads no job files."""
-    raise RequestError("no_job_files", f"This koalad reads no job files, and not {path}.", "Use `koala submit`.")
 
 
 class Koalad:
@@ -59,14 +53,14 @@ class Koalad:
         self,
         grid: GridFile,
         state_directory: Path,
+        read: Reader,
+        owner: str,
         taken_over: Callable[[], None] = lambda: None,
         notifier: Notifier | None = None,
-        submit: Callable[[Service, Path, str], JobId] = no_submission,
-        examine: Callable[[threading.Event], Mapping[str, Sequence[str]]] = lambda ending: {},
     ) -> None:
         """`taken_over` hears that another koalad has the store now: this one can only end.
 
-        `submit`: submit a job file under a key; `examine`: look at every cluster. Both are for maintenance.
+        `read` reads the job files that maintenance submits for `owner`.
         """
         self.grid = grid.grid
         self._clock = SystemClock()
@@ -118,13 +112,7 @@ class Koalad:
             Sweeps(self._store, self._loop, self._clock, self._links.read_slot),
             DiskUse(list(grid.clusters), self._links.ask, state_directory, self._clock.now, grid.disk.warn),
         )
-        maintained = Maintained(
-            grid=grid.grid, store=self._store, now=self._clock.now, ask=self._loop.ask, do=self.service.do,
-            unknown=unknown, clusters=self.service.clusters,
-            submit=lambda path, key: submit(self.service, path, key), usage=self.service.usage,
-            examine=examine,
-        )  # fmt: skip
-        self.maintenance = Runner(grid.maintenance, maintained)
+        self.maintenance = maintenance_of(grid, self._store, self._loop, self._clock, self.service, read, owner)
 
     def start(self) -> None:
         _log_recovered(self.service.recovered().lines)
@@ -167,6 +155,21 @@ class Koalad:
         if change.removed:
             self._written.remove_soon(change.removed)
         self._foreign.log(self._clock.now(), self._driver.engine.speaking.foreign)
+
+
+class ForeignSpeech:
+    """Logs what clusters say of what is not on them: a count, at most once a minute of each. Called by one thread."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, tuple[Instant, int]] = {}  # when, and up to which count
+
+    def log(self, now: Instant, foreign: Mapping[str, Foreign]) -> None:
+        """Tell of each cluster what it has said since it was told last, unless that is less than a minute ago."""
+        for cluster, said in foreign.items():
+            at, count = self._logged.get(cluster, (Instant(now - FOREIGN_EVERY), 0))
+            if said.count > count and now - at >= FOREIGN_EVERY:
+                self._logged[cluster] = now, said.count
+                _LOG.warning("foreign_speech", cluster=cluster, count=said.count - count, last=said.last)
 
 
 def _pruned(jobs: Sequence[JobId], store: Store, counters: Counters) -> list[JobId]:

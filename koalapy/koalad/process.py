@@ -1,35 +1,32 @@
-"""koalad's life on its socket: it may stand by first, then it has its store and serves, until it is told to end."""
+"""The process of koalad: it may stand by first, then it has its store and serves, until it is told to end."""
 
 import os
 import signal
 import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from koalapy.api.app import create_app
-from koalapy.api.bodies import JobText
 from koalapy.api.front import Front, standing_by
 from koalapy.api.metrics import Door
 from koalapy.api.server import Server, bind, bind_port
 from koalapy.api.submitting import Reader
-from koalapy.cli.gridfile import WatchedFile
-from koalapy.cli.signals import elsewhere
 from koalapy.config import GridFile
-from koalapy.doctor.quick import examine_quickly
-from koalapy.locations import Locations, read_file
+from koalapy.koalad.assembly import Koalad
+from koalapy.koalad.gridfile import WatchedFile
+from koalapy.locations import Locations
 from koalapy.model.change import Snapshot
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError
-from koalapy.model.identity import InstanceId, JobId
+from koalapy.model.identity import InstanceId
 from koalapy.model.units import SECOND, Instant
-from koalapy.runtime.koalad import Koalad
 from koalapy.runtime.loop import TAKEN_OVER
 from koalapy.runtime.sdnotify import Notifier
-from koalapy.runtime.service import Service
 from koalapy.store import lockfile
 from koalapy.store.errors import StoreError, StoreLocked, StoreUnreadable
 from koalapy.store.open import is_shared
@@ -41,7 +38,7 @@ _STAND_BY_S = 1.0  # between tries to get the store
 _LOCK = "koalad.lock"  # in the state directory, beside a store that lies elsewhere
 
 
-class Life:
+class KoaladProcess:
     """One koalad process. Raises KoalaError where it can neither have its store nor stand by; then nothing is left."""
 
     def __init__(
@@ -109,21 +106,12 @@ class Life:
     def _opened(self) -> Koalad | None:
         """Take the store; or begin to wait for it, where whoever has it may be another host's."""
         try:
-            return Koalad(
-                self._grid, self._locations.state, self._taken_over, self._notifier, self._submit,
-                partial(examine_quickly, self._grid),
-            )  # fmt: skip
+            return Koalad(self._grid, self._locations.state, self._read, self._owner, self._taken_over, self._notifier)
         except StoreLocked as error:
             if not is_shared(self._grid.store):
                 raise
             self._waiting = error.reason
             return None
-
-    def _submit(self, service: Service, path: Path, key: str) -> JobId:
-        """Submit a job file, relative to its own directory. Raises KoalaError."""
-        text = read_file(path, "job file").decode(errors="surrogateescape")
-        job = JobText(text=text, source=str(path), directory=str(path.parent), key=key)
-        return service.submit(self._read(job), self._owner, key)
 
     def _stand_by(self) -> bool:
         """False if koalad cannot have the store any more: a newer koalapy has written to it."""
@@ -199,6 +187,16 @@ class Life:
         if self._koalad is None:
             return "standing_by"
         return "ready" if trouble is None else "broken" if trouble.code == "broken" else "store_failing"
+
+
+def elsewhere(act: Callable[[], None]) -> Callable[[int, object], None]:
+    """A handler that has this done by another thread: the one that is interrupted may hold the lock that it needs."""
+
+    def handler(number: int, frame: object) -> None:
+        with suppress(RuntimeError):  # the interpreter is ending
+            start_new_thread(act, ())
+
+    return handler
 
 
 def _metrics(front: Front, grid: GridFile, path: Path) -> Server | None:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from koalapy.cli.gridfile import WatchedFile, read_grid_file
-from koalapy.cli.log import LogFormat, set_up
+from koalapy.koalad.gridfile import WatchedFile, read_grid_file
+from koalapy.koalad.log import LogFormat, set_up
 from koalapy.locations import Locations
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.textfile.words import visible_line
 from koalapy.runtime.sdnotify import Notifier
 
 if TYPE_CHECKING:
-    from koalapy.cli.life import Life
+    from koalapy.koalad.process import KoaladProcess
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -38,27 +38,27 @@ def koalad(
     faulthandler.enable()  # systemd ends a koalad that hangs by SIGABRT: where it hung is then in its log
     notifier = Notifier.of(os.environ)
     try:
-        life = _life(Locations.of(grid), notifier)
-        life.start()
+        process = _process(Locations.of(grid), notifier)
+        process.start()
     except KoalaError as error:
         _tell(ready_fd, {"error": error.reason.message, **_facts_of(error)})
         print(visible_line(f"koalad: {error}"), file=sys.stderr)
         raise typer.Exit(2 if error.reason.whose == "request" else 1) from error
     _tell(ready_fd, {"pid": os.getpid()})
-    raise typer.Exit(life.run())
+    raise typer.Exit(process.run())
 
 
-def _life(locations: Locations, notifier: Notifier) -> "Life":
+def _process(locations: Locations, notifier: Notifier) -> "KoaladProcess":
     if locations.grid_file is None:
         message = f"{locations.grid} is a name, not a grid file."
         raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
     grid_file = WatchedFile(locations.grid_file)
     grid = read_grid_file(locations.grid_file)
     # Late: a mistake in the grid file is told without waiting for a web framework and a database.
-    from koalapy.cli.life import Life
-    from koalapy.cli.submitted import reader
+    from koalapy.koalad.job_reader import reader
+    from koalapy.koalad.process import KoaladProcess
 
-    return Life(locations, grid, grid_file, reader(grid), _owner(), notifier)
+    return KoaladProcess(locations, grid, grid_file, reader(grid), _owner(), notifier)
 
 
 def _facts_of(error: KoalaError) -> dict[str, str]:

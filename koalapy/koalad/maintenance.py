@@ -1,0 +1,46 @@
+"""Maintenance of one koalad: what its tasks may use of it, put together for the runner that starts them."""
+
+from functools import partial
+from pathlib import Path
+
+from koalapy.api.bodies import JobText
+from koalapy.api.submitting import Reader
+from koalapy.config import GridFile
+from koalapy.doctor.quick import examine_quickly
+from koalapy.locations import read_file
+from koalapy.model.identity import JobId
+from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.maintenance.runner import Runner
+from koalapy.runtime.maintenance.task import Koalad
+from koalapy.runtime.service import Service
+from koalapy.store.contract import Store
+
+
+def maintenance_of(
+    grid: GridFile, store: Store, loop: DriverLoop, clock: SystemClock, service: Service, read: Reader, owner: str
+) -> Runner:
+    """The runner of the grid file's tasks. Raises RequestError for a task that cannot be loaded.
+
+    Job files are read by `read`, and submitted for `owner`.
+    """
+    maintained = Koalad(
+        grid=grid.grid,
+        store=store,
+        now=clock.now,
+        ask=loop.ask,
+        do=service.do,
+        unknown=service.unknown,
+        clusters=service.clusters,
+        examine=partial(examine_quickly, grid),
+        submit=partial(_submit, service, read, owner),
+        usage=service.usage,
+    )
+    return Runner(grid.maintenance, maintained)
+
+
+def _submit(service: Service, read: Reader, owner: str, path: Path, key: str) -> JobId:
+    """Submit a job file, relative to its own directory. Raises KoalaError."""
+    text = read_file(path, "job file").decode(errors="surrogateescape")
+    job = JobText(text=text, source=str(path), directory=str(path.parent), key=key)
+    return service.submit(read(job), owner, key)
