@@ -8,12 +8,11 @@ from koalapy import __version__
 from koalapy.api import schemas
 from koalapy.api.changing import add_changing
 from koalapy.api.itself import Facts, add_itself
-from koalapy.api.limits import BodyLimit
 from koalapy.api.logins import add_logins
 from koalapy.api.maintenance import add_maintenance
 from koalapy.api.metrics import add_metrics
 from koalapy.api.output import add_output
-from koalapy.api.refusals import add_refusals
+from koalapy.api.refusals import BodyLimit, add_refusals
 from koalapy.api.submitting import Reader, add_submitting
 from koalapy.api.sweeps import add_sweeps
 from koalapy.api.telling import add_telling

@@ -8,12 +8,14 @@ from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from koalapy.api import documents
 from koalapy.model.errors import KoalaError, Reason, RequestError
 
 _OF_CODE = {"no_such_job": 404, "wrong_state": 409, "not_asked": 409, "not_ended": 409}
 _OF_WHOSE = {"transient": 503, "site": 502, "request": 422, "ours": 500}
+_TOO_LARGE = 413
 _API = "GET /openapi.json describes what there is."
 _LONGEST = 100  # characters of what somebody sent, said back
 
@@ -25,7 +27,38 @@ def add_refusals(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _break)
 
 
-def too_large(limit: int) -> JSONResponse:
+class BodyLimit:
+    """ASGI middleware that refuses a request that is too large before it is read into memory.
+
+    At most `limit` bytes of a body are read, whether its length is said before or not.
+    """
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self._app, self._limit = app, limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and _length(scope) > self._limit:
+            await _too_large(self._limit)(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._app(scope, self._counted(receive), send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _counted(self, receive: Receive) -> Receive:
+        seen = 0
+
+        async def counting() -> Any:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._limit:
+                raise HTTPException(_TOO_LARGE, f"The request is larger than {self._limit:,} bytes")
+            return message
+
+        return counting
+
+
+def _too_large(limit: int) -> JSONResponse:
     """The answer to a request whose body is not read: the connection ends with it."""
     message = f"The request is larger than {limit:,} bytes."
     reason = RequestError("too_large_request", message, "A job is a short text; stage data in.").reason
@@ -88,3 +121,9 @@ def _said(error: Any) -> str:
     """What was sent is said back, but for what answers a login: that may be a password."""
     value = None if "answers" in error["loc"] else error.get("input")
     return f", not {value[:_LONGEST]!r}" if isinstance(value, str) else ""
+
+
+def _length(scope: Scope) -> int:
+    """What the request says of its length, 0 if it does not."""
+    value = dict(scope["headers"]).get(b"content-length", b"0")
+    return int(value) if value.isdigit() else 0

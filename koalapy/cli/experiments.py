@@ -1,17 +1,19 @@
 """`koala sim run`: the papers' experiments, in the simulated world."""
 
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
+from rich.progress import track
 
 from koalapy.cli import output
 from koalapy.cli.options import Json
-from koalapy.cli.progress import shown
 from koalapy.cli.signals import interruptible
 from koalapy.model.errors import RequestError
 
+Item = TypeVar("Item")
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Its name (koala sim list), or the path of its file.")]
 Loads = Annotated[str | None, typer.Option("--loads", metavar="P,P…", help="Loads in percent, instead of its own.")]
 Sets = Annotated[int | None, typer.Option("--sets", min=1, max=1000, help="How many sets of jobs, instead of its own.")]
@@ -43,7 +45,7 @@ def run_experiment(
         check(out)
         found: list[Any] = []
         with interruptible():
-            found.extend(shown(outcomes(plan.courses, workers or os.cpu_count() or 1), len(plan.courses), plan.unit))
+            found.extend(_shown(outcomes(plan.courses, workers or os.cpu_count() or 1), len(plan.courses), plan.unit))
             rows = plan.rows(found)
             files = write(chosen.name, rows, plan.figure(found), out, plan.more(found))
     for note in plan.notes(found):
@@ -77,3 +79,13 @@ def _percentages(loads: str | None) -> list[int] | None:
         raise RequestError(
             "bad_loads", f"--loads {loads} is not a list of percentages.", "Write --loads 50,80."
         ) from None
+
+
+def _shown(items: Iterable[Item], total: int, what: str = "sets") -> Iterator[Item]:
+    """The items, with how far the computation is: a bar on a terminal, plain lines when piped."""
+    if output.errors.is_terminal:
+        yield from track(items, description=what.capitalize(), total=total, console=output.errors.console)
+        return
+    for number, item in enumerate(items, 1):
+        output.say(f"{number} of {total} {what}")
+        yield item

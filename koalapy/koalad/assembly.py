@@ -21,7 +21,7 @@ from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.runtime.accounting import Accounting
 from koalapy.runtime.chosen import policies, scavenging_policies
-from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.clock import SystemClock, offsets
 from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.disk import DiskUse
 from koalapy.runtime.links import ClusterLinks
@@ -33,7 +33,6 @@ from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.uplink.connect import may_ask
-from koalapy.runtime.zone import offsets
 from koalapy.store.contract import Store
 from koalapy.store.open import open_store
 from koalapy.views.recovery import Line, Recovery

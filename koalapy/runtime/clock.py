@@ -1,10 +1,14 @@
 """koalad's clock: UTC, anchored to a clock that goes on while the host sleeps, so that time never runs backwards."""
 
 import time
+from collections.abc import Callable
 
 from koalapy_adapters import clock
 
-from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.model.hours import Offsets
+from koalapy.model.units import HOUR, SECOND, Duration, Instant
+
+_YEARS_IN_HOURS = 10 * 366 * 24
 
 
 class SystemClock:
@@ -20,3 +24,25 @@ class SystemClock:
     def slept(self) -> Duration:
         """How long the host has slept since this was asked last; 0 if it has not, or for less than two seconds."""
         return Duration(self._watch.look())
+
+
+def offsets(now: Instant, offset_of: Callable[[Instant], Duration] | None = None) -> Offsets:
+    """How far this host's clock on the wall is ahead of UTC from now on, to the hour, for ten years."""
+    look = offset_of or _of_this_host
+    found = [(now, look(now))]
+    whole_hour = now - now % HOUR
+    for hours in range(24, _YEARS_IN_HOURS, 24):
+        later = Instant(whole_hour + hours * HOUR)
+        if look(later) != found[-1][1]:
+            found.append(_change(later, found[-1][1], look))
+    return tuple(found)
+
+
+def _change(later: Instant, before: Duration, look: Callable[[Instant], Duration]) -> tuple[Instant, Duration]:
+    """The first hour of the last day that is not as it was before."""
+    hour = next(at for back in range(23, -1, -1) if look(at := Instant(later - back * HOUR)) != before)
+    return hour, look(hour)
+
+
+def _of_this_host(instant: Instant) -> Duration:
+    return Duration(time.localtime(instant // SECOND).tm_gmtoff * SECOND)

@@ -5,7 +5,6 @@ import queue
 from collections.abc import Iterator
 
 import pytest
-import tenacity
 from koalapy_adapters import messages as wire
 from koalapy_adapters.batch.protocol import Capacity
 from koalapy_adapters.connections.command import CommandConnection
@@ -27,7 +26,6 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Launch
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.runtime import rendezvous
-from koalapy.runtime.backoff import Backoff
 from koalapy.runtime.rendezvous import RendezvousHub
 from koalapy.runtime.uplink.connect import connection_of
 
@@ -271,25 +269,6 @@ def test_an_error_with_its_command() -> None:
     error = SiteFault("down", "sbatch failed.", "Wait.", Result(["sbatch", "x"], 1, "", "slurm_load: down\n"))
     reason = translate.reason_of_error(error)
     assert reason == Reason("down", "site", "sbatch failed.", "Wait.", "sbatch x", 1, "slurm_load: down")
-
-
-# ---- waits
-
-
-def state(tries: int, error: Exception | None = None) -> tenacity.RetryCallState:
-    made = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
-    made.attempt_number = tries
-    made.outcome = tenacity.Future.construct(tries, error, True) if error else None
-    return made
-
-
-def test_waits_double_up_to_a_bound_with_jitter() -> None:
-    backoff = Backoff(0.5, lambda error: 30.0 if error is None else 120.0)
-    for tries, most in ((1, 0.5), (2, 1.0), (5, 8.0), (7, 30.0), (10_000, 30.0)):
-        waits = {backoff(state(tries)) for _ in range(50)}
-        assert all(0.75 * most <= wait <= most for wait in waits)
-        assert len(waits) > 10
-    assert backoff(state(50, ValueError())) > 30.0
 
 
 # ---- connections of the grid file

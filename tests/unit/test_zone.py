@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from koalapy.model.hours import offset_at
 from koalapy.model.units import DAY, HOUR, SECOND, Duration, Instant, format_instant, parse_instant
-from koalapy.runtime.zone import offsets
+from koalapy.runtime.clock import offsets
 
 AMSTERDAM = ZoneInfo("Europe/Amsterdam")
 NOW = parse_instant("2030-01-15T12:34:56Z")
