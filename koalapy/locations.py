@@ -16,6 +16,7 @@ from koalapy.model.textfile import MAX_BYTES
 GRID_FILE_HEADER = "koala-grid-file"  # of each request: the client's grid file, percent-encoded
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.IGNORECASE | re.ASCII)
 _SOCKET = "koalad.sock"
+JOURNALS = "journals"  # in the state directory
 _OTHERS_WRITE = 0o022
 _GRID_LINE = re.compile(rb"^grid:[ \t]*[\"']?([A-Za-z0-9][A-Za-z0-9_-]{0,31})[\"']?[ \t]*(?:#.*)?\r?$", re.MULTILINE)
 
@@ -51,6 +52,11 @@ class Locations:
     @property
     def log(self) -> Path:
         return self.state / "koalad.log"
+
+    @property
+    def journals(self) -> Path:
+        """Where koalad writes what made it fail."""
+        return self.state / JOURNALS
 
     def make(self) -> None:
         """Make the directories of state and socket, for their owner alone.

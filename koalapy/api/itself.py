@@ -1,14 +1,17 @@
 """The part of the HTTP API that is about koalad itself: how it is, and its end."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 
+from koalapy import __version__
 from koalapy.api import documents, schemas
 from koalapy.api.bodies import ShutdownBody
 from koalapy.api.documents import Document
 from koalapy.api.schemas.answer import answering
+from koalapy.journal.text import dump
 from koalapy.model.errors import Reason
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.service import Service
@@ -34,6 +37,12 @@ def add_itself(
             service.unknown.last(), [documents.login(each) for each in service.logins.views() if each.state == "asks"],
             service.sweeps.runners(),
         )  # fmt: skip
+
+    @app.get("/v1/journal", **answering(schemas.JournalAnswer))
+    def journal() -> Response:
+        """The last batches of events and what koalad decided, from which both can be replayed; without secrets."""
+        text = json.dumps(dump(service.journal(), __version__))
+        return Response(text, media_type="application/json")
 
     @app.post("/v1/shutdown", **answering(schemas.DownAnswer))
     def down(body: ShutdownBody | None = None) -> Document:

@@ -1,5 +1,6 @@
 """`koala bugreport`: what a developer needs to know of a koalad, in one file, without secrets."""
 
+import gzip
 import io
 import json as json_module
 import os
@@ -8,7 +9,8 @@ import re
 import sys
 import tarfile
 import time
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib.metadata import distributions
 from pathlib import Path
@@ -20,8 +22,9 @@ from koalapy import __version__
 from koalapy.cli import options
 from koalapy.cli.output import FAILED, out, print_json, say, table, told
 from koalapy.client import Grid
-from koalapy.locations import Locations
+from koalapy.locations import JOURNALS, Locations
 from koalapy.model.errors import KoalaError, OurError, RequestError
+from koalapy.runtime.journals import files_of
 from koalapy.secrets import HIDDEN, Secrets
 
 _LOG_BYTES = 2_000_000  # of the end of each log
@@ -56,7 +59,7 @@ def bugreport(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Pack versions, status, the grid file and the end of the log into one file, to go with a report of a bug.
+    """Pack versions, status, grid file, the end of the log and koalad's journal into one file, to go with a bug report.
 
     Lists first what is in it, and asks. Passwords, tokens, keys and values of environments are hidden. What remains
     names your hosts, users, jobs and paths: look into it before you hand it on.
@@ -93,7 +96,20 @@ def collect(locations: Locations) -> list[Part]:
             lines = data.decode(errors="replace").splitlines()
             hidden = "\n".join(_log_line(line, secrets, answers.environments is not None) for line in lines)
             parts.append(Part(name, "the end of koalad's log", (hidden + "\n").encode()))
+    if answers.journal is not None:
+        parts.append(Part("journal.json", "what koalad was given and has decided of late", _document(answers.journal)))
+    for path in files_of(locations.journals):
+        name = f"{JOURNALS}/{path.name.removesuffix('.gz')}"
+        parts.append(Part(name, "the same, of a time when koalad's engine failed", _decompressed(path)))
     return parts
+
+
+def _decompressed(path: Path) -> bytes:
+    """Nothing of a file that cannot be read. koalad hides secrets before it writes a journal."""
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error):
+        return b""
 
 
 class _Answers(NamedTuple):
@@ -101,6 +117,7 @@ class _Answers(NamedTuple):
 
     said: dict[str, Any]
     environments: set[str] | None
+    journal: Mapping[str, Any] | None
 
 
 def _asked(grid: Path | str, jobs: list[int]) -> _Answers:
@@ -111,9 +128,9 @@ def _asked(grid: Path | str, jobs: list[int]) -> _Answers:
             for job in jobs:
                 with suppress(RequestError):  # pruned meanwhile
                     values |= set(_environments(koalad.show(job)))
-            return _Answers(said, values)
+            return _Answers(said, values, koalad.journal())
     except KoalaError as error:
-        return _Answers({"koalad": str(error)}, None)
+        return _Answers({"koalad": str(error)}, None, None)
 
 
 def _environments(document: Any) -> Iterable[str]:

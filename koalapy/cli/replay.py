@@ -47,7 +47,14 @@ _UNIT = re.compile(r"\d+[a-z]")
 _SUFFIXES = (".gz", ".xz", ".bz2", ".swf", ".gwf", ".json")
 
 TracePath = Annotated[
-    Path, typer.Argument(metavar="TRACE", help="SWF or GWF, also .gz, .xz, .bz2; or `koala jobs --json`, kept.")
+    Path | None,
+    typer.Argument(
+        metavar="TRACE", help="SWF or GWF, also .gz, .xz, .bz2; or `koala jobs --json`, kept.", show_default=False
+    ),
+]
+JournalPath = Annotated[
+    Path | None,
+    typer.Option("--journal", metavar="FILE", help="Of `koala bugreport`: do koalad's decisions come out again?"),
 ]
 GridName = Annotated[
     str | None, typer.Option("--grid", "-g", metavar="FILE", help="Grid file, or a system of configs/systems.")
@@ -81,7 +88,9 @@ Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes
 
 
 def replay(
-    trace: TracePath,
+    context: typer.Context,
+    trace: TracePath = None,
+    journal: JournalPath = None,
     grid: GridName = None,
     size: Sizes = None,
     measured: Measured = None,
@@ -99,7 +108,18 @@ def replay(
     as_json: options.Json = False,
 ) -> None:
     """Replay a trace on a grid's clusters, simulated: a table, schedules (SWF), pictures (PNG, SVG). The same trace
-    and options give the same bytes."""
+    and options give the same bytes.
+
+    With --journal, replay what a koalad was given through the same engine instead. Status 1: it decides otherwise.
+    """
+    if journal is not None:
+        _refuse_beside_journal(context)
+        from koalapy.cli.replay_journal import replay_journal
+
+        with output.told(), interruptible():
+            raise typer.Exit(replay_journal(journal, as_json))
+    if trace is None:
+        raise typer.BadParameter("Give a TRACE, or --journal FILE.", param_hint="TRACE")
     with output.told(), interruptible():
         need_matplotlib("A replay draws its pictures")
         settings, known = read_clusters(grid, measured)
@@ -127,6 +147,15 @@ def replay(
         if max_overtakes is None and any(each.queue != "fcfs" for each in outcomes):
             output.say(f"Nobody is passed more than {settings.max_overtakes} times; vary that with --max-overtakes.")
         output.say(f"Written: {', '.join(str(file) for file in files)}.")
+
+
+def _refuse_beside_journal(context: typer.Context) -> None:
+    """Raises BadParameter for what says nothing to a journal, which has its own clusters and policies."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if wrong := [name for name in given if name not in ("journal", "as_json")]:
+        names = ", ".join("TRACE" if name == "trace" else f"--{name.replace('_', '-')}" for name in wrong)
+        raise typer.BadParameter(f"Leave out {names}: a journal has its own clusters and policies.")
 
 
 def _course(

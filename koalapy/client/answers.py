@@ -406,6 +406,25 @@ class Disk(TypedDict):
     places: list[DiskPlace]
 
 
+class JournalBatch(TypedDict):
+    """Events that were handled together, and what came of them."""
+
+    now: int  # microseconds since 1970
+    events: list[Any]
+    commands: list[Any] | None  # None: the engine failed
+    words: list[Any]  # hints, which no store keeps
+
+
+class Journal(TypedDict):
+    schema: Literal["koala.journal/1"]
+    koalapy: str  # the release that wrote it, which can replay it
+    error: str  # how the last batch failed; empty: it did not
+    settings: list[Any]  # what the grid file says for decisions
+    start: list[Any]  # the engine before the first batch
+    batches: list[JournalBatch]
+    values: list[Any]  # what the others name as `#` with its place here
+
+
 class Status(TypedDict):
     schema: Literal["koala.status/1"]
     pid: int

@@ -19,6 +19,7 @@ from koalapy.client.answers import (
     Fetched,
     Job,
     JobStory,
+    Journal,
     Login,
     Maintained,
     Maintenance,
@@ -323,6 +324,10 @@ class Grid:
     def disk(self) -> Disk:
         """What koalapy takes up of disks, counted now; that may take a minute. Schema koala.disk/1."""
         return cast(Disk, self._calls.call("GET", "/v1/disk", wait_s=_COUNT_S))
+
+    def journal(self) -> Journal:
+        """What koalad was given and has decided of late, to be replayed; without secrets. Schema koala.journal/1."""
+        return cast(Journal, self._calls.call("GET", "/v1/journal", wait_s=_COUNT_S))
 
     def status(self) -> Status:
         """Schema koala.status/1."""

@@ -11,7 +11,9 @@ from koalapy.coallocation.speaking import Foreign
 from koalapy.config import GridFile, engine_settings
 from koalapy.driver import Driver
 from koalapy.engine import Engine
+from koalapy.journal.journal import Journal
 from koalapy.koalad.maintenance import maintenance_of
+from koalapy.locations import JOURNALS
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters
@@ -24,6 +26,7 @@ from koalapy.runtime.chosen import policies, scavenging_policies
 from koalapy.runtime.clock import SystemClock, offsets
 from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.disk import DiskUse
+from koalapy.runtime.journals import Journals
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
@@ -40,6 +43,7 @@ from koalapy.views.recovery import Line, Recovery
 FOREIGN_EVERY = Duration(60 * SECOND)  # between lines of the log about one cluster
 
 _LOG = structlog.get_logger()
+_JOURNAL_S = 10.0  # for a journal that is being written when koalad ends
 
 
 class Koalad:
@@ -86,6 +90,8 @@ class Koalad:
             written=written,
         )
         renew = lambda: Engine(settings, chosen, self._store.load(), of_sweeps)  # noqa: E731
+        self._journals = Journals(state_directory / JOURNALS)
+        self._journal = Journal(chosen, of_sweeps, failed=self._journals.write_soon)
         driver = self._driver_of(Engine(settings, chosen, snapshot, of_sweeps), snapshot.outbox, renew)
         self._driver, self._foreign = driver, ForeignSpeech()
         self._loop = DriverLoop(driver, self._clock, self._store.check, taken_over, notifier)
@@ -110,6 +116,7 @@ class Koalad:
             files,
             Sweeps(self._store, self._loop, self._clock, self._links.read_slot),
             DiskUse(list(grid.clusters), self._links.ask, state_directory, self._clock.now, grid.disk.warn),
+            self._journal.taken,
         )
         self.maintenance = maintenance_of(grid, self._store, self._loop, self._clock, self.service, read, owner)
 
@@ -139,12 +146,13 @@ class Koalad:
     def stop(self) -> None:
         """The end, after `disconnect`; what comes in from now on is refused."""
         self._loop.stop()
+        self._journals.close(_JOURNAL_S)
         self._store.close()
 
     def _driver_of(self, engine: Engine, outbox: Sequence[OutboxEntry], renew: Callable[[], Engine]) -> Driver:
         return Driver(
             engine, self._store, self._links, self._clock, outbox, self._store.next_number, self._committed, renew,
-            self._links.quarantine,
+            self._links.quarantine, self._journal,
         )  # fmt: skip
 
     def _committed(self, change: Change) -> None:

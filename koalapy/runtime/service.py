@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from koalapy.driver import Delivery
+from koalapy.journal.journal import Taken
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
@@ -60,6 +61,7 @@ class Service:
 
     `unknown`: tags on the clusters that its store does not know. `logins`: what they ask, and who answers. `files`:
     what jobs stage. `sweeps`: what is told of them. `disk`: what koalapy takes up.
+    `journal`: what is noted now, to be asked for on the driver's thread.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Service:
         files: JobFiles,
         sweeps: Sweeps,
         disk: DiskUse,
+        journal: Callable[[], Taken],
     ) -> None:
         self._store = store
         self._files = files
@@ -86,6 +89,7 @@ class Service:
         self.logins = logins
         self.sweeps = sweeps
         self.disk = disk
+        self._journal = journal
         self._recovery = recovery
         self._waiters = Waiters()
         self._counting = Counting()
@@ -220,6 +224,9 @@ class Service:
     def unreadable(self) -> list[Unreadable]:
         """Records of the store that could not be read so far."""
         return self._store.unreadable()
+
+    def journal(self) -> Taken:
+        return self._loop.ask(lambda engine: self._journal())
 
     def clusters(self) -> list[ClusterReport]:
         now = self._clock.now()

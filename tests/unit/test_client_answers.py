@@ -35,6 +35,7 @@ def described(hint: Any) -> Any:
     ("answer", "model"),
     [
         (answers.Disk, schemas.DiskAnswer),
+        (answers.Journal, schemas.JournalAnswer),
         (answers.Submitted, schemas.SubmitAnswer),
         (answers.Job, schemas.Job),
         (answers.JobStory, schemas.JobAnswer),

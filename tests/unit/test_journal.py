@@ -1,29 +1,35 @@
 """The journal of batches: what it keeps, what its document hides, and what a replay says."""
 
+import gzip
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from koalapy.cli.replay_journal import replay_journal
+from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.journal.journal import Journal, Taken
 from koalapy.journal.replay import replay
 from koalapy.journal.state import copy_of
 from koalapy.journal.text import dump, load
-from koalapy.model.change import Snapshot
+from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitComponent, Word
 from koalapy.model.errors import Reason, RequestError
-from koalapy.model.events import ClusterConnected, ClusterLost, ClusterMeasured, Event, JobSubmitted
-from koalapy.model.identity import InstanceId
+from koalapy.model.events import CancelRequested, ClusterConnected, ClusterLost, ClusterMeasured, Event, JobSubmitted
+from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.records import Step
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.units import SECOND, Instant
+from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.runtime.chosen import policies, scavenging_policies
+from koalapy.runtime.journals import KEPT, Journals, files_of
 from koalapy.scheduler.schedule import Policies
+from koalapy.store.memory import MemoryStore
 
 START = Instant(1_700_000_000 * SECOND)
 SETTINGS = Settings(clusters=(ClusterSettings(name="alpha", batch="slurm"), ClusterSettings(name="beta", batch="sge")))
@@ -221,3 +227,91 @@ def test_what_is_no_journal_is_refused(change: Any, words: str) -> None:
     recorded.connect()
     with pytest.raises(RequestError, match=words):
         load(change(dump(recorded.journal.taken(), "1")), chosen)
+
+
+def test_what_failed_is_written_once_for_each_error_and_replayed_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = Recorded()
+    recorded.connect()
+    recorded.handle(submitted("a"))
+    directory = tmp_path / "journals"
+    for life in range(3):
+        journals = Journals(directory)
+        for number in (0, 0, 1, 1, 2, 3, 4, 5, 6, 7):
+            recorded.handle(measured("alpha", recorded.now))
+            journals.write_soon(recorded.journal.taken(f"ValueError: {life}.{number}"))
+            journals.close(30.0)
+    files = files_of(directory)
+    assert len(files) == KEPT
+    assert [path.stat().st_mode & 0o777 for path in files] == [0o600] * KEPT
+    errors = [json.loads(gzip.decompress(path.read_bytes()))["error"] for path in files]
+    assert errors == [f"ValueError: 2.{number}" for number in range(KEPT)]
+
+    assert replay_journal(files[0], False) == 0
+    assert "all as in the journal" in capsys.readouterr().out
+    original = Engine.handle
+
+    def mutant(made: Engine, now: Instant, events: Sequence[Event]) -> Step:
+        return Step(words=original(made, now, events).words)
+
+    monkeypatch.setattr(Engine, "handle", mutant)
+    assert replay_journal(files[0], True) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["difference"]["batch"] == 3
+    assert document["difference"]["expected"].startswith("SubmitComponent(")
+
+
+def test_a_driver_whose_engine_fails_leaves_a_journal_and_begins_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine that replaces the failed one has a journal of its own, which is replayed from its own start."""
+    failed: list[Taken] = []
+    journal = Journal(*chosen(SETTINGS), failed=failed.append)
+    original = Engine.handle
+
+    def broken(made: Engine, now: Instant, events: Sequence[Event]) -> Step:
+        if any(isinstance(each, CancelRequested) for each in events):
+            raise ZeroDivisionError("by nothing")
+        return original(made, now, events)
+
+    monkeypatch.setattr(Engine, "handle", broken)
+    world = FakeWorld()
+    store = MemoryStore(InstanceId("j0rna"))
+
+    def renew() -> Engine:
+        return Engine(SETTINGS, chosen(SETTINGS)[0], store.load(), chosen(SETTINGS)[1])
+
+    driver = Driver(renew(), store, world, world, renew=renew, recorder=journal)
+    for name in ("alpha", "beta"):
+        driver.step([Delivery((ClusterConnected(cluster=name, version="1"), measured(name, world.now())))])
+    driver.step([Delivery((submitted("a"),))])
+    driver.step([Delivery((CancelRequested(JobId(1)),)), Delivery((submitted("b"),))])
+    assert [taken.error for taken in failed] == ["ZeroDivisionError: by nothing"] * 2
+    assert replay(read(dump(failed[0], "1"))).failure == "ZeroDivisionError: by nothing"
+    driver.step([Delivery((submitted("c"),))])
+    assert len(store.jobs()) == 3
+    after = replay(read(dump(journal.taken(), "1")))
+    assert after.difference is None
+    assert after.commands >= 1
+
+
+class FakeWorld:
+    """A clock that goes on by itself, and links that carry nothing."""
+
+    def __init__(self) -> None:
+        self._now = START
+
+    def now(self) -> Instant:
+        self._now = Instant(self._now + SECOND)
+        return self._now
+
+    def slept(self) -> Duration:
+        return Duration(0)
+
+    def send(self, entry: OutboxEntry, doubt: bool) -> None: ...
+
+    def say(self, word: Word) -> None: ...
+
+    def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
+
+    def end_sessions(self, reason: Reason) -> dict[str, int]:
+        return {}

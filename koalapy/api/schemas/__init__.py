@@ -8,6 +8,7 @@ from koalapy.api.schemas.clusters import ClustersAnswer
 from koalapy.api.schemas.disk import DiskAnswer
 from koalapy.api.schemas.explanation import ExplainAnswer
 from koalapy.api.schemas.jobs import ChangedAnswer, FetchAnswer, Job, JobAnswer, JobsAnswer, SubmitAnswer, SubmitsAnswer
+from koalapy.api.schemas.journal import JournalAnswer
 from koalapy.api.schemas.logins import LoginAnswer, LoginsAnswer
 from koalapy.api.schemas.maintenance import MaintenanceAnswer, MaintenanceRunAnswer
 from koalapy.api.schemas.reasons import ErrorAnswer
@@ -30,6 +31,7 @@ __all__ = [
     "Job",
     "JobAnswer",
     "JobsAnswer",
+    "JournalAnswer",
     "LoginAnswer",
     "LoginsAnswer",
     "MaintenanceAnswer",
@@ -51,7 +53,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
         ErrorAnswer, JobAnswer, JobsAnswer, SubmitAnswer, ClustersAnswer, StatusAnswer, UnknownAnswer, CleanAnswer,
         ExplainAnswer, DownAnswer, FetchAnswer, LoginAnswer, LoginsAnswer, SubmitsAnswer, ChangedAnswer,
         RunnersAnswer, ResultsAnswer, UnreadableAnswer, DiskAnswer, UsageAnswer, MaintenanceAnswer,
-        MaintenanceRunAnswer,
+        MaintenanceRunAnswer, JournalAnswer,
     )
 }  # fmt: skip
 

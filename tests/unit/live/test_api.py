@@ -175,6 +175,7 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("get", "/v1/unreadable"),
         ("get", "/v1/usage"),
         ("get", "/v1/disk"),
+        ("get", "/v1/journal"),
         ("post", "/v1/unknown/{tag}/clean"),
         ("post", "/v1/shutdown"),
     }
@@ -234,7 +235,15 @@ def test_every_answer_is_as_described(koala: Any, http_: Connection, shell: Call
     assert (status, document["schema"]) == (200, "koala.submit/1")
     job = document["id"]
     koala.end(job)
-    for path in ("/v1/jobs", f"/v1/jobs/{job}", f"/v1/jobs/{job}/explain", "/v1/clusters", "/v1/status", "/v1/unknown"):
+    for path in (
+        "/v1/jobs",
+        f"/v1/jobs/{job}",
+        f"/v1/jobs/{job}/explain",
+        "/v1/clusters",
+        "/v1/status",
+        "/v1/unknown",
+        "/v1/journal",
+    ):
         assert ask(http_, "GET", path)[0] == 200
     held = ask(http_, "POST", "/v1/jobs", hello(koala, job={"components": [shell("true", 4)] * 3}))[1]["id"]
     for change in ("hold", "release", "cancel"):

@@ -1,12 +1,18 @@
 """`koala bugreport` of a real koalad: what is in it, that it is asked for, and that no secret ever is."""
 
+import json
 import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from koalapy import Grid
+
 Document = dict[str, Any]
+SUBMIT = "model.commands:SubmitComponent"
 SECRET = "Tr0ub4dor&3"
 
 
@@ -38,7 +44,10 @@ def test_it_holds_what_helps_and_no_secret(fresh: Any, shell: Callable[..., Docu
         found = texts(fresh.work / name)
         listed = [f"koala-bugreport/{each['name']}" for each in answer.document["files"]]
         assert list(found) == listed
-        assert [Path(each).name for each in listed] == ["versions.json", "status.json", "grid.yaml", "koalad.log"]
+        assert [Path(each).name for each in listed] == [
+            *("versions.json", "status.json", "grid.yaml", "koalad.log"),
+            *(["journal.json"] if up else []),
+        ]
         assert not [line for said in found.values() for line in said.splitlines() if SECRET in line], up
         assert "amsterdam" in found["koala-bugreport/grid.yaml"]
         assert '"event": "koalad_started"' in found["koala-bugreport/koalad.log"]
@@ -48,6 +57,41 @@ def test_it_holds_what_helps_and_no_secret(fresh: Any, shell: Callable[..., Docu
     again = fresh("bugreport", "--yes", "-o", "up.tar.gz", "--json")
     assert again.status == 2
     assert "up.tar.gz exists" in again.err
+
+
+def test_its_journal_is_replayed_and_a_difference_found(
+    fresh: Any, monkeypatch: pytest.MonkeyPatch, shell: Callable[..., Document]
+) -> None:
+    text = fresh.grid_file.read_text()
+    fresh.grid_file.write_text(f"# the account's password: {SECRET}\n{text}")
+    assert fresh("up").status == 0
+    for _ in range(3):
+        assert fresh.end(fresh.submit(shell("true", environment={"MINE": SECRET})))["state"] == "done"
+    with monkeypatch.context() as patch:  # no process that outlives the test may begin with these
+        for name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+            patch.setenv(name, fresh.environment[name])
+        with Grid(fresh.grid_file) as grid:
+            document: Any = grid.journal()
+    assert SECRET not in json.dumps(document)
+    path = fresh.work / "journal.json"
+    path.write_text(json.dumps(document))
+    same = fresh("sim", "replay", "--journal", str(path))
+    assert same.status == 0, same
+    assert "all as in the journal" in same.out
+    answer = fresh("sim", "replay", "--journal", str(path), "--json")
+    assert answer.document["difference"] is None
+    assert answer.document["batches"] == len(document["batches"])
+
+    submits = [each for each in document["values"] if isinstance(each, dict) and each["is"] == SUBMIT]
+    submits[0]["barrier_timeout"] += 1
+    path.write_text(json.dumps(document))
+    other = fresh("sim", "replay", "--journal", str(path))
+    assert other.status == 1
+    assert "differs" in other.out
+    assert "expected: SubmitComponent(" in other.out
+    assert "got:      SubmitComponent(" in other.out
+    assert fresh("sim", "replay", "--journal", str(path), "--jobs", "3").status == 2
+    assert fresh("sim", "replay", "--journal", str(fresh.grid_file)).status == 2
 
 
 def test_it_says_what_would_be_in_it_before_it_is_written(fresh: Any) -> None:
