@@ -18,6 +18,11 @@ def is_digest(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 
 
+def has_digest(data: bytes, digest: str) -> bool:
+    """Whether this is the sha256 of the data, in hex."""
+    return hashlib.sha256(data).hexdigest() == digest
+
+
 class Files:
     """A file system as os(3) has it. Paths are absolute."""
 
@@ -97,7 +102,7 @@ class Files:
             import shutil  # late: a wrapper starts without it
 
             shutil.copyfile(source, target)
-        elif hashlib.sha256(data).hexdigest() != digest:
+        elif not has_digest(data, digest):
             raise ValueError("%s is damaged" % source)
         else:
             with open(target, "wb") as file:

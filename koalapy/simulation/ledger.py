@@ -40,6 +40,7 @@ class Ledger:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.parameters = ParameterLog()
+        self.files: dict[tuple[str, str], bytes] = {}  # by attempt and path: what its program has left there
         self._runs: dict[str, dict[str, Run]] = {}
         self._subscribers: list[Callable[[Entry], None]] = []
 
@@ -59,6 +60,11 @@ class Ledger:
         run.exit_status = run.exit_status or exit_status
         run.statuses.append(exit_status)
         self._write(Entry("ended", run, node, at))
+
+    def left(self, tag: str, path: str, content: bytes | None) -> None:
+        """The program has written this file, as far as there was room. `content`: None if there is no file."""
+        if content is not None:
+            self.files[tag, path] = content
 
     def runs(self, tag: str) -> list[Run]:
         """All starts of this attempt's program, in order."""

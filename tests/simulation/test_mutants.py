@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import pytest
 from koalapy_adapters import claims, messages
+from koalapy_adapters import files as pushed_files
 from koalapy_adapters.batch import wanting
 from koalapy_adapters.kcm import ending, submitting, wrappers
 from koalapy_adapters.kcm.commands import BatchSystem
@@ -25,7 +26,7 @@ from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 
 from koalapy.broker import broker
 from koalapy.broker.room import Room
-from koalapy.coallocation import barrier, stopping
+from koalapy.coallocation import barrier, finishing, stopping
 from koalapy.coallocation.followup import FollowUps
 from koalapy.coallocation.pruning import Pruning
 from koalapy.coallocation.speaking import Speaking
@@ -394,6 +395,20 @@ def _together(*mutants: Any) -> Iterator[None]:
         yield
 
 
+# ---- files
+
+
+def _digests_of_staged_files_are_not_looked_at() -> Any:
+    return patch.object(pushed_files, "has_digest", lambda data, digest: True)
+
+
+def _of_several_components_the_last_ones_output_is_brought() -> Any:
+    real = finishing.CollectOutput
+    return patch.object(
+        finishing, "CollectOutput", lambda sources, **fields: real(sources=tuple(reversed(sources)), **fields)
+    )
+
+
 # ---- sweeps
 
 
@@ -705,6 +720,19 @@ MUTANTS = (
         {"submit_many": 6, "local_job": 6},
         OPTIONAL,
         seed=24,
+    ),
+    Mutant(
+        "digests of staged files are not looked at",
+        _digests_of_staged_files_are_not_looked_at,
+        (P.CONTENTS,),
+        {"shared_gone": 6},
+        seed=3,
+    ),
+    Mutant(
+        "of several components the last one's output is brought",
+        _of_several_components_the_last_ones_output_is_brought,
+        (P.CONTENTS,),
+        HARDLY_ANY,
     ),
 )
 

@@ -142,8 +142,11 @@ def _shared_full(world: World, dice: Random) -> None:
 
 
 def _shared_gone(world: World, dice: Random) -> None:
+    """Its server has crashed, or only cannot be reached."""
     shared = _cluster(world, dice).shared
     shared.lose()
+    if dice.random() < 0.5:
+        shared.crash()
     world.agenda.after(_while(dice), shared.mend)
 
 

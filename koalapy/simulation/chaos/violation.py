@@ -29,6 +29,7 @@ class Promise(StrEnum):
     BACKLOG = "no more of ours wait in a batch queue than are allowed"
     LIMITS = "sweeps keep to what sites let them have"
     FITS = "no job waits that fits"
+    CONTENTS = "what is staged is byte for byte what was meant"
 
 
 class Violation(Exception):

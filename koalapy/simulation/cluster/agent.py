@@ -107,9 +107,11 @@ class SimAgent:
         files = Mount(self._around.shared, f"{self.node.name}.{self._start}", lambda: None, lambda: self.node.reachable)
         for path in self._plan.writes:
             try:
-                files.write(f"{self._directory}/work/{path}", path.encode())
+                files.write(f"{self._directory}/work/{path}", f"{path} by {self._start} on {self.node.name}".encode())
             except OSError:
                 return
+            finally:
+                self._around.ledger.left(self._tag, path, self._around.shared.content(f"{self._directory}/work/{path}"))
 
     def _stop_running(self, exit_status: int) -> None:
         if self.running:

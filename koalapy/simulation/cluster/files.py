@@ -6,27 +6,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from koalapy_adapters import files
 from koalapy_adapters.files import Files
 
-from koalapy.model.units import Instant
+from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.simulation.processes import Killed
 
 SHARED = "/shared"  # where every node sees it
+_UNFLUSHED = Duration(30 * SECOND)  # until what was written is on the server's disk, unless its writer waits for that
 _TROUBLES = (errno.ESTALE, errno.EIO, errno.ENOENT)
 
 
 @dataclass(eq=False, slots=True)
 class Inode:
-    """A file by whatever names; `data` is replaced, never changed."""
+    """A file by whatever names; `data` is replaced, never changed. `unflushed_until`: a crash before it loses them."""
 
     data: bytes
     modified: Instant
     links: int = 1
+    unflushed_until: int = 0
 
 
 class SharedDirectory:
     """The file server. `clock` says what instant it is there.
 
-    `full`: nothing can be written. `gone`: nothing can be done at all. `slow`: how many times longer everything takes.
+    `full`: of what is written only a part finds room. `gone`: nothing can be done at all. `slow`: how many times
+    longer everything takes.
     """
 
     def __init__(self, clock: Callable[[], Instant], dice: Random) -> None:
@@ -52,6 +57,11 @@ class SharedDirectory:
             pause(self.between)
             self.interleaved = left
 
+    def content(self, path: str) -> bytes | None:
+        """Of the file on the server, whoever reaches it; None where there is none."""
+        inode = self.files.get(path)
+        return None if inode is None else inode.data
+
     def spoil_record(self, tag: str) -> None:
         """The attempt's record, or the one that it will write, can be read by nobody."""
         self.spoiled[tag] = None
@@ -63,6 +73,12 @@ class SharedDirectory:
     def lose(self) -> None:
         """Out of reach from now on; the words for it vary."""
         self.gone, self.trouble = True, self.dice.choice(_TROUBLES)
+
+    def crash(self) -> None:
+        """Files keep their sizes, and those that were not flushed lose their contents."""
+        for inode in self.files.values():
+            if self.clock() < inode.unflushed_until:
+                inode.data = b"\0" * len(inode.data)
 
     def mend(self) -> None:
         self.full = self.gone = False
@@ -112,13 +128,27 @@ class Mount(Files):
         return self._inode(path).data
 
     def write(self, path: str, data: bytes, mode: int = 0o600, lasting: bool = True) -> None:
-        """Whatever is written here lasts: this file server does not crash."""
-        self._enter(path, writing=True)
-        inode = self._shared.files.get(path)
-        if inode is None:
-            inode = self._add(path, Inode(b"", self._shared.clock()))
+        """On a full disk, or by a process that is killed over it, a part is written."""
+        try:
+            self._enter(path)
+        except Killed:
+            if self._there:
+                self._put(path, data, whole=False)
+            raise
+        inode = self._put(path, data, whole=not self._shared.full)
+        if self._shared.full:
+            raise _error(errno.ENOSPC, path)
+        inode.unflushed_until = 0 if lasting else self._shared.clock() + _UNFLUSHED
+
+    def _put(self, path: str, data: bytes, whole: bool) -> Inode:
+        """Of what is not there yet, at least: who writes a file longer appends to it."""
+        inode = self._shared.files.get(path) or self._add(path, Inode(b"", self._shared.clock()))
+        if not whole:
+            kept = len(inode.data) if data.startswith(inode.data) else 0
+            data = data[: (kept + len(data)) // 2]
         inode.data = b"\0" * len(data) if self._shared.spoils(path) else data
         inode.modified = self._shared.clock()
+        return inode
 
     def rename(self, source: str, target: str) -> None:
         self._enter(source)
@@ -187,8 +217,11 @@ class Mount(Files):
         self._inode(path).modified = self._shared.clock()
 
     def copy(self, source: str, target: str, mode: int, digest: str) -> None:
-        """What is staged here has no content of its own, so the digest is not looked at."""
-        self.write(target, self.read(source), mode)
+        """As the real one, but that what is copied survives a crash."""
+        data = self.read(source)
+        if not files.has_digest(data, digest):
+            raise ValueError(f"{source} is damaged")
+        self.write(target, data, mode)
 
     def allow(self, path: str, mode: int) -> None:
         """Here everybody may do everything."""
@@ -204,10 +237,14 @@ class Mount(Files):
         if self._pause is not None:
             self._shared.interleave(self._pause)
         self._step()
-        if self._shared.gone or not self._reaches():
+        if not self._there:
             raise _error(self._shared.trouble, path)
         if writing and self._shared.full:
             raise _error(errno.ENOSPC, path)
+
+    @property
+    def _there(self) -> bool:
+        return not self._shared.gone and self._reaches()
 
     def _inode(self, path: str) -> Inode:
         inode = self._shared.files.get(path)

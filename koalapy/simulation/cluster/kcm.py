@@ -76,9 +76,10 @@ class SimKcm(Process):
     def _received(self, data: Json) -> None:
         self.step()
         self._heard_at = self.agenda.now
-        self._message(messages.from_json(data))
+        self._message(messages.from_json(data), data.get("data", b""))
 
-    def _message(self, message: Any) -> None:
+    def _message(self, message: Any, data: bytes = b"") -> None:
+        """`data`: of a file that comes with the message."""
         if isinstance(message, messages.Hello):
             if self._ground is None:
                 self._begin(message)
@@ -86,8 +87,8 @@ class SimKcm(Process):
             self._say(messages.Pong(message.id, self.clock(), 0.0))
         elif self._machine is None or self._ground is None:
             self._early.append(message)
-        elif isinstance(message, (messages.Store, messages.Fetch, messages.Stat)):
-            self._ground.stage.request(message)
+        elif isinstance(message, (messages.Store, messages.Stat)):
+            self._ground.stage.request(message, data)
         else:
             self._happened(message)
 

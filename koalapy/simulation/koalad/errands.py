@@ -1,6 +1,6 @@
 """What takes koalad several requests to a cluster: staging an attempt's files in, bringing a job's output home.
 
-As `koalapy.runtime.staging` and `.collecting` do it on threads; of files only their being there is simulated.
+As `koalapy.runtime.staging` and `.collecting` do it on threads; a file goes in one message, not in chunks.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from koalapy_adapters import messages as wire
 from koalapy.link.translate import reason_of
 from koalapy.model.commands import CollectOutput, Of, SubmitComponent
 from koalapy.model.errors import Reason
-from koalapy.model.identity import AttemptId, InstanceId, tag_of
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import SECOND, Duration
 from koalapy.simulation.dice import between
 
@@ -31,9 +31,26 @@ Answered = Callable[[Any], None]  # Done, Refused, or None if the connection was
 class Asked(Protocol):
     """A way to a KCM."""
 
-    def ask(self, make: Callable[[int], Any], answered: Answered) -> None:
-        """`make` the request of this number; `answered` is called once."""
+    def ask(self, make: Callable[[int], Any], answered: Answered, data: bytes = b"") -> None:
+        """`make` the request of this number, to go with `data`; `answered` is called once."""
         ...
+
+
+class Receiver(Protocol):
+    """Where the output of jobs comes to."""
+
+    def brought(self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str) -> None:
+        """A file came home from this cluster and attempt."""
+        ...
+
+    def missing(self, command: CollectOutput, path: str) -> None:
+        """No source has it."""
+        ...
+
+
+def content_of(path: str, job: JobId) -> bytes:
+    """Of the file that the job stages in: some jobs have the same version of it, some others."""
+    return f"{path}, version {job % 3}".encode()
 
 
 class Staging:
@@ -47,7 +64,7 @@ class Staging:
         staged: Callable[[list[list[Any]]], None],
         refused: Callable[[Reason], None],
     ) -> None:
-        self._link, self._paths = link, list(command.stage_in)
+        self._link, self._paths, self._job = link, list(command.stage_in), command.attempt.job
         self._staged, self._refused = staged, refused
         self._stored: list[list[Any]] = []
 
@@ -59,8 +76,11 @@ class Staging:
             self._staged(self._stored)
             return
         path = self._paths[len(self._stored)]
-        digest = hashlib.sha256(path.encode()).hexdigest()
-        self._link.ask(lambda id: wire.Store(id, digest, len(digest)), lambda answer: self._answered(answer, digest))
+        data = content_of(path, self._job)
+        digest = hashlib.sha256(data).hexdigest()
+        self._link.ask(
+            lambda id: wire.Store(id, digest, len(data)), lambda answer: self._answered(answer, digest), data
+        )
 
     def _answered(self, answer: Any, digest: str) -> None:
         if isinstance(answer, wire.Refused):
@@ -79,11 +99,12 @@ class Collecting:
         instance: InstanceId,
         command: CollectOutput,
         links: Mapping[str, Asked],
+        receiver: Receiver,
         after: Callable[[Duration, Callable[[], None]], Any],
         dice: Random,
         done: Callable[[Reason | None], None],
     ) -> None:
-        self._instance, self._command, self._links = instance, command, links
+        self._instance, self._command, self._links, self._receiver = instance, command, links, receiver
         self._after, self._dice, self._done = after, dice, done
         self._left = list(command.paths)
         self._missing: list[str] = []
@@ -104,6 +125,7 @@ class Collecting:
 
     def _look(self) -> None:
         if not self._sources:
+            self._receiver.missing(self._command, self._left[0])
             self._missing.append(self._left.pop(0))
             self._next_path()
             return
@@ -114,7 +136,8 @@ class Collecting:
     def _answered(self, answer: Any) -> None:
         if isinstance(answer, wire.Done):
             if self._left[0] in answer.details:
-                self._left.pop(0)
+                path = self._left.pop(0)
+                self._receiver.brought(self._command, path, self._sources[0], answer.details[path])
                 self._next_path()
             else:
                 self._sources.pop(0)

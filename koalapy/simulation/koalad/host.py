@@ -10,7 +10,7 @@ from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import Reason
 from koalapy.model.events import Event, JobSubmitted, OutputCollected
-from koalapy.model.identity import JobId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
@@ -47,6 +47,10 @@ class Nobody:
     def sent(self, entry: OutboxEntry, doubt: bool) -> None: ...
 
     def acknowledged(self, cluster: str, epoch: int, number: int) -> None: ...
+
+    def brought(self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str) -> None: ...
+
+    def missing(self, command: CollectOutput, path: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +239,7 @@ class SimKoalad:
             event = OutputCollected(job=command.job, reason=reason)
             life.deliver(Delivery(events=(event,), confirmed=(number,)))
 
-        Collecting(self.store.instance, command, life.links, life.after, self._dice, done).start()
+        Collecting(self.store.instance, command, life.links, self.witness, life.after, self._dice, done).start()
 
     # ---- rest
 

@@ -19,6 +19,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.records import Step
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.simulation.agenda import Agenda, Entry
+from koalapy.simulation.koalad.errands import Receiver
 from koalapy.simulation.koalad.uplink import Uplink
 from koalapy.simulation.processes import Fuse, Process
 from koalapy.store.contract import Store
@@ -28,7 +29,7 @@ _RETRY = Duration(SECOND)  # between tries to commit while the store is failing
 _IDLE_TURNS = 50  # wake-ups at one instant that change nothing: time alone makes a busy loop
 
 
-class Witness(Protocol):
+class Witness(Receiver, Protocol):
     """Whoever watches koalad, across its lives. No call changes anything."""
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None: ...

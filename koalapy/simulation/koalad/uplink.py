@@ -122,12 +122,12 @@ class Uplink:
 
     # ---- for errands
 
-    def ask(self, make: Callable[[int], Any], answered: Answered) -> None:
+    def ask(self, make: Callable[[int], Any], answered: Answered, data: bytes = b"") -> None:
         """See `errands.Asked`."""
-        if self.connected:
+        if self.connected and self.pipe is not None:
             number = next(self._requests)
             self._asked[number] = answered
-            self._say((make(number),))
+            self.pipe.near.send(to_json(make(number)) | {"data": data})
         else:
             answered(None)
 

@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.commands import CollectOutput
 from koalapy.model.events import ClusterLost, Event
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.units import Instant
 from koalapy.simulation.chaos.promises import rest
 from koalapy.simulation.chaos.promises.claims import Claims
 from koalapy.simulation.chaos.promises.committed import Committed
+from koalapy.simulation.chaos.promises.contents import Contents
 from koalapy.simulation.chaos.promises.decided import Decided
 from koalapy.simulation.chaos.promises.heard import Heard
 from koalapy.simulation.chaos.promises.jobs import Jobs
@@ -48,6 +50,7 @@ class Watch:
         self._heard, self._processors = Heard(world.settings.clusters), Processors(world.clusters)
         self._queues = Queues(world.instance)
         self._pruned = Pruned(world)
+        self._contents = Contents(world.instance, world.clusters, world.ledger)
         self._sweeps = Sweeps(world.ledger.parameters)
         self._neighbours = Neighbours(world)
         self._decided: Decided | None = None
@@ -151,6 +154,7 @@ class Watch:
         self.ask(lambda: self._committed.take(change, store))
         self.ask(lambda: self._pruned.committed(change, before, self._committed))
         self.ask(lambda: self._jobs.committed(change, before))
+        self.ask(lambda: self._contents.committed(change, before))
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, decided))
         self._times.committed(change)
@@ -169,6 +173,12 @@ class Watch:
         self._acknowledged += 1
         self._before_doing()
 
+    def brought(self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str) -> None:
+        self.ask(lambda: self._contents.brought(command, path, source, content, self._committed.jobs))
+
+    def missing(self, command: CollectOutput, path: str) -> None:
+        self.ask(lambda: self._contents.missing(command, path, self._committed.jobs))
+
     def _before_doing(self) -> None:
         engine = self._engine
         if engine is not None:
@@ -182,6 +192,7 @@ class Watch:
         if entry.what == "started":
             self.programs += 1
             self.ask(lambda: self._programs.started(Tag(run.tag), run.start, place))
+            self.ask(lambda: self._contents.started(Tag(run.tag), run.cluster, self._committed.jobs))
         else:
             self.ask(lambda: self._programs.ended(Tag(run.tag), place))
 
