@@ -170,6 +170,22 @@ def test_a_run_is_recorded_and_what_fails_stands_until_it_goes_well(world: Any, 
     assert runner.troubles() == []
 
 
+def test_a_run_is_told_as_over_only_once_that_is_stored(world: Any) -> None:
+    """By whoever asks just before each record is written."""
+    told: list[tuple[Any, Any]] = []
+
+    def ask(question: Callable[[Any], Any]) -> Any:
+        (listed,) = runner.entries()
+        stored = {run.name: run for run in world.store.maintenance()}
+        told.append((listed.last, stored.get("vacuum")))
+        return question(None)
+
+    runner = Runner([entry("vacuum")], world.koalad(ask=ask), AMSTERDAM)
+    assert runner.run("vacuum", False, {}).well
+    assert len(told) == 2
+    assert all(listed == stored for listed, stored in told), told
+
+
 def test_a_dry_run_does_nothing_and_is_not_recorded(world: Any, tmp_path: Path) -> None:
     run = world.runner(entry("backup", to=str(tmp_path / "b"))).run("backup", True, {})
     assert run.well
@@ -513,7 +529,7 @@ def test_a_task_longer_than_its_period_leaves_out_runs_and_says_so(world: Any, m
 
     def ask(question: Callable[[Any], Any]) -> None:
         question(None)
-        run = runner._last["vacuum"]
+        (run,) = world.store.maintenance()
         if run.ended is not None:
             ends.append(run)
             ended.set()

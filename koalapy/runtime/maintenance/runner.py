@@ -203,8 +203,8 @@ class Runner:
 
     def _record(self, run: MaintenanceRun) -> None:
         """By the driver's thread, which alone writes to the store."""
-        self._last[run.name] = run
         self._koalad.ask(lambda engine: self._koalad.store.record_maintenance(run))
+        self._last[run.name] = run  # told only once it is stored: else a kill in between would make it untrue
 
     def _leap(self, now: Instant) -> Outcome | None:
         """What is said in place of pruning when the clock may have leapt ahead: once, since the run is recorded."""
