@@ -73,9 +73,13 @@ class Calls:
     def stream(self, path: str, params: Parameters, cut: TransientError) -> Iterator[Iterator[bytes]]:
         """The answer's bytes as they come, for as long as that takes. Raises `cut` where they break off."""
         with self._asked("GET", path, None, params) as answer:
-            if answer.status >= _REFUSED:
-                _document(answer.status, b"".join(_pieces(answer, cut)))
-            yield _pieces(answer, cut)
+            yield _begun(answer, cut)
+
+    @contextmanager
+    def frames(self, path: str, json: Any, cut: TransientError) -> Iterator[Iterator[bytes]]:
+        """As `stream`, of an answer in which something comes about every second: a koalad that hangs cuts it off."""
+        with self._asked("POST", path, self._timeout_s, (), json) as answer:
+            yield _begun(answer, cut)
 
     @contextmanager
     def _asked(
@@ -185,6 +189,13 @@ def _document(status: int, text: bytes) -> Document:
     if refused is not None:
         raise error_of(refused)
     return dict(found)
+
+
+def _begun(answer: HTTPResponse, cut: TransientError) -> Iterator[bytes]:
+    """The bytes of an answer that is not refused."""
+    if answer.status >= _REFUSED:
+        _document(answer.status, b"".join(_pieces(answer, cut)))
+    return _pieces(answer, cut)
 
 
 def _pieces(answer: HTTPResponse, cut: TransientError) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
 """What is sent with a call, as the API's description has it: bodies, and how long the answer may take."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -12,6 +12,9 @@ from koalapy.model.textfile.fields import is_one_line
 LONGEST_WAIT_S = 60.0
 _MOST_JOBS = 5000  # in one request
 
+_MOST_PROCESSES = 1 << 18
+
+Count = Annotated[int, Field(ge=0, le=1 << 53)]
 Timeout = Annotated[float, Query(ge=0, allow_inf_nan=False, description="seconds; 60 at most")]
 
 
@@ -63,6 +66,29 @@ class Ids(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     ids: list[JobId] = Field(min_length=1, max_length=_MOST_JOBS)
+
+
+class FollowBody(BaseModel):
+    """What is followed, and how much of it is known."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    stream: Literal["output", "errors"] = "output"
+    component: int | None = Field(default=None, description="only this one")
+    positions: list[tuple[Count, Count, Count, Count]] | None = Field(
+        default=None,
+        max_length=_MOST_PROCESSES,
+        description="bytes that came before, as [component, attempt, rank, bytes]; none: all of it is wanted",
+    )
+
+    def by_attempt(self) -> dict[tuple[int, int], dict[int, int]] | None:
+        """Bytes of each rank, by component and attempt."""
+        if self.positions is None:
+            return None
+        found: dict[tuple[int, int], dict[int, int]] = {}
+        for component, attempt, rank, size in self.positions:
+            found.setdefault((component, attempt), {})[rank] = size
+        return found
 
 
 class CancelBody(BaseModel):

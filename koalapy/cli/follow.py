@@ -3,11 +3,14 @@
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
+from koalapy.calls import NotReachable
 from koalapy.cli.output import say
 from koalapy.client import Grid
+from koalapy.client.following import Reconnecting
 from koalapy.model.errors import KoalaError
 
 Document = Mapping[str, Any]
@@ -18,28 +21,55 @@ _NEVER_RAN = "never_ran"
 
 
 def follow_output(
-    koalad: Grid, job: int, output: BinaryIO, errors: BinaryIO, tell: Callable[[Document], None], prefix: bool | None
+    koalad: Grid,
+    job: int,
+    output: BinaryIO,
+    errors: BinaryIO,
+    tell: Callable[[Document], None],
+    prefix: bool | None,
+    reconnect_s: float,
 ) -> None:
-    """Write what the job's processes write, as it comes, until the job is over. Raises KoalaError.
+    """Write what the job's processes write, as it comes, until the job is over.
 
-    `tell` hears how the job is, again and again. `prefix`: see Grid.output.
+    `tell` hears how the job is, again and again. `prefix`: see Grid.output. koalad may be away for `reconnect_s`.
+    Raises KoalaError, NotReachable after that time.
     """
     targets = (_Target("output", output), _Target("errors", errors))
-    threads = [threading.Thread(target=_pass_on, args=(koalad, job, each, prefix), daemon=True) for each in targets]
+    reconnecting = Reconnecting(reconnect_s, say)
+    threads = [
+        threading.Thread(target=_pass_on, args=(koalad, job, each, prefix, reconnecting), daemon=True)
+        for each in targets
+    ]
     for thread in threads:
         thread.start()
-    while (found := _look(koalad, job))["state"] not in _FINAL:
-        tell(found)
-    tell(found)
+    while True:
+        asked_at = time.monotonic()
+        try:
+            found = _look(koalad, job)
+            reconnecting.answered(asked_at)
+            tell(found)
+        except NotReachable as error:
+            reconnecting.pause(error)
+        else:
+            if found["state"] in _FINAL:
+                break
     for thread in threads:
         thread.join()
+    for target in targets:
+        if target.error is not None:
+            say(f"koala: the {target.name} broke off: {target.error.reason.message}")
+            say(f"`koala logs {job}` has the rest when its cluster can be reached.")
 
 
 class _Target:
-    """One of the job's streams, and where it is written to: piece by piece, each whole, as long as anybody reads."""
+    """One of the job's streams, and where it is written to: piece by piece, each whole, as long as anybody reads.
+
+    `error`: why not all of it came.
+    """
 
     def __init__(self, name: str, file: BinaryIO) -> None:
         self.name, self._file = name, file
+        self.error: KoalaError | None = None
         self._lock = threading.Lock()
 
     def write(self, data: bytes) -> None:
@@ -65,13 +95,11 @@ def _look(koalad: Grid, job: int) -> Document:
         return koalad.jobs(ids=[job])[0]
 
 
-def _pass_on(koalad: Grid, job: int, stream: _Target, prefix: bool | None) -> None:
-    """koalad takes up what breaks off between it and a cluster."""
+def _pass_on(koalad: Grid, job: int, stream: _Target, prefix: bool | None, reconnecting: Reconnecting) -> None:
+    """koalad takes up what breaks off between it and a cluster, and Grid what breaks off between it and koalad."""
     try:
-        for piece in koalad.output(job, stream=stream.name, follow=True, prefix=prefix):
+        for piece in koalad.output(job, stream=stream.name, follow=True, prefix=prefix, reconnect=reconnecting):
             stream.write(piece)
     except KoalaError as error:
-        if error.reason.code == _NEVER_RAN:  # the job's own reason says why
-            return
-        say(f"koala: the {stream.name} broke off: {error.reason.message}")
-        say(f"`koala logs {job}` has the rest when its cluster can be reached.")
+        if error.reason.code != _NEVER_RAN:  # the job's own reason says why
+            stream.error = error

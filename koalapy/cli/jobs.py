@@ -13,12 +13,13 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, explained_of, tell_end, words_of
-from koalapy.cli.moving import LOOK_S, RECONNECT_S, TransferLines, moving, told_of, wait_telling
+from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
 from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, out, print_json, rich_table, say, table, told
 from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
 from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import Utc, in_text, shown
 from koalapy.client import Grid
+from koalapy.client.following import RECONNECT_S, Reconnecting
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.states import JobState
@@ -285,6 +286,7 @@ def logs(
         typer.Option("--parameter", "-p", metavar="N", help="Only this parameter of a sweep; the first is 1."),
     ] = None,
     prefix: options.Prefix = None,
+    reconnect: options.Reconnect = RECONNECT_S,
     grid: options.Grid = None,
 ) -> None:
     """The standard output of all processes of the last attempt, or of one parameter of a sweep."""
@@ -294,7 +296,13 @@ def logs(
     with told(), Grid(grid) as koalad:
         stream = "errors" if errors else "output"
         pieces = koalad.output(
-            job, stream=stream, component=component, follow=follow, parameter=parameter, prefix=prefix
+            job,
+            stream=stream,
+            component=component,
+            follow=follow,
+            parameter=parameter,
+            prefix=prefix,
+            reconnect=Reconnecting(reconnect, say),
         )
         wrote = False
         for piece in pieces:
@@ -361,9 +369,7 @@ def explain(job: options.JobId, utc: Utc = False, grid: options.Grid = None, jso
 def wait(
     jobs: options.JobIds,
     timeout: Annotated[float | None, typer.Option("--timeout", min=0, help="Seconds; then exit status 1.")] = None,
-    reconnect: Annotated[
-        float, typer.Option("--reconnect", min=0, help="Seconds that koalad may be away, as while it restarts.")
-    ] = RECONNECT_S,
+    reconnect: options.Reconnect = RECONNECT_S,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:

@@ -13,14 +13,13 @@ from koalapy.cli.sizes import in_bytes
 from koalapy.cli.sweep_progress import wait_for_all
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
+from koalapy.client.following import RECONNECT_S, Reconnecting
 from koalapy.model.textfile.words import visible
 
 if TYPE_CHECKING:
     from rich.status import Status
 
 LOOK_S = 1.0
-RECONNECT_S = 60.0  # a restart of koalad takes seconds
-_TRY_AGAIN_S = 0.5
 _EXPLAIN_S = 5.0  # of one state, before and between two looks why
 _QUIET_S = 2.0  # a job that starts at once, and ends, needs no words
 _MOST_TOLD = 20  # jobs, each in lines of its own
@@ -41,7 +40,7 @@ def wait_telling(
     try:
         with interruptible():
             deadline = None if timeout_s is None else time.monotonic() + timeout_s
-            return _when_over(koalad, jobs, deadline, Reconnecting(reconnect_s))
+            return _when_over(koalad, jobs, deadline, Reconnecting(reconnect_s, say))
     except KeyboardInterrupt:
         ids = " ".join(map(str, jobs))
         what = f"job {ids} goes" if len(jobs) == 1 else f"{len(jobs)} jobs go"
@@ -50,43 +49,19 @@ def wait_telling(
         raise
 
 
-class Reconnecting:
-    """How long a koalad that has answered before may be silent: it is restarted, perhaps with its machine."""
-
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self._reached = False
-        self._silent_since: float | None = None
-
-    def answered(self) -> None:
-        if self._silent_since is not None:
-            say("koalad answers again.")
-        self._reached, self._silent_since = True, None
-
-    def pause(self, error: NotReachable) -> None:
-        """Return after a moment, to try again. Raises the error once that has gone on for too long."""
-        now = time.monotonic()
-        if self._silent_since is None:
-            if self._reached and self._patience_s:
-                say(f"{error.reason.message} Waiting for it for {self._patience_s:g} s.")
-            self._silent_since = now
-        if not self._reached or now - self._silent_since >= self._patience_s:
-            raise error
-        time.sleep(_TRY_AGAIN_S)
-
-
 def _when_over(
     koalad: Grid, jobs: Sequence[int], deadline: float | None, reconnecting: Reconnecting
 ) -> Sequence[Document]:
     states = StateLines(koalad)
     with TransferLines() as lines:
         while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            asked_at = time.monotonic()
+            left = None if deadline is None else max(0.0, deadline - asked_at)
             try:
                 try:
                     return koalad.wait(jobs, LOOK_S if left is None else min(LOOK_S, left))
                 except TimeoutError:
-                    reconnecting.answered()
+                    reconnecting.answered(asked_at)
                     if left is not None and left <= LOOK_S:
                         raise
                 found = koalad.jobs(ids=jobs)

@@ -100,6 +100,9 @@ Label = Annotated[
 WithLabel = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY[=VALUE]", help="Only jobs with this label; repeat it.")
 ]
+Reconnect = Annotated[
+    float, typer.Option("--reconnect", min=0, help="Seconds that koalad may be away, as while it restarts.")
+]
 Prefix = Annotated[
     bool | None,
     typer.Option(

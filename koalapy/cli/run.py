@@ -22,6 +22,7 @@ from koalapy.cli.output import DONE, out, print_json, say, told
 from koalapy.cli.program import executable_of
 from koalapy.cli.signals import deferred, interruptible
 from koalapy.client import Grid
+from koalapy.client.following import RECONNECT_S
 from koalapy.model.errors import KoalaError, RequestError
 
 _OWN_FAILURE = 125  # as docker run, timeout and env have it
@@ -64,6 +65,7 @@ def run(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the job's number, and do not wait.")] = False,
     label: options.Label = None,
     prefix: options.Prefix = None,
+    reconnect: options.Reconnect = RECONNECT_S,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -87,7 +89,7 @@ def run(
             with Grid(grid) as koalad, interruptible():
                 if detach:
                     return _detach(koalad, request, labels, json)
-                document = _run(koalad, request, labels, json, prefix)
+                document = _run(koalad, request, labels, json, prefix, reconnect)
     except typer.Exit as ended:
         raise typer.Exit(_INTERRUPTED if ended.exit_code == _INTERRUPTED else _OWN_FAILURE) from None
     raise typer.Exit(_exit_status(document["job"]))
@@ -172,7 +174,9 @@ def _detach(koalad: Grid, request: Document, labels: Mapping[str, str], json: bo
         raise typer.Exit(_OWN_FAILURE)
 
 
-def _run(koalad: Grid, request: Document, labels: Mapping[str, str], json: bool, prefix: bool | None) -> Document:
+def _run(
+    koalad: Grid, request: Document, labels: Mapping[str, str], json: bool, prefix: bool | None, reconnect_s: float
+) -> Document:
     """The job and its story, once it is over."""
     with deferred() as let_in:  # an interrupt must not come between the job and its number
         job = koalad.submit(request, labels=labels)
@@ -181,7 +185,7 @@ def _run(koalad: Grid, request: Document, labels: Mapping[str, str], json: bool,
             say(f"job {job} accepted")
             _tell_of_input()
             output = sys.stderr.buffer if json else sys.stdout.buffer
-            follow_output(koalad, job, output, sys.stderr.buffer, StateLines(koalad).tell, prefix)
+            follow_output(koalad, job, output, sys.stderr.buffer, StateLines(koalad).tell, prefix, reconnect_s)
             document = koalad.show(job)
             explained = explained_of(koalad, document["job"])
         except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 from urllib.parse import quote
 
-from koalapy.calls import Calls
+from koalapy.calls import Calls, NotReachable
 from koalapy.client import dialogue
 from koalapy.client.answers import (
     Changed,
@@ -33,6 +33,7 @@ from koalapy.client.answers import (
     Usage,
 )
 from koalapy.client.dialogue import Answer
+from koalapy.client.following import RECONNECT_S, FollowedLines, Reconnecting
 from koalapy.client.submission import JobOrFile, as_posted, post
 from koalapy.daemon import start, wait_for_end
 from koalapy.locations import Locations
@@ -276,15 +277,21 @@ class Grid:
         follow: bool = False,
         parameter: int | None = None,
         prefix: bool | None = None,
+        reconnect: float | Reconnecting = RECONNECT_S,
     ) -> Iterator[bytes]:
         """What the processes of the last attempt wrote, components and ranks in order.
 
         `follow` goes on until the job is over: all components as they write, try after try, whole lines of each
         process. With `prefix` each line begins with `[component.rank] `; None: when several components are followed.
         Of a sweep, what the `parameter` of this number wrote. Raises TransientError with the code `cut` if it breaks
-        off.
+        off. What is followed goes on over a restart of koalad, which may be away for `reconnect` seconds: then
+        NotReachable is raised. The logger `koalapy` is told when that begins and ends.
         """
-        parameters: dict[str, Any] = {"stream": stream, "follow": follow}
+        if follow and parameter is None:
+            patience = reconnect if isinstance(reconnect, Reconnecting) else Reconnecting(reconnect)
+            yield from self._followed(job, stream, component, prefix, patience)
+            return
+        parameters: dict[str, Any] = {"stream": stream}
         if component is not None:
             parameters["component"] = component
         if parameter is not None:
@@ -294,6 +301,29 @@ class Grid:
         cut = TransientError("cut", f"The output of job {job} broke off.", "Ask for it again.")
         with self._calls.stream(f"/v1/jobs/{job}/output", parameters, cut) as chunks:
             yield from chunks
+
+    def _followed(
+        self, job: int, stream: str, component: int | None, prefix: bool | None, reconnecting: Reconnecting
+    ) -> Iterator[bytes]:
+        """One answer after another, each from where the one before broke off. Raises KoalaError."""
+        lines = FollowedLines(prefix)
+        cut = TransientError("cut", f"The output of job {job} broke off.", "Ask for it again.")
+        while not lines.is_over:
+            body = {"stream": stream, "component": component, "positions": lines.again()}
+            asked_at = time.monotonic()
+            try:
+                with self._calls.frames(f"/v1/jobs/{job}/follow", body, cut) as pieces:
+                    for place, piece in enumerate(pieces):
+                        shown = lines.feed(piece)
+                        if place:  # a koalad that ends begins its answer, too, to say so
+                            reconnecting.answered(asked_at)
+                        if shown:
+                            yield shown
+            except NotReachable as error:
+                reconnecting.pause(error)
+            except TransientError as error:
+                if error is not cut:
+                    raise
 
     def runners(self, states: Sequence[str] = ()) -> list[Runner]:
         """The runners of sweeps that are not over; with states, those of the sweeps in these."""

@@ -3,13 +3,15 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
-from koalapy.link.lines import Interleaving, Stretches, Writer
+from koalapy.lines import Interleaving, Writer
+from koalapy.link.stretches import Stretches
 from koalapy.model.errors import KoalaError, OurError
 from koalapy.model.identity import AttemptId
 from koalapy.model.job import Component, Job
@@ -24,12 +26,34 @@ Read = Callable[[str, AttemptId, str, Mapping[int, int], bool], Iterator[bytes]]
 """(cluster, attempt, stream, positions, follow): see Link.read."""
 
 
+Positions = Mapping[tuple[int, int], Mapping[int, int]]
+"""Bytes that were read before, of each rank, by component and the number of its attempt."""
+
+
+class Written(NamedTuple):
+    """What one process of an attempt wrote; without bytes: nothing came for a while."""
+
+    component: int
+    attempt: int
+    rank: int
+    data: bytes
+
+
+class Ended(NamedTuple):
+    """All is read that an attempt wrote."""
+
+    component: int
+    attempt: int
+
+
 class Stretchwise:
     """One attempt's output, read on from where it was when it broke off. `positions`: bytes of each rank so far."""
 
-    def __init__(self, read: Read, cluster: str, attempt: AttemptId, stream: str) -> None:
+    def __init__(
+        self, read: Read, cluster: str, attempt: AttemptId, stream: str, positions: Positions | None = None
+    ) -> None:
         self._read, self._cluster, self._attempt, self._stream = read, cluster, attempt, stream
-        self.positions: dict[int, int] = {}
+        self.positions = dict((positions or {}).get((attempt.component, attempt.number), {}))
 
     def pieces(self, follow: bool) -> Generator[tuple[int, bytes], None, None]:
         """(rank, bytes) each; no bytes about every second in which nothing comes. Raises KoalaError."""
@@ -44,55 +68,61 @@ class Stretchwise:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What is followed: `stream` (output or errors) of one component, or of all; `prefix`: each line begins with its
-    component and rank, None: where there are several components."""
+    """What is read: `stream` (output or errors) of one component, or of all."""
 
     stream: str
     component: int | None = None
-    prefix: bool | None = None
 
     def components(self, job: Job) -> tuple[Component, ...]:
         return job.components if self.component is None else (job.components[self.component],)
 
-    def has_prefix(self, job: Job) -> bool:
-        return len(self.components(job)) > 1 if self.prefix is None else self.prefix
 
-    def interleaving(self, job: Job) -> Interleaving:
-        chosen = self.components(job)
-        return Interleaving(self.has_prefix(job), alone=len(chosen) == 1 and chosen[0].processors == 1)
-
-
-def read_all(read: Read, job: Job, what: Followed) -> Iterator[bytes]:
-    """What has been written by now, components and ranks in order; empty pieces mean that nothing came.
+def read_all(read: Read, job: Job, what: Followed) -> Iterator[Written | Ended]:
+    """What has been written by now, components and ranks in order.
 
     A component whose attempt has no directory on its cluster yet has written nothing. Raises KoalaError.
     """
-    lines = Interleaving(prefix=bool(what.prefix), alone=not what.prefix)
     for component in what.components(job):
         if component.cluster is None or not component.attempt:
             continue
         source = Stretchwise(read, component.cluster, job.attempt_of(component), what.stream)
-        last = None
         try:
             for rank, data in source.pieces(follow=False):
-                if data and rank != last and what.prefix:
-                    yield lines.end(component.index)
-                if data:
-                    last = rank
-                yield lines.take(Writer(component.index, rank), data) if what.prefix else data
-            yield lines.end(component.index)
+                yield Written(component.index, component.attempt, rank, data)
+            yield Ended(component.index, component.attempt)
         except KoalaError as error:
             if error.reason.code != "no_such_attempt" or job.state.final:
                 raise
 
 
-def follow_all(read: Read, look: Callable[[], Job], what: Followed) -> Iterator[bytes]:
-    """Until the job is over. `look`: how the job is; what it raises ends this. Empty pieces mean that nothing came.
+def as_text(pieces: Iterator[Written | Ended], prefix: bool) -> Iterator[bytes]:
+    """What `read_all` finds, one after the other; empty pieces mean that nothing came.
 
+    `prefix`: each line begins with its component and rank, and what a process wrote ends with a line of its own.
+    """
+    lines, last = Interleaving(prefix), None
+    for piece in pieces:
+        if not prefix:
+            yield piece.data if isinstance(piece, Written) else b""
+        elif isinstance(piece, Ended):
+            yield lines.end(piece.component)
+        else:
+            writer = Writer(piece.component, piece.rank)
+            if piece.data and writer != last:
+                last = writer
+                yield lines.end(piece.component)
+            yield lines.take(writer, piece.data)
+
+
+def follow_all(
+    read: Read, look: Callable[[], Job], what: Followed, positions: Positions | None = None
+) -> Iterator[Sequence[Written | Ended]]:
+    """Until the job is over, some pieces at a time; none of them means that nothing came.
+
+    `look`: how the job is; what it raises ends this. `positions`: what was read before is not read again.
     Raises KoalaError at the end for a component whose cluster stayed out of reach when all others had ended.
     """
     job = look()
-    lines = what.interleaving(job)
     readers: dict[tuple[int, int], _Reader] = {}
     changed = threading.Condition()
     looked = time.monotonic()
@@ -104,16 +134,18 @@ def follow_all(read: Read, look: Callable[[], Job], what: Followed) -> Iterator[
                 if not all(each.is_done for each in before) or key in readers:
                     continue
                 if component.cluster and component.attempt and component.started_at:
-                    source = Stretchwise(read, component.cluster, job.attempt_of(component), what.stream)
-                    readers[key] = _Reader(source, component.index, changed)
+                    attempt = job.attempt_of(component)
+                    source = Stretchwise(read, component.cluster, attempt, what.stream, positions)
+                    readers[key] = _Reader(source, attempt, changed)
             now = {component.index: component for component in what.components(job)}
-            for (index, attempt), reader in readers.items():
-                reader.over = job.state.final or now[index].attempt != attempt or now[index].ended_at is not None
+            for (index, attempt_number), reader in readers.items():
+                is_last = now[index].attempt == attempt_number
+                reader.over = job.state.final or not is_last or now[index].ended_at is not None
             with changed:
                 changed.wait_for(lambda: any(each.waiting or each.has_ended for each in readers.values()), _LOOK_S)
-                shown = b"".join(_taken(lines, [*readers.values()]))
+                taken = list(_taken([*readers.values()]))
                 changed.notify_all()
-            yield shown
+            yield taken
             if job.state.final and all(each.is_done for each in readers.values()):
                 break
             if time.monotonic() - looked >= _LOOK_S:
@@ -128,17 +160,17 @@ def follow_all(read: Read, look: Callable[[], Job], what: Followed) -> Iterator[
             changed.notify_all()
 
 
-def _taken(lines: Interleaving, readers: list["_Reader"]) -> Iterator[bytes]:
+def _taken(readers: Sequence["_Reader"]) -> Iterator[Written | Ended]:
     """A piece of each in turn, so that none that writes much keeps another's back; the end of each that has ended."""
     while any(reader.waiting for reader in readers):
         for reader in readers:
             if reader.waiting:
                 rank, data = reader.waiting.popleft()
-                yield lines.take(Writer(reader.component, rank), data)
+                yield Written(reader.attempt.component, reader.attempt.number, rank, data)
     for reader in readers:
         if reader.has_ended:
             reader.has_ended, reader.is_done = False, True
-            yield lines.end(reader.component)
+            yield Ended(reader.attempt.component, reader.attempt.number)
 
 
 class _Reader:
@@ -147,9 +179,9 @@ class _Reader:
     `over`: the attempt writes no more, by what koalad knows; what a KCM takes for its end before that is not.
     """
 
-    def __init__(self, source: Stretchwise, component: int, changed: threading.Condition) -> None:
+    def __init__(self, source: Stretchwise, attempt: AttemptId, changed: threading.Condition) -> None:
         self._source, self._changed = source, changed
-        self.component = component
+        self.attempt = attempt
         self.waiting: deque[tuple[int, bytes]] = deque()
         self.over = self.closed = self.has_ended = self.is_done = False
         self.error: KoalaError | None = None

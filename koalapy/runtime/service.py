@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from koalapy.driver import Delivery
 from koalapy.journal.journal import Taken
@@ -14,7 +15,7 @@ from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, Tra
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
 from koalapy.model.identity import FIRST_LAUNCHER, JobId
-from koalapy.model.job import OUTPUT_PRUNED, Counters, Debt, History, Job
+from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, Debt, History, Job
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
@@ -26,7 +27,7 @@ from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.disk import DiskUse
-from koalapy.runtime.following import Followed, Read, follow_all, read_all
+from koalapy.runtime.following import Ended, Followed, Positions, Read, Written, as_text, follow_all, read_all
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.staging.transfers import Progress, Transfers
@@ -41,6 +42,7 @@ from koalapy.views.metrics import Counted, Counting, Load, load_of
 from koalapy.views.recovery import Line, Recovered, Recovery
 from koalapy.views.status import NEW_STORE, ids_used, what_all_wait_for
 
+T = TypeVar("T")
 _COMMIT_S = 30.0  # what is not committed within this is answered as not recorded yet
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched at one time
 _LOOK_S = 0.2  # between looks at whether the store has begun to fail
@@ -265,14 +267,31 @@ class Service:
             forget()
         return self.over(jobs)
 
-    def output(
-        self, job: JobId, stream: str, component: int | None, follow: bool, prefix: bool | None = None
-    ) -> Iterator[bytes]:
+    def output(self, job: JobId, stream: str, component: int | None, prefix: bool = False) -> Iterator[bytes]:
         """What the processes of the last attempt wrote, components in order; of one component if it is named.
 
-        With `follow` until the job is over: of all components as they write, try after try, whole lines each.
-        `prefix`: see Followed; None without `follow`: none. Empty pieces mean that nothing came for a while.
+        `prefix`: each line begins with its component and rank. Empty pieces mean that nothing came for a while.
         """
+        found, what = self._readable(job, stream, component)
+        if found.state.final:
+            return self._left(found, as_text(read_all(self._files.written.first(self._read), found, what), prefix))
+        return as_text(read_all(self._read, found, what), prefix)
+
+    def follow(
+        self, job: JobId, stream: str, component: int | None, positions: Positions | None
+    ) -> tuple[tuple[Component, ...], Iterator[Sequence[Written | Ended]]]:
+        """The components, and what they write until the job is over: all at one time, try after try.
+
+        `positions`: how far whoever comes back to it has read; None for who comes first.
+        """
+        found, what = self._readable(job, stream, component)
+        read = self._files.written.first(self._read) if found.state.final else self._read
+        if found.state.final and positions is None:
+            return what.components(found), self._left(found, ([piece] for piece in read_all(read, found, what)))
+        return what.components(found), follow_all(read, lambda: self._looked(job), what, positions)
+
+    def _readable(self, job: JobId, stream: str, component: int | None) -> tuple[Job, Followed]:
+        """The job, and what is read of it. Raises RequestError for a sweep, and where there is nothing to read."""
         found = self.job(job)
         if found.runner is not None:
             advice = f"Say whose: `koala logs {job} --parameter 1`, counted from 1 as in `koala results {job}`."
@@ -282,20 +301,12 @@ class Service:
             last = len(found.components) - 1
             advice = f"Its components are 0 to {last}." if last else "It has one component, 0."
             raise RequestError("no_such_component", f"Job {job} has no component {component}.", advice)
-        what = Followed(stream, component, prefix)
-        if found.state.final:
-            if not any(each.cluster and each.attempt for each in found.components):
-                advice = f"`koala explain {job}` says why."
-                raise RequestError("never_ran", f"Job {job} has run nowhere, so it has written nothing.", advice)
-            prefix = what.has_prefix(found) if follow else prefix
-            return self._left(
-                found, read_all(self._files.written.first(self._read), found, replace(what, prefix=prefix))
-            )
-        if not follow:
-            return read_all(self._read, found, what)
-        return follow_all(self._read, lambda: self._looked(job), what)
+        if found.state.final and not any(each.cluster and each.attempt for each in found.components):
+            advice = f"`koala explain {job}` says why."
+            raise RequestError("never_ran", f"Job {job} has run nowhere, so it has written nothing.", advice)
+        return found, Followed(stream, component)
 
-    def _left(self, job: Job, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _left(self, job: Job, pieces: Iterator[T]) -> Iterator[T]:
         """The pieces. Raises RequestError in place of an error that a pruned directory explains."""
         try:
             yield from pieces

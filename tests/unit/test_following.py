@@ -1,9 +1,11 @@
 """Output that is followed: whole lines of many processes, each once and in order, however it comes and breaks off."""
 
+import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,14 +16,19 @@ from hypothesis import strategies as st
 from koalapy_adapters.errors import RequestError as Refusal
 from koalapy_adapters.kcm.outputs import Outputs
 
-from koalapy.link.lines import Interleaving, Stretches, Writer
-from koalapy.model.errors import SiteError, TransientError
+from koalapy.api import documents
+from koalapy.api.output import frame
+from koalapy.calls import NotReachable
+from koalapy.client.following import FollowedLines, Reconnecting
+from koalapy.lines import Interleaving, Writer
+from koalapy.link.stretches import Stretches
+from koalapy.model.errors import OurError, SiteError, TransientError
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.runtime.following import Followed, Stretchwise, follow_all, read_all
+from koalapy.runtime.following import Ended, Followed, Stretchwise, Written, as_text, follow_all, read_all
 
 
 def request(*processors: int) -> Request:
@@ -255,6 +262,27 @@ class Grid:
         self.job = job(*[each.processors for each in self.job.components], state=JobState.DONE)
 
 
+def begin(job: Job) -> bytes:
+    """The first frame of an answer."""
+    components = [[each.index, each.request.processors] for each in job.components]
+    return json.dumps({"components": components}).encode() + b"\n"
+
+
+def followed(grid: Grid, prefix: bool | None = None) -> Iterator[bytes]:
+    """What a client shows of what koalad sends."""
+    lines = FollowedLines(prefix)
+    lines.feed(begin(grid.job))
+    return shown_of(follow_all(grid.read, lambda: grid.job, Followed("output")), lines)
+
+
+def shown_of(pieces: Iterator[Sequence[Written | Ended]], lines: FollowedLines) -> Iterator[bytes]:
+    try:
+        for some in pieces:
+            yield lines.feed(b"".join(map(frame, some)))
+    finally:
+        pieces.close()  # type: ignore[attr-defined]
+
+
 def until(pieces: Iterator[bytes], wanted: bytes) -> bytes:
     shown = b""
     while wanted not in shown:
@@ -265,7 +293,7 @@ def until(pieces: Iterator[bytes], wanted: bytes) -> bytes:
 def test_all_components_are_shown_as_they_write(tmp_path: Path) -> None:
     """The first is silent all the while, and the second cut off; what comes next is whole."""
     grid = Grid(tmp_path, 2, 1, 1)
-    pieces = follow_all(grid.read, lambda: grid.job, Followed("output"))
+    pieces = followed(grid)
     grid.files["c2"].write(0, b"of the third\n")
     assert until(pieces, b"third\n") == b"[2.0] of the third\n"
     grid.files["c1"].write(0, b"of the sec")
@@ -283,7 +311,7 @@ def test_what_a_kcm_takes_for_the_end_is_not_believed(tmp_path: Path) -> None:
     """As when the batch system does not list a job for a moment."""
     grid = Grid(tmp_path, 1)
     grid.files["c0"].over = True
-    pieces = follow_all(grid.read, lambda: grid.job, Followed("output"))
+    pieces = followed(grid)
     grid.files["c0"].write(0, b"first\n")
     assert until(pieces, b"first\n") == b"first\n"
     grid.files["c0"].write(0, b"last")
@@ -294,7 +322,7 @@ def test_what_a_kcm_takes_for_the_end_is_not_believed(tmp_path: Path) -> None:
 
 def test_another_try_is_followed_too(tmp_path: Path) -> None:
     grid = Grid(tmp_path, 1)
-    pieces = follow_all(grid.read, lambda: grid.job, Followed("output"))
+    pieces = followed(grid)
     grid.files["c0"].write(0, b"of the first try")
     assert until(pieces, b"try") == b"of the first try"
     grid.files["c0"].over = True
@@ -334,9 +362,9 @@ def test_two_hundred_who_follow_a_cluster_that_screams_see_what_another_says() -
         left = dict(enumerate(followers))
         for _ in range(100):
             for each, pieces in [*left.items()]:
-                piece = next(pieces)
-                shown[each] += piece.count(b"[0.0] ")
-                if b"[1.0] quiet\n" in piece:
+                some = [piece for piece in next(pieces) if isinstance(piece, Written)]
+                shown[each] += sum(piece.component == 0 for piece in some)
+                if any(piece.data == b"quiet\n" for piece in some):
                     del left[each]
         assert not left
         assert all(some <= seen + 20 for some, seen in zip(sent, shown, strict=True))
@@ -349,7 +377,7 @@ def test_two_hundred_who_follow_a_cluster_that_screams_see_what_another_says() -
 def test_who_leaves_leaves_no_thread(tmp_path: Path) -> None:
     grid = Grid(tmp_path, 1, 1)
     before = threading.active_count()
-    pieces = follow_all(grid.read, lambda: grid.job, Followed("output"))
+    pieces = followed(grid)
     next(pieces)
     assert isinstance(pieces, Iterator)
     readers = [thread for thread in threading.enumerate() if thread.name == "follow"]
@@ -365,8 +393,130 @@ def test_what_was_written_is_read_in_order(tmp_path: Path) -> None:
     for cluster, rank, data in (("c0", 1, b"b\n"), ("c0", 0, b"a\nno end"), ("c1", 0, b"c\n")):
         grid.files[cluster].write(rank, data)
     grid.end()
-    assert b"".join(read_all(grid.read, grid.job, Followed("output"))) == b"a\nno endb\nc\n"
-    prefixed = read_all(grid.read, grid.job, Followed("output", prefix=True))
-    assert b"".join(prefixed) == b"[0.0] a\n[0.0] no end\n[0.1] b\n[1.0] c\n"
-    one = read_all(grid.read, grid.job, Followed("output", component=1))
-    assert b"".join(one) == b"c\n"
+    assert read(grid) == b"a\nno endb\nc\n"
+    assert read(grid, prefix=True) == b"[0.0] a\n[0.0] no end\n[0.1] b\n[1.0] c\n"
+    assert read(grid, component=1) == b"c\n"
+
+
+def read(grid: Grid, component: int | None = None, prefix: bool = False) -> bytes:
+    return b"".join(as_text(read_all(grid.read, grid.job, Followed("output", component)), prefix))
+
+
+# ---- a client that comes back
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers())
+def test_every_line_comes_once_however_often_koalad_is_gone(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    """Two components of three ranks write; answers break off at any byte, within frames too, and each koalad is new."""
+    dice = Random(seed)
+    grid = Grid(tmp_path_factory.mktemp("grid"), 3, 3)
+    texts = {
+        writer: b"".join(
+            b"%d.%d %d %s\n" % (*writer, line, b"x" * dice.randint(0, 30)) for line in range(dice.randint(0, 20))
+        )
+        for writer in (Writer(component, rank) for component in (0, 1) for rank in range(3))
+    }
+    left = dict(texts)
+
+    def write() -> None:
+        for writer, text in left.items():
+            cut = dice.randint(0, 60)
+            grid.files[f"c{writer.component}"].write(writer.rank, text[:cut])
+            left[writer] = text[cut:]
+        if not any(left.values()):
+            grid.end()
+
+    def answer() -> Iterator[bytes]:
+        """Of a koalad that reads now what there is to read: by what it would send, in a random order of components."""
+        yield begin(grid.job)
+        positions: dict[tuple[int, int], dict[int, int]] = {}
+        for component, attempt, rank, size in asked or ():
+            positions.setdefault((component, attempt), {})[rank] = size
+        while True:
+            is_over = grid.job.state.final
+            for component in dice.sample(grid.job.components, 2):
+                key = component.index, component.attempt
+                source = Stretchwise(grid.read, f"c{component.index}", AttemptId(JobId(7), *key), "output", positions)
+                for rank, data in source.pieces(follow=False):
+                    yield frame(Written(*key, rank, data))
+                positions[key] = source.positions
+            if is_over:
+                break
+            write()
+        yield b"".join(frame(Ended(each.index, each.attempt)) for each in grid.job.components) + b'{"end": null}\n'
+
+    lines, shown = FollowedLines(), b""
+    while not lines.is_over:
+        asked, bound = lines.again(), dice.choice([None, dice.randint(0, 400)])
+        for piece in answer():
+            shown += lines.feed(piece if bound is None else piece[:bound])
+            bound = None if bound is None else bound - len(piece)
+            if bound is not None and bound <= 0:
+                break
+        write()
+    assert by_writer(shown) == {writer: lines_of(text) for writer, text in texts.items() if text}
+    assert all(line.startswith(b"[%s] %s " % (line[1:4], line[1:4])) for line in shown.splitlines())
+
+
+def test_koalad_goes_on_where_it_is_asked_to(tmp_path: Path) -> None:
+    """Of one try of a component; what another try of it wrote is another file."""
+    grid = Grid(tmp_path, 2, 1)
+    for cluster, rank, data in (("c0", 0, b"one\ntwo\n"), ("c0", 1, b"three\n"), ("c1", 0, b"four\n")):
+        grid.files[cluster].write(rank, data)
+    grid.end()
+    positions = {(0, 1): {0: 4, 1: 6}, (1, 2): {0: 3}}
+    found = [each for some in follow_all(grid.read, lambda: grid.job, Followed("output"), positions) for each in some]
+    assert sorted(each for each in found if isinstance(each, Written)) == [
+        Written(0, 1, 0, b"two\n"),
+        Written(1, 1, 0, b"four\n"),
+    ]
+    assert sorted(each for each in found if isinstance(each, Ended)) == [Ended(0, 1), Ended(1, 1)]
+
+
+def test_the_last_line_of_a_try_is_ended_by_the_next_one(tmp_path: Path) -> None:
+    """Also if the next one began while koalad was away, which then tells of no end."""
+    lines = FollowedLines(prefix=False)
+    answer = begin(job(2)) + frame(Written(0, 1, 1, b"of the first try"))
+    assert lines.feed(answer) == b""
+    assert lines.again() == [[0, 1, 1, 16]]
+    assert (
+        lines.feed(begin(job(2)) + frame(Written(0, 2, 0, b"of the second\n"))) == b"of the first try\nof the second\n"
+    )
+
+
+def test_the_error_that_ends_the_output_is_koalads_own() -> None:
+    lines = FollowedLines()
+    assert lines.again() is None
+    error = SiteError("no_room", "There is no room.", "Make some.").reason
+    with pytest.raises(SiteError, match="no room"):
+        lines.feed(begin(job(1)) + json.dumps({"end": documents.error(error)}).encode() + b"\n")
+
+
+@pytest.mark.parametrize("sent", [b"[1, 2, 3]\n", b'{"end": 3}\n', b"7\n", b'["a", 1, 1, 1]\n'])
+def test_what_is_no_frame_is_refused(sent: bytes) -> None:
+    lines = FollowedLines()
+    with pytest.raises(OurError):
+        lines.feed(begin(job(1)) + sent)
+
+
+def test_a_koalad_that_is_away_is_told_of_once() -> None:
+    """Whoever never reached it does not wait; of several that wait one tells, and each ends when its time is over."""
+    said: list[str] = []
+    error = NotReachable("not_reachable", "koalad is away.", "")
+    with pytest.raises(NotReachable):
+        Reconnecting(60.0, said.append).pause(error)
+    assert said == []
+    reconnecting = Reconnecting(0.2, said.append)
+    before = time.monotonic()
+    reconnecting.answered(before)
+    for _ in range(2):
+        with pytest.raises(NotReachable):  # noqa: PT012
+            while True:
+                reconnecting.pause(error)
+        reconnecting.answered(before)  # the rest of an older answer, by a koalad that ends
+    assert said == ["koalad is away. Waiting for it for 0.2 s."]
+    reconnecting.answered(time.monotonic())
+    assert said[1:] == ["koalad answers again."]

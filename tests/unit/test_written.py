@@ -12,7 +12,7 @@ from koalapy_adapters.errors import RequestError as Refusal
 from koalapy_adapters.kcm.outputs import Outputs
 
 from koalapy.coallocation.pruning import COLLECTING
-from koalapy.link.lines import Stretches
+from koalapy.link.stretches import Stretches
 from koalapy.model.commands import CollectOutput, Of
 from koalapy.model.errors import Reason, RequestError, SiteError, TransientError
 from koalapy.model.events import CancelRequested, OutputKept, PruneRequested
@@ -94,8 +94,14 @@ def out_of_reach(cluster: str, *_: object) -> Iterator[bytes]:
     yield b""
 
 
-def read(store: WrittenStore, from_cluster: object = out_of_reach, stream: str = "output") -> dict[int, bytes]:
-    return by_rank(list(store.first(from_cluster)("here", ATTEMPT, stream, {}, False)))[0]  # type: ignore[arg-type]
+def read(
+    store: WrittenStore,
+    from_cluster: object = out_of_reach,
+    stream: str = "output",
+    positions: dict[int, int] | None = None,
+) -> dict[int, bytes]:
+    pieces = store.first(from_cluster)("here", ATTEMPT, stream, positions or {}, False)  # type: ignore[arg-type]
+    return by_rank(list(pieces))[0]
 
 
 def test_what_is_at_home_is_read_there(store: WrittenStore) -> None:
@@ -105,6 +111,15 @@ def test_what_is_at_home_is_read_there(store: WrittenStore) -> None:
     assert store.write(ATTEMPT, "errors", iter([]), 1000) == (0, 0)
     assert read(store) == {0: b"abc", 2: b"d"}
     assert read(store, stream="errors") == {}
+
+
+def test_who_has_read_some_of_it_reads_the_rest_at_home(store: WrittenStore) -> None:
+    """Of what was cut that would be wrong: then its cluster is asked, or it is said why that cannot be."""
+    store.write(ATTEMPT, "output", iter([b"[0,3]\nabc[1,2]\nde[0,3]\nfgh"]), 1000)
+    assert read(store, positions={0: 4, 1: 2}) == {0: b"gh"}
+    store.write(ATTEMPT, "errors", iter([b"[0,3]\nabc[0,1,9]\nd"]), 1000)
+    with pytest.raises(TransientError):
+        read(store, stream="errors", positions={0: 2})
 
 
 def test_of_what_was_cut_all_is_read_while_its_cluster_is_there(store: WrittenStore) -> None:

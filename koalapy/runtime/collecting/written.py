@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from koalapy.link.lines import Stretches
+from koalapy.link.stretches import Stretches
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, RequestError, TransientError
 from koalapy.model.identity import AttemptId, JobId
@@ -44,13 +44,16 @@ class WrittenStore:
         return next((each for each in (path, _cut(path)) if each.exists()), None)
 
     def first(self, read: Read) -> Read:
-        """As `read`, but what is here is read here; of what was cut here, all of it while its cluster can be asked."""
+        """As `read`, but what is here is read here; of what was cut here, all of it while its cluster can be asked.
+
+        Who has read some of it already is not given what was cut here: a position in the middle of it is none.
+        """
 
         def read_here(
             cluster: str, attempt: AttemptId, stream: str, positions: Mapping[int, int], follow: bool
         ) -> Iterator[bytes]:
             path = self.find(attempt, stream)
-            if path is None:
+            if path is None or (path.suffix == _CUT and positions):
                 yield from read(cluster, attempt, stream, positions, follow)
                 return
             if path.suffix == _CUT:
@@ -58,7 +61,7 @@ class WrittenStore:
                 with contextlib.suppress(KoalaError):
                     begin = list(itertools.islice(there, 1))
                     path = None
-            yield from itertools.chain(begin, there) if path is None else _pieces(path)
+            yield from itertools.chain(begin, there) if path is None else _beyond(positions, _pieces(path))
 
         return read_here
 
@@ -167,6 +170,20 @@ class BringingWritten:
         for piece in pieces:
             self._go_on()
             yield piece
+
+
+def _beyond(positions: Mapping[int, int], pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The stream of stretches without these first bytes of each rank."""
+    if not positions:
+        yield from pieces
+        return
+    left, stretches = dict(positions), Stretches()
+    for piece in pieces:
+        for rank, data in stretches.feed(piece):
+            passed_over = min(left.get(rank, 0), len(data))
+            left[rank] = left.get(rank, 0) - passed_over
+            if rest := data[passed_over:]:
+                yield b"[%d,%d]\n" % (rank, len(rest)) + rest
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

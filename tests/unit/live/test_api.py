@@ -150,6 +150,7 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("get", "/v1/jobs/{job}"),
         ("get", "/v1/jobs/{job}/explain"),
         ("get", "/v1/jobs/{job}/output"),
+        ("post", "/v1/jobs/{job}/follow"),
         ("post", "/v1/jobs/batch"),
         ("post", "/v1/jobs/cancel"),
         ("post", "/v1/jobs/hold"),
@@ -187,7 +188,7 @@ def test_it_describes_itself(http_: Connection) -> None:
             assert answers["default"]["content"]["application/json"]["schema"] == {
                 "$ref": "#/components/schemas/ErrorAnswer"
             }
-            if not path.endswith("/output"):
+            if not path.endswith(("/output", "/follow")):
                 assert answers["200"]["content"]["application/json"]["schema"]["$ref"].endswith("Answer")
     assert document["components"]["schemas"]["Job"]["properties"]["held_processor_seconds"]
 
@@ -484,7 +485,7 @@ def test_down_does_not_wait_for_those_who_wait(fresh: Any, shell: Callable[..., 
     fresh("up")
     job = fresh.submit(shell("echo one; sleep 1000"))
     fresh.until(lambda: fresh("logs", job).out == "one\n")
-    processes = [fresh.start("wait", job), fresh.start("logs", "-f", job)]
+    processes = [fresh.start("wait", job), fresh.start("logs", "-f", job, "--reconnect", 0)]
     assert processes[1].stdout.readline() == b"one\n"
     assert fresh("down").status == 0
     answers = [(process.communicate(timeout=PATIENCE_S), process.returncode) for process in processes]

@@ -9,7 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import live
+import pytest
 import yaml
+
+from koalapy.client.following import Reconnecting
 
 Document = dict[str, Any]
 LINES = 240
@@ -90,6 +94,84 @@ def test_every_line_comes_once_over_killed_and_paused_kcms(fresh: Any, shell: Ca
     for name in ("run", "logs", "grid"):
         assert lines_of(said[name]) == wanted, name
     assert fresh("logs", job, "-c", 1).out.count("line") == 2 * LINES
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+def test_every_line_comes_once_over_restarts_of_koalad(fresh: Any, number: signal.Signals) -> None:
+    """Twice: while the ranks write, and while the last of them end. Each of the three tells that it waits, once."""
+    assert fresh("up").status == 0
+    fresh.known()
+    gates = [fresh.work / "gate", fresh.work / "second"]
+    run = fresh.start("run", "-n", 2, "--on", "delft", "--", "sh", "-c", SCRIPT.replace("GATE", str(gates[0])) + f"""
+until [ -e {gates[1]} ]; do sleep 0.05; done
+echo; echo rank $KOALA_RANK is over
+""")  # fmt: skip
+    said: dict[str, bytes] = {}
+    told: dict[str, bytes] = {}
+    fresh.until(lambda: [job for job in fresh.ids() if fresh.job(job)["components"][0]["started_at"]])
+    [job] = fresh.ids()
+    lines: list[str] = []
+
+    def read(name: str, process: Any) -> None:
+        said[name], told[name] = process.communicate()
+
+    with fresh.client() as grid:
+        output = grid.output(job, follow=True, prefix=True, reconnect=Reconnecting(120.0, lines.append))
+        readers = [
+            threading.Thread(target=lambda: said.update(grid=b"".join(output))),
+            threading.Thread(target=read, args=("run", run)),
+            threading.Thread(target=read, args=("logs", fresh.start("logs", "-f", job, "--prefix"))),
+        ]
+        for reader in readers:
+            reader.start()
+        fresh.until(lambda: fresh("logs", job).out.count("line 60") == 2)
+        for gate, wanted in zip(gates, (f"line {LINES}", "is over"), strict=True):
+            pid = fresh("status", "--json").document["pid"]
+            os.kill(pid, number)
+            fresh.until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+            gate.touch()
+            seen = fresh.root / "delft"
+            fresh.until(lambda wanted=wanted, seen=seen: written(seen, wanted) == 2)
+            assert fresh("up").status == 0
+        for reader in readers:
+            reader.join()
+    assert fresh.job(job)["state"] == "done"
+    assert run.returncode == 0
+    wanted_lines = {
+        rank: [f"rank {rank} line {line} of many" for line in range(1, LINES + 1)]
+        + [f"rank {rank} has no end", f"rank {rank} is over"]
+        for rank in range(2)
+    }
+    assert lines_of(said["grid"]) == lines_of(said["logs"]) == {f"[0.{rank}": wanted_lines[rank] for rank in range(2)}
+    alone = said["run"].decode().splitlines()
+    assert {rank: [line for line in alone if line.startswith(f"rank {rank} ")] for rank in range(2)} == wanted_lines
+    assert len(alone) == 2 * (LINES + 2)
+    assert [each.endswith("Waiting for it for 120 s.") for each in lines] == [True, False, True, False], lines
+    for name in ("run", "logs"):
+        assert told[name].count(b"Waiting for it for 60 s.") == 2, told[name]
+
+
+def written(directory: Path, text: str) -> int:
+    """How many files of output have this text."""
+    return sum(text in path.read_text() for path in directory.rglob("output/*.out"))
+
+
+def test_who_follows_gives_up_when_koalad_stays_away(fresh: Any, shell: Callable[..., Document]) -> None:
+    assert fresh("up").status == 0
+    run = fresh.start("run", "-n", 1, "--reconnect", 1, "--", "sh", "-c", "echo one; sleep 1000")
+    assert run.stdout.readline() == b"one\n"
+    [job] = fresh.ids()
+    logs, none = fresh.start("logs", "-f", job, "--reconnect", 1), fresh.start("logs", "-f", job, "--reconnect", 0)
+    for process in (logs, none):
+        assert process.stdout.readline() == b"one\n"
+    os.kill(fresh("status", "--json").document["pid"], signal.SIGKILL)
+    for process, status, waits in ((run, 125, 1), (logs, 3, 1), (none, 3, 0)):
+        rest, errors = process.communicate(timeout=live.CALL_S)
+        assert (process.returncode, rest) == (status, b""), errors
+        assert errors.count(b" Waiting for it for 1 s.\n") == waits, errors  # a call may have been cut off first
+        assert errors.count(b"koala: koalad of grid live ") == 1, errors
+        assert b"Traceback" not in errors
+    assert fresh("up").status == 0
 
 
 def test_output_that_came_home_is_read_without_its_cluster(fresh: Any, shell: Callable[..., Document]) -> None:

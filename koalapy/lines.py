@@ -1,16 +1,8 @@
 """What several processes write, as one stream: whole lines of them, each process's in order."""
 
-import json
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from koalapy.model.errors import SiteError
-
-_HEADER = 64  # bytes before a stretch at most
-_STRETCH = 1 << 16  # bytes of one at most
-_MOST_RANKS = 1 << 20
-_MOST_LEFT_OUT = 1 << 53
 _LONG = 1 << 20  # bytes of a line that is waited for
 _HELD = 16 << 20  # bytes of all unfinished lines
 _BEGINS = re.compile(rb"(?<=\n)(?=.)|(?<=\r)(?=[^\n])", re.DOTALL)
@@ -21,59 +13,6 @@ class Writer(NamedTuple):
 
     component: int
     rank: int
-
-
-class Stretches:
-    """What a KCM sends of an attempt's output (see messages.Fetch with positions), taken apart as it comes.
-
-    `bounded`: bytes may have been left out, and a line says so in their place; `left_out` counts them.
-    """
-
-    def __init__(self, bounded: bool = False) -> None:
-        self._bounded = bounded
-        self._buffer = bytearray()
-        self._rank, self._left = 0, 0
-        self.left_out = 0
-
-    def feed(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
-        """(rank, bytes) each, in order. Raises SiteError for what is no such stream; no line is held but one before a
-        stretch."""
-        self._buffer += piece
-        while self._buffer:
-            if not self._left:
-                end = self._buffer.find(b"\n", 0, _HEADER)
-                if end < 0:
-                    if len(self._buffer) >= _HEADER:
-                        raise _not_understood(self._buffer)
-                    return
-                self._rank, self._left, left_out = _begun(self._buffer[:end], self._bounded)
-                del self._buffer[: end + 1]
-                if left_out:
-                    self.left_out += left_out
-                    yield self._rank, b"\n[koala: %d bytes were left out here]\n" % left_out
-                continue
-            data = bytes(self._buffer[: self._left])
-            del self._buffer[: self._left]
-            self._left -= len(data)
-            yield self._rank, data
-
-
-def _begun(line: bytearray, bounded: bool) -> tuple[int, int, int]:
-    """Rank and size of a stretch, and how many bytes were left out before it."""
-    try:
-        rank, size, *more = json.loads(line)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise _not_understood(line) from error
-    left_out = more[0] if more and bounded else 0
-    if not all(type(number) is int for number in (rank, size, left_out)) or len(more) > bounded:
-        raise _not_understood(line)
-    if not 0 <= rank < _MOST_RANKS or not 0 < size <= _STRETCH or not 0 <= left_out <= _MOST_LEFT_OUT:
-        raise _not_understood(line)
-    return rank, size, left_out
-
-
-def _not_understood(line: bytearray) -> SiteError:
-    return SiteError("bad_stream", f"What a KCM sends of its output is not understood: {bytes(line[:40])!r}.", "")
 
 
 class Interleaving:

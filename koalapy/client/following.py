@@ -1,0 +1,126 @@
+"""What a client makes of output that it follows: whole lines, each once, over any number of answers that break off."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from koalapy.calls import NotReachable, error_of
+from koalapy.lines import Interleaving, Writer
+from koalapy.model.errors import OurError
+
+RECONNECT_S = 60.0  # a restart of koalad takes seconds
+_TRY_AGAIN_S = 0.5
+
+
+class Reconnecting:
+    """How long a koalad that has answered before may be silent: it is restarted, perhaps with its machine.
+
+    `tell` gets a line when koalad goes away, and one when it is back. Any number of threads may use it.
+    """
+
+    def __init__(self, patience_s: float = RECONNECT_S, tell: Callable[[str], None] | None = None) -> None:
+        self._patience_s = patience_s
+        self._tell = tell or logging.getLogger("koalapy").warning
+        self._lock = threading.Lock()
+        self._reached = False
+        self._silent_since: float | None = None
+
+    def answered(self, asked_at: float) -> None:
+        """`asked_at`: when it was asked, by time.monotonic. A koalad that ends may go on with older answers."""
+        with self._lock:
+            self._reached = True
+            if self._silent_since is not None and asked_at > self._silent_since:
+                self._tell("koalad answers again.")
+                self._silent_since = None
+
+    def pause(self, error: NotReachable) -> None:
+        """Return after a moment, to try again. Raises the error once that has gone on for too long."""
+        now = time.monotonic()
+        with self._lock:
+            if self._silent_since is None:
+                if self._reached and self._patience_s:
+                    self._tell(f"{error.reason.message} Waiting for it for {self._patience_s:g} s.")
+                self._silent_since = now
+            if not self._reached or now - self._silent_since >= self._patience_s:
+                raise error
+        time.sleep(_TRY_AGAIN_S)
+
+
+class FollowedLines:
+    """Frames in, as the API describes them at /v1/jobs/{job}/follow; lines out.
+
+    `prefix`: each line begins with its component and rank; None: where there are several components. `is_over`: all
+    has come.
+    """
+
+    def __init__(self, prefix: bool | None = None) -> None:
+        self._prefix = prefix
+        self._lines: Interleaving | None = None
+        self._attempts: dict[int, int] = {}
+        self._read: dict[tuple[int, int, int], int] = {}  # bytes by component, attempt and rank
+        self._begin()
+
+    def _begin(self) -> None:
+        self._buffer = bytearray()
+        self._writer, self._left = (0, 0, 0), 0  # of the frame whose bytes come
+        self.is_over = False
+
+    def again(self) -> list[list[int]] | None:
+        """Begin another answer; the positions to ask for. None: nothing has been answered before."""
+        self._begin()
+        return None if self._lines is None else [[*writer, size] for writer, size in self._read.items()]
+
+    def feed(self, piece: bytes) -> bytes:
+        """What can be shown now. Raises koalad's own error if it could not read to the end."""
+        self._buffer += piece
+        shown = bytearray()
+        while self._buffer:
+            if self._left:
+                data = bytes(self._buffer[: self._left])
+                del self._buffer[: self._left]
+                shown += self._take(data)
+                continue
+            end = self._buffer.find(b"\n")
+            if end < 0:
+                break
+            line = bytes(self._buffer[:end])
+            del self._buffer[: end + 1]
+            if line:
+                shown += self._frame(json.loads(line))
+        return bytes(shown)
+
+    def _frame(self, frame: Any) -> bytes:
+        match frame:
+            case [int(component), int(attempt), int(rank), int(size)]:
+                self._writer, self._left = (component, attempt, rank), size
+                begun = self._attempts.setdefault(component, attempt)
+                self._attempts[component] = attempt
+                return b"" if begun == attempt else self._of(component)
+            case [int(component), int()]:
+                return self._of(component)
+            case {"components": [*components]}:
+                if self._lines is None:
+                    prefix = len(components) > 1 if self._prefix is None else self._prefix
+                    self._lines = Interleaving(prefix, alone=len(components) == 1 and components[0][1] == 1)
+            case {"end": None}:
+                self.is_over = True
+            case {"end": {"error": error}}:
+                raise error_of(error)
+            case _:
+                raise OurError("bad_answer", f"koalad answered {str(frame)[:200]}", "Look at its log.")
+        return b""
+
+    def _of(self, component: int) -> bytes:
+        """The last lines of a component's processes."""
+        assert self._lines is not None
+        return self._lines.end(component)
+
+    def _take(self, data: bytes) -> bytes:
+        assert self._lines is not None
+        self._left -= len(data)
+        self._read[self._writer] = self._read.get(self._writer, 0) + len(data)
+        component, _, rank = self._writer
+        return self._lines.take(Writer(component, rank), data)
