@@ -46,6 +46,11 @@ def add_submitting(app: FastAPI, service: Service, read: Reader, facts: Facts, o
         _must_take_jobs(facts)
         return documents.submitted_many(service.submit_many(_read_all(body.jobs, read), owner))
 
+    @app.post("/v1/jobs/check", **answering(schemas.CheckAnswer))
+    def check(body: JobTexts) -> Document:
+        """What would be submitted: the jobs as they are understood, and whether they can ever fit. Nothing is."""
+        return documents.checked(service.check([request for request, _ in _read_all(body.jobs, read)]))
+
 
 def _overridden(job: Job, body: Again, read: Reader) -> Request:
     """The job with other values. Raises RequestError, also for a sweep, whose file alone has its parameters."""
@@ -57,12 +62,14 @@ def _overridden(job: Job, body: Again, read: Reader) -> Request:
 
 
 def _read_all(jobs: list[JobText], read: Reader) -> list[tuple[Request, str]]:
-    """Each with its key. Raises RequestError for the first that is none, which is named by its place among them."""
+    """Each with its key. Raises RequestError for the first that is none; of several, its place among them is named."""
     requests = []
     for place, job in enumerate(jobs, 1):
         try:
             requests.append((read(job), job.key))
         except RequestError as error:
+            if len(jobs) == 1:
+                raise
             message = f"Job {place} of {len(jobs)}: {error.reason.message}"
             raise RequestError(error.reason.code, message, error.reason.advice) from error
     return requests

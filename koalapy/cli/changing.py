@@ -12,7 +12,8 @@ from koalapy.calls import error_of
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, explained_of, tell_end
 from koalapy.cli.moving import wait_telling
-from koalapy.cli.output import BAD_INPUT, DONE, FAILED, exit_status, out, print_json, say, tell, told
+from koalapy.cli.output import BAD_INPUT, DONE, FAILED, exit_status, out, print_json, say, table, tell, told
+from koalapy.cli.requests import show_request
 from koalapy.cli.signals import deferred
 from koalapy.client import Grid
 from koalapy.client.submission import JobOrFile
@@ -33,12 +34,17 @@ def submit(
         list[Path], typer.Argument(metavar="FILE…", help="Job files, - for standard input: all are accepted, or none.")
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the jobs are over.")] = False,
+    check: options.Check = False,
     override: Override = None,
     label: options.Label = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
     """Submit job files. The exit status is 1 if a job fails at once, for example because it can never fit."""
+    if check:
+        with told(), Grid(grid) as koalad:
+            overrides, labels = _overrides(override or []), options.labels_of(label or ())
+            tell_checked(koalad.check(*_read(files), overrides=overrides, labels=labels), [*map(str, files)], json)
     with told(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between a job and its number
         accepted = _submitted(koalad, files, _overrides(override or []), options.labels_of(label or ()))
         ids = accepted.get("ids") or [accepted["id"]]
@@ -91,13 +97,49 @@ def _finish(koalad: Grid, accepted: Document, ids: Sequence[int], wait: bool, js
 
 
 def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str], labels: dict[str, str]) -> Document:
-    """Raises RequestError for what cannot be read, or read twice."""
-    if [str(file) for file in files].count("-") > 1:
-        raise RequestError("stdin_twice", "Standard input is named twice.", "Name it once.")
-    jobs: list[JobOrFile] = [sys.stdin.buffer if str(file) == "-" else file for file in files]
+    jobs = _read(files)
     if len(jobs) == 1:
         return koalad.accept(jobs[0], overrides=overrides, labels=labels)
     return {"schema": "koala.submits/1", "ids": koalad.submit_many(jobs, overrides=overrides, labels=labels)}
+
+
+def _read(files: list[Path]) -> list[JobOrFile]:
+    """What Grid is given of them. Raises RequestError for what would be read twice."""
+    if [str(file) for file in files].count("-") > 1:
+        raise RequestError("stdin_twice", "Standard input is named twice.", "Name it once.")
+    return [sys.stdin.buffer if str(file) == "-" else file for file in files]
+
+
+def tell_checked(checked: Document, sources: Sequence[str], json: bool) -> NoReturn:
+    """What would be submitted, and end the command: status 1 if a job would fail at once. `sources`: of each job."""
+    jobs = checked["jobs"]
+    if json:
+        print_json(checked)
+    else:
+        for place, (job, source) in enumerate(zip(jobs, sources, strict=True)):
+            if place:
+                out.print()
+            _tell_checked_job(job, source)
+    raise typer.Exit(FAILED if any(job["fits"] == "never" for job in jobs) else DONE)
+
+
+def _tell_checked_job(job: Document, source: str) -> None:
+    asked = job["request"]["job"]
+    out.print(f"{source}: {asked['name']}, not submitted")
+    components = asked["components"]
+    table(
+        ("COMPONENT", "CLUSTER", "PROCESSORS"),
+        [(index, each.get("cluster", "any"), each["processors"]) for index, each in enumerate(components)],
+    )
+    show_request(job["request"])
+    if job["parameters"] is not None:
+        out.print(counted_as(f"{job['parameters']:,}", "parameter"))
+    if job["reason"]:
+        tell(error_of(job["reason"]))
+    elif job["fits"] == "unknown":
+        say(f"Whether it can ever fit is not known: {', '.join(job['unseen'])} cannot be asked now.")
+    else:
+        out.print("It fits on its clusters.")
 
 
 def _ends(found: Sequence[Document], several: bool) -> Document:

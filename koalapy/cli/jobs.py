@@ -1,6 +1,5 @@
 """Commands that look at jobs and wait for them: jobs, show, logs, fetch, explain, wait."""
 
-import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from koalapy.cli import options
 from koalapy.cli.ends import exit_by, explained_of, tell_end, words_of
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
 from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, out, print_json, rich_table, say, table, told
+from koalapy.cli.requests import show_request
 from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
 from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import Utc, in_text, shown
@@ -191,7 +191,7 @@ def _show(document: Document, runner: Document) -> None:
         _show_components(found["components"])
     for transfer in found["transfers"]:
         out.print(f"\n{told_of(transfer)}")
-    _show_request(document["request"])
+    show_request(document["request"])
     out.print()
     for event in document["events"]:
         out.print(f"{shown(event['at'])}  {in_text(event['text'], at=event['at'])}")
@@ -219,38 +219,6 @@ def _show_runner(sweep: Document, runner: Document) -> None:
     for name, value in told.items():
         if value is not None:
             out.print(f"{name:24}{value}")
-
-
-def _show_request(request: Document) -> None:
-    """What it runs, component by component, as its user wrote it; what is as if nothing were said is left out."""
-    job = request["job"]
-    out.print()
-    for index, component in enumerate(job["components"]):
-        command = shlex.join([component["executable"], *component.get("arguments", ())])
-        out.print(f"component {index} runs          "[:24] + command)
-        for name, value in component.items():
-            if name not in ("executable", "arguments", "processors", "cluster", "environment"):
-                out.print(f"  {name.replace('_', ' '):22}{_words(value)}")
-        for name, value in component.get("environment", {}).items():
-            out.print(f"  {'environment':22}{name}={shlex.quote(value)}")
-    out.print(f"{'directory':24}{request['directory']}")
-    for name in ("when_busy", "retry_on", "communication", "stage_in", "stage_out", "order"):
-        if name in job:
-            out.print(f"{name.replace('_', ' '):24}{_words(job[name])}")
-    for each in request["parameters"]:
-        values = ":".join(each["loop"] or ()) or each["file"] or ", ".join(each["values"])
-        out.print(f"{'parameter ' + ', '.join(each['names']):24}{_shortened(values)}")
-
-
-def _words(value: Any) -> str:
-    """A value of a job file in a line."""
-    if isinstance(value, list):
-        return ", ".join(map(_words, value))
-    return f"{value['path']} to {value['to']}" if isinstance(value, dict) else str(value)
-
-
-def _shortened(text: str, most: int = 200) -> str:
-    return text if len(text) <= most else f"{text[:most]} …"
 
 
 def _why_so(component: Document) -> str | None:

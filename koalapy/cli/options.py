@@ -103,6 +103,9 @@ WithLabel = Annotated[
 Reconnect = Annotated[
     float, typer.Option("--reconnect", min=0, help="Seconds that koalad may be away, as while it restarts.")
 ]
+Check = Annotated[
+    bool, typer.Option("--check", help="Say what would be submitted and whether it can ever fit; submit nothing.")
+]
 Prefix = Annotated[
     bool | None,
     typer.Option(

@@ -10,7 +10,7 @@ import typer
 from koalapy_adapters.launcher.space import Compiled
 
 from koalapy.cli import options
-from koalapy.cli.changing import say_accepted, submit_again
+from koalapy.cli.changing import say_accepted, submit_again, tell_checked
 from koalapy.cli.ends import exit_by, tell_end
 from koalapy.cli.moving import wait_telling
 from koalapy.cli.output import BAD_INPUT, out, print_json, say, told
@@ -70,6 +70,7 @@ def sweep(
         int | None,
         typer.Option("--rerun-failed", metavar="ID", help="Run the failed parameters of a finished sweep again."),
     ] = None,
+    check: options.Check = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and submit nothing.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
@@ -77,7 +78,7 @@ def sweep(
     """Run a program once for each of many parameters, on nodes that are idle."""
     if rerun_failed is not None:
         others = (program, parameters, csv, stage_in, stage_out, name, on, walltime, order, label)
-        _check_alone(*others, dry_run, cross, zipped)
+        _check_alone(*others, check, dry_run, cross, zipped)
         with told(), Grid(grid) as koalad:
             submit_again(koalad, rerun_failed, wait, json, failed=True)
     if not program:
@@ -104,6 +105,8 @@ def sweep(
         if dry_run:
             return _dry_run(request, json)
         with Grid(grid) as koalad:
+            if check:
+                tell_checked(koalad.check(request, source=_SOURCE, labels=labels), [_SOURCE], json)
             return _submit(koalad, request, labels, wait, json)
 
 

@@ -27,6 +27,23 @@ class Submitted(TypedDict):
     accepted_s: float  # from the request, read, to its commit, as koalad measured it
 
 
+class CheckedJob(TypedDict):
+    """A job that was not submitted."""
+
+    request: "JobRequest"
+    parameters: int | None  # of a sweep
+    fits: Literal["yes", "never", "unknown"]  # when nobody else is on its clusters
+    reason: "Reason | None"  # why it would fail at once
+    unseen: list[str]  # clusters on which it depends, and whose size is not known now
+
+
+class Checked(TypedDict):
+    """Jobs as koalad understands them, in the order in which they were given."""
+
+    schema: Literal["koala.check/1"]
+    jobs: list[CheckedJob]
+
+
 class Component(TypedDict):
     """One component of a job; instants are of koalad's clock."""
 

@@ -12,6 +12,7 @@ from koalapy.calls import Calls, NotReachable
 from koalapy.client import dialogue
 from koalapy.client.answers import (
     Changed,
+    Checked,
     Cleaned,
     Cluster,
     Disk,
@@ -165,6 +166,21 @@ class Grid:
             as_posted(job, directory, overrides, key, labels=labels) for job, key in zip(jobs, given, strict=True)
         ]
         return [int(job) for job in post(self._calls, "/v1/jobs/batch", {"jobs": bodies})["ids"]]
+
+    def check(
+        self,
+        *jobs: JobOrFile,
+        directory: str | Path | None = None,
+        overrides: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        source: str = "job",
+    ) -> Checked:
+        """What would be submitted: schema koala.check/1. Nothing is.
+
+        Raises RequestError for the first job that `submit` would refuse.
+        """
+        bodies = [as_posted(job, directory, overrides, None, source, labels) for job in jobs]
+        return cast(Checked, post(self._calls, "/v1/jobs/check", {"jobs": bodies}))
 
     def jobs(self, states: Sequence[str] = (), ids: Sequence[int] = (), labels: Sequence[str] = ()) -> list[Job]:
         """Jobs by id, finished ones too; of these states, and of these ids, if there are any.

@@ -36,6 +36,7 @@ from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.waiting import Waiters
 from koalapy.store.contract import Store
 from koalapy.views.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
+from koalapy.views.checking import Checked, check
 from koalapy.views.clusters import ClusterReport, cluster_reports
 from koalapy.views.explanation import Explanation, explain
 from koalapy.views.metrics import Counted, Counting, Load, load_of
@@ -122,6 +123,11 @@ class Service:
             self._loop.ask(lambda engine: _refuse_without_ids(engine.records.counters, 1))
             raise TransientError("not_accepted", "The job was not accepted.", "Submit it again.")
         return [found[key] for key, _ in keyed]
+
+    def check(self, requests: Sequence[Request]) -> list[Checked]:
+        """What would become of these, in this order, if they were submitted. Nothing is."""
+        now = self._clock.now()
+        return self._loop.ask(lambda engine: [check(engine, now, each, self._placement) for each in requests])
 
     def cancel(self, jobs: Sequence[JobId], force: bool = False) -> Changed:
         return self._change(jobs, CANCEL, lambda job: CancelRequested(job, force))

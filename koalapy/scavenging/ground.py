@@ -43,6 +43,10 @@ class Ground:
             self.sizes[cluster] = node_size(known, self.sizes.get(cluster, 0))
             self.news = True
 
+    def shown(self) -> dict[str, int]:
+        """As `sizes`, with what clusters show now, which is not taken down while there are no sweeps."""
+        return {name: node_size(known, self.sizes.get(name, 0)) for name, known in self._information.clusters.items()}
+
     def survey(self, now: Instant) -> None:
         views = {view.name: view for view in self._information.views(now)}
         self.nodes = {name: self._look(now, name, views[name]) for name in self._information.clusters}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job
+from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 from koalapy.scavenging.heard import Heard
@@ -19,41 +20,42 @@ def barred(
     holed = dict.fromkeys(cluster for cluster, _ in runner_of(sweep).left_out)
     swallowed = [name for name in holed if idle.get(name, 0) <= black_holes(sweep, name)]
     left_out = [name for name, until in sweep.excluded if now < until]
-    return list(dict.fromkeys((*never(sweep, settings, sizes), *left_out, *swallowed)))
+    return list(dict.fromkeys((*never(sweep.request.components[0], settings, sizes), *left_out, *swallowed)))
 
 
 def black_holes(sweep: Job, cluster: str) -> int:
     return sum(name == cluster for name, _ in runner_of(sweep).left_out)
 
 
-def never(sweep: Job, settings: Settings, sizes: Mapping[str, int]) -> list[str]:
+def never(template: ComponentRequest, settings: Settings, sizes: Mapping[str, int]) -> list[str]:
     """Clusters that its user did not name, that the grid file keeps sweeps off, or whose nodes are too small for it."""
-    template = sweep.request.components[0]
     return [
         each.name
         for each in settings.clusters
-        if each.scavenge.off or template.cluster not in (None, each.name) or too_small(sweep, each.name, sizes)
+        if each.scavenge.off or template.cluster not in (None, each.name) or too_small(template, each.name, sizes)
     ]
 
 
-def too_small(sweep: Job, cluster: str, sizes: Mapping[str, int]) -> bool:
+def too_small(template: ComponentRequest, cluster: str, sizes: Mapping[str, int]) -> bool:
     """Whether no node of it, as far as they have been seen, takes one parameter."""
     size = sizes.get(cluster, 0)
-    return bool(size) and not slots_of(sweep.request.components[0], size)
+    return bool(size) and not slots_of(template, size)
 
 
 def why_hopeless(sweep: Job, settings: Settings, sizes: Mapping[str, int], heard: Heard) -> Reason | None:
     """Why it can run nowhere. A cluster that has not been seen yet may be the one where it can."""
-    left = [each.name for each in settings.clusters if each.name not in never(sweep, settings, sizes)]
+    template = sweep.request.components[0]
+    barred_for_good = never(template, settings, sizes)
+    left = [each.name for each in settings.clusters if each.name not in barred_for_good]
     refused = {cluster: reason for (of, cluster), reason in heard.refused.items() if of == sweep.id}
     if not left:
-        return _nowhere(sweep, settings, sizes)
+        return nowhere(template, settings, sizes)
     return refused[left[0]] if all(name in refused for name in left) else None
 
 
-def _nowhere(sweep: Job, settings: Settings, sizes: Mapping[str, int]) -> Reason:
-    template = sweep.request.components[0]
-    largest = max((sizes.get(name, 0) for name in _may_name(sweep, settings)), default=0)
+def nowhere(template: ComponentRequest, settings: Settings, sizes: Mapping[str, int]) -> Reason:
+    """Why a sweep fails that may go to no cluster."""
+    largest = max((sizes.get(name, 0) for name in _may_name(template, settings)), default=0)
     if not largest:
         where = template.cluster or "any cluster"
         message = f"The grid file lets no sweep have nodes of {where}."
@@ -63,7 +65,6 @@ def _nowhere(sweep: Job, settings: Settings, sizes: Mapping[str, int]) -> Reason
     return Reason("too_large", "request", message, "Ask for fewer.")
 
 
-def _may_name(sweep: Job, settings: Settings) -> Iterable[str]:
-    named = sweep.request.components[0].cluster
+def _may_name(template: ComponentRequest, settings: Settings) -> Iterable[str]:
     clusters: Sequence[str] = [each.name for each in settings.clusters if not each.scavenge.off]
-    return [name for name in clusters if named in (None, name)]
+    return [name for name in clusters if template.cluster in (None, name)]

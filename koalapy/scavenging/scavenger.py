@@ -4,10 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from koalapy.coallocation import stopping
 from koalapy.information.kis import Information
+from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.learned import Learned
 from koalapy.model.records import Records
+from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Instant
@@ -93,6 +95,16 @@ class Scavenger:
         ground = self._ground
         avoided, _ = self._avoided(sweep)
         return whynot.why_no_more(now, sweep, self._settings, ground.sizes, ground.nodes, self._pauses, avoided)
+
+    def may_go(self, template: ComponentRequest) -> dict[str, int] | Reason:
+        """Clusters that a sweep of such parameters may go to, with the largest node that each has shown, 0 before that.
+
+        If there are none, the reason for which it would fail.
+        """
+        sizes = self._ground.shown()
+        barred = hopeless.never(template, self._settings, sizes)
+        left = {each.name: sizes.get(each.name, 0) for each in self._settings.clusters if each.name not in barred}
+        return left or hopeless.nowhere(template, self._settings, sizes)
 
     def told(self, sweep: JobId) -> str:
         """Why it waits, as it was last told in its story; '' if it was not."""

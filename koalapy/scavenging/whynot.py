@@ -22,7 +22,7 @@ def why_no_more(
     left_out = {name: until for name, until in sweep.excluded if now < until}
 
     def reasons(name: str) -> Iterator[str]:
-        if too_small(sweep, name, sizes):
+        if too_small(sweep.request.components[0], name, sizes):
             needed = counted_as(sweep.request.components[0].processors, "processor")
             yield f"one parameter needs {needed} of one node, and its largest node has {sizes[name]}"
         if name in left_out:

@@ -14,7 +14,7 @@ from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.evolve import quick
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
+from koalapy.model.request import Request
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
@@ -129,7 +129,7 @@ def _decide(
     if allocation is not None:
         return Claim(job.id, allocation)
     if doubted and answers.never_fits(job.request, shape, room, anew=newest is None or job.id > newest):
-        return Reject(job.id, _too_large(job, room.views))
+        return Reject(job.id, too_large(job.request, room.views))
     if not _may_queue(now, waiting, room, settings):
         return None
     allocation = shortest_queue(job.request, room.views, without)
@@ -156,21 +156,22 @@ def _stalled(now: Instant, waiting: Waiting, room: Room, answers: Answers) -> bo
     return answers.too_small(job.request, waiting.shape, room)
 
 
-def _smaller(job: Job, views: Sequence[View]) -> str:
+def _smaller(request: Request, views: Sequence[View]) -> str:
     """Splitting a component helps only where the sum fits the grid."""
-    if job.request.processors > sum((view.whole or view.size)[0] for view in views):
+    if request.processors > sum((view.whole or view.size)[0] for view in views):
         return "Ask for fewer processors: the whole grid has not as many."
     return "Ask for fewer processors, or split it into more components."
 
 
-def _too_large(job: Job, views: Sequence[View]) -> Reason:
+def too_large(request: Request, views: Sequence[View]) -> Reason:
+    """Why a job fails that never fits."""
     sizes = ", ".join(f"{view.name} has {(view.whole or view.size)[0]}" for view in views)
-    found = [each for each in lacks(dict(enumerate(job.request.components)), views) if each.reason.code == "too_large"]
-    asked = " + ".join(str(component.processors) for component in job.request.components)
+    found = [each for each in lacks(dict(enumerate(request.components)), views) if each.reason.code == "too_large"]
+    asked = " + ".join(str(component.processors) for component in request.components)
     which = f"component {found[0].component}" if found else "the job"
     return Reason(
         "too_large",
         "request",
         f"{which[0].upper()}{which[1:]} never fits: the job asks for {counted_as(asked, 'processor')}; {sizes}.",
-        _smaller(job, views),
+        _smaller(request, views),
     )

@@ -37,6 +37,7 @@ def described(hint: Any) -> Any:
         (answers.Disk, schemas.DiskAnswer),
         (answers.Journal, schemas.JournalAnswer),
         (answers.Submitted, schemas.SubmitAnswer),
+        (answers.Checked, schemas.CheckAnswer),
         (answers.Job, schemas.Job),
         (answers.JobStory, schemas.JobAnswer),
         (answers.Changed, schemas.ChangedAnswer),

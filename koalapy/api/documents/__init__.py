@@ -6,6 +6,7 @@ from koalapy.api.documents.document import Document
 from koalapy.api.documents.explanation import explanation
 from koalapy.api.documents.jobs import (
     changed,
+    checked,
     fetched,
     job_with_events,
     jobs,
@@ -24,6 +25,7 @@ from koalapy.api.documents.usage import usage
 __all__ = [
     "Document",
     "changed",
+    "checked",
     "cleaned",
     "clusters",
     "disk",

@@ -14,6 +14,7 @@ from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.staging.transfers import Progress
 from koalapy.views.changes import Changed
+from koalapy.views.checking import Checked
 from koalapy.views.history import sentence
 
 
@@ -108,6 +109,22 @@ def _detail(name: str, value: Any) -> Any:
 
 def submitted(job_id: int, accepted_s: float) -> Document:
     return {"schema": "koala.submit/1", "id": job_id, "accepted_s": round(accepted_s, 6)}
+
+
+def checked(found: Sequence[Checked]) -> Document:
+    return {
+        "schema": "koala.check/1",
+        "jobs": [
+            {
+                "request": request(each.request),
+                "parameters": each.request.parameters.count if each.request.parameters else None,
+                "fits": str(each.fits),
+                "reason": reason(each.reason) if each.reason else None,
+                "unseen": list(each.unseen),
+            }
+            for each in found
+        ],
+    }
 
 
 def submitted_many(ids: Sequence[int]) -> Document:

@@ -7,7 +7,16 @@ from pydantic import BaseModel
 from koalapy.api.schemas.clusters import ClustersAnswer
 from koalapy.api.schemas.disk import DiskAnswer
 from koalapy.api.schemas.explanation import ExplainAnswer
-from koalapy.api.schemas.jobs import ChangedAnswer, FetchAnswer, Job, JobAnswer, JobsAnswer, SubmitAnswer, SubmitsAnswer
+from koalapy.api.schemas.jobs import (
+    ChangedAnswer,
+    CheckAnswer,
+    FetchAnswer,
+    Job,
+    JobAnswer,
+    JobsAnswer,
+    SubmitAnswer,
+    SubmitsAnswer,
+)
 from koalapy.api.schemas.journal import JournalAnswer
 from koalapy.api.schemas.logins import LoginAnswer, LoginsAnswer
 from koalapy.api.schemas.maintenance import MaintenanceAnswer, MaintenanceRunAnswer
@@ -21,6 +30,7 @@ from koalapy.api.schemas.usage import UsageAnswer
 __all__ = [
     "ANSWERS",
     "ChangedAnswer",
+    "CheckAnswer",
     "CleanAnswer",
     "ClustersAnswer",
     "DiskAnswer",

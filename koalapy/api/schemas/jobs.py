@@ -132,6 +132,23 @@ class SubmitsAnswer(Answer):
     ids: list[int] = Field(description="in the order of the jobs")
 
 
+class CheckedJob(Answer):
+    """A job that was not submitted."""
+
+    request: Request
+    parameters: int | None = Field(description="how many parameters a sweep has; null for all other jobs")
+    fits: Literal["yes", "never", "unknown"] = Field(
+        description="whether it fits on its clusters when nobody else is there"
+    )
+    reason: Reason | None = Field(description="why it would fail at once")
+    unseen: list[str] = Field(description="clusters on which it depends, and whose size is not known now")
+
+
+class CheckAnswer(Answer):
+    schema_: Literal["koala.check/1"] = Field(alias="schema")
+    jobs: list[CheckedJob] = Field(description="in the order of the jobs")
+
+
 class FetchAnswer(Answer):
     """Files that were brought once more, or are being brought: ask again to wait."""
 

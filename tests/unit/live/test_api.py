@@ -152,6 +152,7 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("get", "/v1/jobs/{job}/output"),
         ("post", "/v1/jobs/{job}/follow"),
         ("post", "/v1/jobs/batch"),
+        ("post", "/v1/jobs/check"),
         ("post", "/v1/jobs/cancel"),
         ("post", "/v1/jobs/hold"),
         ("post", "/v1/jobs/release"),

@@ -396,6 +396,75 @@ def koala_bytes(koala: Any, *arguments: object) -> bytes:
     return bytes(out)
 
 
+# ---- check
+
+
+def test_a_check_says_what_would_be_submitted_and_submits_nothing(koala: Any, shell: Callable[..., Document]) -> None:
+    """As an override changes it: from a job that fits into one that never does, or is none."""
+    koala.known()
+    before = koala.ids()
+    job = {"name": "checked", "components": [shell("echo hello", 2, cluster="Delft"), shell("true")], "priority": 3}
+    fits, never = koala.write("fits.yaml", job), koala.write("never.yaml", {"components": [shell("true", 5)]})
+    answer = koala("submit", "--check", fits, "-o", "priority=7", "--label", "project=x")
+    assert answer.status == 0, answer
+    lines = [line.split() for line in answer.out.splitlines()]
+    assert lines[0] == [f"{fits}:", "checked,", "not", "submitted"]
+    assert ["0", "delft", "2"] in lines
+    assert ["1", "any", "1"] in lines
+    assert "echo hello" in answer.out
+    assert answer.out.endswith("It fits on its clusters.\n")
+    answer = koala("submit", "--check", "--json", fits, never, "-o", "priority=7", "--label", "project=x")
+    assert answer.status == 1, answer
+    first, second = answer.document["jobs"]
+    assert (first["fits"], first["reason"], first["unseen"], first["parameters"]) == ("yes", None, [], None)
+    assert (first["request"]["job"]["priority"], first["request"]["job"]["labels"]) == (7, {"project": "x"})
+    assert (second["fits"], second["reason"]["code"]) == ("never", "too_large")
+    answer = koala("submit", "--check", never)
+    assert (answer.status, "never fits" in answer.err) == (1, True), answer
+    koala("submit", "--check", fits, "-o", "components.0.cluster=utrecht").refused(2, "utrecht", "cluster")
+    koala("submit", "--check", fits, "-o", "colour=red").refused(2, "colour")
+    koala("submit", "--check", koala.work / "no.yaml").refused(2, "no.yaml")
+    with koala.client() as grid:
+        [found] = grid.check(fits, overrides={"components.0.processors": "4"})["jobs"]
+        assert (found["fits"], found["request"]["job"]["components"][0]["processors"]) == ("yes", 4)
+        [found] = grid.check({"components": [shell("true", 4), shell("true", 4), shell("true", 4)]})["jobs"]
+        assert found["fits"] == "never"
+    assert koala.ids() == before
+
+
+def test_a_check_of_a_sweep(koala: Any) -> None:
+    koala.known()
+    before = koala.ids()
+    words = ["-p", "x=1:1000", "--on", "delft", "--", "echo", "{x}"]
+    answer = koala("sweep", "--check", *words)
+    assert answer.status == 0, answer
+    assert "1,000 parameters\nIt fits on its clusters.\n" in answer.out
+    answer = koala("sweep", "--check", "--json", "--threads", 99, *words)
+    [found] = answer.document["jobs"]
+    assert (answer.status, found["fits"], found["reason"]["code"], found["parameters"]) == (
+        1,
+        "never",
+        "too_large",
+        1000,
+    )
+    koala("sweep", "--check", "--on", "utrecht", "-p", "x=1:2", "--", "echo").refused(2, "utrecht")
+    assert koala.ids() == before
+
+
+def test_a_check_without_koalad_or_its_clusters(fresh: Any, shell: Callable[..., Document]) -> None:
+    """What is not known is not said to fit, nor to fail."""
+    file = fresh.write("job.yaml", {"components": [shell("true", 400, cluster="delft")]})
+    fresh("submit", "--check", file).refused(3, "not running")
+    shared = fresh.root / "delft"
+    shared.write_text("no directory")
+    assert fresh("up").status == 0
+    answer = fresh("submit", "--check", file, "--json")
+    [found] = answer.document["jobs"]
+    assert (answer.status, found["fits"], found["unseen"]) == (0, "unknown", ["delft"])
+    answer = fresh("submit", "--check", file)
+    assert (answer.status, answer.err) == (0, "Whether it can ever fit is not known: delft cannot be asked now.\n")
+
+
 def test_logs_follow_until_the_job_is_over(koala: Any, shell: Callable[..., Document]) -> None:
     gate = koala.work / "gate"
     job = koala.submit(shell(f"echo one; while [ ! -e {gate} ]; do sleep 0.1; done; echo two"))

@@ -1,0 +1,41 @@
+"""What a job runs, for a person: as its user wrote it, component by component."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from koalapy.cli.output import out
+
+Document = Mapping[str, Any]
+
+
+def show_request(request: Document) -> None:
+    """What it runs, component by component, as its user wrote it; what is as if nothing were said is left out."""
+    job = request["job"]
+    out.print()
+    for index, component in enumerate(job["components"]):
+        command = shlex.join([component["executable"], *component.get("arguments", ())])
+        out.print(f"component {index} runs          "[:24] + command)
+        for name, value in component.items():
+            if name not in ("executable", "arguments", "processors", "cluster", "environment"):
+                out.print(f"  {name.replace('_', ' '):22}{_words(value)}")
+        for name, value in component.get("environment", {}).items():
+            out.print(f"  {'environment':22}{name}={shlex.quote(value)}")
+    out.print(f"{'directory':24}{request['directory']}")
+    for name in ("when_busy", "retry_on", "communication", "stage_in", "stage_out", "order"):
+        if name in job:
+            out.print(f"{name.replace('_', ' '):24}{_words(job[name])}")
+    for each in request["parameters"]:
+        values = ":".join(each["loop"] or ()) or each["file"] or ", ".join(each["values"])
+        out.print(f"{'parameter ' + ', '.join(each['names']):24}{_shortened(values)}")
+
+
+def _words(value: Any) -> str:
+    """A value of a job file in a line."""
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return f"{value['path']} to {value['to']}" if isinstance(value, dict) else str(value)
+
+
+def _shortened(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else f"{text[:most]} …"

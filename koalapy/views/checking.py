@@ -1,0 +1,59 @@
+"""What would become of a job that is not submitted: whether the clusters, as they are known, can ever take it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koalapy.broker.answers import Answers
+from koalapy.broker.broker import PolicyFailed, place_in
+from koalapy.broker.room import Room
+from koalapy.broker.shape import shape_of
+from koalapy.engine import Engine
+from koalapy.model.errors import Reason
+from koalapy.model.request import Request
+from koalapy.model.units import Instant
+from koalapy.policies.placement import PlacementPolicy
+from koalapy.scheduler.schedule import too_large
+
+
+class Fits(StrEnum):
+    """Whether a job fits on its clusters when nobody else is there and nothing of them is broken."""
+
+    YES = "yes"
+    NEVER = "never"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """`reason`: why it would fail at once. `unseen`: clusters on which it depends, and whose size is not known now."""
+
+    request: Request
+    fits: Fits
+    reason: Reason | None = None
+    unseen: tuple[str, ...] = ()
+
+
+def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolicy) -> Checked:
+    if request.parameters is not None:
+        return _check_sweep(engine, request)
+    room = Room(engine.views(now))
+    answer = place_in(request, room.whole(), policy)
+    if isinstance(answer, PolicyFailed):
+        return Checked(request, Fits.NEVER, answer.reason)
+    if answer is not None:
+        return Checked(request, Fits.YES)
+    if Answers(policy).never_fits(request, shape_of(request), room):
+        return Checked(request, Fits.NEVER, too_large(request, room.views))
+    named = {component.cluster for component in request.components}
+    doubtful = room.troubled | room.unsettled(anew=True)
+    unseen = tuple(view.name for view in room.views if view.name in doubtful and (None in named or view.name in named))
+    return Checked(request, Fits.UNKNOWN, unseen=unseen)
+
+
+def _check_sweep(engine: Engine, request: Request) -> Checked:
+    found = engine.scavenger.may_go(request.components[0])
+    if isinstance(found, Reason):
+        return Checked(request, Fits.NEVER, found)
+    if any(found.values()):
+        return Checked(request, Fits.YES)
+    return Checked(request, Fits.UNKNOWN, unseen=tuple(found))
