@@ -4,10 +4,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from koalapy_adapters.launcher.space import Compiled
 
 from koalapy.cli import options
 from koalapy.cli.changing import say_accepted, submit_again, tell_checked
@@ -17,12 +16,11 @@ from koalapy.cli.output import BAD_INPUT, out, print_json, say, told
 from koalapy.cli.program import executable_of
 from koalapy.cli.signals import deferred
 from koalapy.client import Grid
-from koalapy.languages import from_mapping, sweep_request
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
-from koalapy.model.request import Request
-from koalapy.runtime.parameters import line_reader
-from koalapy.runtime.plainfile import open_plain
+
+if TYPE_CHECKING:
+    from koalapy.model.request import Request
 
 app = typer.Typer()
 Document = Mapping[str, Any]
@@ -87,6 +85,8 @@ def sweep(
     if cross and zipped:
         say("koala: There are both --cross and --zip. Say one of them.")
         raise typer.Exit(BAD_INPUT)
+    from koalapy.languages import sweep_request
+
     with told():
         executable, staged = executable_of(program[0]) if "{" not in program[0] else (program[0], [])
         request = sweep_request(
@@ -135,6 +135,9 @@ def _submit(koalad: Grid, request: Document, labels: Mapping[str, str], wait: bo
 
 def _dry_run(document: Document, json: bool) -> None:
     """What koalad would be asked, read as koalad would read it."""
+    from koalapy.languages import from_mapping
+    from koalapy.runtime.plainfile import open_plain
+
     here = str(Path.cwd())
     request = from_mapping(document, _SOURCE, here, None, {}, open_plain)
     assert request.parameters is not None
@@ -148,8 +151,12 @@ def _dry_run(document: Document, json: bool) -> None:
     return None
 
 
-def _commands(request: Request) -> list[tuple[int, list[str]]]:
+def _commands(request: "Request") -> list[tuple[int, list[str]]]:
     """Of the first parameters, and of the last."""
+    from koalapy_adapters.launcher.space import Compiled
+
+    from koalapy.runtime.parameters import line_reader
+
     program, space = request.components[0], request.parameters
     assert space is not None
     numbers = sorted({*range(1, min(_SHOWN, space.count) + 1), space.count})

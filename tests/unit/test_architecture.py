@@ -157,7 +157,9 @@ HEAVY = {
     "sqlalchemy",
 }
 OF_TYPER = {"pydantic"}  # typer 0.29 checks values with it, once a command's options are read
-SHORT = ("jobs", "submit", "status", "run", "config", "runners", "login", "clean")
+SHORT = (
+    "jobs", "submit", "status", "run", "config", "runners", "login", "clean", "sweep", "logs", "show", "wait", "cancel",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("line", ["--version", "--help", "--nonsense"])
