@@ -209,10 +209,14 @@ def clusters(
 
 
 @config_app.command("schema")
-def schema() -> None:
-    """The JSON Schema of the grid file."""
-    from koalapy.config import json_schema
-
+def schema(
+    job: Annotated[bool, typer.Option("--job", help="Of the job file, not of the grid file.")] = False,
+) -> None:
+    """The JSON Schema of the grid file, or of the job file."""
+    if job:
+        from koalapy.languages.native import json_schema
+    else:
+        from koalapy.config import json_schema
     print_json(json_schema())
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from koalapy.config.schema import GridFile
 from koalapy.model.textfile.document import read_document
+from koalapy.model.textfile.schema import json_schema_of
 from koalapy.model.textfile.validation import validate
 
 
@@ -28,4 +29,4 @@ def read_grid(
 
 def json_schema() -> dict[str, Any]:
     """The grid file's JSON Schema, for editors; what only koalapy can check is not in it."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **GridFile.model_json_schema()}
+    return json_schema_of(GridFile)

@@ -132,7 +132,11 @@ def _components(components: list[Any]) -> list[Any]:
     return components
 
 
-Variable = Annotated[str, BeforeValidator(_variable), WithJsonSchema({"type": "string", "pattern": _VARIABLE.pattern})]
+Variable = Annotated[
+    str,
+    BeforeValidator(_variable),
+    WithJsonSchema({"type": "string", "pattern": f"^(?!{_RESERVED}){_VARIABLE.pattern}$"}),
+]
 LabelKey = Annotated[
     str,
     BeforeValidator(_label_key),
@@ -169,7 +173,7 @@ class ComponentFile(Section):
     gpus: Annotated[Number, Between(0, _MOST_GPUS)] = Field(default=0, description="GPUs of each node")
     exclusive: Flag = Field(default=False, description="whole nodes only")
     environment: Annotated[dict[Variable, Text], BeforeValidator(as_mapping)] = Field(
-        default={}, description="variables of the program"
+        default={}, description="variables of the program", json_schema_extra={"additionalProperties": False}
     )
     setup: Listed = Field(default=(), description="lines for a shell on each node, once, before the program")
     account: Word | None = Field(default=None, description="account or project, instead of the grid file's")
@@ -236,7 +240,7 @@ class JobFile(Section):
     ] = Field(description="what runs, in order of rank")
     labels: Annotated[
         dict[LabelKey, LabelValue],
-        Field(json_schema_extra={"maxProperties": MOST_LABELS}),
+        Field(json_schema_extra={"maxProperties": MOST_LABELS, "additionalProperties": False}),
         BeforeValidator(_labels),
     ] = Field(default={}, description="texts by which `koala jobs --label` finds the job")
     priority: Annotated[Number, Between(0, LOWEST_PRIORITY)] = Field(

@@ -10,6 +10,7 @@ from koalapy.languages.spaces import with_parameters
 from koalapy.languages.sweepfiles import OpenFile
 from koalapy.model.request import Request, WhenBusy
 from koalapy.model.textfile.document import Document, read_document
+from koalapy.model.textfile.schema import json_schema_of
 from koalapy.model.textfile.validation import validate
 
 UNNAMED = "job"
@@ -47,7 +48,7 @@ def from_mapping(
 
 def json_schema() -> dict[str, Any]:
     """The job file's JSON Schema, for editors and clients; what only koalapy can check is not in it."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobFile.model_json_schema()}
+    return json_schema_of(JobFile)
 
 
 def request_of(

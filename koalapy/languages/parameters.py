@@ -176,7 +176,12 @@ Given = Annotated[
     BeforeValidator(as_parameter),
     WithJsonSchema({"anyOf": [*_SHORT, Parameter.model_json_schema()]}),
 ]
-Parameters = Annotated[dict[Name, Given], BeforeValidator(as_mapping), AfterValidator(_not_none)]
+Parameters = Annotated[
+    dict[Name, Given],
+    Field(json_schema_extra={"additionalProperties": False}),
+    BeforeValidator(as_mapping),
+    AfterValidator(_not_none),
+]
 Combination = Annotated[
     Combine | Together,
     PlainValidator(_combine),
