@@ -30,6 +30,7 @@ from koalapy.runtime.disk import DiskUse
 from koalapy.runtime.following import Ended, Followed, Positions, Read, Written, as_text, follow_all, read_all
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.staging.intake import look
 from koalapy.runtime.staging.transfers import Progress, Transfers
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
@@ -125,7 +126,12 @@ class Service:
         return [found[key] for key, _ in keyed]
 
     def check(self, requests: Sequence[Request]) -> list[Checked]:
-        """What would become of these, in this order, if they were submitted. Nothing is."""
+        """What would become of these, in this order, if they were submitted. Nothing is.
+
+        Raises RequestError for files that cannot be staged in.
+        """
+        for each in requests:
+            look(each)
         now = self._clock.now()
         return self._loop.ask(lambda engine: [check(engine, now, each, self._placement) for each in requests])
 

@@ -27,10 +27,7 @@ class Intake:
 
     def take_down(self, request: Request) -> Request:
         """The request of these versions of its files, and no others. Raises RequestError for what cannot be staged."""
-        if not request.stage_in:
-            return request
-        executables = [component.executable for component in request.components]
-        return replace(request, files=self._versions.keep(gather(request.directory, request.stage_in, executables)))
+        return replace(request, files=self._versions.keep(found)) if (found := look(request)) else request
 
     def bring(
         self, uploads: Uploads, command: SubmitComponent, transfer: Transfer, go_on: Callable[[], None]
@@ -64,6 +61,13 @@ class Intake:
                 "changed_file", message, "Submit the job again; leave its files alone until they are sent."
             )
         return found
+
+
+def look(request: Request) -> tuple[Entry, ...]:
+    """What is to be staged in. Raises RequestError for what cannot be."""
+    if not request.stage_in:
+        return ()
+    return gather(request.directory, request.stage_in, [component.executable for component in request.components])
 
 
 class Brought:

@@ -424,6 +424,7 @@ def test_a_check_says_what_would_be_submitted_and_submits_nothing(koala: Any, sh
     koala("submit", "--check", fits, "-o", "components.0.cluster=utrecht").refused(2, "utrecht", "cluster")
     koala("submit", "--check", fits, "-o", "colour=red").refused(2, "colour")
     koala("submit", "--check", koala.work / "no.yaml").refused(2, "no.yaml")
+    koala("submit", "--check", fits, "-o", "stage_in=[absent.dat]").refused(2, "absent.dat")
     with koala.client() as grid:
         [found] = grid.check(fits, overrides={"components.0.processors": "4"})["jobs"]
         assert (found["fits"], found["request"]["job"]["components"][0]["processors"]) == ("yes", 4)
