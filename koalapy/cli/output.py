@@ -60,7 +60,9 @@ class Screen:
     def print(self, *objects: object) -> None:
         """A line of texts, or whatever rich can show. No control character of theirs reaches a terminal."""
         if self._is_plain() and all(isinstance(each, str) for each in objects):
-            print(*map(visible, map(str, objects)), file=self._file(), flush=True)
+            file = self._file()
+            file.write(" ".join(visible(str(each)) for each in objects) + "\n")  # at once: threads write lines too
+            file.flush()
         else:
             self.console.print(*objects)
 

@@ -329,3 +329,13 @@ def test_a_piece_of_a_document_may_end_within_a_character(monkeypatch: pytest.Mo
     output.pass_on(data[i : i + 1] for i in range(len(data)))
     assert not FORBIDDEN.search(raw.getvalue().decode())
     assert raw.getvalue().decode().startswith("ü\\x1b[31m")
+
+
+def test_a_message_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what several threads say comes line by line."""
+    written: list[str] = []
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "write", written.append)
+    monkeypatch.setattr("sys.stderr", screen)
+    say("Looking at delft.")
+    assert written == ["Looking at delft.\n"]
