@@ -34,7 +34,7 @@ def test_json_is_one_document_and_all_else_goes_to_stderr(tmp_path: Path) -> Non
     [
         (["dmm-lode"], "Did you mean dmm-load"),
         (["./nothing.yaml"], "cannot be read"),
-        (["dmm-load", "--loads", "much"], "no list of percentages"),
+        (["dmm-load", "--loads", "much"], "not a list of percentages"),
         (["dmm-load", "--loads", "0"], "from 1 to 1000"),
         (["dmm-load", "--sets", "0"], "--sets"),
         (["dmm-load", "--out", "/dev/null/x"], "is no directory"),
@@ -51,7 +51,7 @@ def test_what_cannot_be_run_is_refused_in_words(arguments: list[str], words: str
     ("line", "words"),
     [
         ("loads: [20, ten]", "x.yaml:6: loads.1 is 'ten', not a whole number"),
-        ("architectures: [dmm, gondor]", "is no architecture"),
+        ("architectures: [dmm, gondor]", "is not an architecture"),
         ("panels: [{title: x, columns: [goodness]}]", "goodness, which the table does not have"),
         ("along: hour", "there is no series"),
         ("architectures: []", "architectures is empty"),

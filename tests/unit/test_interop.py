@@ -66,7 +66,7 @@ def test_the_paper_s_sites_are_linked_as_its_first_figure_has_them() -> None:
 @pytest.mark.parametrize(
     ("sites", "words"),
     [
-        ("a: {processors: 4, parent: b}", "no site"),
+        ("a: {processors: 4, parent: b}", "not a site"),
         ("a: {processors: 4, parent: b}, b: {parent: a}", "below itself"),
         ("a: {}", "no site has processors"),
         ("a: {processors: many}", "not a whole number"),

@@ -35,13 +35,13 @@ Percent = Annotated[Number, Between(1, 1000)]
 def _known(words: list[str], what: str) -> BeforeValidator:
     def check(value: object) -> str:
         if value not in words:
-            raise wrong(f"is not the name of a {what}", f"Known: {', '.join(words)}.")
+            raise wrong(f"is not {what}", f"Known: {', '.join(words)}.")
         return str(value)
 
     return BeforeValidator(check)
 
 
-Architecture = Annotated[str, _known(list(ARCHITECTURES), "architecture")]
+Architecture = Annotated[str, _known(list(ARCHITECTURES), "an architecture")]
 ARRAY = BeforeValidator(as_list)
 
 
@@ -70,16 +70,16 @@ class Settings(Section):
         default=1000, description="matchmaking cycles in which a request that does not fit is passed"
     )
     reports: Flag = Field(default=True, description="neighbours tell each other how many processors are free")
-    delegation: Annotated[str, _known(list(DELEGATION), "delegation policy")] = Field(
+    delegation: Annotated[str, _known(list(DELEGATION), "a delegation policy")] = Field(
         default="fcfs", description="its order"
     )
-    targets: Annotated[str, _known(list(TARGETS), "target policy")] = Field(
+    targets: Annotated[str, _known(list(TARGETS), "a target policy")] = Field(
         default="nearest", description="whom to ask first"
     )
     binding: Annotated[tuple[Span, Span], BeforeValidator(lambda value: tuple(as_list(value)))] = Field(
         default=(Duration(0), Duration(0)), description="least and most time to bind another site's processors"
     )
-    job_managers: Annotated[str, _known(["user", "cluster"], "owner of job managers")] = Field(
+    job_managers: Annotated[str, _known(["user", "cluster"], "an owner of job managers")] = Field(
         default="user", description="of fcondor: one for each user, or for each cluster"
     )
 
