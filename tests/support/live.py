@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ PATIENCE_S = 180.0
 CALL_S = 180.0
 CLUSTERS = {"amsterdam": 4, "delft": 4, "leiden": 2}
 Document = dict[str, Any]
+_ENVIRONMENT = threading.Lock()
 
 
 class Answer:
@@ -88,8 +90,8 @@ class Koala:
         )
 
     def client(self) -> Grid:
-        """As its own environment has it."""
-        with pytest.MonkeyPatch.context() as patch:
+        """As its own environment has it. Any thread: the environment is the whole process's."""
+        with _ENVIRONMENT, pytest.MonkeyPatch.context() as patch:
             for name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "KOALA_GRID"):
                 patch.setenv(name, self.environment[name])
             return Grid(self.grid_file)
