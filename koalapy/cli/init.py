@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from koalapy_adapters.connections.ssh_config import NO_FILE
 
 from koalapy.cli.login import AtTerminal
 from koalapy.cli.options import Json
@@ -43,6 +44,10 @@ Clusters = Annotated[
 GridName = Annotated[str | None, typer.Option("--name", help="The grid's name; by default that of its file.")]
 Identity = Annotated[str | None, typer.Option(metavar="FILE", help="Private key for all ssh:// clusters.")]
 KnownHosts = Annotated[str | None, typer.Option(metavar="FILE", help="Host keys of all ssh:// clusters.")]
+SshConfig = Annotated[
+    str | None,
+    typer.Option("--ssh-config", metavar="FILE", help="SSH configuration for all ssh:// clusters, as of ssh -F."),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; without --cluster, this machine alone.")]
 Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
 
@@ -63,6 +68,7 @@ def init(
     name: GridName = None,
     identity: Identity = None,
     known_hosts: KnownHosts = None,
+    ssh_config: SshConfig = None,
     yes: Yes = False,
     force: Force = False,
     json: Json = False,
@@ -73,7 +79,8 @@ def init(
         _check_askable(yes, json, path, force)
         name = name or _grid_name(path, ask=not yes and not cluster)
         _check_name("grid", name)
-        given = {key: value for key, value in (("identity", identity), ("known_hosts", known_hosts)) if value}
+        keys = {"identity": identity, "known_hosts": known_hosts, "ssh_config": _config_file(ssh_config)}
+        given = {key: value for key, value in keys.items() if value}
         wishes = _wishes(cluster or [], given) if cluster or yes else _asked(given)
         looks = _look(wishes)
         content = _content(name, wishes, looks)
@@ -97,6 +104,16 @@ def _check_askable(yes: bool, as_json: bool, path: Path, force: bool) -> None:
         raise RequestError("not_a_terminal", message, "Give --yes, and each cluster as --cluster NAME=CONNECT.")
     if yes and path.exists() and not force:
         raise RequestError("file_exists", f"There is a file {path} already.", "Give --force to write over it.")
+
+
+def _config_file(named: str | None) -> str | None:
+    """As the grid file has it, wherever that lies. Raises RequestError where there is no such file."""
+    if named in (None, NO_FILE):
+        return named
+    path = Path(str(named)).expanduser().absolute()
+    if not path.is_file():
+        raise RequestError("no_ssh_config", f"There is no file {path}.", "Give --ssh-config a file, or `none`.")
+    return str(path)
 
 
 def _wishes(clusters: Sequence[str], given: dict[str, str]) -> list[Wish]:
@@ -156,7 +173,8 @@ def _check_name(what: str, name: str) -> None:
 
 def _asked(given: dict[str, str]) -> list[Wish]:
     """Hosts of the ssh configuration by number, or whatever connection is typed."""
-    hosts = ssh_hosts()
+    config = given.get("ssh_config")
+    hosts = ssh_hosts(Path(config) if config else None) if config != NO_FILE else []
     for number, host in enumerate(hosts, 1):
         say(f"  {number:3} {host}")
     if hosts:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
 from koalapy.config.connect import ConnectError, parse_connects
 from koalapy.model.textfile.fields import Line, as_line, as_list, one_of, wrong
@@ -166,4 +167,4 @@ ConfigFile = Annotated[Line, AfterValidator(_config_file)]
 File = Annotated[Line, AfterValidator(_path)]
 Directory = Annotated[Line, AfterValidator(_directory)]
 Python = Annotated[Line, AfterValidator(_python)]
-Later = Annotated[None, BeforeValidator(_later)]
+Later = Annotated[None, BeforeValidator(_later), SkipJsonSchema()]  # a key that is refused is not in the schema

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import pwd
 import re
 import shlex
 from collections.abc import Iterator
@@ -13,10 +14,21 @@ _DEPTH = 8  # of files that include each other; OpenSSH has 16
 _WORDS = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*)")
 
 
-def ssh_hosts(config: Path | None = None) -> list[str]:
-    """In the order of the files, each once; none where there is no file."""
-    path = config or home() / ".ssh" / "config"
-    return list(dict.fromkeys(_hosts(path, path.parent, 0)))
+def ssh_hosts(config: Path | None = None, own: Path | None = None) -> list[str]:
+    """In the order of the files, each once; none where there is no file.
+
+    `config`: instead of the person's, as of `ssh -F`. `own`: instead of the person's ~/.ssh.
+    """
+    base = own or _of_openssh()
+    return list(dict.fromkeys(_hosts(config or base / "config", base, 0)))
+
+
+def _of_openssh() -> Path:
+    """OpenSSH takes no notice of $HOME: its home is that of the password database."""
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"
+    except KeyError:
+        return home() / ".ssh"
 
 
 def _hosts(path: Path, base: Path, depth: int) -> Iterator[str]:

@@ -4,12 +4,15 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import connection_ends
 import pytest
+import sshd as server
 import yaml
 from typer.testing import CliRunner
 
@@ -52,6 +55,9 @@ def surveyed(**system: Any) -> Look:
     return Look(survey)
 
 
+sshd = connection_ends.sshd
+
+
 # ---- the ssh configuration
 
 
@@ -64,7 +70,19 @@ def test_hosts_are_the_aliases_of_the_files_in_their_order_without_wildcards(tmp
     (tmp_path / "conf.d" / "a.conf").write_text("Host included\nInclude conf.d/b c config\n")
     (tmp_path / "conf.d" / "b").write_text("Host beside\n")
     (tmp_path / "conf.d" / "c").write_text("Host not-included\n")
-    assert ssh_hosts(tmp_path / "config") == ["fs0", "fs1", "fs2", "included", "beside", "fs3"]
+    expected = ["fs0", "fs1", "fs2", "included", "beside", "fs3"]
+    assert ssh_hosts(own=tmp_path) == expected
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copy(tmp_path / "config", tmp_path / "elsewhere" / "config")
+    assert ssh_hosts(tmp_path / "elsewhere" / "config", tmp_path) == expected  # what it includes lies in ~/.ssh
+
+
+def test_the_persons_configuration_is_that_of_openssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which looks for it in the home of the password database, whatever $HOME says."""
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    (tmp_path / "home" / ".ssh" / "config").write_text("Host wrong\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert "wrong" not in ssh_hosts()
 
 
 def test_no_configuration_and_one_with_an_open_quote_name_no_host(tmp_path: Path) -> None:
@@ -230,6 +248,21 @@ def test_this_machine_is_written_and_never_over_another_file_unless_forced(tmp_p
     assert os.listdir(path.parent) == ["grid.yaml"]
 
 
+def test_the_hosts_of_another_ssh_configuration(sshd: Any, tmp_path: Path) -> None:
+    """It names a real server, and stands in the file of the grid, which needs it too."""
+    config, path = tmp_path / "config", tmp_path / "grid.yaml"
+    own = [f"HostName {server.HOST}", f"Port {sshd.port}", f"User {sshd.user}"]
+    own += [f"IdentityFile {sshd.identity}", f"UserKnownHostsFile {sshd.known_hosts}"]
+    config.write_text("\n    ".join(["Host fs0", *own, ""]))
+    done = init(
+        "--yes", "--grid", path, "--ssh-config", config, "--cluster", "far=ssh://fs0", "--cluster", "here=local:"
+    )
+    assert done.returncode == 0, done
+    found = yaml.safe_load(path.read_text())["clusters"]
+    assert {name: each.get("ssh_config") for name, each in found.items()} == {"far": str(config), "here": None}
+    assert "There is no file" in refused("--yes", "--grid", tmp_path / "2.yaml", "--ssh-config", tmp_path / "no")
+
+
 def test_clusters_that_cannot_be_looked_at_are_told_and_left_out(tmp_path: Path) -> None:
     path = tmp_path / "grid.yaml"
     done = init("--yes", "--grid", path, "--cluster", "gone=command:false", "--cluster", "here=local:")
@@ -283,9 +316,11 @@ def test_a_person_is_asked_sees_the_file_and_may_still_say_no(tmp_path: Path) ->
 def answered(home: Path, path: Path, lines: list[str]) -> str:
     """What a person sees on a terminal who types these lines."""
     ours, theirs = pty.openpty()
+    config = home / ".ssh" / "config"
+    more = ["--ssh-config", str(config)] if config.exists() else []
     environment = os.environ | {"HOME": str(home)}
     with subprocess.Popen(
-        [*COMMAND, "--grid", str(path)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+        [*COMMAND, "--grid", str(path), *more], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
     ) as process:
         os.close(theirs)
         os.write(ours, "".join(f"{line}\n" for line in lines).encode())
