@@ -330,7 +330,7 @@ class Driver:
         reason = host_slept(slept)
         ended = self._links.end_sessions(reason)
         self._ended |= ended
-        clusters = sorted(self.engine.known.reachable | ended.keys())
+        clusters = sorted(self.engine.core.information.reachable | ended.keys())
         return [ClusterLost(cluster=cluster, reason=reason) for cluster in clusters]
 
     def _is_of_ended(self, delivery: Delivery) -> bool:

@@ -1,15 +1,12 @@
 """The barrier: nobody starts before everybody has come, and nobody waits for ever (DCS, section 3.5)."""
 
-from collections.abc import Sequence
-
 from koalapy.coallocation.claim import BARRIER_MARGIN
 from koalapy.coallocation.stopping import account_held, end, stop
+from koalapy.core.core import Core
 from koalapy.model.commands import ReleaseComponent
 from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId
-from koalapy.model.index import Move
 from koalapy.model.job import Component, Job, Outcome
-from koalapy.model.records import Records
 from koalapy.model.settings import Settings
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Duration, Instant, format_duration
@@ -18,51 +15,35 @@ _MOST_JITTER = BARRIER_MARGIN * 2 // 3
 _LEAD = BARRIER_MARGIN - _MOST_JITTER  # between koalad's deadline and the first wrapper that leaves its barrier
 
 
-class AtBarrier:
-    """The attempts whose wrapper has said that it is at its barrier, in the present session with their cluster.
-
-    One that said so in an earlier session may have left since. It is not stored: after a restart all sessions are new.
-    An index over the jobs, for attempts of which nothing is left.
-    """
-
-    def __init__(self) -> None:
-        self._clusters: dict[AttemptId, str] = {}
-
-    def __contains__(self, attempt: AttemptId) -> bool:
-        return attempt in self._clusters
-
-    def add(self, attempt: AttemptId, cluster: str) -> None:
-        self._clusters[attempt] = cluster
-
-    def on(self, cluster: str) -> list[AttemptId]:
-        """Those on this cluster."""
-        return [each for each, where in self._clusters.items() if where == cluster]
-
-    def end_session(self, cluster: str) -> None:
-        """Its attempts have to say so again."""
-        for attempt in [each for each, where in self._clusters.items() if where == cluster]:
-            del self._clusters[attempt]
-
-    def reckon(self, moves: Sequence[Move], job: Job) -> None:
-        for attempt, _, lives in moves:
-            if not lives:
-                self._clusters.pop(attempt, None)
+def came(core: Core, attempt: AttemptId) -> None:
+    """Its wrapper says that it is at its barrier, perhaps again: its job may be waiting for no more than that."""
+    found = core.records.component(attempt)
+    if found is None or found[1].state is not ComponentState.AT_BARRIER or found[1].cluster is None:
+        return
+    core.at_barrier.add(attempt, found[1].cluster)
+    core.run_list.mark_dirty(attempt.job)
 
 
-def release_if_whole(records: Records, now: Instant, job: Job, at_barrier: AtBarrier) -> None:
+def end_session(core: Core, cluster: str) -> None:
+    """What the cluster's wrappers have said counts no more where it must be true now."""
+    core.at_barrier.end_session(cluster)
+    core.mark_cluster_dirty(cluster)
+
+
+def release_if_whole(core: Core, now: Instant, job: Job) -> None:
     """Release the job once every component of this try is known to be at its barrier, and so can be told."""
-    if job.state is JobState.CLAIMING and job.present and not _not_come(job, at_barrier):
-        _release(records, now, job)
+    if job.state is JobState.CLAIMING and job.present and not _not_come(core, job):
+        _release(core, now, job)
 
 
-def _release(records: Records, now: Instant, job: Job) -> None:
+def _release(core: Core, now: Instant, job: Job) -> None:
     hosts = tuple(
         (component.index, node.address, node.processes) for component in job.present for node in component.nodes
     )
     first_rank = 0
     for component in job.present:
         assert component.cluster is not None
-        records.command(
+        core.records.command(
             ReleaseComponent(
                 cluster=component.cluster, attempt=job.attempt_of(component), first_rank=first_rank, hosts=hosts
             )
@@ -70,8 +51,8 @@ def _release(records: Records, now: Instant, job: Job) -> None:
         first_rank += sum(node.processes for node in component.nodes)
     released = {"state": ComponentState.RELEASED, "released_at": now}
     components = tuple([each if each.missing else each.but(**released) for each in job.components])
-    records.put(account_held(job, now).to(JobState.RUNNING, components=components))
-    records.note(now, job.id, "job_released", processes=first_rank)
+    core.records.put(account_held(job, now).to(JobState.RUNNING, components=components))
+    core.records.note(now, job.id, "job_released", processes=first_rank)
 
 
 def deadline(job: Job, settings: Settings) -> Instant | None:
@@ -82,27 +63,28 @@ def deadline(job: Job, settings: Settings) -> Instant | None:
     return min(ends, default=None)
 
 
-def time_out(records: Records, settings: Settings, now: Instant, job: Job, at_barrier: AtBarrier) -> None:
+def time_out(core: Core, now: Instant, job: Job) -> None:
     """The time is up: go without the optional components if only they are late, else give everything back."""
-    barrier_ends = _barrier_ends(job, settings)
+    barrier_ends = _barrier_ends(job, core.settings)
     barrier_over = barrier_ends is not None and now >= barrier_ends
-    late = _not_come(job, at_barrier) if barrier_over else _missing(job)
+    late = _not_come(core, job) if barrier_over else _missing(job)
     in_time = barrier_ends is None or now < barrier_ends + _LEAD
     if in_time and late and len(late) < len(job.present) and all(each.request.optional for each in late):
-        return _go_without(records, now, job, late)
+        return _go_without(core, now, job, late)
+    settings = core.settings
     code, limit = (
         ("barrier_timeout", settings.barrier_timeout) if barrier_over else ("claim_timeout", settings.claim_timeout)
     )
-    stop(records, now, job, Outcome.SUBMISSION_FAILURE, _too_late(code, late, limit))
+    stop(core, now, job, Outcome.SUBMISSION_FAILURE, _too_late(code, late, limit))
 
 
-def _go_without(records: Records, now: Instant, job: Job, late: list[Component]) -> None:
+def _go_without(core: Core, now: Instant, job: Job, late: list[Component]) -> None:
     for component in late:
-        job = end(records, job, component)
+        job = end(core, job, component)
         reason = _too_late("left_out", [component], Duration(now - (job.claimed_at or now)))
         job = job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason)
-        records.note_component(now, job, component, "component_left_out", code=reason.code, message=str(reason))
-    records.put(job)
+        core.records.note_component(now, job, component, "component_left_out", code=reason.code, message=str(reason))
+    core.records.put(job)
 
 
 def _claim_ends(job: Job, settings: Settings) -> Instant | None:
@@ -128,12 +110,12 @@ def _missing(job: Job) -> list[Component]:
     return [component for component in job.present if component.allocated_at is None and not component.state.final]
 
 
-def _not_come(job: Job, at_barrier: AtBarrier) -> list[Component]:
+def _not_come(core: Core, job: Job) -> list[Component]:
     """Those that are not at their barrier, or have not said so since their cluster was connected last."""
     return [
         component
         for component in job.present
-        if component.state is not ComponentState.AT_BARRIER or job.attempt_of(component) not in at_barrier
+        if component.state is not ComponentState.AT_BARRIER or job.attempt_of(component) not in core.at_barrier
     ]
 
 

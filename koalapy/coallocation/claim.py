@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 
 from koalapy.coallocation.stopping import end, stop
-from koalapy.information.kis import Information
+from koalapy.core.core import Core
 from koalapy.model.commands import LauncherWork, SubmitComponent
 from koalapy.model.errors import Reason
 from koalapy.model.events import ComponentSubmitted, FilesMoved, FilesStaged, SubmissionFailed
 from koalapy.model.identity import MAX_ATTEMPTS
 from koalapy.model.job import Component, Job, Outcome
-from koalapy.model.records import Records
-from koalapy.model.settings import Settings
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
 
@@ -21,23 +19,21 @@ EXCLUSION = Duration(10 * MINUTE)
 NOT_PLACED = Reason("left_out", "transient", "It is optional and did not fit.", "")
 
 
-def claim(
-    records: Records, settings: Settings, now: Instant, job: Job, allocation: Sequence[str | None], patient: bool
-) -> None:
+def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], patient: bool) -> None:
     """Submit every placed component. Optional ones without a cluster are left out of this try."""
     if any(component.attempt + 1 >= MAX_ATTEMPTS for component in job.components):
         reason = Reason("too_many_attempts", "ours", f"A component was tried {MAX_ATTEMPTS} times.", "Submit it anew.")
-        records.put(job.to(JobState.FAILED, reason=reason, finished_at=now))
-        return records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
+        core.records.put(job.to(JobState.FAILED, reason=reason, finished_at=now))
+        return core.records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
     components = tuple(
         _fresh(component, cluster) for component, cluster in zip(job.components, allocation, strict=True)
     )
     job = job.to(JobState.CLAIMING, claimed_at=now, components=components, reason=None, outcome=None, patient=patient)
-    records.put(job)
+    core.records.put(job)
     placed = {str(component.index): component.cluster for component in components if component.cluster}
-    records.note(now, job.id, "job_claimed", clusters=placed)
+    core.records.note(now, job.id, "job_claimed", clusters=placed)
     for component in job.live:
-        records.command(_submission(records, job, component, settings))
+        core.records.command(_submission(core, job, component))
     return None
 
 
@@ -60,7 +56,7 @@ def _fresh(component: Component, cluster: str | None) -> Component:
     )
 
 
-def _submission(records: Records, job: Job, component: Component, settings: Settings) -> SubmitComponent:
+def _submission(core: Core, job: Job, component: Component) -> SubmitComponent:
     """Asked of the batch system: the program's walltime, the time at the barrier, and a margin (DESIGN, promise 2)."""
     assert component.cluster is not None
     return SubmitComponent(
@@ -68,22 +64,22 @@ def _submission(records: Records, job: Job, component: Component, settings: Sett
         attempt=job.attempt_of(component),
         components=len(job.components),
         request=component.request,
-        walltime=Duration(component.request.walltime + settings.barrier_timeout + WALLTIME_MARGIN),
-        barrier_timeout=Duration(settings.barrier_timeout + BARRIER_MARGIN),
+        walltime=Duration(component.request.walltime + core.settings.barrier_timeout + WALLTIME_MARGIN),
+        barrier_timeout=Duration(core.settings.barrier_timeout + BARRIER_MARGIN),
         stage_in=job.request.stage_in,
         directory=job.request.directory,
         files=job.request.files,
         lowest=job.glide is not None,
-        avoid=_avoided(records, job, component.cluster),
-        launcher=_work(records, job, component, settings),
+        avoid=_avoided(core, job, component.cluster),
+        launcher=_work(core, job, component),
     )
 
 
-def _work(records: Records, job: Job, component: Component, settings: Settings) -> LauncherWork | None:
+def _work(core: Core, job: Job, component: Component) -> LauncherWork | None:
     """What a Launcher runs; None for a job that is none."""
     if job.glide is None:
         return None
-    request = records.jobs[job.glide.sweep].request
+    request = core.records.jobs[job.glide.sweep].request
     assert request.parameters is not None
     template = request.components[0]
     return LauncherWork(
@@ -91,55 +87,55 @@ def _work(records: Records, job: Job, component: Component, settings: Settings) 
         space=request.parameters,
         slots=component.processors // max(1, template.processors),
         limit=template.walltime,
-        grace=settings.scavenging.grace,
+        grace=core.settings.scavenging.grace,
     )
 
 
-def _avoided(records: Records, job: Job, cluster: str) -> tuple[str, ...]:
+def _avoided(core: Core, job: Job, cluster: str) -> tuple[str, ...]:
     """Hosts on which everything that the Launcher's sweep ran has failed."""
-    runner = records.jobs[job.glide.sweep].runner if job.glide is not None else None
+    runner = core.records.jobs[job.glide.sweep].runner if job.glide is not None else None
     return tuple(host for name, host in runner.left_out if name == cluster) if runner is not None else ()
 
 
-def files_moved(records: Records, now: Instant, event: FilesMoved | FilesStaged) -> None:
+def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) -> None:
     """The claim's time counts from here: a large file that comes on is no cluster that does not answer."""
-    found = records.component(event.attempt)
+    found = core.records.component(event.attempt)
     if found is None or found[0].state is not JobState.CLAIMING:
         return
     job, component = found
     if component.state is not ComponentState.SUBMITTING:
         return
-    records.put(job.but(claimed_at=now))
+    core.records.put(job.but(claimed_at=now))
     if isinstance(event, FilesStaged):
         told = {"files": event.files, "size": event.size, "version": event.version}
-        records.note_component(now, job, component, "files_staged", **told)
+        core.records.note_component(now, job, component, "files_staged", **told)
 
 
-def submitted(records: Records, now: Instant, event: ComponentSubmitted) -> None:
-    found = records.component(event.attempt)
+def on_submitted(core: Core, now: Instant, event: ComponentSubmitted) -> None:
+    """Its batch job is in the queue."""
+    found = core.records.component(event.attempt)
     if found is None or found[1].gone:
         return
     job, component = found
     changes: dict[str, object] = {"batch_id": event.batch_id}
     if component.state is ComponentState.SUBMITTING:
         changes |= {"state": ComponentState.QUEUED, "queued_at": now}
-    records.put(job.with_component(component.index, **changes))
-    records.note_component(now, job, component, "component_submitted", batch_id=event.batch_id)
+    core.records.put(job.with_component(component.index, **changes))
+    core.records.note_component(now, job, component, "component_submitted", batch_id=event.batch_id)
 
 
-def submission_failed(
-    records: Records, settings: Settings, now: Instant, event: SubmissionFailed, clusters: Information
-) -> None:
-    """`clusters` tell which could be the next choice."""
-    found = records.component(event.attempt)
+def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> None:
+    """The attempt is over; what that means for its job is decided here (DCS, section 3.2)."""
+    core.mark_dirty()
+    found = core.records.component(event.attempt)
     if found is None or found[1].gone or found[1].ending:
         return  # one that is being ended is gone when its cluster says so
     job, component = found
-    job = records.put(
+    job = core.records.put(
         job.with_component(component.index, state=ComponentState.FAILED, gone=True, reason=event.reason, ended_at=now)
     )
-    records.note_component(now, job, component, "submission_failed", **told(event.reason))
-    give_up(records, now, job, job.components[component.index], event.reason, clusters)
+    core.records.note_component(now, job, component, "submission_failed", **told(event.reason))
+    give_up(core, now, job, job.components[component.index], event.reason)
 
 
 def told(reason: Reason) -> dict[str, object]:
@@ -147,9 +143,7 @@ def told(reason: Reason) -> dict[str, object]:
     return {"code": reason.code, "message": str(reason), "words": reason.words}
 
 
-def give_up(
-    records: Records, now: Instant, job: Job, component: Component, reason: Reason, clusters: Information
-) -> None:
+def give_up(core: Core, now: Instant, job: Job, component: Component, reason: Reason) -> None:
     """A component cannot be claimed where it was sent: leave it out, try elsewhere, try again, or fail the job.
 
     Where only that cluster is at fault it is left out for this job (DESIGN, promise 3); an unordered component then
@@ -158,24 +152,24 @@ def give_up(
     if job.state is JobState.STOPPING:
         return None
     if component.request.optional:
-        job = end(records, job, component)
-        records.put(job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason))
-        return records.note_component(now, job, component, "component_left_out", **told(reason))
+        job = end(core, job, component)
+        core.records.put(job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason))
+        return core.records.note_component(now, job, component, "component_left_out", **told(reason))
     named = component.request.cluster is not None
     refused_there = reason.whose == "site" or (reason.whose == "request" and bool(reason.command))
     said = reason.on(component.cluster or "")
     if not refused_there:
         outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
-        return stop(records, now, job, outcome, said)
+        return stop(core, now, job, outcome, said)
     if named and reason.whose == "request":
-        return stop(records, now, job, Outcome.FAILED, said)
-    job = records.put(_exclude(job, component, now))
-    records.note_component(now, job, component, "cluster_left_out", until_at=now + EXCLUSION)
-    others = [name for name in clusters.could_take(component.request) if name not in dict(job.excluded)]
+        return stop(core, now, job, Outcome.FAILED, said)
+    job = core.records.put(_exclude(job, component, now))
+    core.records.note_component(now, job, component, "cluster_left_out", until_at=now + EXCLUSION)
+    others = [name for name in core.information.could_take(component.request) if name not in dict(job.excluded)]
     if not named and others:
-        return stop(records, now, job, Outcome.GIVE_BACK, said)
+        return stop(core, now, job, Outcome.GIVE_BACK, said)
     outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
-    return stop(records, now, job, outcome, said)
+    return stop(core, now, job, outcome, said)
 
 
 def _exclude(job: Job, component: Component, now: Instant) -> Job:

@@ -1,15 +1,14 @@
 """What is pruned of jobs that are over: the directories of their attempts first, then what the store has of them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from koalapy.information.kis import Information
-from koalapy.model.change import OutboxEntry
-from koalapy.model.commands import CollectOutput, Command, ForgetComponent
-from koalapy.model.events import AttemptForgotten, PruneRequested
+from koalapy.core.core import Core
+from koalapy.core.pruning import PruneWanted
+from koalapy.model.commands import ForgetComponent
+from koalapy.model.events import AttemptForgotten, OutputCollected, OutputKept, PruneRequested
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Job
-from koalapy.model.records import Records
 from koalapy.model.units import Instant
 
 _REMEMBERED = 10_000  # ids of pruned jobs: far more than are asked for together
@@ -27,129 +26,99 @@ class Judgement:
     kept: tuple[tuple[str, Job], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    job: Job
-    records: bool
-    without: tuple[str, ...]
+def on_prune_requested(core: Core, now: Instant, event: PruneRequested) -> None:
+    """Begin with those that can go now, and pass over the others."""
+    pruning = core.pruning
+    for job in judge(core, event).ready:
+        pruning.wanted[job.id] = wanted = PruneWanted(job, event.records, event.without)
+        under_way = pruning.directories.get(job.id, {})
+        for cluster, attempt in _directories_of(job):
+            if attempt not in under_way and cluster not in event.without:
+                core.records.command(ForgetComponent(cluster=cluster, attempt=attempt))
+                pruning.directories.setdefault(job.id, {})[attempt] = cluster
+        _finish(core, now, wanted)
 
 
-class Pruning:
-    """`outbox`: what was not confirmed when koalad started.
+def on_forgotten(core: Core, now: Instant, event: AttemptForgotten) -> None:
+    """A job whose directory a KCM refuses to remove keeps its record."""
+    job, pruning = event.attempt.job, core.pruning
+    attempts = pruning.directories.get(job, {})
+    attempts.pop(event.attempt, None)
+    if not attempts:
+        pruning.directories.pop(job, None)
+    if event.refused is not None:
+        pruning.wanted.pop(job, None)
+    if (wanted := pruning.wanted.get(job)) is not None:
+        _finish(core, now, wanted)
 
-    What is under way is in no record. After a restart the commands are confirmed as any others, and the next request
-    for the same job finishes it: to remove a directory again changes nothing.
-    """
 
-    def __init__(self, records: Records, information: Information, outbox: Iterable[OutboxEntry]) -> None:
-        self._records, self._information = records, information
-        self._directories: dict[JobId, dict[AttemptId, str]] = {}  # that are to go, and their clusters
-        self._collecting: dict[JobId, None] = {}
-        self._wanted: dict[JobId, _Wanted] = {}
-        self._pruned: dict[JobId, None] = {}
-        self.note_commands(entry.command for entry in outbox)
+def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> None:
+    """Nothing of the job is on its way home any more."""
+    core.pruning.collecting.pop(event.job, None)
 
-    def inherit(self, before: "Pruning") -> None:
-        """Remember what the engine before this one has pruned."""
-        self._pruned = before._pruned
 
-    # ---- what it is told
+def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
+    """Nothing of the job is on its way home any more."""
+    core.pruning.collecting.pop(event.job.id, None)
 
-    def note_commands(self, commands: Iterable[Command]) -> None:
-        """Note what a step is going to commit."""
-        for each in commands:
-            if isinstance(each, ForgetComponent):
-                self._directories.setdefault(each.attempt.job, {})[each.attempt] = each.cluster
-            elif isinstance(each, CollectOutput):
-                self._collecting[each.job] = None
 
-    def collected(self, job: JobId) -> None:
-        """Nothing of it is on its way home any more."""
-        self._collecting.pop(job, None)
+def _finish(core: Core, now: Instant, wanted: PruneWanted) -> None:
+    """Go on once no directory is left, but for those that stay."""
+    job, pruning = wanted.job, core.pruning
+    left = [cluster for cluster in pruning.directories.get(job.id, {}).values() if cluster not in wanted.without]
+    if left:
+        return
+    del pruning.wanted[job.id]
+    if not wanted.records:
+        core.records.note(now, job.id, OUTPUT_PRUNED, left_on=[*wanted.without])
+        return
+    core.records.remove(job)
+    pruning.directories.pop(job.id, None)
+    pruning.pruned[job.id] = None
+    if len(pruning.pruned) > _REMEMBERED:
+        del pruning.pruned[next(iter(pruning.pruned))]
 
-    def request(self, now: Instant, event: PruneRequested) -> None:
-        """Begin with those that can go now, and pass over the others."""
-        for job in self.judge(event).ready:
-            self._wanted[job.id] = wanted = _Wanted(job, event.records, event.without)
-            under_way = self._directories.get(job.id, {})
-            for cluster, attempt in _directories_of(job):
-                if attempt not in under_way and cluster not in event.without:
-                    self._records.command(ForgetComponent(cluster=cluster, attempt=attempt))
-                    self._directories.setdefault(job.id, {})[attempt] = cluster
-            self._finish(now, wanted)
 
-    def forgotten(self, now: Instant, event: AttemptForgotten) -> None:
-        """A job whose directory a KCM refuses to remove keeps its record."""
-        job = event.attempt.job
-        attempts = self._directories.get(job, {})
-        attempts.pop(event.attempt, None)
-        if not attempts:
-            self._directories.pop(job, None)
-        if event.refused is not None:
-            self._wanted.pop(job, None)
-        if (wanted := self._wanted.get(job)) is not None:
-            self._finish(now, wanted)
+def judge(core: Core, event: PruneRequested) -> Judgement:
+    """Return what the request would do now; nothing is changed."""
+    owing = {attempt.job for attempt in core.records.debts}
+    ready: list[Job] = []
+    waiting: list[tuple[str, Job]] = []
+    kept: list[tuple[str, Job]] = []
+    for job in {job.id: job for job in event.jobs}.values():
+        why = _why_kept(core, job, event.before, owing)
+        if why:
+            kept.append((why, job))
+        elif job.id not in core.pruning.wanted:
+            cluster = next(_out_of_reach(core, job, event.without), None)
+            if cluster is None:
+                ready.append(job)
+            else:
+                waiting.append((cluster, job))
+    return Judgement(tuple(ready), tuple(waiting), tuple(kept))
 
-    def _finish(self, now: Instant, wanted: _Wanted) -> None:
-        """Go on once no directory is left, but for those that stay."""
-        job = wanted.job
-        left = [cluster for cluster in self._directories.get(job.id, {}).values() if cluster not in wanted.without]
-        if left:
-            return
-        del self._wanted[job.id]
-        if not wanted.records:
-            self._records.note(now, job.id, OUTPUT_PRUNED, left_on=[*wanted.without])
-            return
-        self._records.remove(job)
-        self._directories.pop(job.id, None)
-        self._pruned[job.id] = None
-        if len(self._pruned) > _REMEMBERED:
-            del self._pruned[next(iter(self._pruned))]
 
-    # ---- what it is asked
+def _why_kept(core: Core, job: Job, before: Instant, owing: set[JobId]) -> str:
+    if job.id in core.pruning.pruned:
+        return PRUNED
+    over = job.state.final and job.id not in core.records.jobs and not job.live
+    if not over or job.finished_at is None or job.finished_at > before:
+        return NOT_OVER
+    if job.id in owing:
+        return PENDING_CANCEL
+    if job.id in core.pruning.collecting:
+        return COLLECTING
+    if job.glide is not None and job.glide.sweep in core.records.jobs:
+        return OF_A_SWEEP
+    return ""
 
-    def under_way(self, jobs: Iterable[JobId]) -> list[JobId]:
-        """Those of them that wait for a cluster to remove a directory."""
-        return [job for job in jobs if job in self._wanted]
 
-    def judge(self, event: PruneRequested) -> Judgement:
-        """What the request would do now; nothing is changed."""
-        owing = {attempt.job for attempt in self._records.debts}
-        ready: list[Job] = []
-        waiting: list[tuple[str, Job]] = []
-        kept: list[tuple[str, Job]] = []
-        for job in {job.id: job for job in event.jobs}.values():
-            why = self._why_kept(job, event.before, owing)
-            if why:
-                kept.append((why, job))
-            elif job.id not in self._wanted:
-                cluster = next(self._out_of_reach(job, event.without), None)
-                if cluster is None:
-                    ready.append(job)
-                else:
-                    waiting.append((cluster, job))
-        return Judgement(tuple(ready), tuple(waiting), tuple(kept))
-
-    def _why_kept(self, job: Job, before: Instant, owing: set[JobId]) -> str:
-        if job.id in self._pruned:
-            return PRUNED
-        over = job.state.final and job.id not in self._records.jobs and not job.live
-        if not over or job.finished_at is None or job.finished_at > before:
-            return NOT_OVER
-        if job.id in owing:
-            return PENDING_CANCEL
-        if job.id in self._collecting:
-            return COLLECTING
-        if job.glide is not None and job.glide.sweep in self._records.jobs:
-            return OF_A_SWEEP
-        return ""
-
-    def _out_of_reach(self, job: Job, without: tuple[str, ...]) -> Iterator[str]:
-        """Clusters that have directories of any try, and are not connected, or have left the grid file."""
-        last = (cluster for cluster, _ in _directories_of(job))
-        for cluster in (*last, *self._directories.get(job.id, {}).values()):
-            if cluster not in without and cluster not in self._information.reachable:
-                yield cluster
+def _out_of_reach(core: Core, job: Job, without: tuple[str, ...]) -> Iterator[str]:
+    """Clusters that have directories of any try, and are not connected, or have left the grid file."""
+    last = (cluster for cluster, _ in _directories_of(job))
+    for cluster in (*last, *core.pruning.directories.get(job.id, {}).values()):
+        if cluster not in without and cluster not in core.information.reachable:
+            yield cluster
 
 
 def _directories_of(job: Job) -> Iterator[tuple[str, AttemptId]]:

@@ -2,33 +2,31 @@
 
 from dataclasses import replace
 
+from koalapy.core.core import Core
 from koalapy.model.commands import CancelComponent, CollectOutput, ForgetComponent, Of
 from koalapy.model.errors import Reason
 from koalapy.model.events import ComponentGone, ComponentLingers
 from koalapy.model.identity import AttemptId
 from koalapy.model.job import Component, Debt, Job, Outcome, OutputHome
-from koalapy.model.records import Records
 from koalapy.model.request import KeepOutput
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 
 
-def stop(
-    records: Records, now: Instant, job: Job, outcome: Outcome | None = None, reason: Reason | None = None
-) -> None:
+def stop(core: Core, now: Instant, job: Job, outcome: Outcome | None = None, reason: Reason | None = None) -> None:
     """End whatever of the job is left. The first outcome counts, but a user's cancel overrides one that is no end."""
     if job.state is not JobState.STOPPING:
         job = account_held(job, now).to(JobState.STOPPING, outcome=outcome, reason=reason)
         of_what = {"sweep": True} if job.runner is not None else {}
-        records.note(now, job.id, "job_stopping", outcome=str(outcome), **of_what, **_because(reason))
+        core.records.note(now, job.id, "job_stopping", outcome=str(outcome), **of_what, **_because(reason))
     elif outcome is Outcome.CANCELLED and not (job.outcome and job.outcome.ends):
         job = job.but(outcome=outcome, reason=reason)
     for component in job.live:
-        job = end(records, job, component)
-    records.put(job)
+        job = end(core, job, component)
+    core.records.put(job)
 
 
-def end(records: Records, job: Job, component: Component) -> Job:
+def end(core: Core, job: Job, component: Component) -> Job:
     """Revoke and cancel one attempt, once (twice if forced); ComponentGone says when nothing of it is left.
 
     The job with a note of it is to be put by the caller.
@@ -37,7 +35,7 @@ def end(records: Records, job: Job, component: Component) -> Job:
     assert component.cluster is not None
     if component.gone or (component.ending and not job.forced):
         return job
-    records.command(
+    core.records.command(
         CancelComponent(
             cluster=component.cluster,
             attempt=job.attempt_of(component),
@@ -48,29 +46,31 @@ def end(records: Records, job: Job, component: Component) -> Job:
     return job.with_component(component.index, ending=True)
 
 
-def gone(records: Records, now: Instant, event: ComponentGone) -> None:
-    debt = records.settle(event.attempt)
+def on_gone(core: Core, now: Instant, event: ComponentGone) -> None:
+    """Nothing of the attempt is left on its cluster: processors may have come free."""
+    core.mark_dirty()
+    debt = core.records.settle(event.attempt)
     if debt is not None:
         where = {"component": event.attempt.component, "attempt": event.attempt.number, "cluster": debt.cluster}
-        records.note(now, event.attempt.job, "debt_settled", **where, batch_id=debt.batch_id)
+        core.records.note(now, event.attempt.job, "debt_settled", **where, batch_id=debt.batch_id)
     if debt is not None and debt.past:
-        records.command(ForgetComponent(cluster=debt.cluster, attempt=debt.attempt))
-    found = records.component(event.attempt)
+        core.records.command(ForgetComponent(cluster=debt.cluster, attempt=debt.attempt))
+    found = core.records.component(event.attempt)
     if found is None or found[1].gone:
         return
     job, component = found
     changes: dict[str, object] = {"gone": True}
     if not component.state.final:
         changes |= {"state": ComponentState.CANCELLED, "ended_at": component.ended_at or now}
-    records.put(job.with_component(component.index, **changes))
-    records.note_component(now, job, component, "component_gone")
+    core.records.put(job.with_component(component.index, **changes))
+    core.records.note_component(now, job, component, "component_gone")
 
 
-def lingers(records: Records, event: ComponentLingers) -> None:
+def on_lingers(core: Core, now: Instant, event: ComponentLingers) -> None:
     """Its batch system cannot end it: what follows, see `owe_what_cannot_be_ended`."""
-    found = records.component(event.attempt)
+    found = core.records.component(event.attempt)
     if found is not None and not found[1].gone:
-        records.put(found[0].with_component(found[1].index, lingers=event.reason))
+        core.records.put(found[0].with_component(found[1].index, lingers=event.reason))
 
 
 def can_be_ended(component: Component, reachable: frozenset[str]) -> bool:
@@ -78,25 +78,25 @@ def can_be_ended(component: Component, reachable: frozenset[str]) -> bool:
     return component.cluster in reachable and component.lingers is None
 
 
-def owe_what_cannot_be_ended(records: Records, now: Instant, job: Job, reachable: frozenset[str]) -> Job:
+def owe_what_cannot_be_ended(core: Core, now: Instant, job: Job) -> Job:
     """Batch jobs that cannot be ended become debts, so that the job need not wait for their clusters.
 
     Not where a program may run: then the next try waits (promises 1 and 2), unless there is none, or its user said so.
     """
     nobody_waits = job.outcome is Outcome.FAILED or job.forced
     for component in job.live:
-        if component.cluster is None or can_be_ended(component, reachable):
+        if component.cluster is None or can_be_ended(component, core.information.reachable):
             continue
         if _may_run(component) and not nobody_waits:
             continue
         attempt = job.attempt_of(component)
-        why = component.lingers if component.cluster in reachable else None
+        why = component.lingers if component.cluster in core.information.reachable else None
         batch_id = component.batch_id
-        records.owe(Debt(attempt=attempt, cluster=component.cluster, batch_id=batch_id, since=now, lingers=why))
-        records.note_component(now, job, component, "debt_recorded", batch_id=batch_id, **_because(why))
+        core.records.owe(Debt(attempt=attempt, cluster=component.cluster, batch_id=batch_id, since=now, lingers=why))
+        core.records.note_component(now, job, component, "debt_recorded", batch_id=batch_id, **_because(why))
         state = component.state if component.state.final else ComponentState.CANCELLED
         job = job.with_component(component.index, gone=True, state=state, ended_at=component.ended_at or now)
-    return records.put(job)
+    return core.records.put(job)
 
 
 def _may_run(component: Component) -> bool:
@@ -104,7 +104,7 @@ def _may_run(component: Component) -> bool:
     return component.state.facts.released and (not component.state.final or component.unknown_since is not None)
 
 
-def settle(records: Records, now: Instant, job: Job, max_submissions: int, max_completions: int) -> None:
+def settle(core: Core, now: Instant, job: Job, max_submissions: int, max_completions: int) -> None:
     """Nothing of the job is left: back into the wait queue, or over (DCS, sections 3.2 and 3.5).
 
     A submission failure is counted, and at the maximum the job is removed. A completion failure is counted, sets the
@@ -114,23 +114,23 @@ def settle(records: Records, now: Instant, job: Job, max_submissions: int, max_c
     if outcome is Outcome.SUBMISSION_FAILURE:
         failures = job.submission_failures + 1
         job = job.but(submission_failures=failures)
-        return _again(records, now, job) if failures < max_submissions else _over(records, now, job, JobState.FAILED)
+        return _again(core, now, job) if failures < max_submissions else _over(core, now, job, JobState.FAILED)
     if outcome is Outcome.COMPLETION_FAILURE:
         failures = job.completion_failures + 1
         job = job.but(completion_failures=failures, submission_failures=0)
-        return _again(records, now, job) if failures <= max_completions else _over(records, now, job, JobState.FAILED)
+        return _again(core, now, job) if failures <= max_completions else _over(core, now, job, JobState.FAILED)
     if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):
-        return _back(records, now, job, job.place, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
-    return _over(records, now, job, JobState(str(outcome)))
+        return _back(core, now, job, job.place, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
+    return _over(core, now, job, JobState(str(outcome)))
 
 
-def _again(records: Records, now: Instant, job: Job) -> None:
-    _back(records, now, job, records.tail(), JobState.WAITING)
+def _again(core: Core, now: Instant, job: Job) -> None:
+    _back(core, now, job, core.records.tail(), JobState.WAITING)
 
 
-def _back(records: Records, now: Instant, job: Job, place: int, state: JobState) -> None:
+def _back(core: Core, now: Instant, job: Job, place: int, state: JobState) -> None:
     for component in job.components:
-        _forget(records, job.attempt_of(component), component.cluster)
+        _forget(core, job.attempt_of(component), component.cluster)
     job = job.to(
         state,
         place=place,
@@ -142,33 +142,33 @@ def _back(records: Records, now: Instant, job: Job, place: int, state: JobState)
         collecting=False,
         components=tuple(_waiting(component) for component in job.components),
     )
-    records.put(job)
+    core.records.put(job)
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}
-    records.note(now, job.id, "job_requeued", state=str(state), **counted, **_because(job.reason))
+    core.records.note(now, job.id, "job_requeued", state=str(state), **counted, **_because(job.reason))
 
 
-def _forget(records: Records, attempt: AttemptId, cluster: str | None) -> None:
+def _forget(core: Core, attempt: AttemptId, cluster: str | None) -> None:
     """Nobody will ask for what a past try wrote; what is owed is forgotten when it is gone."""
-    debt = records.debts.get(attempt)
+    debt = core.records.debts.get(attempt)
     if debt is not None:
-        records.owe(replace(debt, past=True))
+        core.records.owe(replace(debt, past=True))
     elif cluster is not None:
-        records.command(ForgetComponent(cluster=cluster, attempt=attempt))
+        core.records.command(ForgetComponent(cluster=cluster, attempt=attempt))
 
 
 def _waiting(component: Component) -> Component:
     return Component(index=component.index, request=component.request, attempt=component.attempt)
 
 
-def _over(records: Records, now: Instant, job: Job, state: JobState) -> None:
+def _over(core: Core, now: Instant, job: Job, state: JobState) -> None:
     job = job.to(state, finished_at=now)
     sources = tuple((each.cluster, job.attempt_of(each)) for each in job.components if each.cluster and each.attempt)
     keeps = job.request.keep_output is KeepOutput.HOME and bool(sources)
     if keeps:
         job = job.but(output_home=OutputHome.COMING)
-        records.command(CollectOutput(job=job.id, sources=sources, paths=(), directory="", of=Of.WRITTEN))
-    records.put(job)
-    records.note(now, job.id, f"job_{state}", **_because(job.reason))
+        core.records.command(CollectOutput(job=job.id, sources=sources, paths=(), directory="", of=Of.WRITTEN))
+    core.records.put(job)
+    core.records.note(now, job.id, f"job_{state}", **_because(job.reason))
 
 
 def account_held(job: Job, now: Instant, only: Component | None = None) -> Job:

@@ -7,8 +7,8 @@ from pathlib import Path
 import structlog
 
 from koalapy.api.submitting import Reader
-from koalapy.coallocation.speaking import Foreign
 from koalapy.config import GridFile, engine_settings
+from koalapy.core.foreign import Foreign
 from koalapy.driver import Driver
 from koalapy.engine import Engine
 from koalapy.journal.journal import Journal
@@ -161,7 +161,7 @@ class Koalad:
         _log_recovered(self.service.committed(change))
         if change.removed:
             self._written.remove_soon(change.removed)
-        self._foreign.log(self._clock.now(), self._driver.engine.speaking.foreign)
+        self._foreign.log(self._clock.now(), self._driver.engine.core.foreign.foreign)
 
 
 class ForeignSpeech:

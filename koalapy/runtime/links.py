@@ -11,8 +11,8 @@ import structlog
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.messages import Done, Welcome
 
+from koalapy.coallocation.restored_store import doubtful
 from koalapy.coallocation.speaking import is_elsewhere
-from koalapy.coallocation.whereabouts import doubtful
 from koalapy.config import GridFile, cluster_config
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
@@ -244,7 +244,7 @@ def _known(engine: Engine, cluster: str) -> list[tuple[AttemptId, str]]:
 def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:
     """The other components of the same try of its job; none for an attempt of the past, or of another cluster."""
     if cluster is not None and is_elsewhere(engine.records, cluster, attempt):
-        engine.speaking.note(cluster, f"a key of attempt {attempt}")
+        engine.core.foreign.note(cluster, f"a key of attempt {attempt}")
         return []
     found = engine.records.component(attempt)
     if found is None:

@@ -1,17 +1,15 @@
 """Which of the waiting sweeps begin: too many at once would leave each with too little (CCGrid 2009, section 5.3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
+from koalapy.core.core import Core
+from koalapy.core.launchers import runner_of
 from koalapy.model.job import Job
-from koalapy.model.records import Records
-from koalapy.model.settings import Scavenging
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.policies.admission import AdmissionPolicy, Crowd, wrong_admission
 from koalapy.scavenging.asking import answer
-from koalapy.scavenging.heard import Heard
-from koalapy.scavenging.launchers import runner_of
 from koalapy.scavenging.shares import nodes_wanted
 
 
@@ -20,36 +18,40 @@ def in_turn(waiting: Sequence[Job]) -> list[Job]:
 
 
 def admit(
-    records: Records, heard: Heard, now: Instant, active: Sequence[Job], waiting: Sequence[Job],
-    policy: AdmissionPolicy, rules: Scavenging, sizes: Mapping[str, int], predicted: float,
-) -> None:  # fmt: skip
+    core: Core,
+    now: Instant,
+    active: Sequence[Job],
+    waiting: Sequence[Job],
+    policy: AdmissionPolicy,
+    predicted: float,
+) -> None:
     """`waiting`: in turn. Where the policy fails nobody begins, unless nobody has begun."""
     crowd = Crowd(
-        active=tuple(nodes_wanted(job, sizes) for job in active),
-        waiting=tuple(nodes_wanted(job, sizes) for job in waiting),
+        active=tuple(nodes_wanted(core, job) for job in active),
+        waiting=tuple(nodes_wanted(core, job) for job in waiting),
         predicted=predicted,
-        most=rules.max_runners,
-        nodes_per_runner=rules.nodes_per_runner,
+        most=core.settings.scavenging.max_runners,
+        nodes_per_runner=core.settings.scavenging.nodes_per_runner,
     )
     without = 0 if active else 1
     count, wrong = answer(lambda: policy(crowd), lambda found: wrong_admission(found, crowd), without)
     for number, job in enumerate(waiting[:count], start=len(active) + 1):
-        records.put(_begun(now, job))
-        records.note(now, job.id, "sweep_admitted", runners=number)
+        core.records.put(_begun(now, job))
+        core.records.note(now, job.id, "sweep_admitted", runners=number)
     for job in waiting[count:]:
         crowded = f"{_sweeps_are(len(active) + count)} active, and there is room for no more."
-        tell(records, heard, now, job, f"the admission policy failed: {wrong}." if wrong else crowded)
+        tell(core, now, job, f"the admission policy failed: {wrong}." if wrong else crowded)
 
 
 def _sweeps_are(count: int) -> str:
     return "1 sweep is" if count == 1 else f"{count} sweeps are"
 
 
-def tell(records: Records, heard: Heard, now: Instant, sweep: Job, message: str) -> None:
+def tell(core: Core, now: Instant, sweep: Job, message: str) -> None:
     """Why it waits: once, until it is for another reason."""
-    if heard.told.get(sweep.id) != message:
-        heard.told[sweep.id] = message
-        records.note(now, sweep.id, "sweep_waits", message=message)
+    if core.sessions.told.get(sweep.id) != message:
+        core.sessions.told[sweep.id] = message
+        core.records.note(now, sweep.id, "sweep_waits", message=message)
 
 
 def _begun(now: Instant, sweep: Job) -> Job:

@@ -1,65 +1,38 @@
 """What the end of a Launcher means: its time is charged, and one that failed is replaced, but not for ever."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from koalapy.core.core import Core
+from koalapy.core.launchers import place, runner_of
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
-from koalapy.model.records import Records
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
-from koalapy.scavenging.heard import Heard
-from koalapy.scavenging.launchers import place, runner_of
 from koalapy.scavenging.parameters import put_runner, sweep_of
 
 MOST_FAILURES = 3  # in a row, of one sweep's Launchers on one cluster
 LEFT_OUT = Duration(10 * MINUTE)
 SHORT_LIFE = Duration(20 * SECOND)  # one that ends by itself so soon has not drained
-_FIRST_PAUSE, _LONGEST_PAUSE = Duration(30 * SECOND), Duration(10 * MINUTE)
 
 
-@dataclass(slots=True)
-class Pauses:
-    """Clusters whose batch systems started no Launcher in time: each next try comes later than the last."""
-
-    until: dict[str, Instant] = field(default_factory=dict)
-    _since: dict[str, Instant] = field(default_factory=dict)
-    _length: dict[str, Duration] = field(default_factory=dict)
-
-    def begin(self, now: Instant, cluster: str) -> None:
-        if self.active(now, cluster):
-            return  # several that were tried together count as one
-        length = Duration(min(2 * self._length.get(cluster, _FIRST_PAUSE // 2), _LONGEST_PAUSE))
-        self._length[cluster], self._since[cluster] = length, now
-        self.until[cluster] = Instant(now + length)
-
-    def started(self, cluster: str, at: Instant) -> None:
-        """A Launcher has started there: if that was after the last that did not, the next may be tried at once."""
-        if at > self._since.get(cluster, at):
-            for each in (self.until, self._since, self._length):
-                each.pop(cluster, None)
-
-    def active(self, now: Instant, cluster: str) -> bool:
-        return now < self.until.get(cluster, now)
-
-
-def over(records: Records, settings: Settings, heard: Heard, pauses: Pauses, now: Instant, launcher: Job) -> None:
+def over(core: Core, now: Instant, launcher: Job) -> None:
     """Called once, when nothing of it is left."""
     assert launcher.glide is not None
     component = place(launcher)
-    heard.forget_launcher(launcher.attempt_of(component))
-    sweep = sweep_of(records, launcher.glide.sweep)
+    core.sessions.forget_launcher(launcher.attempt_of(component))
+    sweep = sweep_of(core, launcher.glide.sweep)
     if sweep is None:
         return
     if component.allocated_at is not None:
         spent = max(0, (component.ended_at or now) - component.allocated_at)
-        sweep = put_runner(records, sweep, charged=runner_of(sweep).charged + spent * component.processors)
+        sweep = put_runner(core, sweep, charged=runner_of(sweep).charged + spent * component.processors)
     cluster = component.cluster or ""
     if launcher.glide.going == "withdrawn":
-        pauses.begin(now, cluster)
-    elif (reason := _failure(launcher)) is not None and not _preempted(settings, launcher, reason):
-        _failed(records, heard, now, sweep, launcher, reason)
+        core.pauses.begin(now, cluster)
+    elif (reason := _failure(launcher)) is not None and not _preempted(core.settings, launcher, reason):
+        _failed(core, now, sweep, launcher, reason)
 
 
 def _failure(launcher: Job) -> Reason | None:
@@ -88,18 +61,18 @@ def _preempted(settings: Settings, launcher: Job, reason: Reason) -> bool:
 _TAKEN = ("killed", "lost", "restarted", "revoked", "cancelled")
 
 
-def _failed(records: Records, heard: Heard, now: Instant, sweep: Job, launcher: Job, reason: Reason) -> None:
+def _failed(core: Core, now: Instant, sweep: Job, launcher: Job, reason: Reason) -> None:
     component, cluster = place(launcher), place(launcher).cluster or ""
     where = {"cluster": cluster, "component": 0, "attempt": component.attempt, "launcher": launcher.id}
     message = _of_launcher(launcher, reason)
-    records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=message, words=reason.words)
-    failures = heard.failures.get((sweep.id, cluster), 0) + 1
-    heard.failures[sweep.id, cluster] = failures
+    core.records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=message, words=reason.words)
+    failures = core.sessions.failures.get((sweep.id, cluster), 0) + 1
+    core.sessions.failures[sweep.id, cluster] = failures
     if failures >= MOST_FAILURES:
-        heard.failures.pop((sweep.id, cluster))
+        core.sessions.failures.pop((sweep.id, cluster))
         if reason.whose == "request" and reason.code != "walltime_exceeded":  # which says nothing of the next
-            heard.refused[sweep.id, cluster] = _of_sweep(launcher, reason)
-        leave_out(records, now, sweep.id, cluster, reason.code, message)
+            core.sessions.refused[sweep.id, cluster] = _of_sweep(launcher, reason)
+        leave_out(core, now, sweep.id, cluster, reason.code, message)
 
 
 def _of_launcher(launcher: Job, reason: Reason) -> str:
@@ -115,11 +88,11 @@ def _of_sweep(launcher: Job, reason: Reason) -> Reason:
     return replace(reason, message=message)
 
 
-def leave_out(records: Records, now: Instant, sweep: JobId, cluster: str, code: str, why: str) -> None:
+def leave_out(core: Core, now: Instant, sweep: JobId, cluster: str, code: str, why: str) -> None:
     """For a while no Launcher of the sweep goes there."""
-    job = records.jobs[sweep]
+    job = core.records.jobs[sweep]
     until = Instant(now + LEFT_OUT)
     kept = {name: each for name, each in job.excluded if each > now}
-    records.put(replace(job, excluded=(*(kept | {cluster: until}).items(),)))
+    core.records.put(replace(job, excluded=(*(kept | {cluster: until}).items(),)))
     message = f"{MOST_FAILURES} Launchers failed there in a row, the last one so: {why}"
-    records.note(now, sweep, "cluster_left_out", cluster=cluster, until_at=until, code=code, message=message)
+    core.records.note(now, sweep, "cluster_left_out", cluster=cluster, until_at=until, code=code, message=message)

@@ -2,63 +2,61 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from koalapy.core.core import Core
+from koalapy.core.launchers import place, runner_of, staying
 from koalapy.model.commands import FeedSweep
+from koalapy.model.events import ParametersWanted
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job
-from koalapy.model.records import Records
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.policies.sweep_order import Pool, SweepOrder, wrong_avoidance, wrong_feed
 from koalapy.scavenging import faults
 from koalapy.scavenging.asking import answer
-from koalapy.scavenging.heard import Heard
 from koalapy.scavenging.launch import slots_of
-from koalapy.scavenging.launchers import Launchers, place, runner_of, staying
-from koalapy.scavenging.parameters import joined, put_runner, without
+from koalapy.scavenging.parameters import joined, put_runner, sweep_of, without
 
 
-def begin(records: Records, launchers: Launchers, heard: Heard) -> None:
+def on_parameters_wanted(core: Core, now: Instant, event: ParametersWanted) -> None:
+    """A KCM says how many parameters it could use."""
+    if sweep_of(core, event.sweep) is not None:
+        core.sessions.wanted[event.sweep, event.cluster] = event.wanted
+
+
+def begin(core: Core) -> None:
     """To KCMs that begin: all that is out there, and whose hands it may be in.
 
     Said when all events that came with a KCM's connection are counted: results among them are acknowledged before it
     is heard, and what it names as out would be run again.
     """
-    clusters, heard.fresh = list(heard.fresh), {}
+    clusters, core.sessions.fresh = list(core.sessions.fresh), {}
     for cluster in clusters:
-        for identity in launchers.sweeps:
-            sweep = records.jobs[identity]
-            there = attempts_on(launchers, sweep, cluster)
-            if (sweep.id, cluster) not in heard.begun and (there or runner_of(sweep).out_on(cluster)):
-                _say(records, heard, sweep, cluster, NONE, there)
+        for identity in core.launchers.sweeps:
+            sweep = core.records.jobs[identity]
+            there = attempts_on(core, sweep, cluster)
+            if (sweep.id, cluster) not in core.sessions.begun and (there or runner_of(sweep).out_on(cluster)):
+                _say(core, sweep, cluster, NONE, there)
 
 
-def feed(
-    records: Records,
-    launchers: Launchers,
-    heard: Heard,
-    order: SweepOrder,
-    reachable: frozenset[str],
-    now: Instant,
-    sweep: Job,
-) -> None:
+def feed(core: Core, now: Instant, sweep: Job, order: SweepOrder) -> None:
     """Whatever of the pool its clusters could use now."""
-    hungry = [name for (of, name), wanted in heard.wanted.items() if of == sweep.id and wanted and name in reachable]
-    if not hungry or sweep.state is not JobState.RUNNING or not (pool := runner_of(sweep).pool):
+    clusters = [name for name in hungry(core, sweep.id) if name in core.information.reachable]
+    if not clusters or sweep.state is not JobState.RUNNING or not (pool := runner_of(sweep).pool):
         return
-    slots = slots_by_cluster(launchers, sweep)
+    slots = slots_by_cluster(core, sweep)
     wrongs = []
-    for cluster in hungry:
-        most = min(heard.wanted[sweep.id, cluster], _room(sweep, cluster, slots))
+    for cluster in clusters:
+        most = min(core.sessions.wanted[sweep.id, cluster], _room(sweep, cluster, slots))
         if most <= 0 or not pool:
             continue
         numbers, wrong = _chosen(sweep, pool, slots, order, cluster, most)
         wrongs.append(wrong or _starved(sweep, cluster, numbers))
-        sweep, pool = _hand_out(records, sweep, cluster, numbers), pool - numbers
-        heard.wanted[sweep.id, cluster] -= len(numbers)
-        _say(records, heard, sweep, cluster, numbers, attempts_on(launchers, sweep, cluster))
+        sweep, pool = _hand_out(core, sweep, cluster, numbers), pool - numbers
+        core.sessions.wanted[sweep.id, cluster] -= len(numbers)
+        _say(core, sweep, cluster, numbers, attempts_on(core, sweep, cluster))
     if wrongs:
-        faults.heed(records, heard, now, sweep.id, "its order of parameters", next(filter(None, wrongs), ""))
+        faults.heed(core, now, sweep.id, "its order of parameters", next(filter(None, wrongs), ""))
 
 
 def avoided(
@@ -70,20 +68,20 @@ def avoided(
     return answer(lambda: order.avoid(pool, clusters), lambda found: wrong_avoidance(found, clusters), nowhere)
 
 
-def slots_by_cluster(launchers: Launchers, sweep: Job) -> dict[str, int]:
+def slots_by_cluster(core: Core, sweep: Job) -> dict[str, int]:
     """Parameters that its Launchers could run at a time, those that have yet to start counted."""
     slots: dict[str, int] = {}
-    for launcher in staying(launchers.of(sweep.id)):
+    for launcher in staying(core.launchers.of(sweep.id)):
         cluster = place(launcher).cluster or ""
         slots[cluster] = slots.get(cluster, 0) + slots_of(sweep.request.components[0], place(launcher).processors)
     return slots
 
 
-def attempts_on(launchers: Launchers, sweep: Job, cluster: str) -> tuple[AttemptId, ...]:
+def attempts_on(core: Core, sweep: Job, cluster: str) -> tuple[AttemptId, ...]:
     """Those whose end has not been told, going ones too."""
     return tuple(
         each.attempt_of(place(each))
-        for each in launchers.of(sweep.id)
+        for each in core.launchers.of(sweep.id)
         if place(each).cluster == cluster and not place(each).gone
     )
 
@@ -117,23 +115,21 @@ def _starved(sweep: Job, cluster: str, numbers: Intervals) -> str:
     return f"it feeds nothing to {cluster}, where nodes are held for it, of {waiting} that wait"
 
 
-def _hand_out(records: Records, sweep: Job, cluster: str, numbers: Intervals) -> Job:
+def _hand_out(core: Core, sweep: Job, cluster: str, numbers: Intervals) -> Job:
     runner = runner_of(sweep)
     left = without(runner.returned, numbers)
-    return put_runner(records, sweep, out=joined(runner.out, cluster, numbers), returned=left)
+    return put_runner(core, sweep, out=joined(runner.out, cluster, numbers), returned=left)
 
 
-def _say(
-    records: Records, heard: Heard, sweep: Job, cluster: str, numbers: Intervals, there: tuple[AttemptId, ...]
-) -> None:
+def _say(core: Core, sweep: Job, cluster: str, numbers: Intervals, there: tuple[AttemptId, ...]) -> None:
     """The first that a KCM hears of a sweep is all that is out there."""
-    if (sweep.id, cluster) in heard.begun:
-        records.say(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=numbers))
+    if (sweep.id, cluster) in core.sessions.begun:
+        core.records.say(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=numbers))
         return
-    heard.begun[sweep.id, cluster] = None
+    core.sessions.begun[sweep.id, cluster] = None
     everything = runner_of(sweep).out_on(cluster)
-    records.say(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=everything, anew=True, launchers=there))
+    core.records.say(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=everything, anew=True, launchers=there))
 
 
-def hungry(heard: Heard, sweep: JobId) -> Iterable[str]:
-    return [name for (of, name), wanted in heard.wanted.items() if of == sweep and wanted]
+def hungry(core: Core, sweep: JobId) -> Iterable[str]:
+    return [name for (of, name), wanted in core.sessions.wanted.items() if of == sweep and wanted]

@@ -2,36 +2,35 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from koalapy.core.core import Core
+from koalapy.core.launchers import runner_of
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
-from koalapy.scavenging.heard import Heard
 from koalapy.scavenging.launch import slots_of
-from koalapy.scavenging.launchers import runner_of
 
 
-def barred(
-    now: Instant, sweep: Job, settings: Settings, sizes: Mapping[str, int], idle: Mapping[str, int]
-) -> list[str]:
+def barred(core: Core, now: Instant, sweep: Job, idle: Mapping[str, int]) -> list[str]:
     """`idle`: nodes on each cluster. Where only nodes are idle that may be the sweep's black holes it takes none."""
     holed = dict.fromkeys(cluster for cluster, _ in runner_of(sweep).left_out)
     swallowed = [name for name in holed if idle.get(name, 0) <= black_holes(sweep, name)]
     left_out = [name for name, until in sweep.excluded if now < until]
-    return list(dict.fromkeys((*never(sweep.request.components[0], settings, sizes), *left_out, *swallowed)))
+    for_good = never(core, sweep.request.components[0], core.node_sizes)
+    return list(dict.fromkeys((*for_good, *left_out, *swallowed)))
 
 
 def black_holes(sweep: Job, cluster: str) -> int:
     return sum(name == cluster for name, _ in runner_of(sweep).left_out)
 
 
-def never(template: ComponentRequest, settings: Settings, sizes: Mapping[str, int]) -> list[str]:
+def never(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) -> list[str]:
     """Clusters that its user did not name, that the grid file keeps sweeps off, or whose nodes are too small for it."""
     return [
         each.name
-        for each in settings.clusters
+        for each in core.settings.clusters
         if each.scavenge.off or template.cluster not in (None, each.name) or too_small(template, each.name, sizes)
     ]
 
@@ -42,20 +41,20 @@ def too_small(template: ComponentRequest, cluster: str, sizes: Mapping[str, int]
     return bool(size) and not slots_of(template, size)
 
 
-def why_hopeless(sweep: Job, settings: Settings, sizes: Mapping[str, int], heard: Heard) -> Reason | None:
+def why_hopeless(core: Core, sweep: Job) -> Reason | None:
     """Why it can run nowhere. A cluster that has not been seen yet may be the one where it can."""
-    template = sweep.request.components[0]
-    barred_for_good = never(template, settings, sizes)
-    left = [each.name for each in settings.clusters if each.name not in barred_for_good]
-    refused = {cluster: reason for (of, cluster), reason in heard.refused.items() if of == sweep.id}
+    template, sizes = sweep.request.components[0], core.node_sizes
+    barred_for_good = never(core, template, sizes)
+    left = [each.name for each in core.settings.clusters if each.name not in barred_for_good]
+    refused = {cluster: reason for (of, cluster), reason in core.sessions.refused.items() if of == sweep.id}
     if not left:
-        return nowhere(template, settings, sizes)
+        return nowhere(core, template, sizes)
     return refused[left[0]] if all(name in refused for name in left) else None
 
 
-def nowhere(template: ComponentRequest, settings: Settings, sizes: Mapping[str, int]) -> Reason:
+def nowhere(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) -> Reason:
     """Why a sweep fails that may go to no cluster."""
-    largest = max((sizes.get(name, 0) for name in _may_name(template, settings)), default=0)
+    largest = max((sizes.get(name, 0) for name in _may_name(template, core.settings)), default=0)
     if not largest:
         where = template.cluster or "any cluster"
         message = f"The grid file lets no sweep have nodes of {where}."

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from koalapy.coallocation import claim, stopping
+from koalapy.core.core import Core
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import Reason
+from koalapy.model.events import StoreRestored
 from koalapy.model.job import Component, Job, Outcome
-from koalapy.model.records import Records
 from koalapy.model.request import LOWEST_PRIORITY, ComponentRequest, Launch, Request
 from koalapy.model.settings import Scavenging, Settings
 from koalapy.model.states import JobState
@@ -26,12 +27,12 @@ WHY = {
 }
 
 
-def launch(records: Records, settings: Settings, now: Instant, sweep: Job, cluster: ClusterSettings, size: int) -> bool:
+def launch(core: Core, now: Instant, sweep: Job, cluster: ClusterSettings, size: int) -> bool:
     """Claim one Launcher on one node of so many processors. False if there is no id left for it."""
-    identity = records.new_launcher_id()
+    identity = core.records.new_launcher_id()
     if identity is None:
         return False
-    request = request_of(sweep, cluster, size, settings)
+    request = request_of(sweep, cluster, size, core.settings)
     job = Job(
         id=identity,
         owner=sweep.owner,
@@ -42,7 +43,7 @@ def launch(records: Records, settings: Settings, now: Instant, sweep: Job, clust
         components=(Component(index=0, request=request.components[0]),),
         glide=Glide(sweep=sweep.id),
     )
-    claim.claim(records, settings, now, job, (cluster.name,), patient=False)
+    claim.claim(core, now, job, (cluster.name,), patient=False)
     return True
 
 
@@ -82,14 +83,20 @@ def slots_of(template: ComponentRequest, size: int) -> int:
     return size // max(1, template.processors)
 
 
-def send_away(records: Records, now: Instant, launcher: Job, going: str, force: bool = False) -> None:
+def send_away(core: Core, now: Instant, launcher: Job, going: str, force: bool = False) -> None:
     """Ask it to go: what it runs comes back, what it has run is kept. Nothing happens if it goes already."""
-    launcher = records.jobs[launcher.id]
+    launcher = core.records.jobs[launcher.id]
     if launcher.state.final or (launcher.state is JobState.STOPPING and not force):
         return
     assert launcher.glide is not None
     launcher = replace(launcher, glide=replace(launcher.glide, going=launcher.glide.going or going), forced=force)
-    stopping.stop(records, now, launcher, Outcome.CANCELLED, WHY[going])
+    stopping.stop(core, now, launcher, Outcome.CANCELLED, WHY[going])
+
+
+def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
+    """After a backup nobody knows what became of Launchers: all make room for new ones."""
+    for launcher in list(core.launchers):
+        send_away(core, now, launcher, "over")
 
 
 def starts_until(launcher: Job, settings: Settings) -> Instant | None:

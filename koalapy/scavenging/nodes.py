@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from koalapy.core.core import Core
 from koalapy.information.kis import Known, View
 from koalapy.information.promises import Promises
 from koalapy.model.cluster import ClusterState
 from koalapy.model.hours import offset_at
-from koalapy.model.settings import Scavenging
 from koalapy.model.units import Instant
 from koalapy.policies.idleness import Allowance, IdlenessPolicy, Sight, wrong_allowance
 from koalapy.scavenging.asking import answer
@@ -28,14 +28,13 @@ class Nodes:
 
 
 def look(
+    core: Core,
     now: Instant,
     known: Known,
     view: View,
-    promises: Promises,
     held: int,
     size: int,
     policy: IdlenessPolicy,
-    rules: Scavenging,
 ) -> Nodes:
     """`held`: nodes that sweeps hold or are about to get. `size`: the largest node seen there so far."""
     site, state = known.settings.scavenge, known.state
@@ -48,14 +47,14 @@ def look(
         return _shut("others' jobs cannot be seen there, so that sweeps could be in their way")
     if not size:
         return _shut("no node of it was ever seen idle")
-    idle = _idle(known, promises) if seen else []
+    idle = _idle(known, core.information.promises) if seen else []
     sight = Sight(
         total=max(1, state.total // size),
         idle=len(idle),
         held=held,
         waiting=state.waiting_local,
         now=now,
-        utc_offset=offset_at(now, rules.offsets),
+        utc_offset=offset_at(now, core.settings.scavenging.offsets),
         rules=site,
     )
     if not seen:  # hours end, though nobody knows what is idle

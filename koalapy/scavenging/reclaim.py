@@ -2,19 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
+from koalapy.core.core import Core
+from koalapy.core.launchers import place, staying
 from koalapy.information.kis import Known
-from koalapy.information.promises import Promises, processors_of
+from koalapy.information.promises import processors_of
 from koalapy.model.job import Job
 from koalapy.policies.shares import Claimant, FairShare, wrong_reclaim
 from koalapy.scavenging.asking import answer
-from koalapy.scavenging.launchers import place, staying
 
 
-def lacking(known: Known, promises: Promises, launchers: Sequence[Job]) -> int:
+def lacking(core: Core, known: Known, launchers: Sequence[Job]) -> int:
     """Processors that others want there, and that neither are idle nor will be once Launchers that go have gone."""
     state = known.state
     if state is None or known.settings.scavenge.native:
         return 0
+    promises = core.information.promises
     promised, _ = promises.on(known.settings.name)
     scavenged = promises.of_sweeps(known.settings.name)
     stay = {each.id for each in staying(launchers)}

@@ -1,15 +1,16 @@
 """Who gets how many nodes where: the fair-share policy's answer, turned into Launchers to start and to send away."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from koalapy.core.core import Core
+from koalapy.core.launchers import place, runner_of, staying
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.policies.shares import Claimant, FairShare, Site, wrong_share
 from koalapy.policies.shares import Nodes as Answer
 from koalapy.scavenging.asking import answer
 from koalapy.scavenging.launch import slots_of
-from koalapy.scavenging.launchers import Launchers, place, runner_of, staying
 from koalapy.scavenging.nodes import Nodes
 
 MANY = 100_000  # nodes: more than any grid has
@@ -55,23 +56,21 @@ def holds(launchers: Iterable[Job]) -> dict[str, int]:
     return held
 
 
-def claimant(
-    sweep: Job, launchers: Launchers, sizes: Mapping[str, int], barred: Sequence[str], personal: bool
-) -> Claimant:
+def claimant(core: Core, sweep: Job, barred: Sequence[str]) -> Claimant:
     runner = runner_of(sweep)
     return Claimant(
         sweep=sweep.id,
-        user=str(sweep.id) if personal else sweep.owner,
-        wants=nodes_wanted(sweep, sizes),
-        holds=holds(launchers.of(sweep.id)),
+        user=str(sweep.id) if core.settings.scavenging.personal else sweep.owner,
+        wants=nodes_wanted(core, sweep),
+        holds=holds(core.launchers.of(sweep.id)),
         owed=dict(runner.owed),
         barred=tuple(barred),
     )
 
 
-def nodes_wanted(sweep: Job, sizes: Mapping[str, int]) -> int:
+def nodes_wanted(core: Core, sweep: Job) -> int:
     """Nobody gets nodes that it cannot use. Where nodes differ, as if all were of the fewest slots."""
-    slots = [found for size in sizes.values() if (found := slots_of(sweep.request.components[0], size))]
+    slots = [found for size in core.node_sizes.values() if (found := slots_of(sweep.request.components[0], size))]
     return min(MANY, -(-runner_of(sweep).left // min(slots))) if slots else 0
 
 

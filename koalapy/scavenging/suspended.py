@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from koalapy.core.core import Core
+from koalapy.core.launchers import place
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
-from koalapy.model.records import Records
 from koalapy.model.states import ComponentState as _C
 from koalapy.model.sweep import Glide
 from koalapy.model.units import Instant
-from koalapy.scavenging.launchers import place
 
 NOW, BEFORE = "now", "before"  # see Glide
 
@@ -24,19 +24,19 @@ def has_turned(launcher: Job) -> bool:
     return state is (_C.RUNNING if told else _C.SUSPENDED)
 
 
-def tell(records: Records, now: Instant, turned: Iterable[JobId]) -> None:
+def tell(core: Core, now: Instant, turned: Iterable[JobId]) -> None:
     """`turned`: Launchers that may have; of several on a cluster one line."""
     counts = Counter[tuple[JobId, str, str]]()
     for identity in turned:
-        launcher = records.jobs.get(identity)
+        launcher = core.records.jobs.get(identity)
         if launcher is None or launcher.state.final or not has_turned(launcher):
             continue
         stands = place(launcher).state is _C.SUSPENDED
         glide = replace(_glide(launcher), suspended=NOW if stands else BEFORE)
-        records.put(launcher.but(glide=glide))
+        core.records.put(launcher.but(glide=glide))
         counts[glide.sweep, place(launcher).cluster or "", "sweep_suspended" if stands else "sweep_resumed"] += 1
     for (sweep, cluster, kind), nodes in counts.items():
-        records.note(now, sweep, kind, cluster=cluster, nodes=nodes)
+        core.records.note(now, sweep, kind, cluster=cluster, nodes=nodes)
 
 
 def _glide(launcher: Job) -> Glide:

@@ -1,1 +1,1 @@
-"""The wait queue and the scheduling pass."""
+"""The scheduling pass over the wait queue."""

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from koalapy.core.wait_queue import Place, Waiting, WaitQueue
 from koalapy.model.identity import JobId
 from koalapy.policies.queueing import Blocked
-from koalapy.scheduler.queue import Place, Waiting, WaitQueue
 
 
 @dataclass(frozen=True, slots=True)

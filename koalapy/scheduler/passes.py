@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from koalapy.broker.answers import Answers
 from koalapy.broker.room import Room
+from koalapy.core.wait_queue import Place, WaitQueue
 from koalapy.information.kis import Information
 from koalapy.model.identity import JobId
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
-from koalapy.scheduler.queue import Place, WaitQueue
 from koalapy.scheduler.schedule import Decision, Policies, schedule
 
 

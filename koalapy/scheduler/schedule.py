@@ -9,6 +9,7 @@ from koalapy.broker.broker import Allocation, PolicyFailed, shortest_queue
 from koalapy.broker.fit import lacks
 from koalapy.broker.patience import excluded, queues_since
 from koalapy.broker.room import Room
+from koalapy.core.wait_queue import Place, Waiting, WaitQueue
 from koalapy.information.kis import View
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
@@ -20,7 +21,6 @@ from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.policies.queueing import QueueingPolicy
 from koalapy.scheduler.ahead import Ahead, Overtaken
-from koalapy.scheduler.queue import Place, Waiting, WaitQueue
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from koalapy.coallocation.speaking import Foreign
+from koalapy.core.foreign import Foreign
 from koalapy.engine import Engine
 from koalapy.information.kis import Known, View
 from koalapy.model.identity import JobId
@@ -35,8 +35,8 @@ class ClusterReport:
 
 
 def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
-    taken, known = scavenged(engine.records.jobs.values()), engine.known.clusters
-    foreign = engine.speaking.foreign
+    taken, known = scavenged(engine.records.jobs.values()), engine.core.information.clusters
+    foreign = engine.core.foreign.foreign
     return [
         ClusterReport(
             known[view.name], view, _age(now, view), taken.get(view.name, 0), foreign.get(view.name),

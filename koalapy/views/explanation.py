@@ -10,6 +10,7 @@ from koalapy.broker.broker import place
 from koalapy.broker.fit import Lack
 from koalapy.broker.patience import excluded
 from koalapy.coallocation.stopping import account_held
+from koalapy.core.wait_queue import in_order
 from koalapy.engine import Engine
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
@@ -19,7 +20,6 @@ from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import Runner
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.policies.placement import PlacementPolicy
-from koalapy.scheduler.queue import in_order
 
 _WELL = frozenset({"busy", "too_large"})  # what a cluster may lack that can be used
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from koalapy.coallocation.whereabouts import doubtful
+from koalapy.coallocation.restored_store import doubtful
 from koalapy.engine import Engine
 from koalapy.model.counts import counted_as
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
@@ -15,7 +15,7 @@ NEW_STORE = "When nothing runs any more, begin a new store: see docs/store.md, `
 
 def what_all_wait_for(engine: Engine) -> list[str]:
     """After a start, and after the store was restored from a backup, in sentences."""
-    if missing := engine.first_contact.missing:
+    if missing := engine.core.startup_gate.missing:
         return [f"Waiting jobs go on once {', '.join(missing)} has answered or is seen to be out of reach."]
     jobs, unheard = doubtful(engine.records), engine.unheard
     if not jobs:

@@ -104,9 +104,9 @@ def recover(path: Path) -> None:
         tell(driver, [ClusterConnected(cluster=name, version="22.05") for name in names()])
         records = driver.engine.records
         shown = {name: [_tag(driver.engine, job, each.index) for job, each in records.live(name)] for name in names()}
-        claimed = len(records.jobs) - len(driver.engine.queue)
+        claimed = len(records.jobs) - len(driver.engine.core.queue)
         tell(driver, [measured(name, LATER, 4, shown[name]) for name in names()])
-        if len(records.jobs) - len(driver.engine.queue) == claimed:
+        if len(records.jobs) - len(driver.engine.core.queue) == claimed:
             raise SystemExit("the pass claimed nothing: there was nothing to measure")
 
 

@@ -116,9 +116,9 @@ def _two_passes(waiting: int) -> list[Time]:
 
 
 def _claim(engine: Engine, now: Instant, event: Any) -> None:
-    waiting = len(engine.queue)
+    waiting = len(engine.core.queue)
     engine.handle(now, [event])
-    if len(engine.queue) == waiting:
+    if len(engine.core.queue) == waiting:
         raise SystemExit("the pass claimed nothing: there was nothing to measure")
 
 
@@ -144,7 +144,7 @@ def memory(waiting: int) -> Figure:
     gc.collect()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return Figure("memory of a waiting job of 3 components", "KB", 10, [used / len(engine.queue) / 1000])
+    return Figure("memory of a waiting job of 3 components", "KB", 10, [used / len(engine.core.queue) / 1000])
 
 
 def main() -> None:

@@ -24,14 +24,12 @@ from koalapy_adapters.wrapper import events, start
 from koalapy_adapters.wrapper.machine import AT_BARRIER
 from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 
+from koalapy import engine
 from koalapy.broker import broker
 from koalapy.broker.room import Room
-from koalapy.coallocation import barrier, finishing, stopping
-from koalapy.coallocation.followup import FollowUps
-from koalapy.coallocation.pruning import Pruning
-from koalapy.coallocation.speaking import Speaking
+from koalapy.coallocation import barrier, clusters, completion, pruning, speaking, stopping
+from koalapy.core import wait_queue
 from koalapy.driver import Driver
-from koalapy.engine import Engine
 from koalapy.information import promises
 from koalapy.model.events import ClusterMeasured
 from koalapy.model.intervals import Intervals
@@ -40,7 +38,7 @@ from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import ResultBatch, Runner
 from koalapy.model.units import Duration, Instant
 from koalapy.scavenging import admission, nodes, parameters, reclaim
-from koalapy.scheduler import queue, schedule
+from koalapy.scheduler import schedule
 from koalapy.scheduler.ahead import Ahead
 from koalapy.simulation import chaos
 from koalapy.simulation.chaos.moves import FAULTS
@@ -212,14 +210,14 @@ def _one_retry_too_many() -> Any:
     return patch.object(
         stopping,
         "settle",
-        lambda records, now, job, submissions, completions: real(records, now, job, submissions + 1, completions + 1),
+        lambda core, now, job, submissions, completions: real(core, now, job, submissions + 1, completions + 1),
     )
 
 
 def _an_optional_component_is_needed() -> Any:
-    def go_without(records: Any, now: Any, job: Any, late: Any) -> None:
+    def go_without(core: Any, now: Any, job: Any, late: Any) -> None:
         reason = barrier._too_late("barrier_timeout", late, Duration(0))
-        stopping.stop(records, now, job, Outcome.SUBMISSION_FAILURE, reason)
+        stopping.stop(core, now, job, Outcome.SUBMISSION_FAILURE, reason)
 
     return patch.object(barrier, "_go_without", go_without)
 
@@ -229,8 +227,8 @@ def _promised_processors_are_forgotten() -> Any:
 
 
 def _priority_counts_for_nothing() -> Any:
-    real = queue.Place
-    return patch.object(queue, "Place", lambda priority, place, job: real(0, place, job))
+    real = wait_queue.Place
+    return patch.object(wait_queue, "Place", lambda priority, place, job: real(0, place, job))
 
 
 def _passing_is_not_counted() -> Any:
@@ -238,10 +236,10 @@ def _passing_is_not_counted() -> Any:
 
 
 def _released_although_one_is_missing() -> Any:
-    def release(records: Any, now: Any, job: Any, at_barrier: Any) -> None:
-        came = any(job.attempt_of(component) in at_barrier for component in job.present)
+    def release(core: Any, now: Any, job: Any) -> None:
+        came = any(job.attempt_of(component) in core.at_barrier for component in job.present)
         if job.state is JobState.CLAIMING and came:
-            barrier._release(records, now, job)
+            barrier._release(core, now, job)
 
     return patch.object(barrier, "release_if_whole", release)
 
@@ -261,17 +259,17 @@ def _time_stands_still_while_the_host_sleeps() -> Any:
 def _who_came_to_a_barrier_counts_for_ever() -> Any:
     """Whichever session its wrapper said so in."""
 
-    def end_session(self: Any, cluster: str) -> None:
-        for job, component in self._records.live(cluster):
+    def end_session(core: Any, cluster: str) -> None:
+        for job, component in core.records.live(cluster):
             if component.state is ComponentState.AT_BARRIER:
-                self._at_barrier.add(job.attempt_of(component), cluster)
-        self.rouse(cluster)
+                core.at_barrier.add(job.attempt_of(component), cluster)
+        core.mark_cluster_dirty(cluster)
 
-    return patch.object(FollowUps, "end_session", end_session)
+    return patch.object(barrier, "end_session", end_session)
 
 
 def _a_cluster_speaks_for_others() -> Any:
-    return patch.object(Speaking, "heed", lambda self, records, event: event)
+    return patch.object(speaking, "own_part", lambda core, event: event)
 
 
 def _no_value_of_a_message_is_looked_at() -> Any:
@@ -348,19 +346,21 @@ def _the_backlog_is_what_was_measured() -> Any:
 
 def _what_fits_exactly_is_not_looked_at() -> Any:
     return patch.object(
-        queue._BySize, "up_to", lambda self, size: [jobs for each, jobs in self._places.items() if each < size]
+        wait_queue._BySize, "up_to", lambda self, size: [jobs for each, jobs in self._places.items() if each < size]
     )
 
 
 def _a_measurement_is_no_reason_to_look_again() -> Any:
     """At the wait queue."""
-    real = Engine._on_measured
+    real = clusters.on_measured
 
-    def measured(self: Any, now: Any, event: Any) -> bool:
-        real(self, now, event)
-        return False
+    def on_measured(core: Any, now: Any, event: Any) -> None:
+        before = core.dirty
+        real(core, now, event)
+        core.dirty = before
 
-    return patch.dict(Engine._handlers, {ClusterMeasured: measured})
+    reactions = {**engine.REACTIONS, ClusterMeasured: (on_measured, *engine.REACTIONS[ClusterMeasured][1:])}
+    return patch.object(engine, "REACTIONS", reactions)
 
 
 def _a_job_goes_to_one_cluster_only() -> Any:
@@ -403,9 +403,9 @@ def _digests_of_staged_files_are_not_looked_at() -> Any:
 
 
 def _of_several_components_the_last_ones_output_is_brought() -> Any:
-    real = finishing.CollectOutput
+    real = completion.CollectOutput
     return patch.object(
-        finishing, "CollectOutput", lambda sources, **fields: real(sources=tuple(reversed(sources)), **fields)
+        completion, "CollectOutput", lambda sources, **fields: real(sources=tuple(reversed(sources)), **fields)
     )
 
 
@@ -415,17 +415,17 @@ def _of_several_components_the_last_ones_output_is_brought() -> Any:
 def _a_result_is_recorded_whenever_it_is_told() -> Any:
     """Whether it was recorded before, and whether its parameter is out on the cluster that tells it."""
 
-    def ended(records: Any, event: Any, fed: Any = None) -> tuple[Any, int]:
-        sweep = parameters.sweep_of(records, event.sweep)
+    def record_results(core: Any, event: Any, fed: Any) -> tuple[Any, int]:
+        sweep = parameters.sweep_of(core, event.sweep)
         if sweep is None:
             return (), 0
         runner, numbers = sweep.runner, Intervals.numbers(each.number for each in event.results)
         out, returned = parameters.without(runner.out, numbers), parameters.without(runner.returned, numbers)
-        parameters.put_runner(records, sweep, done=runner.done | numbers, out=out, returned=returned)
-        records.result(ResultBatch(sweep.id, event.cluster, event.attempt, tuple(event.results)))
+        parameters.put_runner(core, sweep, done=runner.done | numbers, out=out, returned=returned)
+        core.records.result(ResultBatch(sweep.id, event.cluster, event.attempt, tuple(event.results)))
         return tuple(event.results), 0
 
-    return patch.object(parameters, "ended", ended)
+    return patch.object(parameters, "record_results", record_results)
 
 
 def _what_is_out_is_given_out_again() -> Any:
@@ -434,7 +434,7 @@ def _what_is_out_is_given_out_again() -> Any:
 
 
 def _nodes_are_not_given_back() -> Any:
-    return patch.object(reclaim, "lacking", lambda known, promises, launchers: 0)
+    return patch.object(reclaim, "lacking", lambda core, known, launchers: 0)
 
 
 def _nobody_is_seen_to_wait() -> Any:
@@ -474,17 +474,17 @@ def _sweeps_are_admitted_without_bound() -> Any:
 
 
 def _what_is_not_over_is_pruned() -> Any:
-    return patch.object(Pruning, "_why_kept", lambda self, job, before, owing: "")
+    return patch.object(pruning, "_why_kept", lambda core, job, before, owing: "")
 
 
 def _records_go_before_directories() -> Any:
-    real = Pruning._finish
+    real = pruning._finish
 
-    def finish(self: Any, now: Any, wanted: Any) -> None:
-        self._directories.pop(wanted.job.id, None)
-        real(self, now, wanted)
+    def finish(core: Any, now: Any, wanted: Any) -> None:
+        core.pruning.directories.pop(wanted.job.id, None)
+        real(core, now, wanted)
 
-    return patch.object(Pruning, "_finish", finish)
+    return patch.object(pruning, "_finish", finish)
 
 
 MUTANTS = (

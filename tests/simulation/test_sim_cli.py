@@ -29,10 +29,10 @@ def koala() -> CliRunner:
 def hasty() -> Iterator[None]:
     """Jobs are released as soon as the first component has come."""
 
-    def release(records: Any, now: Any, job: Any, at_barrier: Any) -> None:
-        came = any(job.attempt_of(component) in at_barrier for component in job.present)
+    def release(core: Any, now: Any, job: Any) -> None:
+        came = any(job.attempt_of(component) in core.at_barrier for component in job.present)
         if job.state is JobState.CLAIMING and came:
-            barrier._release(records, now, job)
+            barrier._release(core, now, job)
 
     with patch.object(barrier, "release_if_whole", release):
         yield

@@ -20,6 +20,7 @@ DECIDING = (
     "policies",
     "information",
     "broker",
+    "core",
     "scheduler",
     "coallocation",
     "scavenging",

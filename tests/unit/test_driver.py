@@ -294,11 +294,11 @@ def test_after_a_sleep_every_cluster_is_lost_before_any_event_is_handled(driver:
     submitted = ComponentSubmitted(attempt=AttemptId(JobId(1), 0, 1), batch_id="12")
     driver.step([Delivery((submitted,), (entry.number,), ("alpha", 7, 3), session=("alpha", 7))])
     assert recorder.said[-1] == ("end", "host_slept")
-    assert not driver.engine.known.is_connected("alpha")
+    assert not driver.engine.core.information.is_connected("alpha")
     (job,) = recorder.store.jobs()
     assert job.components[0].state is ComponentState.SUBMITTING
     assert recorder.store.load().outbox == (entry,)
-    assert driver.engine.known.clusters["alpha"].trouble == Reason(
+    assert driver.engine.core.information.clusters["alpha"].trouble == Reason(
         "host_slept", "transient", "koalad's host slept for 8m.", "koalad connects again by itself."
     )
 
@@ -310,9 +310,9 @@ def test_what_comes_late_from_a_session_of_before_the_sleep_is_dropped(driver: D
     assert [job.id for job in recorder.store.jobs()] == [1]
     connected = ClusterConnected(cluster="alpha", version="1")
     driver.step([Delivery((connected,), session=("alpha", 7))])
-    assert not driver.engine.known.is_connected("alpha")
+    assert not driver.engine.core.information.is_connected("alpha")
     driver.step([Delivery((connected,), session=("alpha", 8))])
-    assert driver.engine.known.is_connected("alpha")
+    assert driver.engine.core.information.is_connected("alpha")
 
 
 def test_only_a_sleep_ends_sessions_and_each_does_once(driver: Driver, recorder: Recorder) -> None:

@@ -166,6 +166,6 @@ def test_whatever_one_cluster_says_the_others_jobs_go_on(seed: int) -> None:
     states = {job.id: job.state for job in world.store.jobs()}
     assert {states[job] for job in world.honest} == {JobState.DONE}
     again = World(world.store)
-    assert "good" in again.driver.engine.known.reachable
+    assert "good" in again.driver.engine.core.information.reachable
     run_honest(again)
     assert world.store.job(again.honest[-1]).state is JobState.DONE

@@ -3,7 +3,7 @@
 from engine_play import Play, make
 from sweep_play import SweepPlay
 
-from koalapy.coallocation.whereabouts import ahead
+from koalapy.coallocation.restored_store import skip_used_ids
 from koalapy.model.events import JobSubmitted
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
 from koalapy.model.job import Counters
@@ -41,7 +41,7 @@ def test_a_step_names_the_ids_that_it_gave_out() -> None:
 
 
 def test_a_restored_store_does_not_leap_into_others_ids() -> None:
-    counters = ahead(Counters(next_job=FIRST_LAUNCHER - 5, next_launcher=MAX_JOBS - 5))
+    counters = skip_used_ids(Counters(next_job=FIRST_LAUNCHER - 5, next_launcher=MAX_JOBS - 5))
     assert (counters.next_job, counters.next_launcher) == (FIRST_LAUNCHER, MAX_JOBS)
 
 

@@ -7,7 +7,7 @@ import pytest
 import structlog
 from hostile_world import World, measured, reported, submit
 
-from koalapy.coallocation.speaking import Foreign
+from koalapy.core.foreign import Foreign
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.koalad.assembly import ForeignSpeech
@@ -68,7 +68,7 @@ def test_a_session_that_is_over_is_not_heard_and_the_next_one_is(world: World) -
     world.epochs["evil"] = 2
     world.driver.step([world.say("evil", ClusterConnected(cluster="evil", version="1"), measured("evil", 99))])
     assert len(world.quarantined) == 1
-    assert "evil" in world.driver.engine.known.reachable
+    assert "evil" in world.driver.engine.core.information.reachable
 
 
 def test_two_at_once(world: World) -> None:
@@ -79,7 +79,7 @@ def test_two_at_once(world: World) -> None:
 
 def test_others_numbers_and_sessions_are_not_forgotten(world: World) -> None:
     world.driver.step([submit(processors=8), world.say("evil", measured("evil", None))])
-    assert world.driver.engine.known.reachable == {"good", "third"}
+    assert world.driver.engine.core.information.reachable == {"good", "third"}
     views = {view.name: view.state is not None for view in world.driver.engine.views(world.now())}
     assert views == {"good": True, "evil": False, "third": True}
 

@@ -42,7 +42,7 @@ def test_hours_of_sweeps_are_those_of_this_hosts_clock(tmp_path: Path, monkeypat
     koalad = made(tmp_path, tmp_path / "state")
     monkeypatch.undo()
     time.tzset()
-    [(_, offset)] = koalad._loop._driver.engine.scavenger._settings.scavenging.offsets
+    [(_, offset)] = koalad._loop._driver.engine.core.settings.scavenging.offsets
     assert offset == 9 * HOUR
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from engine_play import BUSY_QUEUE, INSTANCE, Play, component, grid, make
 
+from koalapy.core.wait_queue import WaitQueue
 from koalapy.engine import Engine
 from koalapy.information.kis import Information
 from koalapy.model.change import Snapshot
@@ -19,7 +20,6 @@ from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import Blocked, QueueingPolicy, fcfs, fpfs
 from koalapy.scheduler.ahead import Overtaken
 from koalapy.scheduler.passes import Passes
-from koalapy.scheduler.queue import WaitQueue
 from koalapy.scheduler.schedule import Claim, Decision, Policies
 
 NOW = Instant(1_000)

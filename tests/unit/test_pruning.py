@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from engine_play import BUSY_QUEUE, INSTANCE, Play, component, make
 
-from koalapy.coallocation.pruning import COLLECTING, NOT_OVER, PENDING_CANCEL, PRUNED
+from koalapy.coallocation.pruning import COLLECTING, NOT_OVER, PENDING_CANCEL, PRUNED, judge
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput, ForgetComponent
@@ -54,7 +54,7 @@ def handled(play: Play, *events: Any) -> Step:
 
 
 def why_kept(play: Play, job: JobId, **fields: Any) -> str:
-    ((why, _),) = play.engine.pruning.judge(request(play, job, **fields)).kept
+    ((why, _),) = judge(play.engine.core, request(play, job, **fields)).kept
     return why
 
 
@@ -65,9 +65,9 @@ def test_the_directories_go_first_then_the_record(play: Any) -> None:
     wanted = (ForgetComponent(cluster="alpha", attempt=first), ForgetComponent(cluster="beta", attempt=second))
     assert (step.commands, step.removed) == (wanted, ())
     assert handled(play, AttemptForgotten(cluster="alpha", attempt=first)).removed == ()
-    assert play.engine.pruning.under_way([job]) == [job]
+    assert play.engine.core.pruning.under_way([job]) == [job]
     assert handled(play, AttemptForgotten(cluster="beta", attempt=second)).removed == (job,)
-    assert play.engine.pruning.under_way([job]) == []
+    assert play.engine.core.pruning.under_way([job]) == []
 
 
 def test_a_job_is_pruned_once_however_often_it_is_asked_for(play: Any) -> None:
@@ -130,7 +130,7 @@ def test_pruning_waits_for_a_cluster_out_of_reach(play: Any) -> None:
     job = done(play, "alpha", "beta")
     play.lose("beta")
     assert handled(play, request(play, job)).commands == ()
-    assert play.engine.pruning.judge(request(play, job)).waiting == (("beta", play.job(job)),)
+    assert judge(play.engine.core, request(play, job)).waiting == (("beta", play.job(job)),)
     play.reach("beta")
     assert len(handled(play, request(play, job)).commands) == 2
 
@@ -149,13 +149,13 @@ def test_a_directory_of_an_earlier_try_on_a_cluster_that_is_gone_is_waited_for_b
     (last,) = play.attempts(job)
     play.lose("beta")
     earlier = ForgetComponent(cluster="beta", attempt=AttemptId(job, 0, last.number + 1))
-    play.engine.pruning.note_commands([earlier])
-    assert play.engine.pruning.judge(request(play, job)).waiting == (("beta", play.job(job)),)
+    play.engine.core.pruning.note_commands([earlier])
+    assert judge(play.engine.core, request(play, job)).waiting == (("beta", play.job(job)),)
     assert handled(play, request(play, job)).commands == ()
     step = handled(play, request(play, job, without=("beta",)))
     assert step.commands == (ForgetComponent(cluster="alpha", attempt=last),)
     assert handled(play, AttemptForgotten(cluster="alpha", attempt=last)).removed == (job,)
-    assert play.engine.pruning._directories == {}
+    assert play.engine.core.pruning.directories == {}
 
 
 def test_a_directory_that_is_not_removed_keeps_the_record(play: Any) -> None:
@@ -164,7 +164,7 @@ def test_a_directory_that_is_not_removed_keeps_the_record(play: Any) -> None:
     handled(play, request(play, job))
     refused = Reason("bad_tag", "ours", "That is no tag.", "")
     step = handled(play, AttemptForgotten(cluster="alpha", attempt=attempt, refused=refused))
-    assert (step.removed, play.engine.pruning.under_way([job])) == ((), [])
+    assert (step.removed, play.engine.core.pruning.under_way([job])) == ((), [])
     assert len(handled(play, request(play, job)).commands) == 1
 
 

@@ -11,7 +11,7 @@ from koalapy_adapters.launcher.machine import LEAVE_BEFORE
 from koalapy_adapters.messages import from_json, to_json
 from sweep_play import NODE, SweepPlay, result
 
-from koalapy.coallocation.whereabouts import JOBS_AHEAD
+from koalapy.coallocation.restored_store import JOBS_AHEAD
 from koalapy.languages.spaces import PARAMETER_WALLTIME
 from koalapy.link import translate
 from koalapy.model.cluster import ClusterSettings, Scavenge

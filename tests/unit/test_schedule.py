@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from koalapy.broker.answers import Answers
 from koalapy.broker.broker import PolicyFailed, place, shortest_queue
 from koalapy.broker.room import Room
+from koalapy.core.wait_queue import WaitQueue, in_order
 from koalapy.information.kis import View
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.errors import Reason
@@ -30,7 +31,6 @@ from koalapy.policies.placement import (
 )
 from koalapy.policies.queueing import Blocked, QueueingPolicy, fcfs, fpfs
 from koalapy.scheduler.ahead import Overtaken
-from koalapy.scheduler.queue import WaitQueue, in_order
 from koalapy.scheduler.schedule import Claim, Decision, Reject, schedule
 
 NOW, QUEUE_AFTER = Instant(1_000), Duration(500)

@@ -65,8 +65,8 @@ def test_what_is_said_of_an_attempt_elsewhere_changes_nothing(
     assert play.tell(forged(attempt)) == []
     assert play.job(job.id) == before
     assert play.history == history
-    assert play.engine.speaking.foreign["beta"].count == 1
-    assert str(attempt) in play.engine.speaking.foreign["beta"].last
+    assert play.engine.core.foreign.foreign["beta"].count == 1
+    assert str(attempt) in play.engine.core.foreign.foreign["beta"].last
 
 
 def test_its_own_cluster_is_believed() -> None:
@@ -75,7 +75,7 @@ def test_its_own_cluster_is_believed() -> None:
     play.run(job.id)
     play.end(attempt)
     assert play.job(job.id).state in (JobState.STOPPING, JobState.DONE)
-    assert play.engine.speaking.foreign == {}
+    assert play.engine.core.foreign.foreign == {}
 
 
 def test_what_is_left_of_the_past_counts_as_nobodys() -> None:
@@ -86,7 +86,7 @@ def test_what_is_left_of_the_past_counts_as_nobodys() -> None:
     play.end(attempt)
     play.tell(ComponentGone(cluster="alpha", attempt=attempt))
     play.tell(ComponentGone(cluster="alpha", attempt=attempt), ComponentGone(cluster="beta", attempt=attempt))
-    assert play.engine.speaking.foreign == {}
+    assert play.engine.core.foreign.foreign == {}
 
 
 def test_a_debt_is_settled_by_the_cluster_that_it_is_on() -> None:
@@ -134,11 +134,11 @@ def test_results_count_of_parameters_that_are_out_there_only() -> None:
     (theirs, *_) = play.staying(sweep, "beta")
     play.ran(theirs, fed[:2])
     assert play.recorded(sweep) == []
-    assert play.engine.speaking.foreign["beta"].count == 1
+    assert play.engine.core.foreign.foreign["beta"].count == 1
     never = max(fed) + 1
     play.ran(launcher, [*fed, never])
     assert play.recorded(sweep) == fed
-    assert play.engine.speaking.foreign["alpha"].count == 1
+    assert play.engine.core.foreign.foreign["alpha"].count == 1
 
 
 def test_what_came_back_may_have_ended_all_the_same() -> None:
@@ -148,7 +148,7 @@ def test_what_came_back_may_have_ended_all_the_same() -> None:
     play.ran(launcher, fed)
     assert play.recorded(sweep) == fed
     play.ran(launcher, fed)  # and said again
-    assert play.engine.speaking.foreign == {}
+    assert play.engine.core.foreign.foreign == {}
 
 
 def test_only_a_launcher_of_the_sweep_there_has_results() -> None:
@@ -160,7 +160,7 @@ def test_only_a_launcher_of_the_sweep_there_has_results() -> None:
         rows = tuple(result(number) for number in fed)
         play.tell(ParametersEnded(cluster="alpha", sweep=sweep, attempt=forger, results=rows))
     assert play.recorded(sweep) == []
-    assert play.engine.speaking.foreign["alpha"].count == 2
+    assert play.engine.core.foreign.foreign["alpha"].count == 2
 
 
 def test_launchers_elsewhere_are_neither_seen_nor_suspected() -> None:
@@ -171,4 +171,4 @@ def test_launchers_elsewhere_are_neither_seen_nor_suspected() -> None:
     assert play.engine.scavenger.running_parameters == {own: 1}
     play.tell(LauncherSuspected(cluster="alpha", attempt=other, host="n1"))
     assert not play.words or not any(type(word).__name__ == "TrustLauncher" for word in play.words)
-    assert play.engine.speaking.foreign["alpha"].count == 2
+    assert play.engine.core.foreign.foreign["alpha"].count == 2

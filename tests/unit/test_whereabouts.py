@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from engine_play import from_its_own
 
-from koalapy.coallocation.whereabouts import JOBS_AHEAD, UNTIL_HEARD, FirstContact
+from koalapy.coallocation.restored_store import JOBS_AHEAD, UNTIL_KNOWN
+from koalapy.core.startup_gate import StartupGate
 from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
@@ -58,7 +59,7 @@ def test_a_cluster_of_which_nothing_is_heard_is_not_waited_for_for_ever() -> Non
 
 
 def test_a_koalad_that_began_with_no_waiting_job_waits_for_nobody() -> None:
-    contact = FirstContact(["big", "small"], [])
+    contact = StartupGate(["big", "small"], [])
     assert not contact.awaited(Instant(0))
     assert contact.wakeup() is None
 
@@ -140,7 +141,7 @@ def test_a_doubtful_job_waits_until_all_clusters_are_heard_and_a_new_one_does_no
     world.tell(JobSubmitted(request=REQUEST, owner="mona"))
     assert world.submits == [("big", attempt(1, 2 + JOBS_AHEAD), False)]
     assert world.driver.engine.unheard == ["small"]
-    assert world.store.jobs()[0].excluded == (("big", UNTIL_HEARD), ("small", UNTIL_HEARD))
+    assert world.store.jobs()[0].excluded == (("big", UNTIL_KNOWN), ("small", UNTIL_KNOWN))
     world.connect("small", 4)
     assert world.driver.engine.unheard == []
     assert world.submits[1:] in ([("big", attempt(1), True)], [("small", attempt(1), True)])

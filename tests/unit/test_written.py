@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from koalapy_adapters.errors import RequestError as Refusal
 from koalapy_adapters.kcm.outputs import Outputs
 
-from koalapy.coallocation.pruning import COLLECTING
+from koalapy.coallocation.pruning import COLLECTING, judge
 from koalapy.link.stretches import Stretches
 from koalapy.model.commands import CollectOutput, Of
 from koalapy.model.errors import Reason, RequestError, SiteError, TransientError
@@ -277,7 +277,7 @@ def test_what_is_not_home_yet_is_not_pruned() -> None:
     play = Play()
     job, _ = over(play, "alpha")
     asked = PruneRequested(jobs=(job,), before=play.now, records=True)
-    assert [why for why, _ in play.engine.pruning.judge(asked).kept] == [COLLECTING]
+    assert [why for why, _ in judge(play.engine.core, asked).kept] == [COLLECTING]
     play.tell(OutputKept(job=job))
     asked = PruneRequested(jobs=(play.job(job.id),), before=play.now, records=True)
-    assert [each.id for each in play.engine.pruning.judge(asked).ready] == [job.id]
+    assert [each.id for each in judge(play.engine.core, asked).ready] == [job.id]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from koalapy.coallocation.pruning import NOT_OVER, PRUNED, Judgement
+from koalapy.coallocation.pruning import NOT_OVER, PRUNED, Judgement, judge
 from koalapy.config.maintenance import Maintenance
 from koalapy.model.errors import TransientError
 from koalapy.model.events import PruneRequested
@@ -44,7 +44,7 @@ def _prune(koalad: Koalad, entry: Maintenance, dry: bool, records: bool) -> Outc
     for launchers in (True, False):  # a sweep goes once it has no Launchers any more
         for page in _pages(koalad, before, records, launchers):
             request = PruneRequested(jobs=tuple(page), before=before, records=records, without=entry.without)
-            judgement = koalad.ask(lambda engine, request=request: engine.pruning.judge(request))  # type: ignore[misc]
+            judgement = koalad.ask(lambda engine, request=request: judge(engine.core, request))  # type: ignore[misc]
             _count(tally, judgement, before)
             if judgement.ready and not dry:
                 koalad.do(replace(request, jobs=judgement.ready))
@@ -66,7 +66,7 @@ def _wait(koalad: Koalad, jobs: list[JobId]) -> int:
     left, looks = jobs, 0
     while left and looks < _STALLED_LOOKS and not koalad.ending.is_set():
         before = len(left)
-        left = koalad.ask(lambda engine: engine.pruning.under_way(jobs))
+        left = koalad.ask(lambda engine: engine.core.pruning.under_way(jobs))
         looks = 0 if len(left) < before else looks + 1
         if left:
             koalad.ending.wait(_LOOK_S)

@@ -7,7 +7,7 @@ from typing import Protocol
 from koalapy_adapters.clock import SleepWatch
 from koalapy_adapters.messages import Welcome
 
-from koalapy.coallocation.whereabouts import doubtful
+from koalapy.coallocation.restored_store import doubtful
 from koalapy.driver import Delivery, Driver, Recorder
 from koalapy.engine import Engine
 from koalapy.link.vetting import CONNECTS, Verdict, Vetting

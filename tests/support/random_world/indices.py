@@ -4,7 +4,8 @@ from koalapy.broker.answers import Answers
 from koalapy.broker.patience import queues_since
 from koalapy.broker.room import Room
 from koalapy.broker.shape import need_of, shape_of
-from koalapy.coallocation import absence, barrier
+from koalapy.coallocation import barrier, missing
+from koalapy.core.wait_queue import WaitQueue, in_order
 from koalapy.engine import Engine
 from koalapy.information.promises import processors_taken
 from koalapy.model.identity import AttemptId, tag_of
@@ -13,7 +14,6 @@ from koalapy.model.records import Records
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.scheduler.queue import WaitQueue, in_order
 from koalapy.scheduler.schedule import Policies, schedule
 
 from .cluster import promise
@@ -52,7 +52,7 @@ def _attempts_on(records: Records, cluster: str) -> list[AttemptId]:
 
 def _promised(engine: Engine) -> None:
     records = engine.records
-    for name, known in engine.known.clusters.items():
+    for name, known in engine.core.information.clusters.items():
         promised = backlog = 0
         for job, component in records.live(name):
             tag, taken = (
@@ -63,25 +63,31 @@ def _promised(engine: Engine) -> None:
             promised += taken if unseen else 0
             pending = known.state is not None and tag in known.state.pending
             backlog += taken if pending or (unseen and job.patient) else 0
-        found = engine.known.promises.on(name)
+        found = engine.core.information.promises.on(name)
         promise(found == (promised, backlog), "promises are those of all live attempts", (name, found))
 
 
 def _views(engine: Engine, now: Instant) -> None:
-    for view, known in zip(engine.views(now), engine.known.clusters.values(), strict=True):
+    for view, known in zip(engine.views(now), engine.core.information.clusters.values(), strict=True):
         state = known.state
         stale = state is not None and now - state.measured_at > known.settings.max_age
         promise((view.trouble is None) == (known.trouble is None and not stale), "views tell trouble", view)
         usable = state is not None and view.trouble is None
-        idle = max(0, state.idle - engine.known.promises.on(view.name)[0]) if usable and state is not None else 0
+        idle = (
+            max(0, state.idle - engine.core.information.promises.on(view.name)[0])
+            if usable and state is not None
+            else 0
+        )
         promise(view.idle == idle, "views tell what is idle", (view, idle))
         promise(view.total == (state.total if state is not None else 0), "views tell sizes", view)
-        promise((view.promised, view.backlog) == engine.known.promises.on(view.name), "views tell promises", view)
+        promise(
+            (view.promised, view.backlog) == engine.core.information.promises.on(view.name), "views tell promises", view
+        )
 
 
 def _queue(engine: Engine) -> None:
     waiting = in_order(engine.records.jobs.values())
-    queue = engine.queue
+    queue = engine.core.queue
     promise([place.job for place in queue.order] == [job.id for job in waiting], "the queue is in order", queue.order)
     promise([queue.at(place).job for place in queue.order] == waiting, "the queue has the jobs as they are")
     for idle in range(9):
@@ -94,7 +100,7 @@ def _queue(engine: Engine) -> None:
 
 def _passes(engine: Engine, settings: Settings, policies: Policies, now: Instant) -> None:
     """Where the pass was left out, one that remembers nothing decides nothing either."""
-    if engine.first_contact.missing:
+    if engine.core.startup_gate.missing:
         return
     queue, room = WaitQueue(), Room(engine.views(now))
     for job in engine.records.jobs.values():
@@ -110,7 +116,7 @@ def _run_list(engine: Engine) -> None:
     for job in claiming:
         for component in job.live if not job.patient else ():
             claimed[component.cluster] = claimed.get(component.cluster, 0) + 1
-    run_list = engine._run_list
+    run_list = engine.core.run_list
     promise(run_list.claimed_on == claimed, "claims are counted by cluster", (run_list.claimed_on, claimed))
     split = {job.id for job in claiming if len({each.allocated_at is None for each in job.live}) == 2}
     promise(set(run_list.split) == split, "who holds a part is known", (run_list.split, split))
@@ -119,7 +125,7 @@ def _run_list(engine: Engine) -> None:
 def _wakeup(engine: Engine, settings: Settings, now: Instant) -> Instant | None:
     jobs = engine.records.jobs.values()
     moments = [moment for job in jobs for moment in _moments(engine, settings, now, job)]
-    until = engine.first_contact.wakeup()
+    until = engine.core.startup_gate.wakeup()
     return min(moments if until is None else [*moments, until], default=None)
 
 
@@ -129,5 +135,5 @@ def _moments(engine: Engine, settings: Settings, now: Instant, job: Job) -> list
         moments = [until for _, until in job.excluded] + ([since] if since is not None else [])
         return [moment for moment in moments if moment > now]
     told = [barrier.deadline(job, settings)]
-    told += [absence.lost_at(each, settings) for each in job.live if engine.known.is_connected(each.cluster)]
+    told += [missing.lost_at(each, settings) for each in job.live if engine.core.information.is_connected(each.cluster)]
     return [moment for moment in told if moment is not None]

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from koalapy.broker.broker import place_in
 from koalapy.broker.room import Room
-from koalapy.coallocation import barrier, guard
+from koalapy.coallocation import barrier, deadlock
 from koalapy.engine import Engine
 from koalapy.information.promises import processors_taken
 from koalapy.model.change import Change, Snapshot
@@ -157,7 +157,7 @@ class Promises:
     def _all_have_come(self, job: Job) -> None:
         for component in job.present:
             attempt = job.attempt_of(component)
-            reached = self._grid.engine.known.is_connected(component.cluster)
+            reached = self._grid.engine.core.information.is_connected(component.cluster)
             promise(reached, "nobody is released who cannot be told", attempt)
             trace = self._grid.clusters[component.cluster or ""].traces.get(attempt)
             assert trace is not None, "broken: all were submitted"
@@ -250,7 +250,7 @@ class Promises:
         promise({debt.attempt: debt for debt in kept.debts} == records.debts, "the store has the debts")
         promise(kept.counters == records.counters, "the store has the counters")
         indices.check(self._grid.engine, self._grid.settings, self._grid.policies, self._grid.handled_at)
-        circle = guard.job_to_give_back(records, self._grid.engine.known.clusters)
+        circle = deadlock.job_to_give_back(self._grid.engine.core)
         promise(circle is None, "nobody holds in a circle", circle)
         for job in jobs:
             waits = job.state is JobState.CLAIMING and not job.patient

@@ -129,7 +129,7 @@ class Claims:
         """Never for those that it does not need, if koalad looked in time."""
         if line.details.get("code") != "barrier_timeout" or job.state is not JobState.STOPPING:
             return
-        known = decided.engine.at_barrier
+        known = decided.engine.core.at_barrier
         late = [
             each
             for each in job.present

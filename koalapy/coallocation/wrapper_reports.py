@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from koalapy.coallocation.running import look_at, over, update, with_start
-from koalapy.coallocation.whereabouts import released_before
-from koalapy.information.kis import Information
+from koalapy.coallocation import barrier
+from koalapy.coallocation.attempt_end import look_at, over, update, with_start
+from koalapy.coallocation.restored_store import released_before
+from koalapy.core.core import Core
 from koalapy.model.cluster import Node
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason, Whose
 from koalapy.model.events import ComponentReported
 from koalapy.model.job import Component, Job
-from koalapy.model.records import Records
 from koalapy.model.request import ComponentRequest, Launch
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
@@ -23,27 +23,31 @@ _BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED)
 _UNRELEASED = (*_BEFORE_BARRIER, _S.AT_BARRIER)
 
 
-def reported(records: Records, now: Instant, event: ComponentReported, clusters: Information) -> None:
+def on_reported(core: Core, now: Instant, event: ComponentReported) -> None:
     """The wrapper's word. It may tell again what it told before, and skip steps that it told nobody."""
-    found = records.component(event.attempt)
+    if event.phase == "ended":
+        core.mark_dirty()
+    found = core.records.component(event.attempt)
     if found is None or found[1].gone or found[1].state.final:
         return None
     job, component = found
-    job = released_before(records, now, job, event)
+    job = released_before(core, now, job, event)
     component = job.components[component.index]
     if event.nodes and not _is_division(component.request, event.nodes):
         if job.state is JobState.CLAIMING and component.state in _UNRELEASED and event.phase != "ended":
-            return _misdivided(records, now, job, component, event, clusters)
+            return _misdivided(core, now, job, component, event)
         event = replace(event, nodes=())
     if event.phase == "ended":
-        return _ended(records, now, job, component, event, clusters)
+        return _ended(core, now, job, component, event)
     changes = _progress(now, component, event)
     if job.state is JobState.STOPPING:
         changes.pop("state", None)
-    job = update(records, now, job, component, changes)
+    job = update(core, now, job, component, changes)
     started = with_start(job)
     if started is not job:
-        records.put(started)
+        core.records.put(started)
+    if event.phase == "at_barrier":
+        barrier.came(core, event.attempt)
 
 
 def _is_division(request: ComponentRequest, nodes: Sequence[Node]) -> bool:
@@ -54,16 +58,14 @@ def _is_division(request: ComponentRequest, nodes: Sequence[Node]) -> bool:
     return sum(counts) == request.processes(len(counts))
 
 
-def _misdivided(
-    records: Records, now: Instant, job: Job, component: Component, event: ComponentReported, clusters: Information
-) -> None:
+def _misdivided(core: Core, now: Instant, job: Job, component: Component, event: ComponentReported) -> None:
     """Ranks and hosts of all components would be wrong by it: the attempt is ended, and that cluster left out."""
     count = sum(node.processes for node in event.nodes)
     found = f"{counted_as(count, 'process', 'processes')} on {counted_as(len(event.nodes), 'node')}"
     message = f"Its wrapper reported {found}, which is not what was asked for."
     reason = Reason("wrong_processes", "site", message, "Look for what runs as the KCM on its head node.")
     changes = _progress(now, component, replace(event, nodes=(), phase="started"))
-    over(records, now, job, component, changes | {"ended_at": now}, reason, clusters)
+    over(core, now, job, component, changes | {"ended_at": now}, reason)
 
 
 def _progress(now: Instant, component: Component, event: ComponentReported) -> dict[str, Any]:
@@ -109,14 +111,12 @@ def _state_after(state: ComponentState, phase: str) -> ComponentState | None:
     return _S.QUEUED if state is _S.SUBMITTING else None
 
 
-def _ended(
-    records: Records, now: Instant, job: Job, component: Component, event: ComponentReported, clusters: Information
-) -> None:
+def _ended(core: Core, now: Instant, job: Job, component: Component, event: ComponentReported) -> None:
     changes = _progress(now, component, event)
     started_at = changes.get("started_at", component.started_at) or Instant(0)
     changes |= {"ended_at": max(event.ended_at or now, started_at), "exit_status": event.exit_status}
     reason = None if event.ending == "exited" and event.exit_status == 0 else _failure(job, component, event)
-    over(records, now, job, component, changes, reason, clusters)
+    over(core, now, job, component, changes, reason)
 
 
 def _failure(job: Job, component: Component, event: ComponentReported) -> Reason:

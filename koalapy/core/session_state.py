@@ -11,7 +11,7 @@ On = tuple[JobId, str]  # a sweep, and a cluster
 
 
 @dataclass(slots=True)
-class Heard:
+class SessionState:
     """`wanted`: what each KCM could use, less what it was fed since it said so. `begun`: sweeps that a KCM has had its
     first feed of in this session. `doing`: of each Launcher, how many parameters run, and when the newest was pulled.
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
+from koalapy.core.core import Core
 from koalapy.information.kis import Known
 from koalapy.information.promises import processors_taken
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId, tag_of
 from koalapy.model.job import Component, Job
-from koalapy.model.records import Records
 from koalapy.model.states import JobState
 
 GIVEN_BACK = Reason(
@@ -18,18 +18,16 @@ GIVEN_BACK = Reason(
 )
 
 
-def job_to_give_back(
-    records: Records, clusters: Mapping[str, Known], among: Collection[JobId] | None = None
-) -> Job | None:
+def job_to_give_back(core: Core, among: Collection[JobId] | None = None) -> Job | None:
     """The youngest job of a cycle of holding and waiting, None where there is none.
 
     `among`: all that may hold and wait at once, if that is known; others are in no circle.
     """
     if among is not None and len(among) < 2:
         return None
-    looked_at = records.jobs.values() if among is None else [records.jobs[job] for job in sorted(among)]
+    looked_at = core.records.jobs.values() if among is None else [core.records.jobs[job] for job in sorted(among)]
     claiming = [job for job in looked_at if job.state is JobState.CLAIMING]
-    waits = {job.id: set(_waits_on(records, job, clusters)) for job in claiming}
+    waits = {job.id: set(_waits_on(core, job)) for job in claiming}
     if sum(map(bool, waits.values())) < 2:
         return None
     holds = {job.id: {each.cluster for each in job.live if each.allocated_at is not None} for job in claiming}
@@ -39,24 +37,24 @@ def job_to_give_back(
         if holds[job.id]
     }
     cycle = _cycle(follows)
-    return records.jobs[max(cycle)] if cycle else None
+    return core.records.jobs[max(cycle)] if cycle else None
 
 
-def _waits_on(records: Records, job: Job, clusters: Mapping[str, Known]) -> Iterable[str]:
+def _waits_on(core: Core, job: Job) -> Iterable[str]:
     """Clusters whose batch system was seen to have the job wait for processors that it does not have idle."""
     for component in job.live:
-        known = clusters.get(component.cluster or "")
-        if component.allocated_at is None and known is not None and _seen_to_wait(records, job, component, known):
+        known = core.information.clusters.get(component.cluster or "")
+        if component.allocated_at is None and known is not None and _seen_to_wait(core, job, component, known):
             yield known.settings.name
 
 
-def _seen_to_wait(records: Records, job: Job, component: Component, known: Known) -> bool:
+def _seen_to_wait(core: Core, job: Job, component: Component, known: Known) -> bool:
     """A batch job that was just submitted is also pending for a moment: it only waits if it does not fit."""
     state = known.state
     if state is None or component.queued_at is None or state.measured_at <= component.queued_at:
         return False
     needed = processors_taken(component.request, known.settings)
-    return tag_of(records.instance, job.attempt_of(component)) in state.pending and state.idle < needed
+    return tag_of(core.records.instance, job.attempt_of(component)) in state.pending and state.idle < needed
 
 
 def _cycle(follows: Mapping[JobId, list[JobId]]) -> list[JobId]:

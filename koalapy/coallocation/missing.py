@@ -1,24 +1,21 @@
 """Components that nothing is heard of: unknown while their cluster is out of reach, lost after long enough in reach."""
 
-from koalapy.coallocation.running import over, update
-from koalapy.information.kis import Information
+from koalapy.coallocation.attempt_end import over, update
+from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.job import Component, Job
-from koalapy.model.records import Records
 from koalapy.model.settings import Settings
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 
 
-def lost(
-    records: Records, settings: Settings, now: Instant, job: Job, reachable: frozenset[str], clusters: Information
-) -> None:
+def lost(core: Core, now: Instant, job: Job) -> None:
     """Attempts unknown for so long, on clusters in reach all the time, that they are over (DESIGN, promise 1)."""
     for component in job.components:
-        at = None if component.gone else lost_at(component, settings)
-        if at is not None and now >= at and component.cluster in reachable:
+        at = None if component.gone else lost_at(component, core.settings)
+        if at is not None and now >= at and component.cluster in core.information.reachable:
             reason = Reason("lost", "transient", "It was lost: no sign of it was found any more.", "")
-            over(records, now, records.jobs[job.id], component, {"ended_at": now}, reason, clusters)
+            over(core, now, core.records.jobs[job.id], component, {"ended_at": now}, reason)
 
 
 def lost_at(component: Component, settings: Settings) -> Instant | None:
@@ -28,17 +25,17 @@ def lost_at(component: Component, settings: Settings) -> Instant | None:
     return Instant(component.unknown_since + settings.orphan_timeout + settings.grace)
 
 
-def out_of_reach(records: Records, now: Instant, cluster: str) -> None:
+def out_of_reach(core: Core, now: Instant, cluster: str) -> None:
     """Its connection is gone: what has been released there is unknown until it answers."""
-    asked_anew(records, now, cluster)
-    for job, component in list(records.live(cluster)):
+    asked_anew(core, now, cluster)
+    for job, component in list(core.records.live(cluster)):
         if job.state is JobState.RUNNING and component.state.facts.released and not component.state.final:
             silent = {"silent_since": component.silent_since or now}
-            update(records, now, records.jobs[job.id], component, {"state": ComponentState.UNKNOWN} | silent)
+            update(core, now, core.records.jobs[job.id], component, {"state": ComponentState.UNKNOWN} | silent)
 
 
-def asked_anew(records: Records, now: Instant, cluster: str) -> None:
+def asked_anew(core: Core, now: Instant, cluster: str) -> None:
     """Nothing there counts as missing until its next KCM says so: only what it could see all the time is lost."""
-    for job, component in list(records.live(cluster)):
+    for job, component in list(core.records.live(cluster)):
         if not component.state.final:
-            update(records, now, records.jobs[job.id], component, {"unknown_since": None})
+            update(core, now, core.records.jobs[job.id], component, {"unknown_since": None})

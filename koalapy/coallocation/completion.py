@@ -1,15 +1,15 @@
 """Jobs whose components have all ended well: their output is brought, then they are done."""
 
 from koalapy.coallocation.stopping import stop
+from koalapy.core.core import Core
 from koalapy.model.commands import CollectOutput
 from koalapy.model.events import OutputCollected, OutputKept
 from koalapy.model.job import Job, Outcome, OutputHome
-from koalapy.model.records import Records
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
 
-def finish_if_over(records: Records, now: Instant, job: Job) -> None:
+def finish_if_over(core: Core, now: Instant, job: Job) -> None:
     """All components ended well: bring the output, then the job is done."""
     if job.state is not JobState.RUNNING or job.collecting:
         return None
@@ -17,11 +17,11 @@ def finish_if_over(records: Records, now: Instant, job: Job) -> None:
     if not all(each.state.final for each in present):
         return None
     if not job.request.stage_out:
-        return stop(records, now, job, Outcome.DONE)
-    job = records.put(job.but(collecting=True))
+        return stop(core, now, job, Outcome.DONE)
+    job = core.records.put(job.but(collecting=True))
     sources = tuple((each.cluster, job.attempt_of(each)) for each in present if each.cluster is not None)
     request = job.request
-    records.command(
+    core.records.command(
         CollectOutput(
             job=job.id, sources=sources, paths=request.stage_out, directory=request.directory, to=request.stage_out_to
         )
@@ -29,22 +29,23 @@ def finish_if_over(records: Records, now: Instant, job: Job) -> None:
     return None
 
 
-def collected(records: Records, now: Instant, event: OutputCollected) -> None:
-    job = records.jobs.get(event.job)
+def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> None:
+    """The job is done, or has failed where its output could not be brought."""
+    job = core.records.jobs.get(event.job)
     if job is None or not job.collecting or job.state is not JobState.RUNNING:
         return
     told = {"files": event.files, "size": event.size, "notes": list(event.notes)} if event.files or event.notes else {}
     message = {"message": str(event.reason)} if event.reason else {}
-    records.note(now, job.id, "output_collected", **message, **told)
-    stop(records, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)
+    core.records.note(now, job.id, "output_collected", **message, **told)
+    stop(core, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)
 
 
-def kept(records: Records, now: Instant, event: OutputKept) -> None:
+def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
     """What the job's processes wrote is at home, or will never be."""
     job = event.job
     if not job.state.final or job.output_home is not OutputHome.COMING:
         return
-    records.put(job.but(output_home=OutputHome.LOST if event.reason else OutputHome.HOME))
+    core.records.put(job.but(output_home=OutputHome.LOST if event.reason else OutputHome.HOME))
     told = {"size": event.size, "left_out": event.left_out, "notes": list(event.notes)}
     message = {"message": str(event.reason)} if event.reason else {}
-    records.note(now, job.id, "output_kept", **message, **told)
+    core.records.note(now, job.id, "output_kept", **message, **told)

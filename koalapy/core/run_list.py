@@ -6,7 +6,7 @@ from koalapy.model.states import JobState
 
 
 class RunList:
-    """An index over the jobs. `restless`, `unset`: those changed since each was last cleared, in no particular order.
+    """An index over the jobs. `dirty`, `timers_dirty`: those changed since each was last cleared, in no order.
 
     `split`: claiming jobs with an attempt whose batch job has started and one whose has not.
     """
@@ -14,17 +14,17 @@ class RunList:
     def __init__(self) -> None:
         self.claimed_on: dict[str, int] = {}  # attempts of claiming jobs, patient ones left out; none: it is not there
         self.split: dict[JobId, None] = {}
-        self.restless: dict[JobId, None] = {}  # something may follow for them
-        self.unset: dict[JobId, None] = {}  # their next moments may be others
+        self.dirty: dict[JobId, None] = {}  # something may follow for them
+        self.timers_dirty: dict[JobId, None] = {}  # their next moments may be others
         self._claims: dict[JobId, tuple[str | None, ...]] = {}
 
     def changed(self, before: Job | None, after: Job | None) -> None:
         if after is None:
             if before is not None:
-                self.restless.pop(before.id, None)
-                self.unset.pop(before.id, None)
+                self.dirty.pop(before.id, None)
+                self.timers_dirty.pop(before.id, None)
             return  # all else was left when it ended
-        self.stir(after.id)
+        self.mark_dirty(after.id)
         claiming = after.state is JobState.CLAIMING
         if not claiming and (before is None or before.state is not JobState.CLAIMING):
             return
@@ -36,9 +36,9 @@ class RunList:
         else:
             self.split.pop(after.id, None)
 
-    def stir(self, job: JobId) -> None:
+    def mark_dirty(self, job: JobId) -> None:
         """Something that it depends on has changed."""
-        self.restless[job] = self.unset[job] = None
+        self.dirty[job] = self.timers_dirty[job] = None
 
     def _count(self, job: JobId, clusters: tuple[str | None, ...]) -> None:
         before = self._claims.pop(job, ())

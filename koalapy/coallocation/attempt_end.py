@@ -4,11 +4,10 @@ from typing import Any
 
 from koalapy.coallocation.claim import give_up, told
 from koalapy.coallocation.stopping import account_held, end, stop
-from koalapy.information.kis import Information
+from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component, Job, Outcome
-from koalapy.model.records import Records
 from koalapy.model.request import RetryOn
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
@@ -17,18 +16,18 @@ _S = ComponentState
 _INSTANTS = ("at_barrier_at", "released_at", "started_at", "ended_at")
 
 
-def update(records: Records, now: Instant, job: Job, component: Component, changes: dict[str, Any]) -> Job:
+def update(core: Core, now: Instant, job: Job, component: Component, changes: dict[str, Any]) -> Job:
     """Put what differs, and tell a change of state."""
     different = {name: value for name, value in changes.items() if getattr(component, name) != value}
     if not different:
         return job
-    job = records.put(job.with_component(component.index, **different))
+    job = core.records.put(job.with_component(component.index, **different))
     state = different.get("state")
     component, before = job.components[component.index], component
     if before.allocated_at is None and component.allocated_at is not None:
-        records.note_component(now, job, component, "component_allocated", batch_id=component.batch_id)
+        core.records.note_component(now, job, component, "component_allocated", batch_id=component.batch_id)
     if state is not None:
-        records.note_component(now, job, component, f"component_{state}", **_known_instants(component))
+        core.records.note_component(now, job, component, f"component_{state}", **_known_instants(component))
     return job
 
 
@@ -47,13 +46,7 @@ def look_at(job: JobId, component: int) -> str:
 
 
 def over(
-    records: Records,
-    now: Instant,
-    job: Job,
-    component: Component,
-    changes: dict[str, Any],
-    reason: Reason | None,
-    clusters: Information,
+    core: Core, now: Instant, job: Job, component: Component, changes: dict[str, Any], reason: Reason | None
 ) -> None:
     """An attempt is over: `reason` None means that its program ended well."""
     released = component.state.facts.released
@@ -64,18 +57,18 @@ def over(
     changes = changes | {"state": state, "reason": reason}
     job = with_start(job.with_component(component.index, **changes))
     component = job.components[component.index]
-    records.note_component(
+    core.records.note_component(
         now, job, component, "component_ended",
         state=str(state), batch_id=component.batch_id, exit_status=component.exit_status,
         **_known_instants(component), **(told(reason) if reason else {}),
     )  # fmt: skip
-    job = records.put(end(records, job, component))
+    job = core.records.put(end(core, job, component))
     if reason is None or job.state is JobState.STOPPING:
         return None
     if job.state is JobState.CLAIMING or not released:
-        return give_up(records, now, job, component, reason, clusters)
+        return give_up(core, now, job, component, reason)
     if not component.request.optional:
-        stop(records, now, job, _outcome(job, reason), reason.on(component.cluster or ""))
+        stop(core, now, job, _outcome(job, reason), reason.on(component.cluster or ""))
 
 
 def _outcome(job: Job, reason: Reason) -> Outcome:

@@ -2,27 +2,26 @@
 
 from typing import Any
 
+from koalapy.coallocation.attempt_end import look_at, over, update
 from koalapy.coallocation.claim import give_up
-from koalapy.coallocation.running import look_at, over, update
-from koalapy.information.kis import Information
+from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import ComponentSeen
 from koalapy.model.job import Component, Job
-from koalapy.model.records import Records
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 
 _S = ComponentState
 
 
-def seen(records: Records, now: Instant, event: ComponentSeen, clusters: Information) -> None:
+def on_seen(core: Core, now: Instant, event: ComponentSeen) -> None:
     """The batch system's word, for what the wrapper cannot tell: waiting, stuck, suspended, killed, vanished."""
-    found = records.component(event.attempt)
+    found = core.records.component(event.attempt)
     if found is None or found[1].gone or found[1].state.final:
         return None
     job, component = found
     if event.state == "ended":
-        return _ended_unheard(records, now, job, component, event, clusters)
+        return _ended_unheard(core, now, job, component, event)
     changes: dict[str, Any] = {
         "batch_id": event.batch_id or component.batch_id,
         "unknown_since": None,
@@ -31,9 +30,9 @@ def seen(records: Records, now: Instant, event: ComponentSeen, clusters: Informa
     changes |= _SEEN.get(event.state, _nothing)(now, component, event)
     if job.state is JobState.STOPPING:
         changes.pop("state", None)
-    job = update(records, now, job, component, changes)
+    job = update(core, now, job, component, changes)
     if event.stuck and job.state is JobState.CLAIMING:
-        give_up(records, now, job, component, _stuck(event), clusters)
+        give_up(core, now, job, component, _stuck(event))
 
 
 def _pending(now: Instant, component: Component, event: ComponentSeen) -> dict[str, Any]:
@@ -78,9 +77,7 @@ def _stuck(event: ComponentSeen) -> Reason:
     )
 
 
-def _ended_unheard(
-    records: Records, now: Instant, job: Job, component: Component, event: ComponentSeen, clusters: Information
-) -> None:
+def _ended_unheard(core: Core, now: Instant, job: Job, component: Component, event: ComponentSeen) -> None:
     """The batch job is over and its wrapper left no record: what the accounting says, else it was lost.
 
     A batch system may have ended by itself one that it could never start, which is then the reason.
@@ -104,4 +101,4 @@ def _ended_unheard(
         "unknown_since": None,
         "silent_since": None,
     }
-    over(records, now, job, component, changes, reason, clusters)
+    over(core, now, job, component, changes, reason)

@@ -1,0 +1,53 @@
+"""What follows when a cluster is connected, lost, measured or asked for its accounting."""
+
+from dataclasses import replace
+
+from koalapy.coallocation import barrier, missing
+from koalapy.core.core import Core
+from koalapy.model.events import AttemptsAccounted, ClusterConnected, ClusterLost, ClusterMeasured, MeasurementFailed
+from koalapy.model.units import Instant
+
+
+def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
+    """Of a cluster that is connected: its KCM can do more by now; what it has said before still holds."""
+    again = core.information.is_connected(event.cluster)
+    core.information.connected(event.cluster, event.version)
+    core.startup_gate.reached(event.cluster)
+    if event.recalled is not None:
+        core.recalled.add(event.cluster, event.recalled)
+    core.mark_cluster_dirty(event.cluster)
+    if not again:
+        barrier.end_session(core, event.cluster)
+        for attempt in core.came_before.pop(event.cluster, ()):
+            barrier.came(core, attempt)
+        missing.asked_anew(core, now, event.cluster)
+    core.sessions.new_session(event.cluster)
+    core.poll_urgency.connected(event.cluster)
+
+
+def on_lost(core: Core, now: Instant, event: ClusterLost) -> None:
+    """What has been released there is unknown until the cluster answers again."""
+    core.mark_dirty()
+    core.information.lost(event.cluster, event.reason)
+    core.startup_gate.reached(event.cluster)
+    barrier.end_session(core, event.cluster)
+    core.came_before.pop(event.cluster, None)
+    missing.out_of_reach(core, now, event.cluster)
+
+
+def on_measured(core: Core, now: Instant, event: ClusterMeasured) -> None:
+    """Other processors may be idle than before."""
+    core.mark_dirty()
+    core.information.measured(event.cluster, event.state)
+
+
+def on_measurement_failed(core: Core, now: Instant, event: MeasurementFailed) -> None:
+    """What was measured before counts no more: jobs that wait for this cluster may be passed now."""
+    core.mark_dirty()
+    core.information.measurement_failed(event.cluster, event.reason)
+
+
+def on_accounted(core: Core, now: Instant, event: AttemptsAccounted) -> None:
+    """The batch system's accounting replaces what was estimated."""
+    for span in event.spans:
+        core.records.account(replace(span, cluster=event.cluster))

@@ -1,0 +1,37 @@
+"""Attempts that lived when koalad started: the first sign of each goes into its job's story."""
+
+from koalapy.core.core import Core
+from koalapy.model.events import ComponentGone, ComponentReported, ComponentSeen, ComponentSubmitted, Event
+from koalapy.model.units import Instant
+
+MISSING = "missing"  # the batch system does not list it: no sign
+
+
+def note(core: Core, now: Instant, event: Event) -> None:
+    """Note a first sign in the job's story, as what the attempt was and as what it is found.
+
+    It is called before the event's reaction.
+    """
+    if not core.silent or not isinstance(event, _SIGNS) or event.attempt not in core.silent:
+        return
+    if isinstance(event, ComponentReported):
+        _found(core, now, event, event.phase, "wrapper")
+    elif isinstance(event, ComponentSeen) and event.state != MISSING:
+        _found(core, now, event, event.state, "batch system")
+    elif not isinstance(event, ComponentSeen):
+        del core.silent[event.attempt]
+
+
+def _found(core: Core, now: Instant, event: ComponentReported | ComponentSeen, found: str, by: str) -> None:
+    del core.silent[event.attempt]
+    known = core.records.component(event.attempt)
+    if known is None or known[1].gone:
+        return
+    job, component = known
+    core.records.note_component(
+        now, job, component, "component_found",
+        batch_id=event.batch_id or component.batch_id, found=found, by=by, was=str(component.state),
+    )  # fmt: skip
+
+
+_SIGNS = (ComponentReported, ComponentSeen, ComponentSubmitted, ComponentGone)

@@ -1,0 +1,105 @@
+"""The run list's step: what follows for jobs from changes and from time: releases, time-outs, ends, deadlocks."""
+
+from koalapy.broker.patience import waits_for
+from koalapy.coallocation import barrier, completion, deadlock, missing, stopping
+from koalapy.core.core import Core
+from koalapy.model.alarms import Alarms
+from koalapy.model.identity import JobId
+from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+
+_NEVER_AGAIN = 1, 0  # a Launcher is not tried again: its sweep has others
+
+
+class RunListStep:
+    """Examines only jobs that changed, or whose timer expired. The timers are its own: one for each job of `core`."""
+
+    def __init__(self, core: Core) -> None:
+        self._timers = Alarms()
+        for identity in core.records.jobs:
+            self._set_timer(core, Instant(0), identity)
+
+    def wakeup(self) -> Instant | None:
+        """When time alone changes something for a job; None: never."""
+        return self._timers.next()
+
+    def fire_due(self, core: Core, now: Instant) -> bool:
+        """Mark the jobs whose time has come. True if one of them waits in the queue."""
+        waited = False
+        for identity in self._timers.ring(now):
+            core.run_list.mark_dirty(identity)
+            waited |= core.records.jobs[identity].state.queued
+        return waited
+
+    def run(self, core: Core, now: Instant) -> None:
+        """Process every job marked dirty since the previous call, also by that call."""
+        dirty = sorted(core.run_list.dirty)
+        core.run_list.dirty.clear()
+        for identity in dirty:
+            job = core.records.jobs[identity]
+            if job.state.active and job.runner is None:
+                _examine(core, now, identity)
+        if core.information.promises.moved or not core.run_list.split.keys().isdisjoint(dirty):
+            _break_deadlocks(core, now)  # made by a measurement, or by a change of a job in it
+
+    def set_timers(self, core: Core, now: Instant) -> None:
+        """Set the timer of every job that changed since the previous call."""
+        for identity in core.run_list.timers_dirty:
+            self._set_timer(core, now, identity)
+        core.run_list.timers_dirty.clear()
+
+    def _set_timer(self, core: Core, now: Instant, identity: JobId) -> None:
+        self._timers.set(identity, _next_moment(core, now, core.records.jobs[identity]))
+
+
+def _examine(core: Core, now: Instant, identity: JobId) -> None:
+    jobs = core.records.jobs
+    deadline = barrier.deadline(jobs[identity], core.settings)
+    if deadline is not None and now >= deadline:
+        barrier.time_out(core, now, jobs[identity])
+    barrier.release_if_whole(core, now, jobs[identity])
+    missing.lost(core, now, jobs[identity])
+    completion.finish_if_over(core, now, jobs[identity])
+    _settle(core, now, identity)
+
+
+def _settle(core: Core, now: Instant, identity: JobId) -> None:
+    """Once nothing of a stopping job is left, its outcome is applied; then its processors are free."""
+    job = core.records.jobs[identity]
+    if job.state is not JobState.STOPPING:
+        return
+    reachable = core.information.reachable
+    if not all(stopping.can_be_ended(component, reachable) for component in job.live):
+        job = stopping.owe_what_cannot_be_ended(core, now, job)
+    if job.live:
+        return
+    settings = core.settings
+    limits = (settings.max_submission_failures, settings.max_completion_failures) if job.glide is None else _NEVER_AGAIN
+    stopping.settle(core, now, job, *limits)
+    core.mark_dirty()
+
+
+def _break_deadlocks(core: Core, now: Instant) -> None:
+    while (younger := deadlock.job_to_give_back(core, core.run_list.split)) is not None:
+        stopping.stop(core, now, younger, Outcome.GIVE_BACK, deadlock.GIVEN_BACK)
+        _settle(core, now, younger.id)
+
+
+def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
+    """When time alone changes something for the job; None: never. For one of the run list it may have passed."""
+    if job.state.queued and job.runner is None:
+        return min([moment for moment in waits_for(job, core.settings) if moment > now], default=None)
+    if not job.state.active:
+        return None
+    deadline = barrier.deadline(job, core.settings)
+    unknown = [each for each in job.components if each.unknown_since is not None]
+    if not unknown:  # as nearly always
+        return deadline
+    moments = [deadline, *(_lost_at(core, each) for each in unknown)]
+    return min([moment for moment in moments if moment is not None], default=None)
+
+
+def _lost_at(core: Core, component: Component) -> Instant | None:
+    in_reach = not component.gone and core.information.is_connected(component.cluster)
+    return missing.lost_at(component, core.settings) if in_reach else None

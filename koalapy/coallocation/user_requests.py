@@ -1,0 +1,90 @@
+"""What users ask of jobs: to be submitted, cancelled, held and released."""
+
+from koalapy.coallocation.stopping import stop
+from koalapy.core.core import Core
+from koalapy.model.errors import Reason
+from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, ReleaseRequested
+from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.states import JobState
+from koalapy.model.sweep import Runner
+from koalapy.model.units import Instant
+
+
+def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
+    """Once, for each key of its owner's, and while there are ids."""
+    if event.key and core.records.has_key(event.owner, event.key):
+        return
+    identity = core.records.new_job_id()
+    if identity is None:
+        return
+    space = event.request.parameters
+    components = event.request.components if space is None else ()
+    job = Job(
+        id=identity,
+        owner=event.owner,
+        request=event.request,
+        state=JobState.WAITING,
+        place=core.records.tail(),
+        submitted_at=now,
+        waiting_since=now,
+        components=tuple(Component(index=i, request=each) for i, each in enumerate(components)),
+        key=event.key,
+        runner=Runner(count=space.count) if space is not None else None,
+    )
+    core.records.put(job)
+    core.records.note(
+        now, job.id, "job_submitted", owner=job.owner, type="sweep" if job.runner else str(job.request.type)
+    )
+    core.mark_dirty()
+
+
+def on_cancel_requested(core: Core, now: Instant, event: CancelRequested) -> None:
+    """Stop a job that has processors; one that has none is cancelled at once."""
+    job = core.records.jobs.get(event.job)
+    if job is None or job.state.final:
+        return None
+    if not job.state.active:
+        core.mark_dirty()
+        core.records.put(job.to(JobState.CANCELLED, finished_at=now, reason=_CANCELLED))
+        return core.records.note(now, job.id, "job_cancelled")
+    job = core.records.put(job.but(forced=job.forced or event.force))
+    core.records.note(now, job.id, "cancel_requested", force=event.force)
+    core.mark_dirty()
+    return stop(core, now, job, Outcome.CANCELLED, _CANCELLED)
+
+
+def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
+    """A job that claims gives back and is held; one that runs is left alone, but for a sweep, whose nodes go."""
+    job = core.records.jobs.get(event.job)
+    if job is not None and job.state.queued:
+        core.records.put(job.to(JobState.HELD))
+        core.records.note(now, job.id, "job_held")
+    elif job is not None and _may_stop(job):
+        stop(core, now, job, Outcome.HOLD)
+    elif job is not None and job.outcome is Outcome.GIVE_BACK:
+        core.records.put(job.but(outcome=Outcome.HOLD))
+        core.records.note(now, job.id, "job_held")
+    if job is not None:
+        core.mark_dirty()
+
+
+def _may_stop(job: Job) -> bool:
+    """Whether it can be held though it has processors."""
+    if job.glide is not None:
+        return False  # its sweep can
+    runs = job.runner is not None and job.state is JobState.RUNNING and not job.collecting
+    return job.state is JobState.CLAIMING or runs
+
+
+def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> None:
+    """One that is still giving back, to be held, waits again once it has."""
+    job = core.records.jobs.get(event.job)
+    if job is None or not (job.state is JobState.HELD or job.outcome is Outcome.HOLD):
+        return
+    held = job.state is JobState.HELD
+    core.records.put(job.to(JobState.WAITING, waiting_since=now) if held else job.but(outcome=Outcome.GIVE_BACK))
+    core.records.note(now, job.id, "job_unheld")
+    core.mark_dirty()
+
+
+_CANCELLED = Reason("cancelled", "request", "It was cancelled by its user.", "")

@@ -1,0 +1,38 @@
+"""The attempts that are known to be at their barriers."""
+
+from collections.abc import Sequence
+
+from koalapy.model.identity import AttemptId
+from koalapy.model.index import Move
+from koalapy.model.job import Job
+
+
+class AtBarrier:
+    """The attempts whose wrapper has said that it is at its barrier, in the present session with their cluster.
+
+    One that said so in an earlier session may have left since. It is not stored: after a restart all sessions are new.
+    An index over the jobs, for attempts of which nothing is left.
+    """
+
+    def __init__(self) -> None:
+        self._clusters: dict[AttemptId, str] = {}
+
+    def __contains__(self, attempt: AttemptId) -> bool:
+        return attempt in self._clusters
+
+    def add(self, attempt: AttemptId, cluster: str) -> None:
+        self._clusters[attempt] = cluster
+
+    def on(self, cluster: str) -> list[AttemptId]:
+        """Those on this cluster."""
+        return [each for each, where in self._clusters.items() if where == cluster]
+
+    def end_session(self, cluster: str) -> None:
+        """Its attempts have to say so again."""
+        for attempt in [each for each, where in self._clusters.items() if where == cluster]:
+            del self._clusters[attempt]
+
+    def reckon(self, moves: Sequence[Move], job: Job) -> None:
+        for attempt, _, lives in moves:
+            if not lives:
+                self._clusters.pop(attempt, None)

@@ -1,0 +1,32 @@
+"""Clusters on which no Launcher is started for a while."""
+
+from dataclasses import dataclass, field
+
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+
+_FIRST_PAUSE, _LONGEST_PAUSE = Duration(30 * SECOND), Duration(10 * MINUTE)
+
+
+@dataclass(slots=True)
+class Pauses:
+    """Clusters whose batch systems started no Launcher in time: each next try comes later than the last."""
+
+    until: dict[str, Instant] = field(default_factory=dict)
+    _since: dict[str, Instant] = field(default_factory=dict)
+    _length: dict[str, Duration] = field(default_factory=dict)
+
+    def begin(self, now: Instant, cluster: str) -> None:
+        if self.active(now, cluster):
+            return  # several that were tried together count as one
+        length = Duration(min(2 * self._length.get(cluster, _FIRST_PAUSE // 2), _LONGEST_PAUSE))
+        self._length[cluster], self._since[cluster] = length, now
+        self.until[cluster] = Instant(now + length)
+
+    def started(self, cluster: str, at: Instant) -> None:
+        """A Launcher has started there: if that was after the last that did not, the next may be tried at once."""
+        if at > self._since.get(cluster, at):
+            for each in (self.until, self._since, self._length):
+                each.pop(cluster, None)
+
+    def active(self, now: Instant, cluster: str) -> bool:
+        return now < self.until.get(cluster, now)
