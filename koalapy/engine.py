@@ -60,7 +60,7 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.scavenging import feeding, ground, launch, parameters, suspicion
+from koalapy.scavenging import black_holes, feeding, idle_nodes, parameters, pilots
 from koalapy.scavenging.scavenger import Scavenger
 from koalapy.scheduler.ahead import Overtaken
 from koalapy.scheduler.passes import Passes
@@ -87,14 +87,14 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         PruneRequested: (pruning.on_prune_requested,),
         AttemptForgotten: (pruning.on_forgotten,),
         LaunchersSeen: (parameters.on_launchers_seen,),
-        LauncherSuspected: (suspicion.on_suspected,),
+        LauncherSuspected: (black_holes.on_suspected,),
         ParametersEnded: (parameters.on_ended,),
         ParametersReturned: (parameters.on_returned,),
         ParametersWanted: (feeding.on_parameters_wanted,),
-        StoreRestored: (launch.on_store_restored, restored_store.on_store_restored),
+        StoreRestored: (pilots.on_store_restored, restored_store.on_store_restored),
         ClusterConnected: (clusters.on_connected,),
         ClusterLost: (clusters.on_lost,),
-        ClusterMeasured: (clusters.on_measured, ground.on_measured),
+        ClusterMeasured: (clusters.on_measured, idle_nodes.on_measured),
         MeasurementFailed: (clusters.on_measurement_failed,),
         AttemptsAccounted: (clusters.on_accounted,),
     }

@@ -9,7 +9,7 @@ from koalapy.model.job import Job
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.policies.admission import AdmissionPolicy, Crowd, wrong_admission
-from koalapy.scavenging.asking import answer
+from koalapy.scavenging.policy_calls import call_policy
 from koalapy.scavenging.shares import nodes_wanted
 
 
@@ -34,7 +34,7 @@ def admit(
         nodes_per_runner=core.settings.scavenging.nodes_per_runner,
     )
     without = 0 if active else 1
-    count, wrong = answer(lambda: policy(crowd), lambda found: wrong_admission(found, crowd), without)
+    count, wrong = call_policy(lambda: policy(crowd), lambda found: wrong_admission(found, crowd), without)
     for number, job in enumerate(waiting[:count], start=len(active) + 1):
         core.records.put(_begun(now, job))
         core.records.note(now, job.id, "sweep_admitted", runners=number)

@@ -1,10 +1,11 @@
-"""From the pool to the clusters: what a KCM asks for, in the order of the sweep's policy, no more than it can use."""
+"""From the pool to the clusters, no more than they can use; at a sweep's end nobody keeps what others could run."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from koalapy.core.core import Core
 from koalapy.core.launchers import place, runner_of, staying
-from koalapy.model.commands import FeedSweep
+from koalapy.model.commands import FeedSweep, RecallParameters
 from koalapy.model.events import ParametersWanted
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
@@ -12,10 +13,10 @@ from koalapy.model.job import Job
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.policies.sweep_order import Pool, SweepOrder, wrong_avoidance, wrong_feed
-from koalapy.scavenging import faults
-from koalapy.scavenging.asking import answer
-from koalapy.scavenging.launch import slots_of
+from koalapy.scavenging import policy_calls
 from koalapy.scavenging.parameters import joined, put_runner, sweep_of, without
+from koalapy.scavenging.pilots import slots_of
+from koalapy.scavenging.policy_calls import call_policy
 
 
 def on_parameters_wanted(core: Core, now: Instant, event: ParametersWanted) -> None:
@@ -56,7 +57,7 @@ def feed(core: Core, now: Instant, sweep: Job, order: SweepOrder) -> None:
         core.sessions.wanted[sweep.id, cluster] -= len(numbers)
         _say(core, sweep, cluster, numbers, attempts_on(core, sweep, cluster))
     if wrongs:
-        faults.heed(core, now, sweep.id, "its order of parameters", next(filter(None, wrongs), ""))
+        policy_calls.report_policy_error(core, now, sweep.id, "its order of parameters", next(filter(None, wrongs), ""))
 
 
 def avoided(
@@ -65,7 +66,7 @@ def avoided(
     """Where the sweep takes no further nodes, and what is wrong with its order's answer, or ''."""
     pool = Pool(waiting=runner_of(sweep).pool, returned=dict(runner_of(sweep).returned), holds=held)
     nowhere: Sequence[str] = ()
-    return answer(lambda: order.avoid(pool, clusters), lambda found: wrong_avoidance(found, clusters), nowhere)
+    return call_policy(lambda: order.avoid(pool, clusters), lambda found: wrong_avoidance(found, clusters), nowhere)
 
 
 def slots_by_cluster(core: Core, sweep: Job) -> dict[str, int]:
@@ -102,7 +103,7 @@ def _chosen(
 ) -> tuple[Intervals, str]:
     """And what is wrong with the order's answer, or ''."""
     seen = Pool(waiting=pool, returned=dict(runner_of(sweep).returned), holds=slots)
-    return answer(
+    return call_policy(
         lambda: order.feed(seen, cluster, most), lambda found: wrong_feed(found, seen, most), pool.lowest(most)
     )
 
@@ -133,3 +134,49 @@ def _say(core: Core, sweep: Job, cluster: str, numbers: Intervals, there: tuple[
 
 def hungry(core: Core, sweep: JobId) -> Iterable[str]:
     return [name for (of, name), wanted in core.sessions.wanted.items() if of == sweep and wanted]
+
+
+def recall(core: Core, sweep: Job) -> None:
+    """Once the pool is empty: from clusters that have more than they can run at a time, for those that have less.
+
+    Asked once, until what is out there has changed: it may all be begun.
+    """
+    runner = runner_of(sweep)
+    if runner.pool or not runner.out:
+        return
+    slots = slots_by_cluster(core, sweep)
+    starving = [name for name in hungry(core, sweep.id) if name in core.information.reachable]
+    lack = sum(max(0, slots.get(name, 0) - len(runner.out_on(name))) for name in starving)
+    for cluster, numbers in runner.out:
+        more = min(lack, len(numbers) - slots.get(cluster, 0))
+        if (
+            more <= 0
+            or cluster not in core.information.reachable
+            or core.sessions.recalled.get((sweep.id, cluster)) == len(numbers)
+        ):
+            continue
+        core.sessions.recalled[sweep.id, cluster] = len(numbers)
+        core.records.say(RecallParameters(cluster=cluster, sweep=sweep.id, most=more))
+        lack -= more
+
+
+def idlers(core: Core, sweep: Job, needed: int) -> list[Job]:
+    """Launchers that run nothing, of those beyond the nodes that are needed for all that is left.
+
+    Not where more is out than is said to run: one of them may be about to begin it, and would begin it for nothing.
+    """
+    runner = runner_of(sweep)
+    if runner.pool:
+        return []
+    stay = staying(core.launchers.of(sweep.id))
+    running = Counter[str]()
+    for each in stay:
+        running[place(each).cluster or ""] += _running(core, each, unheard=0)
+    placed = {name for name, count in running.items() if len(runner.out_on(name)) <= count}
+    idle = [each for each in stay if place(each).cluster in placed and not _running(core, each, unheard=1)]
+    return idle[: max(0, len(stay) - needed)]
+
+
+def _running(core: Core, launcher: Job, unheard: int) -> int:
+    """Parameters, as it said last; `unheard` for one that has said nothing yet."""
+    return core.sessions.doing.get(launcher.attempt_of(place(launcher)), (unheard, None))[0]

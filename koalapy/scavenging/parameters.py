@@ -1,13 +1,15 @@
-"""What becomes of parameters that were fed: done, and recorded once; or back in the pool."""
+"""What becomes of parameters that were fed: recorded once, or back in the pool; at last their files are brought."""
 
 from collections.abc import Iterable
 
+from koalapy.coallocation import stopping
 from koalapy.core.core import Core
 from koalapy.core.launchers import runner_of
+from koalapy.model.commands import CollectOutput, Of
 from koalapy.model.events import LaunchersSeen, ParametersEnded, ParametersReturned
 from koalapy.model.identity import JobId
 from koalapy.model.intervals import NONE, Intervals
-from koalapy.model.job import Job
+from koalapy.model.job import Job, Outcome
 from koalapy.model.sweep import ParameterResult, ResultBatch, Runner, evolve_runner
 from koalapy.model.units import Instant
 
@@ -112,3 +114,22 @@ def without(numbers: PerCluster, less: Intervals, cluster: str | None = None) ->
     """On all clusters, or on one."""
     left = ((name, each - less if cluster in (None, name) else each) for name, each in numbers)
     return tuple((name, each) for name, each in left if each)
+
+
+def finish_sweep(core: Core, now: Instant, sweep: Job) -> None:
+    """Its Launchers go meanwhile; the answer is treated as any job's is (coallocation.completion)."""
+    request = sweep.request
+    if not request.stage_out:
+        stopping.stop(core, now, sweep, Outcome.DONE)
+    elif not sweep.collecting:
+        core.records.put(sweep.but(collecting=True))
+        core.records.command(
+            CollectOutput(
+                job=sweep.id,
+                sources=(),
+                paths=request.stage_out,
+                directory=request.directory,
+                to=request.stage_out_to,
+                of=Of.WELL,
+            )
+        )

@@ -1,17 +1,22 @@
-"""Nodes go back as soon as others want them: local jobs, and jobs of the grid that are no sweeps (CCGrid 2009, 2.2)."""
+"""Nodes go back as soon as others want them (CCGrid 2009, 2.2): how many, and which of a runner's Launchers go."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from koalapy.core.core import Core
 from koalapy.core.launchers import place, staying
 from koalapy.information.kis import Known
 from koalapy.information.promises import processors_of
+from koalapy.model.identity import JobId
 from koalapy.model.job import Job
+from koalapy.model.units import Instant
+from koalapy.policies.preemption import Candidate, PreemptionPolicy, wrong_order
 from koalapy.policies.shares import Claimant, FairShare, wrong_reclaim
-from koalapy.scavenging.asking import answer
+from koalapy.scavenging.pilots import send_away, starts_until
+from koalapy.scavenging.policy_calls import call_policy
 
 
-def lacking(core: Core, known: Known, launchers: Sequence[Job]) -> int:
+def processors_short(core: Core, known: Known, launchers: Sequence[Job]) -> int:
     """Processors that others want there, and that neither are idle nor will be once Launchers that go have gone."""
     state = known.state
     if state is None or known.settings.scavenge.native:
@@ -30,7 +35,7 @@ def most_held(claimants: Sequence[Claimant], cluster: str, nodes: int, policy: F
     """How many each runner gives up; where the policy fails, the youngest runners first. And what is wrong with its
     answer, or ''."""
     otherwise: Mapping[int, int] = _youngest_first(claimants, cluster, nodes)
-    found, wrong = answer(
+    found, wrong = call_policy(
         lambda: policy.reclaim(claimants, cluster, nodes),
         lambda taken: wrong_reclaim(taken, claimants, cluster, nodes),
         otherwise,
@@ -54,3 +59,55 @@ def nodes_for(lack: int, launchers: Sequence[Job]) -> int:
             break
         lack, count = lack - processors, count + 1
     return count
+
+
+_NOTHING_LEFT = "Nothing is left for them to do."
+_OTHERS = "Other sweeps have a right to them."
+
+
+def first_to_go(core: Core, sweep: JobId, cluster: str, policy: PreemptionPolicy) -> tuple[Sequence[Job], str]:
+    """Its Launchers there, in the order of the preemption policy; and what is wrong with its answer, or ''."""
+    there = {each.id: each for each in staying(core.launchers.of(sweep)) if place(each).cluster == cluster}
+    candidates: Sequence[Candidate] = [_candidate(core, each) for each in there.values()]
+    order, wrong = call_policy(lambda: policy(candidates), lambda found: wrong_order(found, candidates), candidates)
+    return [there[JobId(each.launcher)] for each in order], wrong
+
+
+def _candidate(core: Core, launcher: Job) -> Candidate:
+    component = place(launcher)
+    running, pulled_at = core.sessions.doing.get(launcher.attempt_of(component), (0, None))
+    return Candidate(launcher=launcher.id, running=running, pulled_at=pulled_at, started_at=component.allocated_at)
+
+
+def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterable[Job], going: str) -> None:
+    """`going`: preempted, or shrunk."""
+    count = running = 0
+    for launcher in chosen:
+        count += 1
+        running += core.sessions.doing.get(launcher.attempt_of(place(launcher)), (0, now))[0]
+        send_away(core, now, launcher, going)
+    if count and going == "preempted":
+        core.records.note(now, sweep, "sweep_preempted", cluster=cluster, nodes=count, parameters=running)
+    elif count:
+        core.records.note(now, sweep, "sweep_shrunk", cluster=cluster, nodes=count, message=_OTHERS)
+
+
+def stop_idlers(core: Core, now: Instant, sweep: Job, idle: Sequence[Job]) -> None:
+    for launcher in idle:
+        send_away(core, now, launcher, "idle")
+    for cluster, nodes in Counter(place(each).cluster for each in idle).items():
+        core.records.note(now, sweep.id, "sweep_shrunk", cluster=cluster, nodes=nodes, message=_NOTHING_LEFT)
+
+
+def withdraw(core: Core, now: Instant) -> None:
+    """Those that have not started in time; where others have started since there is no pause any more."""
+    late: Counter[tuple[JobId, str]] = Counter()
+    for launcher in list(core.launchers):
+        cluster, until = place(launcher).cluster or "", starts_until(launcher, core.settings)
+        if until is not None and now >= until and launcher.glide is not None:
+            send_away(core, now, launcher, "withdrawn")
+            late[launcher.glide.sweep, cluster] += 1
+        elif (started_at := place(launcher).allocated_at) is not None:
+            core.pauses.started(cluster, started_at)
+    for (sweep, cluster), nodes in late.items():
+        core.records.note(now, sweep, "launcher_withdrawn", cluster=cluster, nodes=nodes)

@@ -17,23 +17,17 @@ from koalapy.policies.shares import Claimant, Site
 from koalapy.policies.sweep_order import SweepOrder
 from koalapy.scavenging import (
     admission,
-    ends,
-    faults,
+    black_holes,
+    feasibility,
     feeding,
-    hopeless,
-    leaving,
-    output,
-    owed,
+    parameters,
+    pilots,
+    policy_calls,
     reclaim,
     shares,
-    suspended,
-    suspicion,
-    tail,
-    whynot,
 )
-from koalapy.scavenging.ground import Ground
-from koalapy.scavenging.launch import launch, send_away, starts_until
-from koalapy.scavenging.nodes import Nodes
+from koalapy.scavenging.idle_nodes import Ground, Nodes
+from koalapy.scavenging.pilots import launch, send_away, starts_until
 from koalapy.scavenging.prediction import Prediction
 
 
@@ -62,7 +56,7 @@ class Scavenger:
     def why_no_more(self, now: Instant, sweep: Job) -> dict[str, str]:
         """Of clusters that give a running sweep no more nodes, as of the last step: why, as the end of a sentence."""
         avoided, _ = self._avoided(sweep)
-        return whynot.why_no_more(self._core, now, sweep, self._ground.nodes, avoided)
+        return feasibility.why_no_more(self._core, now, sweep, self._ground.nodes, avoided)
 
     def may_go(self, template: ComponentRequest) -> dict[str, int] | Reason:
         """Clusters that a sweep of such parameters may go to, with the largest node that each has shown, 0 before that.
@@ -70,9 +64,9 @@ class Scavenger:
         If there are none, the reason for which it would fail.
         """
         core, sizes = self._core, self._ground.shown(self._core)
-        barred = hopeless.never(core, template, sizes)
+        barred = feasibility.never(core, template, sizes)
         left = {each.name: sizes.get(each.name, 0) for each in core.settings.clusters if each.name not in barred}
-        return left or hopeless.nowhere(core, template, sizes)
+        return left or feasibility.nowhere(core, template, sizes)
 
     def told(self, sweep: JobId) -> str:
         """Why it waits, as it was last told in its story; '' if it was not."""
@@ -80,7 +74,7 @@ class Scavenger:
 
     def faults(self, sweep: JobId) -> tuple[str, ...]:
         """What is wrong with the last answers of policies that concern it, in sentences."""
-        return faults.of(self._core, sweep)
+        return policy_calls.policy_errors(self._core, sweep)
 
     def wakeup(self) -> Instant | None:
         """When time alone changes something for sweeps; None: never."""
@@ -96,8 +90,8 @@ class Scavenger:
         self._tell_turns(now)
         for sweep in self._sweeps():
             self._follow_up(now, sweep)
-        leaving.withdraw(self._core, now)
-        suspicion.judge(self._core, now)
+        reclaim.withdraw(self._core, now)
+        black_holes.judge(self._core, now)
         self._survey(now)
         self._reclaim(now)
         self._admit(now)
@@ -105,26 +99,26 @@ class Scavenger:
         for sweep in self._active():
             feeding.feed(self._core, now, sweep, self._order_of(sweep))
         for sweep in self._active():
-            tail.recall(self._core, sweep)
+            feeding.recall(self._core, sweep)
             needed = shares.nodes_wanted(self._core, sweep)
-            leaving.stop_idlers(self._core, now, sweep, tail.idlers(self._core, sweep, needed))
+            reclaim.stop_idlers(self._core, now, sweep, feeding.idlers(self._core, sweep, needed))
         self._wakeup = min(self._moments(now), default=None)
 
     def _bury(self, now: Instant) -> None:
         dead, self._core.launchers.ended = self._core.launchers.ended, []
         for launcher in dead:
-            ends.over(self._core, now, launcher)
+            pilots.ended(self._core, now, launcher)
 
     def _tell_turns(self, now: Instant) -> None:
         turned, self._core.launchers.turned = self._core.launchers.turned, []
-        suspended.tell(self._core, now, turned)
+        pilots.note_suspensions(self._core, now, turned)
 
     def _follow_up(self, now: Instant, sweep: Job) -> None:
         """One whose parameters are all done ends; of one that stops all Launchers do, and then it has stopped."""
         if sweep.state is JobState.RUNNING and not runner_of(sweep).left:
-            output.finish(self._core, now, sweep)
+            parameters.finish_sweep(self._core, now, sweep)
         elif sweep.state is JobState.RUNNING:
-            reason = hopeless.why_hopeless(self._core, sweep)
+            reason = feasibility.why_hopeless(self._core, sweep)
             if reason is not None:
                 stopping.stop(self._core, now, sweep, Outcome.FAILED, reason)
         sweep = self._core.records.jobs[sweep.id]
@@ -153,7 +147,7 @@ class Scavenger:
                 continue
             known = self._core.information.clusters[name]
             stay = staying(launchers)
-            lack = reclaim.lacking(self._core, known, launchers)
+            lack = reclaim.processors_short(self._core, known, launchers)
             count = reclaim.nodes_for(lack, stay)
             if count:
                 self._take(now, name, count, "preempted")
@@ -165,12 +159,12 @@ class Scavenger:
         for sweep, nodes in found.items():
             self._heed(now, JobId(sweep), "what the fair-share policy takes", wrong)
             self._shrink(now, JobId(sweep), cluster, nodes, going)
-            owed.owe(self._core, JobId(sweep), cluster, nodes)
+            shares.owe_nodes(self._core, JobId(sweep), cluster, nodes)
 
     def _shrink(self, now: Instant, sweep: JobId, cluster: str, nodes: int, going: str) -> None:
-        order, wrong = leaving.first_to_go(self._core, sweep, cluster, self._policies.preemption)
+        order, wrong = reclaim.first_to_go(self._core, sweep, cluster, self._policies.preemption)
         self._heed(now, sweep, "the preemption policy", wrong)
-        leaving.shrink(self._core, now, sweep, cluster, order[:nodes], going)
+        reclaim.shrink(self._core, now, sweep, cluster, order[:nodes], going)
 
     # ---- runners
 
@@ -187,7 +181,7 @@ class Scavenger:
         return [self._claimant(now, sweep) for sweep in self._active()]
 
     def _claimant(self, now: Instant, sweep: Job) -> Claimant:
-        barred = hopeless.barred(self._core, now, sweep, self._ground.idle)
+        barred = feasibility.barred(self._core, now, sweep, self._ground.idle)
         avoided, wrong = self._avoided(sweep)
         self._heed(now, sweep.id, "what its order stays away from", wrong)
         barred += avoided
@@ -213,7 +207,7 @@ class Scavenger:
             else:
                 self._shrink(now, turn.sweep, turn.cluster, -turn.nodes, "shrunk")
         for sweep in self._active() if anew else ():
-            owed.cancel(self._core, sweep.id)
+            shares.cancel_owed(self._core, sweep.id)
 
     def _is_anew(self, sites: Sequence[Site]) -> bool:
         """Whether all is to be shared out anew: the runners are others, or a cluster could not be when they were."""
@@ -227,7 +221,7 @@ class Scavenger:
 
     def _usable(self, turn: shares.Turn) -> int:
         """Of the idle nodes, without those that may be the sweep's black holes."""
-        holes = hopeless.black_holes(self._core.records.jobs[turn.sweep], turn.cluster)
+        holes = feasibility.black_holes(self._core.records.jobs[turn.sweep], turn.cluster)
         return max(0, len(self._ground.nodes[turn.cluster].idle) - holes)
 
     def _site(self, now: Instant, name: str, nodes: Nodes) -> Site:
@@ -244,12 +238,12 @@ class Scavenger:
         grown = sum(launch(self._core, now, sweep, settings, size) for size in sizes)
         if grown:
             self._core.records.note(now, sweep.id, "sweep_grown", cluster=turn.cluster, nodes=grown)
-            owed.repay(self._core, sweep.id, turn.cluster, grown)
+            shares.repay_nodes(self._core, sweep.id, turn.cluster, grown)
 
     # ---- words
 
     def _heed(self, now: Instant, sweep: JobId, asked: str, wrong: str) -> None:
-        faults.heed(self._core, now, sweep, asked, wrong)
+        policy_calls.report_policy_error(self._core, now, sweep, asked, wrong)
 
     def _order_of(self, sweep: Job) -> SweepOrder:
         return self._policies.order_of(sweep.request.order)

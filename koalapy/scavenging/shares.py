@@ -1,5 +1,6 @@
-"""Who gets how many nodes where: the fair-share policy's answer, turned into Launchers to start and to send away."""
+"""Who gets how many nodes where: the fair-share policy's answer, and what a runner is owed for what others took."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,9 +10,10 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.policies.shares import Claimant, FairShare, Site, wrong_share
 from koalapy.policies.shares import Nodes as Answer
-from koalapy.scavenging.asking import answer
-from koalapy.scavenging.launch import slots_of
-from koalapy.scavenging.nodes import Nodes
+from koalapy.scavenging import parameters
+from koalapy.scavenging.idle_nodes import Nodes
+from koalapy.scavenging.pilots import slots_of
+from koalapy.scavenging.policy_calls import call_policy
 
 MANY = 100_000  # nodes: more than any grid has
 
@@ -82,7 +84,7 @@ def _turns(
     claimants: Sequence[Claimant], sites: Sequence[Site], anew: bool, policy: FairShare
 ) -> tuple[list[Turn], str]:
     as_it_is: Answer = {each.sweep: dict(each.holds) for each in claimants}
-    wanted, wrong = answer(
+    wanted, wrong = call_policy(
         lambda: policy.share(claimants, sites, anew),
         lambda found: wrong_share(found, claimants, sites, anew),
         as_it_is,
@@ -98,3 +100,28 @@ def _turns(
                 idle[cluster] = idle.get(cluster, 0) - max(0, more)
                 found.append(Turn(JobId(each.sweep), cluster, more))
     return found, wrong
+
+
+def owe_nodes(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
+    """So many that were taken from it there."""
+    job = core.records.jobs[sweep]
+    owed = Counter(dict(runner_of(job).owed))
+    owed[cluster] += nodes
+    parameters.put_runner(core, job, owed=(*owed.items(),))
+
+
+def repay_nodes(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
+    """So many that it has again there, as far as they were owed."""
+    job = core.records.jobs[sweep]
+    owed = dict(runner_of(job).owed)
+    if cluster in owed:
+        owed[cluster] -= nodes
+        left = tuple((name, count) for name, count in owed.items() if count > 0)
+        parameters.put_runner(core, job, owed=left)
+
+
+def cancel_owed(core: Core, sweep: JobId) -> None:
+    """Nothing is owed any more: all is shared out anew."""
+    job = core.records.jobs[sweep]
+    if runner_of(job).owed:
+        parameters.put_runner(core, job, owed=())

@@ -37,7 +37,7 @@ from koalapy.model.job import Outcome
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.sweep import ResultBatch, Runner
 from koalapy.model.units import Duration, Instant
-from koalapy.scavenging import admission, nodes, parameters, reclaim
+from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
 from koalapy.scheduler import schedule
 from koalapy.scheduler.ahead import Ahead
 from koalapy.simulation import chaos
@@ -434,7 +434,7 @@ def _what_is_out_is_given_out_again() -> Any:
 
 
 def _nodes_are_not_given_back() -> Any:
-    return patch.object(reclaim, "lacking", lambda core, known, launchers: 0)
+    return patch.object(reclaim, "processors_short", lambda core, known, launchers: 0)
 
 
 def _nobody_is_seen_to_wait() -> Any:
@@ -447,9 +447,9 @@ def _a_journal_is_not_read() -> Any:
 
 
 def _rules_of_sites_are_not_looked_at(**rules: Any) -> Any:
-    real = nodes._ask
+    real = idle_nodes._ask
     return patch.object(
-        nodes, "_ask", lambda policy, sight: real(policy, replace(sight, rules=replace(sight.rules, **rules)))
+        idle_nodes, "_ask", lambda policy, sight: real(policy, replace(sight, rules=replace(sight.rules, **rules)))
     )
 
 

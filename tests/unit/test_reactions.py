@@ -41,6 +41,16 @@ def test_a_reaction_takes_core_now_and_event_and_returns_nothing(kind: type, rea
     assert kind in (get_args(hints["event"]) or (hints["event"],))
 
 
+@pytest.mark.parametrize(("kind", "reaction"), PAIRS, ids=lambda each: each.__name__)
+def test_a_reaction_does_more_than_to_hand_its_arguments_on(kind: type, reaction: Reaction) -> None:
+    (made,) = ast.parse(inspect.getsource(reaction)).body
+    assert isinstance(made, ast.FunctionDef)
+    first, *others = [each for each in made.body if ast.get_docstring(made) is None or each is not made.body[0]]
+    call = first.value if isinstance(first, ast.Expr | ast.Return) else None
+    handed = [each.id for each in call.args if isinstance(each, ast.Name)] if isinstance(call, ast.Call) else []
+    assert others or "event" not in handed
+
+
 def test_there_is_one_table() -> None:
     """No other dictionary of the deciding rooms has events as its keys, and no `match` tells them apart."""
     assert list(tables()) == ["engine.py"]

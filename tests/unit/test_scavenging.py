@@ -42,8 +42,7 @@ from koalapy.policies.fairshare import EQUIPARTITION_ALL
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.shares import FairShare
 from koalapy.policies.sweep_order import IN_ORDER, SweepOrder
-from koalapy.scavenging.ends import LEFT_OUT
-from koalapy.scavenging.launch import START_TIMEOUT
+from koalapy.scavenging.pilots import LEFT_OUT, START_TIMEOUT
 from koalapy.scavenging.prediction import SETTLED
 
 ONE = {"alpha": 16}

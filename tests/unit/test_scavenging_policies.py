@@ -12,7 +12,7 @@ from koalapy.policies.admission import Crowd, by_hand, dynamic, wrong_admission
 from koalapy.policies.idleness import Sight, any_idle, site_rules, wrong_allowance
 from koalapy.policies.preemption import Candidate, fewest_running, newest_first, oldest_first, wrong_order
 from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER, Pool, wrong_avoidance, wrong_feed
-from koalapy.scavenging.asking import answer
+from koalapy.scavenging.policy_calls import call_policy
 
 NIGHT = parse_instant("2030-01-31T23:30:00Z")
 
@@ -203,13 +203,13 @@ def test_a_policy_that_raises_changes_nothing() -> None:
     def broken() -> int:
         raise KeyError("vu")
 
-    assert answer(broken, lambda nodes: "", 0) == (0, "it raised KeyError: 'vu'")
-    assert answer(lambda: sys.exit(3), lambda nodes: "", 0) == (0, "it raised SystemExit: 3")
+    assert call_policy(broken, lambda nodes: "", 0) == (0, "it raised KeyError: 'vu'")
+    assert call_policy(lambda: sys.exit(3), lambda nodes: "", 0) == (0, "it raised SystemExit: 3")
 
 
 def test_a_policy_that_answers_nonsense_changes_nothing() -> None:
     def wrong(count: int) -> str:
         return wrong_admission(count, crowd())
 
-    assert answer(lambda: 7, wrong, 1) == (1, "it admits 7 of 3 waiting sweeps")
-    assert answer(lambda: 2, wrong, 1) == (2, "")
+    assert call_policy(lambda: 7, wrong, 1) == (1, "it admits 7 of 3 waiting sweeps")
+    assert call_policy(lambda: 2, wrong, 1) == (2, "")

@@ -7,8 +7,8 @@ from koalapy.model.events import LauncherSuspected
 from koalapy.model.identity import AttemptId
 from koalapy.model.job import Job
 from koalapy.model.units import Instant
-from koalapy.scavenging.launch import send_away
 from koalapy.scavenging.parameters import put_runner
+from koalapy.scavenging.pilots import send_away
 
 
 def on_suspected(core: Core, now: Instant, event: LauncherSuspected) -> None:

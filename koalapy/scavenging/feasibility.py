@@ -1,6 +1,6 @@
-"""Where a sweep may not go, for now or ever; and a sweep that can run nowhere at all, which is not kept waiting."""
+"""Where a sweep may not go, for now or ever, and why it gets no more nodes; one that can run nowhere is not kept."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from koalapy.core.core import Core
 from koalapy.core.launchers import runner_of
@@ -9,8 +9,9 @@ from koalapy.model.errors import Reason
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
-from koalapy.model.units import Instant
-from koalapy.scavenging.launch import slots_of
+from koalapy.model.units import SECOND, Duration, Instant, format_duration
+from koalapy.scavenging.idle_nodes import Nodes
+from koalapy.scavenging.pilots import MOST_FAILURES, slots_of
 
 
 def barred(core: Core, now: Instant, sweep: Job, idle: Mapping[str, int]) -> list[str]:
@@ -67,3 +68,36 @@ def nowhere(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) ->
 def _may_name(template: ComponentRequest, settings: Settings) -> Iterable[str]:
     clusters: Sequence[str] = [each.name for each in settings.clusters if not each.scavenge.off]
     return [name for name in clusters if template.cluster in (None, name)]
+
+
+def why_no_more(
+    core: Core, now: Instant, sweep: Job, nodes: Mapping[str, Nodes], avoided: Collection[str]
+) -> dict[str, str]:
+    """By cluster, as the end of a sentence. Where nothing is in its way, none: what is idle there is shared out.
+
+    `avoided`: clusters that the sweep's own order stays away from.
+    """
+    left_out = {name: until for name, until in sweep.excluded if now < until}
+
+    def reasons(name: str) -> Iterator[str]:
+        if too_small(sweep.request.components[0], name, core.node_sizes):
+            needed = counted_as(sweep.request.components[0].processors, "processor")
+            yield f"one parameter needs {needed} of one node, and its largest node has {core.node_sizes[name]}"
+        if name in left_out:
+            yield f"{MOST_FAILURES} Launchers failed there in a row; the next comes in {_left(now, left_out[name])}"
+        if name in avoided:
+            yield "the sweep's order stays away from it"
+        if core.pauses.active(now, name):
+            yield f"Launchers did not start there in time; the next comes in {_left(now, core.pauses.until[name])}"
+        yield nodes[name].why
+        if len(nodes[name].idle) <= black_holes(sweep, name):
+            yield "what is idle there may be where everything failed at once"
+
+    wished = [each.name for each in core.settings.clusters if sweep.request.components[0].cluster in (None, each.name)]
+    found = {name: next(filter(None, reasons(name)), "") for name in wished if name in nodes}
+    return {name: why for name, why in found.items() if why}
+
+
+def _left(now: Instant, until: Instant) -> str:
+    """In whole seconds, the begun one counted."""
+    return format_duration(Duration(-((now - until) // SECOND) * SECOND))

@@ -1,0 +1,238 @@
+"""A Launcher's life as koalad sees it: claimed on an idle node, suspended, asked to go, and what its end means."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from koalapy.coallocation import claim, stopping
+from koalapy.core.core import Core
+from koalapy.core.launchers import place, runner_of
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.errors import Reason
+from koalapy.model.events import StoreRestored
+from koalapy.model.identity import JobId
+from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.request import LOWEST_PRIORITY, ComponentRequest, Launch, Request
+from koalapy.model.settings import Scavenging, Settings
+from koalapy.model.states import ComponentState as _C
+from koalapy.model.states import JobState
+from koalapy.model.sweep import Glide
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+from koalapy.scavenging.parameters import put_runner, sweep_of
+
+START_TIMEOUT = Duration(30 * SECOND)  # while it waits it competes with others' jobs
+_BESIDE = Duration(MINUTE)  # of a Launcher's walltime: until its first parameter begins, and after the last has ended
+
+WHY = {
+    "preempted": Reason("preempted", "transient", "Other jobs want its node.", ""),
+    "shrunk": Reason("shrunk", "transient", "Another sweep has a right to its node.", ""),
+    "withdrawn": Reason("withdrawn", "transient", "Its batch job did not start in time.", ""),
+    "idle": Reason("idle", "transient", "Nothing is left for it to do.", ""),
+    "black_hole": Reason("black_hole", "site", "Everything that it ran failed at once, as nowhere else.", ""),
+    "over": Reason("over", "transient", "Its sweep needs it no more.", ""),
+}
+
+
+def launch(core: Core, now: Instant, sweep: Job, cluster: ClusterSettings, size: int) -> bool:
+    """Claim one Launcher on one node of so many processors. False if there is no id left for it."""
+    identity = core.records.new_launcher_id()
+    if identity is None:
+        return False
+    request = request_of(sweep, cluster, size, core.settings)
+    job = Job(
+        id=identity,
+        owner=sweep.owner,
+        request=request,
+        state=JobState.WAITING,
+        place=0,
+        submitted_at=now,
+        components=(Component(index=0, request=request.components[0]),),
+        glide=Glide(sweep=sweep.id),
+    )
+    claim.claim(core, now, job, (cluster.name,), patient=False)
+    return True
+
+
+def request_of(sweep: Job, cluster: ClusterSettings, size: int, settings: Settings) -> Request:
+    """A batch job of one whole node, behind everybody else's. The sweep's program is a template in it."""
+    template = sweep.request.components[0]
+    node = replace(
+        template,
+        processors=size,
+        processors_per_node=size,
+        cluster=cluster.name,
+        launch=Launch.ONCE,
+        walltime=_walltime(template, settings.scavenging),
+        queue=cluster.scavenge.queue or template.queue,
+        qos=cluster.scavenge.qos or template.qos,
+        optional=False,
+    )
+    request = sweep.request
+    return Request(
+        name=request.name,
+        components=(node,),
+        priority=LOWEST_PRIORITY,
+        retry_on=(),
+        stage_in=request.stage_in,
+        directory=request.directory,
+        files=request.files,
+    )
+
+
+def _walltime(template: ComponentRequest, rules: Scavenging) -> Duration:
+    """One parameter can use up its own, and its grace. Else one that never ends would be begun anew for ever."""
+    return Duration(max(rules.walltime, template.walltime + 2 * rules.grace + _BESIDE))
+
+
+def slots_of(template: ComponentRequest, size: int) -> int:
+    """Parameters that run at a time on a node of so many processors."""
+    return size // max(1, template.processors)
+
+
+def send_away(core: Core, now: Instant, launcher: Job, going: str, force: bool = False) -> None:
+    """Ask it to go: what it runs comes back, what it has run is kept. Nothing happens if it goes already."""
+    launcher = core.records.jobs[launcher.id]
+    if launcher.state.final or (launcher.state is JobState.STOPPING and not force):
+        return
+    assert launcher.glide is not None
+    launcher = replace(launcher, glide=replace(launcher.glide, going=launcher.glide.going or going), forced=force)
+    stopping.stop(core, now, launcher, Outcome.CANCELLED, WHY[going])
+
+
+def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
+    """After a backup nobody knows what became of Launchers: all make room for new ones."""
+    for launcher in list(core.launchers):
+        send_away(core, now, launcher, "over")
+
+
+def starts_until(launcher: Job, settings: Settings) -> Instant | None:
+    """When it is withdrawn; None once its batch job has started.
+
+    Its time counts from when it began to wait in the batch queue, where it competes. Before that its files come, and
+    their copies are made, for as long as a claim may take.
+    """
+    component = launcher.components[0]
+    if launcher.state is not JobState.CLAIMING or component.allocated_at is not None or launcher.claimed_at is None:
+        return None
+    if component.queued_at is not None:
+        return Instant(component.queued_at + START_TIMEOUT)
+    patience = max(START_TIMEOUT, settings.claim_timeout) if launcher.request.stage_in else START_TIMEOUT
+    return Instant(launcher.claimed_at + patience)
+
+
+MOST_FAILURES = 3  # in a row, of one sweep's Launchers on one cluster
+LEFT_OUT = Duration(10 * MINUTE)
+SHORT_LIFE = Duration(20 * SECOND)  # one that ends by itself so soon has not drained
+
+
+def ended(core: Core, now: Instant, launcher: Job) -> None:
+    """Called once, when nothing of it is left."""
+    assert launcher.glide is not None
+    component = place(launcher)
+    core.sessions.forget_launcher(launcher.attempt_of(component))
+    sweep = sweep_of(core, launcher.glide.sweep)
+    if sweep is None:
+        return
+    if component.allocated_at is not None:
+        spent = max(0, (component.ended_at or now) - component.allocated_at)
+        sweep = put_runner(core, sweep, charged=runner_of(sweep).charged + spent * component.processors)
+    cluster = component.cluster or ""
+    if launcher.glide.going == "withdrawn":
+        core.pauses.begin(now, cluster)
+    elif (reason := _failure(launcher)) is not None and not _preempted(core.settings, launcher, reason):
+        _failed(core, now, sweep, launcher, reason)
+
+
+def _failure(launcher: Job) -> Reason | None:
+    """Why it is to be replaced; None where it was asked to go, or has drained."""
+    assert launcher.glide is not None
+    if launcher.glide.going or launcher.state is JobState.CANCELLED:
+        return None
+    if launcher.state is JobState.FAILED:
+        return launcher.reason or Reason("lost", "transient", "It was lost.", "")
+    component = place(launcher)
+    lived = (component.ended_at or 0) - (component.started_at or component.ended_at or 0)
+    if lived < SHORT_LIFE:
+        return Reason("ended_early", "ours", "It ended by itself as soon as it had begun.", "Look at its output.")
+    return None
+
+
+def _preempted(settings: Settings, launcher: Job, reason: Reason) -> bool:
+    """Whether its batch system took its node for others', as the site has it, or its walltime in that it suspended it:
+    that is no failure."""
+    if reason.code == "walltime_exceeded" and launcher.glide is not None and launcher.glide.suspended:
+        return True
+    native = [each.name for each in settings.clusters if each.scavenge.native]
+    return reason.code in _TAKEN and place(launcher).started_at is not None and place(launcher).cluster in native
+
+
+_TAKEN = ("killed", "lost", "restarted", "revoked", "cancelled")
+
+
+def _failed(core: Core, now: Instant, sweep: Job, launcher: Job, reason: Reason) -> None:
+    component, cluster = place(launcher), place(launcher).cluster or ""
+    where = {"cluster": cluster, "component": 0, "attempt": component.attempt, "launcher": launcher.id}
+    message = _of_launcher(launcher, reason)
+    core.records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=message, words=reason.words)
+    failures = core.sessions.failures.get((sweep.id, cluster), 0) + 1
+    core.sessions.failures[sweep.id, cluster] = failures
+    if failures >= MOST_FAILURES:
+        core.sessions.failures.pop((sweep.id, cluster))
+        if reason.whose == "request" and reason.code != "walltime_exceeded":  # which says nothing of the next
+            core.sessions.refused[sweep.id, cluster] = _of_sweep(launcher, reason)
+        leave_out(core, now, sweep.id, cluster, reason.code, message)
+
+
+def _of_launcher(launcher: Job, reason: Reason) -> str:
+    """The same in words about a Launcher: nobody knows it as a job with a component, nor has its output."""
+    words = reason.message.removeprefix(f"{place(launcher).cluster}: ").replace("component 0", "it", 1)
+    advice = f"`koala show {launcher.id}` tells its story." if reason.whose == "transient" else reason.advice
+    return f"{words[:1].upper()}{words[1:]} {advice}".strip()
+
+
+def _of_sweep(launcher: Job, reason: Reason) -> Reason:
+    """Why the sweep cannot go there, which has neither this component nor its output."""
+    message = reason.message.replace("component 0", f"Launcher {launcher.id}", 1)
+    return replace(reason, message=message)
+
+
+def leave_out(core: Core, now: Instant, sweep: JobId, cluster: str, code: str, why: str) -> None:
+    """For a while no Launcher of the sweep goes there."""
+    job = core.records.jobs[sweep]
+    until = Instant(now + LEFT_OUT)
+    kept = {name: each for name, each in job.excluded if each > now}
+    core.records.put(replace(job, excluded=(*(kept | {cluster: until}).items(),)))
+    message = f"{MOST_FAILURES} Launchers failed there in a row, the last one so: {why}"
+    core.records.note(now, sweep, "cluster_left_out", cluster=cluster, until_at=until, code=code, message=message)
+
+
+NOW, BEFORE = "now", "before"  # see Glide
+
+
+def has_turned(launcher: Job) -> bool:
+    """Whether it was suspended, or goes on, and its sweep's story does not tell that yet.
+
+    One that is out of reach is neither; and one that is ended while it is suspended never ran again.
+    """
+    state, told = place(launcher).state, _glide(launcher).suspended == NOW
+    return state is (_C.RUNNING if told else _C.SUSPENDED)
+
+
+def note_suspensions(core: Core, now: Instant, turned: Iterable[JobId]) -> None:
+    """`turned`: Launchers that may have; of several on a cluster one line."""
+    counts = Counter[tuple[JobId, str, str]]()
+    for identity in turned:
+        launcher = core.records.jobs.get(identity)
+        if launcher is None or launcher.state.final or not has_turned(launcher):
+            continue
+        stands = place(launcher).state is _C.SUSPENDED
+        glide = replace(_glide(launcher), suspended=NOW if stands else BEFORE)
+        core.records.put(launcher.but(glide=glide))
+        counts[glide.sweep, place(launcher).cluster or "", "sweep_suspended" if stands else "sweep_resumed"] += 1
+    for (sweep, cluster, kind), nodes in counts.items():
+        core.records.note(now, sweep, kind, cluster=cluster, nodes=nodes)
+
+
+def _glide(launcher: Job) -> Glide:
+    assert launcher.glide is not None
+    return launcher.glide
