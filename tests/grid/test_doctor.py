@@ -116,6 +116,34 @@ def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(
         assert len([name for name in names if name != "bin"]) == 1  # koalad's own store
 
 
+def test_a_shared_directory_that_may_not_be_written_stops_doctor_and_koalad_alike(
+    testgrid: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    shared = "/home/koala/read-only"
+    grid = written(tmp_path, {"alpha": clusters_of(testgrid.grid_file)["alpha"] | {"shared": shared}})
+    testgrid.containers.check("alpha", ["su", "koala", "-c", f"install -d -m 0555 {shared}"])
+    try:
+        _, found = doctor(grid)
+        told = of(found, "alpha", "shared")["message"]
+        with Grid(grid) as koalad:
+            koalad.up()
+            try:
+                testgrid.eventually(lambda: told in (koalad.clusters()[0]["reason"] or ""), "koalad says the same")
+            finally:
+                koalad.shutdown()
+    finally:
+        testgrid.containers.check("alpha", ["rmdir", shared])
+    assert failures(found) == {"alpha": [("shared", "directory_not_writable")]}
+    assert told == f"{shared} cannot be written on {host_of(grid)}: Permission denied."
+
+
+def host_of(grid: Path) -> str:
+    (cluster,) = clusters_of(grid).values()
+    return str(cluster["connect"]).rpartition("@")[2]
+
+
 def test_each_mistake_in_a_grid_file_is_named_and_nothing_else(testgrid: Running, tmp_path: Path) -> None:
     mistakes, named = mistaken(clusters_of(testgrid.grid_file), tmp_path)
     with leaving_nothing(testgrid):
