@@ -7,9 +7,7 @@ real here, as they are in `tests/bench/run year`. The figure is the store's size
 jobs had been pruned.
 """
 
-import argparse
 import json
-import os
 import sqlite3
 import sys
 import tempfile
@@ -18,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
+
+from _years import BATCH, EVERY, draw, memory_mb, options, store_mb
 
 from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
@@ -54,10 +54,8 @@ from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
 from koalapy.store.open import FILE_NAME, open_store
 
-BATCH = 200
 BOUND = 1.1
 BEGIN = 1_700_000_000_000_000
-EVERY = 10  # days from one line to the next
 TOLD = 2000  # results in one report of a Launcher, as the real one has them
 LAUNCHERS, SLOTS = 4, 8
 JOB = Request(name="job", components=(ComponentRequest(processors=1, executable="./program"),))
@@ -160,10 +158,6 @@ def measured(clusters: Clusters) -> Delivery:
     return Delivery((ClusterMeasured(cluster="vu", state=state),))
 
 
-def memory_mb() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
-
-
 def held(path: Path) -> tuple[int, int]:
     """How many jobs, sweeps and Launchers the store has, and how many parameters' results: each batch is of a range."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
@@ -228,7 +222,7 @@ def year(a_day: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
                     day * parameters,
                     *held(place / FILE_NAME),
                     len(clusters.directories),
-                    sum(path.stat().st_size for path in place.iterdir() if path.name.startswith(FILE_NAME)) / 1e6,
+                    store_mb(place),
                     memory_mb(),
                     night - morning,
                     time.perf_counter() - night,
@@ -236,31 +230,17 @@ def year(a_day: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
         store.close()
 
 
-def draw(lines: list[Line], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    sizes, counts = figure.subplots(2, sharex=True)
-    days = [line.day for line in lines]
-    sizes.plot(days, [line.store_mb for line in lines], label="store, MB")
-    sizes.plot(days, [line.memory_mb for line in lines], label="memory of engine, driver and store, MB")
-    counts.plot(days, [line.directories / 1000 for line in lines], label="directories on the cluster, thousands")
-    counts.plot(days, [line.jobs / 1000 for line in lines], ":", label="jobs ever, thousands")
-    counts.set_xlabel("day")
-    for axes in (sizes, counts):
-        axes.set_ylim(bottom=0)
-        axes.legend()
-    figure.savefig(path, dpi=120)
+def drawn(lines: list[Line], path: Path) -> None:
+    sizes = {
+        "store": [line.store_mb for line in lines],
+        "memory of engine, driver and store": [line.memory_mb for line in lines],
+    }
+    counts = {"directories on the cluster": [line.directories for line in lines]}
+    draw([line.day for line in lines], sizes, counts, [line.jobs for line in lines], path)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=200, help="a day")
-    parser.add_argument("--parameters", type=int, default=20_000, help="a day, in one sweep")
-    parser.add_argument("--keep", type=int, default=30, help="days")
-    parser.add_argument("--days", type=int, default=365)
-    parser.add_argument("--figure", type=Path, help="draw it into this file")
-    wanted = parser.parse_args()
+    wanted = options("pruning", __doc__, jobs=200, parameters=20_000)
     print(
         "day    jobs ever  parameters ever   kept  their results  directories  store MB  memory MB  s a day  s to prune"
     )
@@ -274,7 +254,7 @@ def main() -> int:
             flush=True,
         )
     if wanted.figure is not None:
-        draw(lines, wanted.figure)
+        drawn(lines, wanted.figure)
     first = next(line for line in lines if line.day > wanted.keep)
     grown = lines[-1].store_mb / first.store_mb
     document = {"bench": "pruning", "figure": round(grown, 3), "unit": "of its size", "bound": BOUND}

@@ -9,9 +9,7 @@ night, so that memory is what koalapy needs. The figure is the largest part by w
 directories have grown since the tenth night on which something was pruned.
 """
 
-import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -19,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from _years import BATCH, EVERY, draw, memory_mb, options, store_mb
 from koalapy_adapters import layout
 
 from koalapy.link.cluster import Timing
@@ -38,11 +37,9 @@ from koalapy.simulation.koalad.host import Installation, SimKoalad
 from koalapy.simulation.ledger import Ledger
 from koalapy.simulation.program import EXECUTABLE, Behaviour, arguments_of
 from koalapy.simulation.sweep_requests import Parameter, sweep_of
-from koalapy.store.open import FILE_NAME, open_store
+from koalapy.store.open import open_store
 
-BATCH = 200
 BOUND = 1.1
-EVERY = 10  # days from one line to the next
 SETTLED = 10  # nights of pruning until records of ended attempts, which stay for a week, are as many as they will be
 RUNS = Duration(5 * SECOND)
 CLUSTERS = {"alpha": "slurm", "beta": "sge"}
@@ -145,10 +142,6 @@ class Grid:
         return sum(len(each.shared.files) + len(each.shared.directories) for each in self.clusters.values())
 
 
-def memory_mb() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
-
-
 def year(jobs: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
     with tempfile.TemporaryDirectory(prefix="koala-bench-") as name:
         place = Path(name)
@@ -161,28 +154,22 @@ def year(jobs: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
             if day % EVERY == 0 or day in (kept + SETTLED, days):
                 yield Line(
                     day, day * jobs, day * parameters, len(grid.koalad.store.jobs()), grid.attempts, grid.files,
-                    sum(path.stat().st_size for path in place.iterdir() if path.name.startswith(FILE_NAME)) / 1e6,
+                    store_mb(place),
                     memory_mb(), time.perf_counter() - morning,
                 )  # fmt: skip
         grid.koalad.kill()
 
 
-def draw(lines: list[Line], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    sizes, counts = figure.subplots(2, sharex=True)
-    days = [line.day for line in lines]
-    sizes.plot(days, [line.store_mb for line in lines], label="store, MB")
-    sizes.plot(days, [line.memory_mb for line in lines], label="memory of koalad and all KCMs, MB")
-    counts.plot(days, [line.directories / 1000 for line in lines], label="directories of attempts, thousands")
-    counts.plot(days, [line.files / 1000 for line in lines], label="all files and directories, thousands")
-    counts.plot(days, [line.jobs / 1000 for line in lines], ":", label="jobs ever, thousands")
-    counts.set_xlabel("day")
-    for axes in (sizes, counts):
-        axes.set_ylim(bottom=0)
-        axes.legend()
-    figure.savefig(path, dpi=120)
+def drawn(lines: list[Line], path: Path) -> None:
+    sizes = {
+        "store": [line.store_mb for line in lines],
+        "memory of koalad and all KCMs": [line.memory_mb for line in lines],
+    }
+    counts = {
+        "directories of attempts": [line.directories for line in lines],
+        "all files and directories": [line.files for line in lines],
+    }
+    draw([line.day for line in lines], sizes, counts, [line.jobs for line in lines], path)
 
 
 def grown(lines: list[Line], kept: int) -> float:
@@ -195,13 +182,7 @@ def grown(lines: list[Line], kept: int) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="tests/bench/run year", description=__doc__)
-    parser.add_argument("--jobs", type=int, default=100, help="a day (%(default)s)")
-    parser.add_argument("--parameters", type=int, default=200, help="a day, in one sweep (%(default)s)")
-    parser.add_argument("--keep", type=int, default=30, help="days (%(default)s)")
-    parser.add_argument("--days", type=int, default=365, help="(%(default)s)")
-    parser.add_argument("--figure", type=Path, help="draw it into this file")
-    wanted = parser.parse_args()
+    wanted = options("year", __doc__, jobs=100, parameters=200)
     print("day  jobs ever  parameters ever  kept  directories   files  store MB  memory MB  s a day")
     lines: list[Line] = []
     for line in year(wanted.jobs, wanted.parameters, wanted.keep, wanted.days):
@@ -212,7 +193,7 @@ def main() -> int:
             flush=True,
         )
         if wanted.figure is not None:
-            draw(lines, wanted.figure)
+            drawn(lines, wanted.figure)
     figure = grown(lines, wanted.keep)
     detail = {"days_kept": wanted.keep, "lines": [line._asdict() for line in lines]}
     document = {"bench": "year", "figure": round(figure, 3), "unit": "of its size", "bound": BOUND}
