@@ -1,0 +1,205 @@
+"""Docstrings and names follow the house's rules of language, as far as a program can check them.
+
+A person checks the rest: a subject and a verb, the glossary's terms, units and shapes.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = (ROOT / "koalapy", ROOT / "adapters" / "koalapy_adapters")
+FRAGMENTS = frozenset({"Of", "So", "Those", "Whoever", "Whatever", "What", "Whose", "Whom", "Nobody", "None"})
+LONGEST_SENTENCE = 25  # words; a colon or a semicolon ends a sentence too
+SPEECH = frozenset({"tell", "tells", "telling", "told", "hear", "hears", "heard", "say", "says", "saying", "said"})
+NOT_RAISED_TO_CALLERS = frozenset({"AssertionError", "NotImplementedError", "SystemExit", "Exit", "StopIteration"})
+
+NOT_YET: frozenset[str] = frozenset(
+    {
+        "koalapy",
+        "koalapy/api",
+        "koalapy/broker",
+        "koalapy/cli",
+        "koalapy/client",
+        "koalapy/coallocation",
+        "koalapy/config",
+        "koalapy/core",
+        "koalapy/doctor",
+        "koalapy/information",
+        "koalapy/init",
+        "koalapy/journal",
+        "koalapy/koalad",
+        "koalapy/languages",
+        "koalapy/link",
+        "koalapy/model",
+        "koalapy/policies",
+        "koalapy/runtime",
+        "koalapy/scavenging",
+        "koalapy/scheduler",
+        "koalapy/simulation",
+        "koalapy/sites",
+        "koalapy/store",
+        "koalapy/testgrid",
+        "koalapy/views",
+        "koalapy_adapters",
+        "koalapy_adapters/batch",
+        "koalapy_adapters/connections",
+        "koalapy_adapters/contract",
+        "koalapy_adapters/examination",
+        "koalapy_adapters/kcm",
+        "koalapy_adapters/launcher",
+        "koalapy_adapters/localqueue",
+        "koalapy_adapters/messages",
+        "koalapy_adapters/wrapper",
+    }
+)
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def room_of(path: Path) -> str:
+    """The folder of the file below its package, in the words of the tree; a file at the top is its package's."""
+    package = next(each for each in PACKAGES if path.is_relative_to(each))
+    below = path.relative_to(package).parts
+    return f"{package.name}/{below[0]}" if len(below) > 1 else package.name
+
+
+def sources() -> dict[str, list[Path]]:
+    rooms: dict[str, list[Path]] = {}
+    for package in PACKAGES:
+        for path in sorted(package.rglob("*.py")):
+            rooms.setdefault(room_of(path), []).append(path)
+    return rooms
+
+
+ROOMS = sources()
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a docstring. An indented block, a table and a list mark end one; code in backticks is a word."""
+    plain = re.sub(r"``[^`]*``|`[^`]*`", "code", text)
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*|] )|\n(?=\s{4,})", plain):
+        yield from re.split(r"(?<=[.!?:;])\s+", paragraph.strip())
+
+
+def words(sentence: str) -> list[str]:
+    return [each for each in sentence.split() if re.search(r"\w", each)]
+
+
+def raises(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether the function's own lines raise an error that leaves it, without its nested functions."""
+
+    def walk(statements: list[ast.stmt], caught: bool) -> bool:
+        for each in statements:
+            if isinstance(each, ast.Raise):
+                made = each.exc.func if isinstance(each.exc, ast.Call) else each.exc
+                name = made.attr if isinstance(made, ast.Attribute) else made.id if isinstance(made, ast.Name) else ""
+                if not caught and made is not None and name not in NOT_RAISED_TO_CALLERS:
+                    return True
+            elif isinstance(each, ast.Try):
+                if walk(each.body, caught or bool(each.handlers)) or walk(each.orelse + each.finalbody, caught):
+                    return True
+                if any(walk(handler.body, caught) for handler in each.handlers):
+                    return True
+            elif not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                for name in ("body", "orelse"):
+                    if walk(getattr(each, name, []), caught):
+                        return True
+                for case in getattr(each, "cases", []):
+                    if walk(case.body, caught):
+                        return True
+        return False
+
+    return walk(node.body, False)
+
+
+def documented(tree: ast.Module) -> Iterator[tuple[Documented, bool]]:
+    """Every module, class and function, and whether it is public: no part of its name begins with an underscore."""
+
+    def below(node: Documented, public: bool) -> Iterator[tuple[Documented, bool]]:
+        yield node, public
+        for each in node.body:
+            if isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                inside = not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                yield from below(each, public and inside and not each.name.startswith("_"))
+
+    yield from below(tree, True)
+
+
+def faults_of(source: str) -> Iterator[tuple[int, str]]:
+    """Line and complaint of each place of a module that breaks a rule."""
+    for node, public in documented(ast.parse(source)):
+        line = getattr(node, "lineno", 1)
+        text = ast.get_docstring(node) or ""
+        name = getattr(node, "name", "")
+        if SPEECH & {part.lower() for part in re.findall(r"[A-Z]?[a-z]+", name)}:
+            yield line, f"`{name}` is named by a verb of speech"
+        first = re.match(r"\w+", text)
+        if first and first.group() in FRAGMENTS:
+            yield line, f"begins with {first.group()!r}: {text.splitlines()[0]}"
+        for sentence in sentences(text):
+            if len(words(sentence)) > LONGEST_SENTENCE:
+                yield line, f"has a sentence of {len(words(sentence))} words: {' '.join(sentence.split())}"
+        if not public or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not raises(node):
+            continue
+        if re.search(r"\bRaises?\b", text) is None:
+            yield line, f"`{node.name}` raises an error, and its docstring has no `Raises`"
+
+
+def faults(room: str) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {fault}"
+        for path in ROOMS[room]
+        for line, fault in faults_of(path.read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS.keys() - NOT_YET))
+def test_the_docstrings_of_a_room_follow_the_rules(room: str) -> None:
+    found = faults(room)
+    assert not found, f"{len(found)} places\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("room", sorted(NOT_YET))
+def test_a_room_that_follows_the_rules_is_held_to_them(room: str) -> None:
+    assert room in ROOMS, f"There is no room {room}; take it off the list."
+    assert faults(room), f"{room} follows the rules; take it off the list."
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ('"""Of results."""', "begins with 'Of'"),
+        ('"""A module."""\ndef f():\n    """What is left."""', "begins with 'What'"),
+        ('"""' + "word " * 26 + '."""', "sentence of 26 words"),
+        ("def f():\n    raise ValueError()", "no `Raises`"),
+        ("def _tell_of_it():\n    pass", "verb of speech"),
+        ("class A:\n    def f(self):\n        if self:\n            raise ValueError()", "no `Raises`"),
+        (
+            "def f():\n    try:\n        g()\n    except KeyError as e:\n        raise ValueError() from e",
+            "no `Raises`",
+        ),
+    ],
+    ids=["of", "what", "long", "raises", "speech", "method", "translated"],
+)
+def test_a_breach_is_found(source: str, complaint: str) -> None:
+    assert any(complaint in fault for _, fault in faults_of(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""' + "word " * 20 + ". " + "word " * 20 + '."""',
+        '"""Return `one two three` of ' + "word " * 20 + '."""',
+        'def f():\n    """Return one. Raises ValueError."""\n    raise ValueError()',
+        "def _f():\n    raise ValueError()",
+        "def f():\n    try:\n        raise ValueError()\n    except ValueError:\n        pass",
+        "def f():\n    def g():\n        raise ValueError()",
+    ],
+    ids=["sentences", "code", "said", "private", "caught", "nested"],
+)
+def test_what_follows_the_rules_is_let_pass(source: str) -> None:
+    assert not list(faults_of(source))
