@@ -36,9 +36,9 @@ def run_experiment(
     """Run an experiment: a table (CSV) and a figure (PNG, SVG). The same seed gives the same bytes."""
     with output.told():
         need_matplotlib("Experiments draw their figures")
-        from koalapy.simulation.experiments.files import check, write
-        from koalapy.simulation.experiments.plan import Options, outcomes
-        from koalapy.simulation.experiments.shelf import experiment
+        from koalapy.experiments.catalogue import experiment
+        from koalapy.experiments.files import check, write
+        from koalapy.experiments.plan import Options, outcomes
 
         chosen = experiment(name)
         plan = chosen.plan(Options(seed=seed, sets=sets, loads=_percentages(loads), jobs=jobs))

@@ -27,9 +27,9 @@ def imbalance(
     """Compare the loads of the sites of a grid's log: a table (CSV) and a figure (PNG, SVG)."""
     with output.told(), interruptible():
         need_matplotlib("The comparison draws a figure")
-        from koalapy.simulation.experiments.files import check, write
-        from koalapy.simulation.workloads import grids
-        from koalapy.simulation.workloads.pictures import draw_imbalance
+        from koalapy.experiments.files import check, write
+        from koalapy.experiments.workloads import grids
+        from koalapy.experiments.workloads.pictures import draw_imbalance
 
         check(out)
         read = grids.read_log(log, lenient)
@@ -62,9 +62,9 @@ def batches(
     """Tell how the run times differ of jobs that a user submitted together: a table (CSV) and a figure (PNG, SVG)."""
     with output.told(), interruptible():
         need_matplotlib("The comparison draws a figure")
-        from koalapy.simulation.experiments.files import check, write
-        from koalapy.simulation.workloads import grids
-        from koalapy.simulation.workloads.pictures import draw_batches
+        from koalapy.experiments.files import check, write
+        from koalapy.experiments.workloads import grids
+        from koalapy.experiments.workloads.pictures import draw_batches
 
         check(out)
         try:

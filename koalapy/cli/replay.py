@@ -27,9 +27,9 @@ from koalapy.model.settings import Settings
 from koalapy.model.units import SECOND, Duration, format_duration
 
 if TYPE_CHECKING:  # numpy and matplotlib are imported where they are needed: other commands start without them
-    from koalapy.simulation.replay.comparison import Figures
-    from koalapy.simulation.replay.course import Course, Outcome
-    from koalapy.simulation.replay.jobs import Survey, Terms
+    from koalapy.experiments.replay.comparison import Figures
+    from koalapy.experiments.replay.jobs import Survey, Terms
+    from koalapy.experiments.replay.run import Course, Outcome
 
 
 class By(StrEnum):
@@ -162,8 +162,8 @@ def _course(
     trace: Path, terms: "Terms", found: "Survey", settings: Settings, directory: Path, colour: By, bounds: bool
 ) -> "Course":
     """`bounds`: the files' names have the bound of overtakes."""
+    from koalapy.experiments.replay.run import Course
     from koalapy.runtime.chosen import policies
-    from koalapy.simulation.replay.course import Course
 
     queue = f"{settings.queue}-{settings.max_overtakes}" if bounds and settings.queue != "fcfs" else settings.queue
     return Course(
@@ -188,7 +188,7 @@ def _stem(trace: Path) -> str:
 
 
 def _survey(trace: Path, terms: "Terms") -> "Survey":
-    from koalapy.simulation.replay.jobs import survey
+    from koalapy.experiments.replay.jobs import survey
 
     if not output.errors.is_terminal:
         output.say(f"reading {trace}")
@@ -198,7 +198,7 @@ def _survey(trace: Path, terms: "Terms") -> "Survey":
 
 
 def _tell_survey(found: "Survey") -> None:
-    from koalapy.simulation.workloads.reading import told
+    from koalapy.experiments.workloads.reading import told
 
     output.say(f"{counted_as(f'{found.jobs:,}', 'job')} to replay")
     if found.left_out:
@@ -225,14 +225,14 @@ def _lost(found: "Survey") -> tuple[float, float]:
 
 def _logged(found: "Survey") -> "Figures | None":
     """What the trace itself has come to; None if it has no waits."""
-    from koalapy.simulation.replay.comparison import figures
+    from koalapy.experiments.replay.comparison import figures
 
     return figures(found.logged) if len(found.logged) else None
 
 
 def _outcomes(courses: "Sequence[Course]", jobs: int, workers: int) -> "list[Outcome]":
     """Of all courses, in their order; how far they are is shown meanwhile."""
-    from koalapy.simulation.replay.course import side_by_side
+    from koalapy.experiments.replay.run import side_by_side
 
     found: dict[int, Outcome] = {}
     with _shown([course.name for course in courses], jobs) as tell:
@@ -323,8 +323,8 @@ def _bound(outcome: "Outcome") -> int | str:
 
 
 def _print(outcomes: "Sequence[Outcome]", logged: "Figures | None", sizes: Mapping[str, int]) -> None:
-    from koalapy.simulation.replay.comparison import MEDIUM, SMALL
-    from koalapy.simulation.replay.course import label_of
+    from koalapy.experiments.replay.comparison import MEDIUM, SMALL
+    from koalapy.experiments.replay.run import label_of
 
     rows = [(label_of(each.queue, each.max_overtakes), each.placement, each.figures) for each in outcomes]
     if logged is not None:

@@ -18,7 +18,7 @@ from koalapy.model.units import parse_duration
 from koalapy.runtime.registry import registered
 
 if TYPE_CHECKING:  # numpy is imported where it is needed: other commands start without it
-    from koalapy.simulation.replay.jobs import Grace, Terms
+    from koalapy.experiments.replay.jobs import Grace, Terms
 
 _SYSTEM_LINE = re.compile(r"^system:", re.MULTILINE)
 _MOST_PROCESSORS, _MOST_OVERTAKES = 10_000_000, 1_000_000
@@ -40,12 +40,12 @@ def read_clusters(name: str | None, measured: Path | None) -> tuple[Settings, di
 
     `measured`: a file of `koala clusters --json`. Raises RequestError.
     """
-    from koalapy.simulation.interop import shelf
-    from koalapy.simulation.replay import sizes
+    from koalapy.experiments.interop import catalogue
+    from koalapy.experiments.replay import sizes
 
     more = sizes.measured(measured) if measured is not None else {}
-    if name is not None and _is_system(name, list(shelf.systems())):
-        system = shelf.system(name)
+    if name is not None and _is_system(name, list(catalogue.systems())):
+        system = catalogue.system(name)
         clusters = tuple(ClusterSettings(name=cluster, batch="slurm") for cluster in system.clusters)
         return Settings(clusters=clusters), {cluster: system.processors[cluster] for cluster in system.clusters} | more
     path = Locations.of(name).grid_file
@@ -85,8 +85,8 @@ def without_equal_placements(rows: list[Settings], terms: "Terms") -> list[Setti
 
 def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: Said) -> "Terms":
     """Raises RequestError for what is said wrongly, and for sizes that nothing says."""
-    from koalapy.simulation.replay.jobs import Terms, header
-    from koalapy.simulation.replay.sizes import sites, sizes
+    from koalapy.experiments.replay.jobs import Terms, header
+    from koalapy.experiments.replay.sizes import sites, sizes
 
     names = [cluster.name for cluster in settings.clusters]
     by_name, comments = header(trace)
@@ -140,7 +140,7 @@ def _bounds(words: str) -> list[int]:
 
 
 def _grace(words: str | None) -> "Grace":
-    from koalapy.simulation.replay.jobs import Grace
+    from koalapy.experiments.replay.jobs import Grace
 
     if words is None:
         return Grace()

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from koalapy.chaos.plan import EVENTS, parse_faults, parse_only
+from koalapy.chaos.shrink import TRIES
+from koalapy.chaos.violation import Promise
 from koalapy.cli import output
 from koalapy.cli.experiments import run_experiment
 from koalapy.cli.logs import batches, imbalance
@@ -16,12 +19,9 @@ from koalapy.cli.options import Json
 from koalapy.cli.replay import replay
 from koalapy.cli.signals import interruptible
 from koalapy.model.counts import counted_as
-from koalapy.simulation.chaos.plan import EVENTS, parse_faults, parse_only
-from koalapy.simulation.chaos.shrink import TRIES
-from koalapy.simulation.chaos.violation import Promise
 
 if TYPE_CHECKING:  # the world is imported where it is needed: other commands start without it
-    from koalapy.simulation.chaos.run import Proof, Result
+    from koalapy.chaos.run import Proof, Result
 
 app = typer.Typer(
     name="sim",
@@ -50,11 +50,11 @@ Tries = Annotated[int, typer.Option("--tries", min=0, help="Courses run to find 
 @app.command("list")
 def list_all(as_json: Json = False) -> None:
     """What there is: experiments, and what chaos does and watches."""
-    from koalapy.simulation.chaos.moves import DOINGS, FAULTS, LYING
-    from koalapy.simulation.experiments import shelf
+    from koalapy.chaos.fault_schedule import DOINGS, FAULTS, LYING
+    from koalapy.experiments import catalogue
 
     with output.told():
-        experiments = [(each.name, each.about) for each in shelf.experiments()]
+        experiments = [(each.name, each.about) for each in catalogue.experiments()]
     if as_json:
         chaos = {"doings": list(DOINGS), "faults": [*FAULTS, *LYING], "promises": [str(each) for each in Promise]}
         described = [{"name": name, "about": about} for name, about in experiments]
@@ -104,7 +104,7 @@ def chaos(
 
 
 def _faults(names: str | None) -> tuple[str, ...]:
-    from koalapy.simulation.chaos.moves import FAULTS, LYING
+    from koalapy.chaos.fault_schedule import FAULTS, LYING
 
     if names is None:
         return ()
@@ -115,7 +115,7 @@ def _faults(names: str | None) -> tuple[str, ...]:
 
 
 def _chosen(only: str | None, seed: int, events: int, seeds: int, faults: tuple[str, ...]) -> list[int] | None:
-    from koalapy.simulation.chaos.moves import moves_of
+    from koalapy.chaos.fault_schedule import moves_of
 
     if only is None:
         return None
@@ -181,8 +181,8 @@ def _search(
     seeds: range, events: int, only: list[int] | None, faults: tuple[str, ...], tries: int, tally: _Tally
 ) -> "Proof | None":
     """The first violation, with the shortest list of moves found."""
-    from koalapy.simulation.chaos.moves import moves_of
-    from koalapy.simulation.chaos.run import prove, run
+    from koalapy.chaos.fault_schedule import moves_of
+    from koalapy.chaos.run import prove, run
 
     for seed in seeds:
         result = run(seed, events, only, faults=faults)

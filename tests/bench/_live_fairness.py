@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from _grid import koalad_of
 
 from koalapy import Grid
+from koalapy.experiments.plan import Row
+from koalapy.experiments.sweeps.fairness import LASTS, USERS, Course, Outcome
+from koalapy.experiments.sweeps.workload import WORKLOADS, GridJob
 from koalapy.languages import sweep_request
 from koalapy.model.units import MINUTE, SECOND, Duration
-from koalapy.simulation.dice import between, stream
-from koalapy.simulation.experiments.plan import Row
-from koalapy.simulation.sweeps.fairness import LASTS, USERS, Course, Outcome
-from koalapy.simulation.sweeps.workload import WORKLOADS, GridJob
 from koalapy.testgrid import Running
+from koalapy.world.random_streams import between, stream
 
 NAME = "cs-fairness-live"
 ABOUT = "Three users' sweeps on twelve real nodes under Slurm and Grid Engine while grid jobs come and go."

@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from koalapy.engine import Engine
+from koalapy.experiments.replay.job import ReplayJob
+from koalapy.experiments.replay.ran import Ran
+from koalapy.experiments.replay.world import Replay
+from koalapy.experiments.workloads.swf import read_swf, write_swf
+from koalapy.experiments.workloads.trace import TraceJob
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import Event, JobSubmitted
 from koalapy.model.settings import Settings
@@ -19,11 +24,6 @@ from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fcfs
 from koalapy.scheduler.schedule import Policies
-from koalapy.simulation.replay.job import ReplayJob
-from koalapy.simulation.replay.ran import Ran
-from koalapy.simulation.replay.world import Replay
-from koalapy.simulation.workloads.swf import read_swf, write_swf
-from koalapy.simulation.workloads.trace import TraceJob
 
 _KEPT = 10_000  # waits, so that a long trace needs no memory for them
 

@@ -5,8 +5,8 @@ import time
 
 from _grid import last_line
 
-from koalapy.simulation.chaos.plan import EVENTS
-from koalapy.simulation.chaos.run import run
+from koalapy.chaos.plan import EVENTS
+from koalapy.chaos.run import run
 
 BOUND = 2_000
 

@@ -19,10 +19,10 @@ import _live_fairness as live
 from _grid import last_line
 
 from koalapy import testgrid
-from koalapy.simulation.experiments import files
-from koalapy.simulation.experiments.plan import Row, outcomes
-from koalapy.simulation.sweeps import fairness
-from koalapy.simulation.sweeps.outcome import figure, means
+from koalapy.experiments import files
+from koalapy.experiments.plan import Row, outcomes
+from koalapy.experiments.sweeps import fairness
+from koalapy.experiments.sweeps.outcome import figure, means
 
 BOUND = 2.4 / 2.7
 WORKLOADS = ("WBlock", "WBurst")

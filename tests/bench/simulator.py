@@ -25,13 +25,13 @@ from typing import Any
 from _accasim import PACKAGE, AccaSim
 from _grid import last_line
 
+from koalapy.experiments.interop import catalogue
+from koalapy.experiments.interop.architectures import ARCHITECTURES
+from koalapy.experiments.interop.architectures.simulation import Options, Stage
+from koalapy.experiments.interop.streams import draw_set
+from koalapy.experiments.workloads.swf import read_swf, write_swf
+from koalapy.experiments.workloads.trace import TraceJob
 from koalapy.model.units import SECOND, Duration
-from koalapy.simulation.interop import shelf
-from koalapy.simulation.interop.architectures import ARCHITECTURES
-from koalapy.simulation.interop.architectures.stage import Options, Stage
-from koalapy.simulation.interop.streams import draw_set
-from koalapy.simulation.workloads.swf import read_swf, write_swf
-from koalapy.simulation.workloads.trace import TraceJob
 
 KTH = Path(__file__).resolve().parents[2].parent / "shared/workloads/KTH-SP2-1996-2.1-cln.swf.xz"
 BOUND, AIM = 15, 50  # times as many jobs a second
@@ -143,7 +143,7 @@ def _as_both_take_it(job: TraceJob) -> TraceJob:
 
 def delegated(rounds: int, most: int | None) -> dict[str, Any]:
     """One day of jobs for the 20 clusters of both grids, at one load; drawing them does not count."""
-    system = shelf.system("das2-grid5000")
+    system = catalogue.system("das2-grid5000")
     loads = dict.fromkeys(system.grids.values(), LOAD)
     jobs = draw_set(system, loads, seed=1, number=1)[:most]
     rates, by_clock = [], []

@@ -30,14 +30,14 @@ from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
-from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.cluster.cluster import SimCluster, plan_of
-from koalapy.simulation.cluster.files import SHARED
-from koalapy.simulation.koalad.host import Installation, SimKoalad
-from koalapy.simulation.ledger import Ledger
-from koalapy.simulation.program import EXECUTABLE, Behaviour, arguments_of
-from koalapy.simulation.sweep_requests import Parameter, sweep_of
 from koalapy.store.open import open_store
+from koalapy.world.agenda import Agenda
+from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
+from koalapy.world.cluster.cluster import SimCluster, plan_of
+from koalapy.world.cluster.files import SHARED
+from koalapy.world.koalad.host import Installation, SimKoalad
+from koalapy.world.program_log import Ledger
+from koalapy.world.random_sweeps import Parameter, sweep_of
 
 BOUND = 1.1
 SETTLED = 10  # nights of pruning until records of ended attempts, which stay for a week, are as many as they will be

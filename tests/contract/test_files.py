@@ -12,9 +12,9 @@ from koalapy_adapters.files import Files
 from koalapy_adapters.layout import read_json, write_json, write_whole
 
 from koalapy.model.units import Instant
-from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.cluster.files import Mount, SharedDirectory
-from koalapy.simulation.dice import stream
+from koalapy.world.agenda import Agenda
+from koalapy.world.cluster.files import Mount, SharedDirectory
+from koalapy.world.random_streams import stream
 
 OTHERS = 7  # operations of a claim, and some
 

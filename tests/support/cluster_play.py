@@ -7,11 +7,11 @@ from koalapy_adapters.messages import from_json, to_json
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
-from koalapy.simulation.agenda import Agenda
-from koalapy.simulation.cluster.cluster import Plan, SimCluster
-from koalapy.simulation.ledger import Ledger
-from koalapy.simulation.network import Pipe
-from koalapy.simulation.program import Behaviour, arguments_of
+from koalapy.world.agenda import Agenda
+from koalapy.world.behaviour import Behaviour, arguments_of
+from koalapy.world.cluster.cluster import Plan, SimCluster
+from koalapy.world.network import Pipe
+from koalapy.world.program_log import Ledger
 
 TAG = "ks1m00000000201"
 OTHER = "ks1m00000000401"

@@ -141,7 +141,8 @@ def test_a_command_starts_without_what_only_others_need() -> None:
     )
     assert "koalapy.cli.jobs" in loaded
     assert not {"fastapi", "uvicorn", "sqlalchemy", "alembic", "paramiko", "docker", "lxml", "numpy"} & loaded
-    assert not {"pydantic", "koalapy.config", "koalapy.doctor", "koalapy.simulation", "koalapy.cli.doctor"} & loaded
+    assert not {"pydantic", "koalapy.config", "koalapy.doctor", "koalapy.cli.doctor"} & loaded
+    assert not {"koalapy.world", "koalapy.chaos", "koalapy.experiments"} & loaded
 
 
 HEAVY = {

@@ -24,7 +24,7 @@ from koalapy_adapters.kcm.troubles import unusable
 from koalapy_adapters.trees import is_inside
 
 from koalapy.model.units import DAY, Instant
-from koalapy.simulation.cluster.files import Mount, SharedDirectory
+from koalapy.world.cluster.files import Mount, SharedDirectory
 
 TAG = "kabcde000000001"
 

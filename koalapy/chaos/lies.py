@@ -1,0 +1,270 @@
+"""A cluster that lies: for a while, koalad hears more in the name of its KCM than the KCM says.
+
+What is malformed costs the session, whatever it tells of. What is well-formed has no effect at all, so it tells of
+attempts, parameters, keys and commands of other clusters, or of none that there are. As a fault, no cluster lies of its
+own attempts, processors and clock: nobody else knows of them, and an end that did not happen would break promises.
+"""
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+from koalapy_adapters import messages as wire
+
+from koalapy.chaos.plan import Move
+from koalapy.model.commands import CollectOutput
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.intervals import NONE
+from koalapy.model.job import Job
+from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
+from koalapy.world.cluster.cluster import SimCluster
+from koalapy.world.koalad.koalad_process import Life
+from koalapy.world.network import Json
+from koalapy.world.random_streams import between, stream
+from koalapy.world.world import World
+
+SEEDS = 0.3  # of them, in which clusters lie
+GAP = 100  # events from one such move to the next, on the average
+MALFORMED = 0.04  # of the lies: each costs a session
+WRONG_NUMBER = 0.1  # of the well-formed events
+_LASTS = (Duration(2 * SECOND), MINUTE)
+_BETWEEN = (Duration(5 * MILLISECOND), Duration(SECOND))
+_OTHER_STORE = InstanceId("0ther")
+_MOST = 2**53
+_POISON: tuple[Any, ...] = (
+    None,
+    "x",
+    {},
+    [],
+    [[]],
+    True,
+    -1,
+    0.5,
+    float("nan"),
+    _MOST + 1,
+    10**30,
+    "\x1b[2J",
+    "\x00",
+    "k" * 9000,
+    ["x"],
+    [[1]],
+)
+
+
+def _cluster_lies(world: World, dice: Random) -> None:
+    """Longer, if it does already."""
+    cluster = dice.choice(list(world.clusters.values()))
+    lied, now = cluster.lies_until, world.agenda.now
+    cluster.lies_until = Instant(max(lied, now + between(dice, *_LASTS)))
+    if lied <= now:
+        Liar(world, cluster, dice).go_on()
+
+
+ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {"cluster_lies": (_cluster_lies, 1)}
+
+
+def moves_with_lies(seed: int, events: int) -> list[Move]:
+    """Those of this seed, which most have none of; those of a shorter course come first in a longer one."""
+    dice = stream(seed, "chaos/lies")
+    return list(_drawn(dice, events)) if dice.random() < SEEDS else []
+
+
+def _drawn(dice: Random, events: int) -> Iterator[Move]:
+    at = 0
+    while (at := at + 1 + int(dice.expovariate(1 / GAP))) < events:
+        yield Move(at, "cluster_lies", dice.getrandbits(32))
+
+
+class Liar:
+    """Lies now and then, for as long as its cluster is said to. `told`: so many lies.
+
+    `own`: of the cluster's own attempts and processors too. No fault of chaos does so: its jobs suffer by nature.
+    """
+
+    def __init__(self, world: World, cluster: SimCluster, dice: Random, own: bool = False) -> None:
+        self.told = 0
+        self._world, self._cluster, self._dice, self._own = world, cluster, dice, own
+
+    def go_on(self) -> None:
+        agenda = self._world.agenda
+        if agenda.now < self._cluster.lies_until:
+            self._lie()
+            agenda.after(between(self._dice, *_BETWEEN), self.go_on)
+
+    def _lie(self) -> None:
+        """Where koalad hears it and thinks of it at once: whose an attempt is may be otherwise later."""
+        koalad = self._world.koalad
+        life = koalad.life
+        if life is None or not koalad.alive or koalad.asleep or life.stuck or life.inbox or not life.links:
+            return
+        pipe = life.links[self._cluster.name].pipe
+        if pipe is not None:
+            make = self._malformed if self._dice.random() < MALFORMED else self._well_formed
+            pipe.slip_in(make(life, pipe.next_number))
+            self.told += 1
+
+    # ---- what costs a session
+
+    def _malformed(self, life: Life, number: int) -> Json:
+        """Of everything, the cluster's own too."""
+        dice = self._dice
+        while True:
+            make = dice.choice(_TOLD_WRONG)
+            said = wire.to_json(make(_Matter(self._world, self._cluster, life, dice, own=True)))
+            said[dice.choice([*said])] = dice.choice(_POISON)
+            if _is_wrong(said):
+                return said if make in _ANSWERS else wire.to_json(wire.Event(number, said))
+
+    # ---- what has no effect
+
+    def _well_formed(self, life: Life, number: int) -> Json:
+        dice = self._dice
+        events = (*_EVENTS, *_OF_ITSELF) if self._own else _EVENTS
+        make = dice.choice(_ANSWERS if dice.random() < 0.25 else events)
+        said = wire.to_json(make(_Matter(self._world, self._cluster, life, dice, self._own)))
+        if make in _ANSWERS:
+            return said
+        if dice.random() < WRONG_NUMBER:
+            ahead, behind = number + dice.randint(1, 50), max(1, number - dice.randint(1, 2))
+            number = dice.choice((number + 1, ahead, behind, behind, _MOST))
+        return wire.to_json(wire.Event(number, said))
+
+
+def _is_wrong(said: Json) -> bool:
+    try:
+        wire.from_json(said)
+    except wire.MessageError:
+        return True
+    return False
+
+
+class _Matter:
+    """What a lie may be of: `own` too, or only what has nothing to do with the cluster that lies."""
+
+    def __init__(self, world: World, cluster: SimCluster, life: Life, dice: Random, own: bool = False) -> None:
+        self.dice, self.clock = dice, cluster.head.clock()
+        self._world, self._name, self._engine, self._own = world, cluster.name, life.engine, own
+
+    def tag(self) -> str:
+        """Mostly of an attempt that lives."""
+        dice, records = self.dice, self._engine.records
+        live = [
+            job.attempt_of(each)
+            for job in records.jobs.values()
+            for each in job.live
+            if self._own or each.cluster not in (self._name, None)
+        ]
+        live += [each.attempt for each in records.debts.values() if self._own or each.cluster != self._name]
+        if live and dice.random() < 0.85:
+            return tag_of(self._world.instance, dice.choice(live))
+        store = dice.choice((self._world.instance, _OTHER_STORE))
+        never = JobId(FIRST_LAUNCHER - dice.randint(1, 60))
+        return tag_of(store, AttemptId(never, dice.randint(0, 3), dice.randint(1, 3)))
+
+    def sweep(self) -> Job | None:
+        sweeps = [job for job in self._engine.records.jobs.values() if job.runner is not None]
+        return self.dice.choice(sweeps) if sweeps and self.dice.random() < 0.9 else None
+
+    def idle_sweep(self) -> int:
+        """One that has no Launcher on the cluster, nor a parameter; or none."""
+        job = self.sweep()
+        if job is None or job.runner is None or job.runner.out_on(self._name):
+            return _NO_SWEEP
+        live = self._engine.records.live(self._name)
+        here = any(each.glide is not None and each.glide.sweep == job.id for each, _ in live)
+        return _NO_SWEEP if here else job.id
+
+    def parameters(self, job: Job | None) -> list[int]:
+        """Of the sweep: those that are out on other clusters, and those that it does not have."""
+        none = [10**6, _MOST - 1]
+        if job is None or job.runner is None:
+            return [1, *none]
+        back = dict(job.runner.returned).get(self._name, NONE)  # whoever has them in hand may tell of them
+        out = [each for name, numbers in job.runner.out if name != self._name for each in numbers - back]
+        return self.dice.choices(out, k=3) if out and self.dice.random() < 0.8 else none
+
+    def command(self) -> int:
+        """The number of one that is another cluster's, or nobody's."""
+        sent = self._world.koalad.store.load().outbox
+        of_others = [
+            each.number
+            for each in sent
+            if not isinstance(each.command, CollectOutput) and (self._own or each.command.cluster != self._name)
+        ]
+        return self.dice.choice([*of_others[-10:], 10**9])
+
+
+_NO_SWEEP = FIRST_LAUNCHER - 1
+
+
+def _ended(of: _Matter) -> wire.Report:
+    ending = of.dice.choice(("exited", "killed", "walltime", "left_barrier", "revoked", "restarted", "failed"))
+    status = of.dice.choice((0, 1, None))
+    return wire.Report(of.tag(), "1", "ended", [], ended_at=of.clock, exit_status=status, ending=ending)
+
+
+def _progress(of: _Matter) -> wire.Report:
+    phase = of.dice.choice(("started", "at_barrier", "at_barrier", "released", "running", "nonsense"))
+    nodes = [["n1", "n1", of.dice.choice((1, 10**6))]]
+    return wire.Report(of.tag(), "1", phase, nodes, at_barrier_at=of.clock, started_at=of.clock)
+
+
+def _seen(of: _Matter) -> wire.BatchSeen:
+    state = of.dice.choice(("queued", "held", "running", "suspended", "ended", "missing", "nonsense"))
+    ending = of.dice.choice(("", "killed", "walltime"))
+    return wire.BatchSeen(of.tag(), "1", of.clock, state, exit_status=0, ending=ending)
+
+
+def _done(of: _Matter) -> wire.ParametersDone:
+    job = of.sweep()
+    results = [[number, 0, "exited", "n1", 1, of.clock, of.clock, 0, 0, 0, 0] for number in of.parameters(job)]
+    return wire.ParametersDone(_NO_SWEEP if job is None else job.id, of.tag(), results)
+
+
+def _back(of: _Matter) -> wire.ParametersBack:
+    job = of.sweep()
+    ranges = [[number, number] for number in of.parameters(job)]
+    return wire.ParametersBack(_NO_SWEEP if job is None else job.id, ranges, ranges)
+
+
+def _wanted(of: _Matter) -> wire.ParametersWanted:
+    return wire.ParametersWanted(of.idle_sweep(), of.dice.choice((0, 1, 1000, _MOST)))
+
+
+def _measured(of: _Matter) -> wire.Measured:
+    idle, total, waiting = of.dice.choice((0, 64, 10**9)), of.dice.choice((0, 64, 10**9)), of.dice.choice((0, 9))
+    return wire.Measured(of.clock, total, idle, 0, 0, waiting, [of.tag()], [of.tag()], [[4, idle]])
+
+
+def _welcome(of: _Matter) -> wire.Welcome:
+    newest = of.dice.choice((None, _MOST))
+    return wire.Welcome(1, "0.1.0", of.clock, "3.6", "liar", newest_number=newest, recalled=[of.tag()])
+
+
+_FAILURE = dict(wire.Failure("no_such_queue", "request", "There is no such queue.")._asdict())
+_Make = Callable[[_Matter], Any]
+_EVENTS: tuple[_Make, ...] = (
+    _ended,
+    _ended,
+    _progress,
+    _progress,
+    _seen,
+    _seen,
+    _done,
+    _back,
+    _wanted,
+    lambda of: wire.Gone(of.tag(), of.clock),
+    lambda of: wire.Gone(of.tag(), of.clock),
+    lambda of: wire.Lingers(of.tag(), of.clock, _FAILURE),
+    lambda of: wire.LaunchersSeen([[of.tag(), 1, of.clock]]),
+    lambda of: wire.LauncherSuspected(of.tag(), "n1"),
+)
+_ANSWERS: tuple[_Make, ...] = (
+    lambda of: wire.Submitted(of.command(), of.tag(), "1"),
+    lambda of: wire.Refused(of.command(), _FAILURE),
+    lambda of: wire.Done(of.command()),
+    lambda of: wire.PutKey(of.tag(), "key", "value"),
+    _welcome,
+)
+_OF_ITSELF: tuple[_Make, ...] = (_measured, _measured, lambda of: wire.MeasureFailed(of.clock, _FAILURE))
+_TOLD_WRONG: tuple[_Make, ...] = (*_EVENTS, *_ANSWERS, *_OF_ITSELF)

@@ -1,0 +1,84 @@
+"""A seed's moves: what chance does to a world, and when; each with dice of its own, so that any may be left out."""
+
+from collections.abc import Collection, Iterator, Mapping
+from random import Random
+from typing import NamedTuple
+
+from koalapy.world.random_streams import stream
+
+EVENTS = 5_000  # of one course before its calm, unless told otherwise
+CALM_GAP, STORM_GAP = 60, 14  # events from one move to the next, on the average
+SHORTEST, LONGEST = 150, 900  # events of one phase
+
+
+class Move(NamedTuple):
+    """After so many events of the world something is done to it, drawn from a small seed of its own."""
+
+    at: int
+    kind: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}@{self.at}"
+
+
+def plan(
+    seed: int, events: int, doings: Mapping[str, int], faults: Mapping[str, int], mixed: bool = True
+) -> list[Move]:
+    """The moves of a course of so many events, in their order: kinds drawn by their weights.
+
+    Calm phases, in which work gets done, take turns with storms. `mixed`: each seed has its own mixture of faults, many
+    of them left out: what never comes without something else would otherwise never come alone.
+    """
+    dice = stream(seed, "chaos/plan")
+    mixture = {kind: weight * (dice.choice((0, 0, 1, 1, 3)) if mixed else 1) for kind, weight in faults.items()}
+    return list(_drawn(dice, events, dict(doings), mixture))
+
+
+def _drawn(dice: Random, events: int, doings: dict[str, int], faults: dict[str, int]) -> Iterator[Move]:
+    at, phase_ends, storm = 0, 0, True
+    while True:
+        if at >= phase_ends:
+            storm = not storm
+            phase_ends = at + dice.randint(SHORTEST, LONGEST)
+        at += 1 + int(dice.expovariate(1 / (STORM_GAP if storm else CALM_GAP)))
+        if at >= events:
+            return
+        chosen = faults if storm and any(faults.values()) and dice.random() < 0.6 else doings
+        kind = dice.choices(list(chosen), list(chosen.values()))[0]
+        yield Move(at, kind, dice.getrandbits(32))
+
+
+def parse_only(text: str, count: int) -> list[int]:
+    """The numbers of `3,17,40-42`, each of them below `count`. Raises ValueError with a sentence."""
+    numbers: list[int] = []
+    for part in filter(None, text.replace(" ", "").split(",")):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            raise ValueError(f"{part!r} names no moves; write them like 3,17,40-42")
+        numbers += range(int(first), int(last or first) + 1)
+    if numbers and max(numbers) >= count:
+        raise ValueError(f"There is no move {max(numbers)}; this seed has moves 0 to {count - 1}")
+    return sorted(set(numbers))
+
+
+def parse_faults(text: str, known: Collection[str]) -> tuple[str, ...]:
+    """The names of `node_lost,kcm killed`, each of them `known`. Raises ValueError with a sentence."""
+    names = tuple(dict.fromkeys(part.strip().replace(" ", "_") for part in text.split(",") if part.strip()))
+    for name in names:
+        if name not in known:
+            raise ValueError(f"There is no fault {name!r}; the faults are {', '.join(known)}")
+    if not names:
+        raise ValueError("No fault is named; write names like node_lost,kcm_killed")
+    return names
+
+
+def format_only(numbers: list[int]) -> str:
+    """What `parse_only` reads back."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)

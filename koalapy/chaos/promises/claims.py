@@ -1,0 +1,159 @@
+"""What every claim must heed: the queue's order, and processors that are really there; and how a claim may end."""
+
+from collections.abc import Mapping, Sequence
+
+from koalapy.chaos.promises import backlog
+from koalapy.chaos.promises.decided import Decided
+from koalapy.chaos.promises.heard import Told
+from koalapy.chaos.promises.launchers import Launchers
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.change import Change
+from koalapy.model.identity import JobId, tag_of
+from koalapy.model.job import History, Job
+from koalapy.model.settings import Settings
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.units import SECOND, Duration, Instant
+
+_IN_TIME = Duration(10 * SECOND)  # a koalad that looks so soon after a barrier's time-out was not kept from it
+
+
+class Claims:
+    """`committed` after every commit; `before` are the jobs as they were committed before it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._strict = settings.queue == "fcfs"
+        self._networks = {each.name: each.network for each in settings.clusters}
+
+    def committed(self, change: Change, before: Mapping[JobId, Job], decided: Decided) -> None:
+        jobs = {job.id: job for job in change.jobs}
+        for line in change.history:
+            if line.kind == "job_stopping":
+                self._gave_up(line, jobs[line.job], decided)
+        claimed = [jobs[line.job] for line in change.history if line.kind == "job_claimed"]
+        if not claimed:
+            return
+        usable = decided.heard.usable(decided.at)
+        ordinary = [job for job in claimed if job.glide is None]
+        self._in_order(ordinary, jobs, before, usable, decided)
+        self._on_idle(ordinary, usable, decided, Launchers(before, decided))
+        for position, job in enumerate(ordinary):
+            self._in_one_network(job)
+            if job.patient:
+                self._in_backlog(job, {each.id for each in ordinary[position + 1 :]}, decided)
+        for job in claimed:
+            if job.glide is not None:
+                Launchers(before, decided).fit(job)
+
+    # ---- order
+
+    def _in_order(
+        self,
+        claimed: Sequence[Job],
+        jobs: Mapping[JobId, Job],
+        before: Mapping[JobId, Job],
+        usable: Mapping[str, Told],
+        decided: Decided,
+    ) -> None:
+        """A claim passes whoever is nearer to the head and still waits after it, stalled ones freely."""
+        ranks = [_rank(job) for job in claimed]
+        promise(ranks == sorted(ranks), Promise.ORDER, "claims are out of order:", *(job.id for job in claimed))
+        waiting = sorted((job for job in decided.engine.records.jobs.values() if _waits(job)), key=_rank)
+        passed: dict[JobId, int] = {}
+        for job in claimed:
+            ahead = [each for each in waiting if _rank(each) < _rank(job)]
+            promise(not (self._strict and ahead), Promise.ORDER, "job", job.id, "passes", *(each.id for each in ahead))
+            first = next((each.id for each in ahead if not _stalled(each, usable, decided.at)), None)
+            if first is not None:
+                passed[first] = passed.get(first, 0) + 1
+        for job_id, times in passed.items():
+            self._counted(jobs.get(job_id), before.get(job_id), job_id, times)
+
+    def _counted(self, after: Job | None, before: Job | None, job_id: JobId, times: int) -> None:
+        same_place = before is not None and after is not None and before.place == after.place
+        expected = times + (before.overtaken if before is not None and same_place else 0)
+        found = after.overtaken if after is not None else 0
+        promise(found == expected, Promise.ORDER, "job", job_id, "was passed", expected, "times, counted are", found)
+        bound = self._settings.max_overtakes
+        promise(found <= bound, Promise.ORDER, "job", job_id, "was passed", found, "times, allowed are", bound)
+
+    # ---- processors
+
+    def _on_idle(
+        self, claimed: Sequence[Job], usable: Mapping[str, Told], decided: Decided, launchers: Launchers
+    ) -> None:
+        """With every claim all that is promised and not shown yet is no more than what was known to be idle, what
+        sweeps have counted as idle."""
+        for position, job in enumerate(claimed):
+            later = {each.id for each in claimed[position + 1 :]}
+            for name in dict.fromkeys(each.cluster or "" for each in job.live if not job.patient):
+                self._fits(job, name, usable.get(name), later, decided, launchers)
+
+    def _fits(
+        self, job: Job, name: str, told: Told | None, later: set[JobId], decided: Decided, launchers: Launchers
+    ) -> None:
+        promise(told is not None, Promise.PROCESSORS, "job", job.id, "is claimed on", name, "unseen")
+        assert told is not None
+        assert told.state is not None
+        records, shown = decided.engine.records, frozenset(told.state.allocated)
+        promised = sum(
+            decided.processors.taken(name, each.request)
+            for other in records.jobs.values()
+            for each in other.live
+            if each.cluster == name and other.id not in later and other.glide is None
+            if tag_of(records.instance, other.attempt_of(each)) not in shown
+        )
+        idle = told.state.idle + launchers.shown(told)
+        promise(promised <= idle, Promise.PROCESSORS, "job", job.id, promised, "of", idle, "idle ones on", name)
+
+    # ---- networks and batch queues
+
+    def _in_one_network(self, job: Job) -> None:
+        networks = {self._networks[each.cluster or ""] for each in job.live}
+        apart = job.request.communication and len(networks) > 1
+        promise(not apart, Promise.NETWORK, "job", job.id, "communicates, but is claimed in", *sorted(networks))
+
+    def _in_backlog(self, job: Job, later: set[JobId], decided: Decided) -> None:
+        """With a claim of a job that does not wait for idle processors all of ours that wait there are no more than the
+        grid file allows: those that the batch system has shown, and those that went into its queue unseen since."""
+        for name in dict.fromkeys(each.cluster or "" for each in job.live):
+            told = decided.heard.clusters[name]
+            waiting, limit = backlog.waiting(told, decided, later), backlog.limit(told, decided)
+            promise(
+                waiting <= limit, Promise.BACKLOG, "with job", job.id, waiting, "wait on", name, "allowed are", limit
+            )
+
+    # ---- optional components
+
+    def _gave_up(self, line: History, job: Job, decided: Decided) -> None:
+        """Never for those that it does not need, if koalad looked in time."""
+        if line.details.get("code") != "barrier_timeout" or job.state is not JobState.STOPPING:
+            return
+        known = decided.engine.core.at_barrier
+        late = [
+            each
+            for each in job.present
+            if each.state is not ComponentState.AT_BARRIER or job.attempt_of(each) not in known
+        ]
+        came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
+        if not came or not late or not all(each.request.optional for each in late):
+            return
+        kept_from_it = decided.at >= min(came) + self._settings.barrier_timeout + _IN_TIME
+        promise(kept_from_it, Promise.OPTIONAL, "job", job.id, "gives up for components it does not need")
+
+
+def _rank(job: Job) -> tuple[int, int]:
+    """Its place in the wait queue: a claim does not change it."""
+    return job.request.priority, job.place
+
+
+def _waits(job: Job) -> bool:
+    """In the wait queue; a sweep is not."""
+    return job.state.queued and job.runner is None
+
+
+def _stalled(job: Job, usable: Mapping[str, Told], now: Instant) -> bool:
+    """It waits for a cluster, not for processors."""
+    left = usable.keys() - {name for name, until in job.excluded if now < until}
+    needed = {each.cluster for each in job.request.components if each.cluster and not each.optional}
+    return not left or bool(needed - left)

@@ -1,0 +1,59 @@
+"""The store's contents as its commits made them, kept beside it: what recovery must give back, to the letter."""
+
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Counters, Debt, Job
+from koalapy.model.records import Records
+from koalapy.store.contract import Store
+
+
+class Committed:
+    """Everything that was ever committed: jobs with the finished and pruned ones, debts, outbox, counters."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobId, Job] = {}
+        self.debts: dict[AttemptId, Debt] = {}
+        self.outbox: dict[int, OutboxEntry] = {}
+        self.counters = Counters()
+        self._last_number = 0
+
+    def take(self, change: Change, store: Store) -> None:
+        """After the store kept it."""
+        for job in change.jobs:
+            promise(store.job(job.id) == job, Promise.AGREE, "the store does not have job", job.id, "as committed")
+            self.jobs[job.id] = job
+        for entry in change.sent:
+            promise(entry.number > self._last_number, Promise.AGREE, "outbox number", entry.number, "is used again")
+            self._last_number = entry.number
+            self.outbox[entry.number] = entry
+        for debt in change.debts:
+            self.debts[debt.attempt] = debt
+        for attempt in change.settled:
+            self.debts.pop(attempt, None)
+        for number in change.confirmed:
+            self.outbox.pop(number, None)
+        self.counters = change.counters or self.counters
+
+    def knows(self, records: Records) -> None:
+        """Nothing that the engine has decided is uncommitted: it may be acted on."""
+        for job in records.jobs.values():
+            promise(self.jobs.get(job.id) == job, Promise.COMMITTED, "job", job.id, "is", job.state)
+        promise(records.debts == self.debts, Promise.COMMITTED, "debts", *map(str, records.debts))
+        promise(records.counters == self.counters, Promise.COMMITTED, records.counters)
+
+    def has(self, entry: OutboxEntry) -> None:
+        """Before it is sent."""
+        promise(self.outbox.get(entry.number) == entry, Promise.COMMITTED, "sent, not committed:", entry.number)
+
+    def recovered(self, found: Snapshot) -> None:
+        """What the next koalad starts from."""
+        jobs = {job.id: job for job in self.jobs.values() if not job.state.final}
+        self._same("jobs", {job.id: job for job in found.jobs}, jobs)
+        self._same("debts", {debt.attempt: debt for debt in found.debts}, self.debts)
+        self._same("outbox", {entry.number: entry for entry in found.outbox}, self.outbox)
+        promise(found.counters == self.counters, Promise.AGREE, "counters after a restart:", found.counters)
+
+    @staticmethod
+    def _same(what: str, found: object, committed: object) -> None:
+        promise(found == committed, Promise.AGREE, what, "after a restart are", found, "but were", committed)

@@ -1,0 +1,68 @@
+"""What programs find and what comes home: each file as its user had it, or as the job's own program left it."""
+
+from collections.abc import Mapping
+
+from koalapy_adapters import layout
+
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.change import Change
+from koalapy.model.commands import CollectOutput
+from koalapy.model.identity import AttemptId, InstanceId, JobId, Tag, attempt_of, tag_of
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
+from koalapy.world.cluster.cluster import SimCluster
+from koalapy.world.cluster.files import SHARED
+from koalapy.world.koalad.file_operations import content_of
+from koalapy.world.program_log import Ledger
+
+
+class Contents:
+    """Of one store's jobs; files are looked at on the servers of the simulated clusters."""
+
+    def __init__(self, instance: InstanceId, clusters: Mapping[str, SimCluster], ledger: Ledger) -> None:
+        self._instance, self._clusters, self._ledger = instance, clusters, ledger
+        self._home: set[tuple[JobId, str]] = set()
+
+    def started(self, tag: Tag, cluster: str, jobs: Mapping[JobId, Job]) -> None:
+        """A program starts: what it staged in lies in its working directory."""
+        instance, attempt = attempt_of(tag)
+        if instance != self._instance or attempt.job not in jobs:
+            return
+        work = layout.inside(layout.attempt_directory(SHARED, instance, tag), "work")
+        for path in jobs[attempt.job].request.stage_in:
+            found = self._clusters[cluster].shared.content(f"{work}/{path}")
+            meant = content_of(path, attempt.job)
+            promise(found == meant, Promise.CONTENTS, attempt, "finds", found, "in the place of", meant)
+
+    def brought(
+        self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str, jobs: Mapping[JobId, Job]
+    ) -> None:
+        """Of the last attempts the first one's that has it, as its program left it."""
+        _, attempt = source
+        job = jobs[command.job]
+        last = [job.attempt_of(component) for component in job.present]
+        promise(attempt in last, Promise.CONTENTS, "job", job.id, "brings", path, "of", attempt, "not of", *last)
+        for each in last[: last.index(attempt)]:
+            promise(self._left(each, path) is None, Promise.CONTENTS, "job", job.id, "brings", path, "not of", each)
+        left = self._left(attempt, path)
+        promise(
+            content.encode() == left, Promise.CONTENTS, "job", job.id, "brings", content, "but", attempt, "left", left
+        )
+        self._home.add((job.id, path))
+
+    def missing(self, command: CollectOutput, path: str, jobs: Mapping[JobId, Job]) -> None:
+        """No program of the last attempts left it."""
+        job = jobs[command.job]
+        for each in (job.attempt_of(component) for component in job.present):
+            left = self._left(each, path)
+            promise(left is None, Promise.CONTENTS, "job", job.id, "is without", path, "but", each, "left", left)
+
+    def committed(self, change: Change, before: Mapping[JobId, Job]) -> None:
+        """A job that is done has all of its output at home."""
+        for job in change.jobs:
+            if job.state is JobState.DONE and job.runner is None and not before[job.id].state.final:
+                left = [path for path in job.request.stage_out if (job.id, path) not in self._home]
+                promise(not left, Promise.CONTENTS, "job", job.id, "is done without", *left)
+
+    def _left(self, attempt: AttemptId, path: str) -> bytes | None:
+        return self._ledger.files.get((tag_of(self._instance, attempt), path))

@@ -1,0 +1,82 @@
+"""Sweeps' Launchers on one cluster, added up from all that lives: they take what is idle, and give it to others."""
+
+from collections.abc import Mapping
+
+from koalapy.chaos.promises.decided import Decided
+from koalapy.chaos.promises.heard import Told
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.identity import JobId, Tag, attempt_of, is_tag, tag_of
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
+
+
+class Launchers:
+    """After one decision; `before` are all jobs as they were committed before it, those that are over too."""
+
+    def __init__(self, before: Mapping[JobId, Job], decided: Decided) -> None:
+        self._before, self._engine = before, decided.engine
+        self._told, self._processors = decided.heard.clusters, decided.processors
+
+    def shown(self, told: Told) -> int:
+        """Processors that the batch system shows as theirs, of those that are gone since it was asked too."""
+        return sum(self._taken(tag, told) for tag in told.state.allocated) if told.state is not None else 0
+
+    def fit(self, launcher: Job) -> None:
+        """It is on nodes that were idle, and that nobody wants."""
+        name = launcher.components[0].cluster or ""
+        told = self._told[name]
+        promise(told.state is not None, Promise.PROCESSORS, "Launcher", launcher.id, "is claimed on", name, "unseen")
+        lack = self._lacking(told, going=False)
+        promise(lack <= 0, Promise.PROCESSORS, "Launcher", launcher.id, "takes", lack, "that others have on", name)
+
+    def give_back(self) -> None:
+        """They are asked to go as soon as others lack what they hold, where koalad reaches their cluster."""
+        for name in sorted(name for name, told in self._told.items() if told.connected):
+            told = self._told[name]
+            stay = [job for job in self._on(name) if job.state is not JobState.STOPPING]
+            if stay and told.state is not None and told.state.wanted_local + self.promised(told):
+                lack = self._lacking(told, going=True)
+                promise(
+                    lack <= 0, Promise.GIVEN_BACK, lack, "processors are lacking on", name, "and", len(stay), "stay"
+                )
+
+    def _lacking(self, told: Told, going: bool) -> int:
+        """What is promised, wanted and taken by Launchers to come, less what is idle; `going`: and what comes free."""
+        assert told.state is not None
+        shown = frozenset(told.state.allocated)
+        wanted, free = self.promised(told) + told.state.wanted_local, told.state.idle + self._freed(told)
+        for job in self._on(told.settings.name):
+            taken = self._processors.taken(told.settings.name, job.components[0].request)
+            wanted += taken if self._tag(job) not in shown else 0
+            free += taken if going and job.state is JobState.STOPPING else 0
+        return wanted - free
+
+    def promised(self, told: Told) -> int:
+        """To jobs that are no Launchers, and not shown yet."""
+        assert told.state is not None
+        records, shown = self._engine.records, frozenset(told.state.allocated)
+        return sum(
+            self._processors.taken(told.settings.name, component.request)
+            for job, component in records.live(told.settings.name)
+            if job.glide is None and tag_of(records.instance, job.attempt_of(component)) not in shown
+        )
+
+    def _freed(self, told: Told) -> int:
+        """Of those that are gone, but were not when the batch system was asked."""
+        assert told.state is not None
+        live = {self._tag(job) for job in self._on(told.settings.name)}
+        return sum(self._taken(tag, told) for tag in told.state.allocated if tag not in live)
+
+    def _taken(self, tag: Tag, told: Told) -> int:
+        """By the Launcher of this name; nothing by other batch jobs."""
+        instance, attempt = attempt_of(tag) if is_tag(tag) else (None, None)
+        job = self._before.get(attempt.job) if attempt is not None else None
+        if instance != self._engine.records.instance or job is None or job.glide is None:
+            return 0
+        return self._processors.taken(told.settings.name, job.components[0].request)
+
+    def _on(self, cluster: str) -> list[Job]:
+        return [job for job, _ in self._engine.records.live(cluster) if job.glide is not None]
+
+    def _tag(self, launcher: Job) -> Tag:
+        return tag_of(self._engine.records.instance, launcher.attempt_of(launcher.components[0]))

@@ -1,0 +1,80 @@
+"""What sites let sweeps have of their clusters: hours, nodes, a share that must be idle; and how many sweeps run."""
+
+from collections.abc import Sequence
+
+from koalapy.chaos.promises.decided import Decided
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.change import Change
+from koalapy.model.cluster import ClusterState
+from koalapy.model.identity import tag_of
+from koalapy.model.job import Job
+from koalapy.model.settings import Settings
+from koalapy.model.states import JobState
+from koalapy.model.units import Duration, Instant
+
+_UTC = Duration(0)  # the simulated host's own clock
+
+
+class Limits:
+    """`committed` after every commit, and `passed` before every decision: of what the one before has left."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._clusters = {each.name: each for each in settings.clusters}
+        self._most = settings.scavenging.max_runners
+
+    def committed(self, change: Change, decided: Decided) -> None:
+        """Launchers are claimed only where the site's rules allow them, and sweeps admitted only as many as may be."""
+        claimed = {line.job for line in change.history if line.kind == "job_claimed"}
+        launchers = [job for job in change.jobs if job.glide is not None and job.id in claimed]
+        for name in dict.fromkeys(job.components[0].cluster or "" for job in launchers):
+            new = {job.id for job in launchers if job.components[0].cluster == name}
+            live = _live(decided, name)
+            self._may_grow(name, [job for job in live if job.id not in new], len(live), decided)
+        if any(line.kind == "sweep_admitted" for line in change.history) and self._most is not None:
+            jobs = decided.engine.records.jobs.values()
+            active = [job.id for job in jobs if job.runner is not None and job.state is JobState.RUNNING]
+            promise(len(active) <= self._most, Promise.LIMITS, "sweeps are active:", *active)
+
+    def passed(self, decided: Decided) -> None:
+        """Whatever a decision has left to stay on a cluster in reach may stay there."""
+        for name, told in decided.heard.clusters.items():
+            if not told.connected:
+                continue
+            stay = [job for job in _live(decided, name) if job.state is not JobState.STOPPING]
+            if stay and told.state is not None:
+                promise(self._open(name, decided.at), Promise.LIMITS, len(stay), "Launchers stay after hours on", name)
+                self._within(name, len(stay))
+
+    def _may_grow(self, name: str, held: Sequence[Job], after: int, decided: Decided) -> None:
+        told, rules = decided.heard.clusters[name], self._clusters[name].scavenge
+        promise(not rules.off, Promise.LIMITS, name, "is kept from sweeps, but a Launcher is claimed there")
+        promise(self._open(name, decided.at), Promise.LIMITS, "a Launcher is claimed after hours on", name)
+        self._within(name, after)
+        assert told.state is not None
+        waiting = told.state.waiting_local
+        promise(not waiting, Promise.LIMITS, "a Launcher is claimed on", name, "where", waiting, "others' jobs wait")
+        there = _idle_nodes(held, told.state, decided) + len(held)
+        total = decided.processors.nodes(name)
+        enough = there >= rules.idle_share * total
+        promise(enough, Promise.LIMITS, "a Launcher is claimed on", name, "where", there, "of", total, "nodes are idle")
+
+    def _open(self, name: str, at: Instant) -> bool:
+        hours = self._clusters[name].scavenge.hours
+        return hours is None or hours.include(at, _UTC)
+
+    def _within(self, name: str, count: int) -> None:
+        most = self._clusters[name].scavenge.max_nodes
+        promise(most is None or count <= most, Promise.LIMITS, count, "Launchers are on", name, "allowed are", most)
+
+
+def _live(decided: Decided, cluster: str) -> list[Job]:
+    return [job for job, _ in decided.engine.records.live(cluster) if job.glide is not None]
+
+
+def _idle_nodes(held: Sequence[Job], state: ClusterState, decided: Decided) -> int:
+    """Those that were idle when the batch system was asked, without what was claimed on them since."""
+    records, shown = decided.engine.records, frozenset(state.allocated)
+    coming = sum(tag_of(records.instance, job.attempt_of(job.components[0])) not in shown for job in held)
+    ours = {tag_of(records.instance, job.attempt_of(each)) for job in records.jobs.values() for each in job.live}
+    freed = len(shown - ours)
+    return sum(count for _, count in state.whole_nodes) + freed - coming

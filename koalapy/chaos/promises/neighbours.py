@@ -1,0 +1,54 @@
+"""Local users get what sweeps have, where nothing keeps anybody from giving it."""
+
+from koalapy_adapters.batch.protocol import QUEUED, RUNNING
+
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.identity import FIRST_LAUNCHER, InstanceId, Tag, attempt_of, is_tag
+from koalapy.model.units import MINUTE, Duration, Instant
+from koalapy.world.cluster.batch_job import Job
+from koalapy.world.cluster.cluster import SimCluster
+from koalapy.world.world import World
+
+PATIENCE = Duration(2 * MINUTE)  # to connect again, a look of the KCM, programs' grace, the batch system's own time
+
+
+class Neighbours:
+    """`look` again and again, while nothing is wrong with the world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._seen: dict[Job, Instant] = {}  # since when a local job waits, and a Launcher runs
+
+    def look(self) -> None:
+        now, seen = self._world.agenda.now, self._seen
+        self._seen = {}
+        for cluster in self._world.clusters.values():
+            waiting, launchers = _waiting(cluster), _launchers(self._world, cluster)
+            self._seen |= {job: seen.get(job, now) for job in (*waiting, *launchers)}
+            held = sum(processors for job in launchers if self._lasts(job) for _, processors in job.nodes)
+            free = sum(node.free for node in cluster.batch.nodes)
+            for job in waiting:
+                kept = held and self._lasts(job) and job.processors <= free + held
+                promise(
+                    not kept, Promise.GIVEN_BACK, job.name, "waits on", cluster.name, "for", held, "that sweeps hold"
+                )
+
+    def _lasts(self, job: Job) -> bool:
+        return self._world.agenda.now - self._seen[job] > PATIENCE
+
+
+def _waiting(cluster: SimCluster) -> list[Job]:
+    """Other users' jobs. A Launcher of another store gives way to everybody, so that nobody does to it."""
+    queued = [job for job in cluster.batch.listed() if job.state == QUEUED and not job.stuck]
+    return [job for job in queued if not cluster.is_ours(job) and _launcher_of(job.name) is None]
+
+
+def _launchers(world: World, cluster: SimCluster) -> list[Job]:
+    running = [job for job in cluster.batch.listed() if job.state == RUNNING]
+    return [job for job in running if _launcher_of(job.name) == world.instance]
+
+
+def _launcher_of(name: str) -> InstanceId | None:
+    """The store whose Launcher a batch job of this name is; None for any other."""
+    instance, attempt = attempt_of(Tag(name)) if is_tag(name) else (None, None)
+    return instance if attempt is not None and attempt.job >= FIRST_LAUNCHER else None

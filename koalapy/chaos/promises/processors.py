@@ -1,0 +1,39 @@
+"""Processors counted on the nodes of the simulated batch systems, which koalapy's own count knows nothing of."""
+
+from collections.abc import Mapping
+
+from koalapy.model.request import ComponentRequest
+from koalapy.world.cluster.cluster import SimCluster
+
+
+class Processors:
+    """Counts what a component takes, as the cluster's batch system would give it nodes that are all idle."""
+
+    def __init__(self, clusters: Mapping[str, SimCluster]) -> None:
+        self._sizes = {name: [node.processors for node in each.batch.nodes] for name, each in clusters.items()}
+        self._whole = {name: each.batch.traits.exclusive for name, each in clusters.items()}
+        self._counted: dict[tuple[str, int, int | None], int] = {}
+
+    def taken(self, cluster: str, component: ComponentRequest) -> int:
+        """Processors that nobody else gets: of nodes that are given whole, all of each node."""
+        key = cluster, component.processors, component.processors_per_node
+        if key not in self._counted:
+            self._counted[key] = self._count(*key)
+        return self._counted[key]
+
+    def total(self, cluster: str) -> int:
+        return sum(self._sizes[cluster])
+
+    def nodes(self, cluster: str) -> int:
+        return len(self._sizes[cluster])
+
+    def _count(self, cluster: str, processors: int, per_node: int | None) -> int:
+        """Node by node; what is more than all nodes have is counted on as many more of the last one's size."""
+        sizes, left, taken = iter(self._sizes[cluster]), processors, 0
+        size = self._sizes[cluster][-1]
+        while left > 0:
+            size = next(sizes, size)
+            part = min(left, size, per_node or size)
+            taken += size if self._whole[cluster] else part
+            left -= part
+        return taken

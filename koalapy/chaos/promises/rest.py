@@ -1,0 +1,73 @@
+"""What must be true when all has come to rest: records and world agree, and nothing of ours is left anywhere."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from koalapy.chaos.promises.committed import Committed
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.identity import InstanceId, JobId, is_tag, tag_of
+from koalapy.model.job import Component, Job
+from koalapy.model.states import ComponentState, JobState
+from koalapy.world.program_log import Ledger, Run
+from koalapy.world.world import World
+
+
+def of_records(committed: Committed) -> None:
+    """Every job is over, nothing is owed, and every command was confirmed."""
+    for job in committed.jobs.values():
+        promise(job.state.final, Promise.ENDS, "job", job.id, "is", job.state)
+    promise(not committed.debts, Promise.NOTHING_LEFT, "debts remain:", *committed.debts)
+    left = [f"{number}: {entry.command}" for number, entry in committed.outbox.items()]
+    promise(not left, Promise.AGREE, "never confirmed:", *left)
+
+
+def of_programs(jobs: Iterable[Job], instance: InstanceId, ledger: Ledger) -> None:
+    """What the records say of every last attempt is what its program says."""
+    for job in jobs:
+        for component in job.components:
+            _agree(job, component, ledger.runs(tag_of(instance, job.attempt_of(component))))
+
+
+def _agree(job: Job, component: Component, runs: Sequence[Run]) -> None:
+    attempt, done = job.attempt_of(component), component.state is ComponentState.DONE
+    statuses = [status for run in runs for status in run.statuses]
+    promise(not any(run.running for run in runs), Promise.NOTHING_LEFT, "the program of", attempt, "runs on")
+    told = component.started_at is not None
+    promise(runs or not told, Promise.AGREE, attempt, "is said to have started, but did not")
+    well = len(runs) == 1 and not any(statuses)
+    promise(not done or well, Promise.AGREE, attempt, "is said to have ended well, not with", *statuses)
+    if job.state is JobState.DONE and not component.request.optional:
+        promise(done, Promise.AGREE, "job", job.id, "is done, but", attempt, "is", component.state)
+    if component.state is ComponentState.FAILED and component.reason and component.reason.code == "exit_status":
+        status = component.exit_status
+        promise(status in statuses, Promise.AGREE, attempt, "is said to have ended with", status, "not", *statuses)
+
+
+def of_users(committed: Committed, accepted: Iterable[JobId]) -> None:
+    """What a user was told the number of is there."""
+    for job in accepted:
+        promise(job in committed.jobs, Promise.AGREE, "job", job, "was accepted, and is not there")
+
+
+def of_clusters(jobs: Iterable[Job], world: World) -> None:
+    """Directories stay for the output of a job's last attempts, and of no others."""
+    for cluster, name in left_in_queues(world):
+        promise(False, Promise.NOTHING_LEFT, name, "is left in the queue of", cluster)
+    last = {tag_of(world.instance, job.attempt_of(component)) for job in jobs for component in job.components}
+    for cluster, tag in _directories(world):
+        promise(tag in last, Promise.AGREE, "the directory of", tag, "is left on", cluster)
+
+
+def left_in_queues(world: World) -> Iterator[tuple[str, str]]:
+    """Batch jobs of ours that are not over: where, and their names."""
+    for name, cluster in world.clusters.items():
+        for job in cluster.batch.everything:
+            if job.live and cluster.is_ours(job):
+                yield name, job.name
+
+
+def _directories(world: World) -> Iterator[tuple[str, str]]:
+    for name, cluster in world.clusters.items():
+        for path in cluster.shared.directories:
+            above, _, last = path.rpartition("/")
+            if above.endswith(f"/{world.instance}") and is_tag(last):
+                yield name, last

@@ -1,0 +1,73 @@
+"""What is promised of sweeps' parameters: each has one result, and none that is done runs again."""
+
+from collections.abc import Iterable
+
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.change import Change
+from koalapy.model.identity import JobId
+from koalapy.model.intervals import Intervals
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
+from koalapy.model.sweep import ResultBatch
+from koalapy.store.contract import Store
+from koalapy.world.parameter_log import ParameterLog, Try
+
+_Key = tuple[int, int]  # sweep, number
+
+
+class Sweeps:
+    """Told of every try of a parameter as it begins, and of every commit."""
+
+    def __init__(self, log: ParameterLog) -> None:
+        self._log = log
+        self._tries: dict[_Key, list[Try]] = {}
+        self._recorded: dict[JobId, set[int]] = {}
+
+    def began(self, attempt: Try) -> None:
+        """A program has started for a parameter."""
+        key = attempt.sweep, attempt.number
+        before = self._tries.setdefault(key, [])
+        done = any(each.done for each in before)
+        promise(not done, Promise.REPEATED, "parameter", attempt.number, "of", attempt.sweep, "is done, but starts")
+        recorded = attempt.number in self._recorded.get(JobId(attempt.sweep), ())
+        promise(not recorded, Promise.REPEATED, "parameter", attempt.number, "of", attempt.sweep, "has its result")
+        alone = all(each.ended is not None for each in before)
+        promise(
+            alone, Promise.ALONE, "parameter", attempt.number, "of", attempt.sweep, "starts while it runs elsewhere"
+        )
+        before.append(attempt)
+
+    def committed(self, change: Change) -> None:
+        for batch in change.results:
+            self._record(batch)
+        for job in change.jobs:
+            if job.runner is not None:
+                self._counted(job)
+
+    def _record(self, batch: ResultBatch) -> None:
+        known = self._recorded.setdefault(batch.sweep, set())
+        for result in batch.results:
+            again = result.number in known
+            promise(not again, Promise.RECORDED, "parameter", result.number, "of", batch.sweep, "has a result already")
+            tries = self._tries.get((batch.sweep, result.number), ())
+            ran = any(each.ended is not None for each in tries)
+            promise(ran, Promise.AGREE, "parameter", result.number, "of", batch.sweep, "has a result, but did not end")
+            known.add(result.number)
+
+    def _counted(self, sweep: Job) -> None:
+        """What a runner takes for done is what was recorded; and what is over has recorded all of it, or was ended."""
+        assert sweep.runner is not None
+        known, done = self._recorded.get(sweep.id, set()), sweep.runner.done
+        promise(len(done) == len(known), Promise.RECORDED, "sweep", sweep.id, len(done), "done", len(known), "recorded")
+        whole = sweep.state is not JobState.DONE or not sweep.runner.left
+        promise(whole, Promise.RECORDED, "sweep", sweep.id, "is done, but for", sweep.runner.left)
+
+    def at_rest(self, sweeps: Iterable[Job], store: Store) -> None:
+        """The store has what was recorded, each once, and nothing runs on."""
+        for sweep in sweeps:
+            assert sweep.runner is not None
+            kept = [result.number for _, batch in store.results(sweep.id) for result in batch.results]
+            promise(len(kept) == len(set(kept)), Promise.RECORDED, "sweep", sweep.id, "keeps results twice")
+            promise(Intervals.numbers(kept) == sweep.runner.done, Promise.AGREE, "sweep", sweep.id, "keeps", len(kept))
+        for each in self._log.tries:
+            promise(each.ended is not None, Promise.NOTHING_LEFT, "parameter", each.number, "of", each.sweep, "runs on")

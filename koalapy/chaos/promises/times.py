@@ -1,0 +1,68 @@
+"""How long a job may hold what it has claimed: counted again from its history, by koalad's clock."""
+
+from collections.abc import Iterator
+
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.change import Change
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.settings import Settings
+from koalapy.model.states import JobState
+from koalapy.model.units import SECOND, Duration, Instant
+
+_SLACK = SECOND  # for the decision that follows at once
+
+
+class Times:
+    """`committed` after every commit, and `passed` before every decision: of what the one before has left."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._claim, self._barrier = _with_jitter(settings.claim_timeout), _with_jitter(settings.barrier_timeout)
+        self._claimed_at: dict[JobId, Instant] = {}
+        self._claiming: dict[JobId, Job] = {}
+        self._decided_at: Instant | None = None
+        self._late: dict[JobId, Instant] = {}  # since which decision: the next one follows at once, and may be needed
+
+    def restarted(self) -> None:
+        """Nothing was decided by this koalad yet."""
+        self._decided_at, self._late = None, {}
+
+    def committed(self, change: Change) -> None:
+        for line in change.history:
+            if line.kind == "job_claimed":
+                self._claimed_at[line.job] = line.at
+        for job in change.jobs:
+            if job.state is JobState.CLAIMING and job.glide is None:
+                self._claiming[job.id] = job
+            else:
+                self._claiming.pop(job.id, None)
+
+    def passed(self, now: Instant) -> None:
+        """Whatever koalad has left as it was at its last decision was not over by then."""
+        decided_at, self._decided_at = self._decided_at, now
+        if decided_at is None:
+            return
+        before, self._late = self._late, {}
+        for job in self._claiming.values():
+            for what, ends in self._ends(job):
+                if decided_at <= ends:
+                    continue
+                since = self._late[job.id] = before.get(job.id, decided_at)
+                soon = decided_at <= since + _SLACK
+                promise(soon, Promise.CLAIM, "job", job.id, "holds its claim past its", what, "time, until", ends)
+
+    def _ends(self, job: Job) -> Iterator[tuple[str, Instant]]:
+        """Counted from the claim while a batch job has not started; then from the first component at its barrier, or
+        from the last start. A job that is in batch queues on purpose has no time before that."""
+        started = [each.allocated_at for each in job.present if each.allocated_at is not None]
+        unstarted = any(each.allocated_at is None and not each.state.final for each in job.present)
+        if unstarted and not job.patient:
+            yield "claim's", Instant(self._claimed_at[job.id] + self._claim)
+        came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
+        if came or (started and not unstarted):
+            yield "barrier's", Instant((min(came) if came else max(started)) + self._barrier)
+
+
+def _with_jitter(limit: Duration) -> Duration:
+    """Up to a tenth longer, so that several koalad do not act in step."""
+    return Duration(limit + limit // 10 + _SLACK)

@@ -1,0 +1,125 @@
+"""Who waits although it fits: counted from what koalad was told, for jobs that every placement policy could place."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from koalapy.chaos.promises import backlog
+from koalapy.chaos.promises.decided import Decided
+from koalapy.chaos.promises.heard import Told
+from koalapy.chaos.promises.launchers import Launchers
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.change import Change
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.request import ComponentRequest, WhenBusy
+from koalapy.model.settings import Settings
+from koalapy.model.states import JobState
+from koalapy.model.units import SECOND, Duration, Instant
+
+PATIENCE = Duration(10 * SECOND)  # of koalad's clock
+_BETWEEN = SECOND  # two looks
+
+
+class Waiting:
+    """`committed` after every commit, and `passed` before every decision: of what the one before has left."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._strict, self._most = settings.queue == "fcfs", settings.max_overtakes
+        self._queue_after = settings.queue_after
+        self._networks = {each.name: each.network for each in settings.clusters}
+        self._jobs: dict[JobId, Job] = {}
+        self._fits: dict[JobId, Instant] = {}  # since when
+        self._looked_at: Instant | None = None
+
+    def restarted(self) -> None:
+        """A koalad that starts waits for its clusters, and its clock may be another."""
+        self._fits, self._looked_at = {}, None
+
+    def committed(self, change: Change) -> None:
+        for job in change.jobs:
+            if job.state is JobState.WAITING and job.runner is None and job.glide is None:
+                self._jobs[job.id] = job
+            else:
+                self._jobs.pop(job.id, None)
+
+    def passed(self, decided: Decided, jobs: Mapping[JobId, Job]) -> None:
+        """`jobs`: all that were ever committed."""
+        if self._looked_at is not None and decided.at < self._looked_at + _BETWEEN:
+            return
+        self._looked_at, before = decided.at, self._fits
+        if not all(told.met for told in decided.heard.clusters.values()):
+            self._fits = {}
+            return
+        self._fits = {
+            job.id: before.get(job.id, decided.at) for job in self._fitting(decided, Launchers(jobs, decided))
+        }
+        for identity, since in self._fits.items():
+            waited = decided.at - since
+            promise(waited <= PATIENCE, Promise.FITS, "job", identity, "waits", waited, "us although it fits")
+
+    def _fitting(self, decided: Decided, launchers: Launchers) -> Iterator[Job]:
+        """In the queue's order, as far as its policy lets jobs pass those that wait for processors."""
+        if not self._jobs:
+            return
+        usable = decided.heard.usable(decided.at)
+        idle = {name: _idle(told, launchers) for name, told in usable.items()}
+        queues = {name: backlog.left(told, decided) for name, told in usable.items()}
+        first: Job | None = None
+        for job in sorted(self._jobs.values(), key=lambda job: (job.request.priority, job.place)):
+            left = {name: count for name, count in idle.items() if not _left_out(job, name, decided.at)}
+            if self._fits_on(job, left, decided) or self._may_queue(job, left, queues, decided):
+                yield job
+            elif self._strict:
+                return
+            elif first is None and not _stalled(job, left):
+                first = job
+            if first is not None and first.overtaken >= self._most:
+                return
+
+    def _may_queue(self, job: Job, usable: Mapping[str, int], queues: Mapping[str, int], decided: Decided) -> bool:
+        """Whether its patience is over, and batch queues take all of it, where the batch systems decide."""
+        if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
+            return False
+        patient = decided.at >= job.waiting_since + self._queue_after
+        return patient and self._fits_on(job, {name: queues[name] for name in usable}, decided)
+
+    def _fits_on(self, job: Job, room: Mapping[str, int], decided: Decided) -> bool:
+        """Whether all that it needs is placed in these processors of one network, whatever cluster a policy chooses
+        for each component: it names the cluster, or goes to some cluster that has room, the largest component first.
+        """
+        needed = [each for each in job.request.components if not each.optional]
+        named = [each for each in needed if each.cluster is not None]
+        free = sorted((each for each in needed if each.cluster is None), key=lambda each: -each.processors)
+        alone = not job.request.communication or len(job.request.components) == 1
+        for network in [None] if alone else sorted(set(self._networks.values())):
+            there = {name: count for name, count in room.items() if network in (None, self._networks[name])}
+            if _placeable([*named, *free], there, decided.processors.taken):
+                return True
+        return False
+
+
+def _placeable(
+    components: Sequence[ComponentRequest], room: Mapping[str, int], taken: Callable[[str, ComponentRequest], int]
+) -> bool:
+    """Whether each has room when its turn comes, wherever those before it went."""
+    if not components:
+        return True
+    first, *others = components
+    left = {name: count - taken(name, first) for name, count in room.items() if first.cluster in (None, name)}
+    choices = [name for name, count in left.items() if count >= 0]
+    return bool(choices) and all(_placeable(others, {**room, name: left[name]}, taken) for name in choices)
+
+
+def _idle(told: Told, launchers: Launchers) -> int:
+    """What sweeps have counts as idle; what was promised since it was measured does not."""
+    assert told.state is not None
+    return told.state.idle + launchers.shown(told) - launchers.promised(told)
+
+
+def _left_out(job: Job, cluster: str, now: Instant) -> bool:
+    return any(name == cluster and now < until for name, until in job.excluded)
+
+
+def _stalled(job: Job, idle: Mapping[str, int]) -> bool:
+    """It waits for a cluster, not for processors."""
+    named = {each.cluster for each in job.request.components if each.cluster and not each.optional}
+    return not idle or not named <= idle.keys()

@@ -1,0 +1,263 @@
+"""Watches a world: hears of everything as it happens, and asks every promise that it may touch."""
+
+from collections.abc import Callable, Sequence
+
+from koalapy.chaos.promises import rest
+from koalapy.chaos.promises.claims import Claims
+from koalapy.chaos.promises.committed import Committed
+from koalapy.chaos.promises.contents import Contents
+from koalapy.chaos.promises.decided import Decided
+from koalapy.chaos.promises.heard import Heard
+from koalapy.chaos.promises.jobs import Jobs
+from koalapy.chaos.promises.launchers import Launchers
+from koalapy.chaos.promises.limits import Limits
+from koalapy.chaos.promises.neighbours import Neighbours
+from koalapy.chaos.promises.processors import Processors
+from koalapy.chaos.promises.programs import Programs
+from koalapy.chaos.promises.pruned import Pruned
+from koalapy.chaos.promises.queues import Queues
+from koalapy.chaos.promises.sweeps import Sweeps
+from koalapy.chaos.promises.times import Times
+from koalapy.chaos.promises.waiting import Waiting
+from koalapy.chaos.violation import Promise, Violation, promise
+from koalapy.driver import Delivery
+from koalapy.engine import Engine
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.commands import CollectOutput
+from koalapy.model.events import ClusterLost, Event
+from koalapy.model.identity import AttemptId, Tag, tag_of
+from koalapy.model.units import Instant
+from koalapy.store.contract import Store
+from koalapy.world.parameter_log import Try
+from koalapy.world.program_log import Entry
+from koalapy.world.world import World
+
+
+class Watch:
+    """A broken promise is raised by `check`, after the event that broke it: those who told of it must go on.
+
+    `heard` is given a line for everything that matters, in order: two courses are the same if these are.
+    """
+
+    def __init__(self, world: World, heard: Callable[[str], None]) -> None:
+        self._world, self.heard = world, heard
+        self._committed = Committed()
+        self._programs = Programs(world.instance, lambda cluster: world.clusters[cluster].logins)
+        self._jobs = Jobs(world.settings)
+        self._claims = Claims(world.settings)
+        self._times = Times(world.settings)
+        self._waiting, self._limits = Waiting(world.settings), Limits(world.settings)
+        self._heard, self._processors = Heard(world.settings.clusters), Processors(world.clusters)
+        self._queues = Queues(world.instance)
+        self._pruned = Pruned(world)
+        self._contents = Contents(world.instance, world.clusters, world.ledger)
+        self._sweeps = Sweeps(world.ledger.parameters)
+        self._neighbours = Neighbours(world)
+        self._decided: Decided | None = None
+        self._handled: Decided | None = None  # by this koalad, the last time
+        self._decided_at = world.agenda.now
+        self._engine = world.koalad.engine
+        self._broken: Violation | None = None
+        self._acknowledged = 0  # events since koalad took up its last batch
+        self.programs = self.parameters = 0
+        world.ledger.subscribe(self._ledger)
+        world.ledger.parameters.subscribe(self._began)
+        world.koalad.witness = self
+        for name, cluster in world.clusters.items():
+            cluster.around.witness = cluster.shell.witness = _ClusterWatch(self, name)
+
+    @property
+    def jobs(self) -> int:
+        """That users have submitted."""
+        return sum(job.glide is None for job in self._committed.jobs.values())
+
+    def check(self) -> None:
+        """Raises Violation for the first promise that was broken."""
+        self.ask(lambda: self._queues.passes(self._world.agenda.now))
+        if self._broken is not None:
+            raise self._broken
+
+    def calm(self) -> None:
+        """Nothing is wrong with the world now, and nothing was when this was asked before: nobody need wait."""
+        self.ask(self._neighbours.look)
+
+    def at_rest(self) -> None:
+        """Raises Violation if something is left, or records and world differ."""
+        jobs = self._committed.jobs.values()
+        rest.of_records(self._committed)
+        rest.of_programs(jobs, self._world.instance, self._world.ledger)
+        rest.of_users(self._committed, self._world.koalad.accepted)
+        rest.of_clusters(jobs, self._world)
+        kept = [job for job in jobs if job.runner is not None and job.id not in self._pruned.jobs]
+        self._sweeps.at_rest(kept, self._world.koalad.store)
+        self._pruned.at_rest(self._world.koalad.store)
+
+    def unrest(self) -> str:
+        """What keeps the world from coming to rest."""
+        left = [f"job {job.id} is {job.state}" for job in self._committed.jobs.values() if not job.state.final]
+        left += [f"{attempt} is owed" for attempt in self._committed.debts]
+        left += [f"command {number} is not confirmed" for number in self._committed.outbox]
+        left += [f"{name} is in the queue of {cluster}" for cluster, name in rest.left_in_queues(self._world)]
+        return ", ".join(left) or "nothing is left, but the world does not rest"
+
+    def ask(self, question: Callable[[], None]) -> None:
+        if self._broken is not None:
+            return
+        try:
+            question()
+        except Violation as broken:
+            self._broken = broken
+
+    # ---- koalad
+
+    def started(self, snapshot: Snapshot, engine: Engine) -> None:
+        self._engine = engine
+        self.heard(f"koalad starts with {len(snapshot.jobs)} jobs")
+        self._heard.forget()
+        self._times.restarted()
+        self._waiting.restarted()
+        self._handled = None
+        self.ask(lambda: self._committed.recovered(snapshot))
+
+    def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
+        assert self._engine is not None
+        self._decided = Decided(self._engine, now, self._heard, self._processors)
+        self._decided_at = self._world.agenda.now
+        self._acknowledged = 0
+        for event in (each for delivery in deliveries for each in delivery.events):
+            if isinstance(event, ClusterLost):
+                self._lost(event)
+
+    def handling(self, now: Instant, events: Sequence[Event]) -> None:
+        self.ask(lambda: self._times.passed(now))
+        if (handled := self._handled) is not None:
+            self.ask(lambda: self._limits.passed(handled))
+            self.ask(lambda: self._waiting.passed(handled, self._committed.jobs))
+        self._handled = self._decided
+        self._heard.take(events)
+
+    def _lost(self, event: ClusterLost) -> None:
+        """A link that fails costs a session, as in koalad; but none may."""
+        failed = event.reason.code == "link_failed"
+        self.ask(lambda: promise(not failed, Promise.SOUND, event.cluster, event.reason.message))
+
+    def committed(self, change: Change, store: Store) -> None:
+        early = self._acknowledged
+        self.ask(lambda: promise(not early, Promise.COMMITTED, early, "events were acknowledged before"))
+        for line in change.history:
+            self.heard(f"{line.at} {line.job} {line.kind} {line.details}")
+            if line.kind == "submission_failed":
+                attempt = AttemptId(line.job, line.details["component"], line.details["attempt"])
+                self.over(tag_of(self._world.instance, attempt), "refused")
+        decided, before = self._decided, dict(self._committed.jobs)
+        assert decided is not None
+        self.ask(lambda: self._committed.take(change, store))
+        self.ask(lambda: self._pruned.committed(change, before, self._committed))
+        self.ask(lambda: self._jobs.committed(change, before))
+        self.ask(lambda: self._contents.committed(change, before))
+        self.ask(lambda: self._programs.committed(change, self._decided_at))
+        self.ask(lambda: self._claims.committed(change, before, decided))
+        self._times.committed(change)
+        self._waiting.committed(change)
+        self.ask(lambda: self._limits.committed(change, decided))
+        for batch in change.results:
+            self.heard(f"{batch.sweep} {batch.attempt} {[result.number for result in batch.results]}")
+        self.ask(lambda: self._sweeps.committed(change))
+        self.ask(Launchers(before, decided).give_back)
+
+    def sent(self, entry: OutboxEntry, doubt: bool) -> None:
+        self._before_doing()
+        self.ask(lambda: self._committed.has(entry))
+
+    def acknowledged(self, cluster: str, epoch: int, number: int) -> None:
+        self._acknowledged += 1
+        self._before_doing()
+
+    def brought(self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str) -> None:
+        self.ask(lambda: self._contents.brought(command, path, source, content, self._committed.jobs))
+
+    def missing(self, command: CollectOutput, path: str) -> None:
+        self.ask(lambda: self._contents.missing(command, path, self._committed.jobs))
+
+    def _before_doing(self) -> None:
+        engine = self._engine
+        if engine is not None:
+            self.ask(lambda: self._committed.knows(engine.records))
+
+    # ---- programs
+
+    def _ledger(self, entry: Entry) -> None:
+        run, place = entry.run, (entry.run.cluster, entry.node)
+        self.heard(f"{entry.at} {run.tag} {entry.what} {run.cluster} {entry.node} {run.exit_status}")
+        if entry.what == "started":
+            self.programs += 1
+            self.ask(lambda: self._programs.started(Tag(run.tag), run.start, place))
+            self.ask(lambda: self._contents.started(Tag(run.tag), run.cluster, self._committed.jobs))
+        else:
+            self.ask(lambda: self._programs.ended(Tag(run.tag), place))
+
+    def _began(self, attempt: Try) -> None:
+        self.parameters += 1
+        self.heard(f"{attempt.began} {attempt.tag} begins {attempt.number} of {attempt.sweep}")
+        self.ask(lambda: self._sweeps.began(attempt))
+
+    # ---- clusters
+
+    def claimed(self, tag: str) -> None:
+        self.ask(lambda: self._programs.claimed(Tag(tag)))
+
+    def came(self, tag: str, start: str, deadline: Instant) -> None:
+        self._programs.came(Tag(tag), start, deadline)
+        self.ask(lambda: self._queues.came(Tag(tag), start, deadline))
+
+    def went(self, tag: str, start: str) -> None:
+        self._programs.went(self._world.agenda.now, Tag(tag), start)
+        self._queues.went(Tag(tag), start)
+
+    def over(self, tag: str, why: str) -> None:
+        self.heard(f"{tag} is {why}")
+        self.ask(lambda: self._programs.over(Tag(tag), why))
+
+    def touched(self, cluster: str, verb: str, batch_id: str, name: str) -> None:
+        self.ask(lambda: self._queues.touched(cluster, verb, batch_id, name))
+
+    def looking(self, kcm: object, tag: str) -> None:
+        self._queues.looking(kcm, Tag(tag))
+
+    def submitting(self, cluster: str, kcm: object, tag: str) -> None:
+        listed = [job.id for job in self._world.clusters[cluster].batch.listed() if job.live and job.name == tag]
+        self.ask(lambda: self._queues.submitting(kcm, Tag(tag), listed))
+
+    def entered(self, cluster: str, name: str, batch_id: str) -> None:
+        self.heard(f"{name} is {batch_id} of {cluster}")
+
+
+class _ClusterWatch:
+    """What is told of one cluster; batch jobs have names there that other clusters have too."""
+
+    def __init__(self, watch: Watch, cluster: str) -> None:
+        self._watch, self._cluster = watch, cluster
+
+    def entered(self, name: str, batch_id: str) -> None:
+        self._watch.entered(self._cluster, name, batch_id)
+
+    def looking(self, kcm: object, tag: str) -> None:
+        self._watch.looking(kcm, tag)
+
+    def submitting(self, kcm: object, tag: str) -> None:
+        self._watch.submitting(self._cluster, kcm, tag)
+
+    def touched(self, verb: str, batch_id: str, name: str) -> None:
+        self._watch.touched(self._cluster, verb, batch_id, name)
+
+    def claimed(self, tag: str, start: str) -> None:
+        self._watch.claimed(tag)
+
+    def came(self, tag: str, start: str, deadline: Instant) -> None:
+        self._watch.came(tag, start, deadline)
+
+    def went(self, tag: str, start: str) -> None:
+        self._watch.went(tag, start)
+
+    def gone(self, tag: str) -> None:
+        self._watch.over(tag, "gone")

@@ -1,0 +1,218 @@
+"""A course through a world of chaos: moves, then calm, promises watched after every event; and what a seed came to."""
+
+import hashlib
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from koalapy.chaos.disk import Disk
+from koalapy.chaos.fault_schedule import make, moves_of
+from koalapy.chaos.plan import EVENTS, Move, format_only
+from koalapy.chaos.promises.watch import Watch
+from koalapy.chaos.shrink import TRIES, shrink
+from koalapy.chaos.user_actions import USERS
+from koalapy.chaos.violation import Promise, Violation, promise
+from koalapy.driver import NoRecorder, Recorder
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.world.random_requests import Habits
+from koalapy.world.random_streams import between, stream
+from koalapy.world.world import INSTANCE, World
+
+SQLITE_ONE_IN = 20
+CALM_EVENTS, CALM_TIME = 60_000, 6 * HOUR  # within which all must come to rest
+CALM_RATIO = 8  # the same of a long course, times its events: as many more jobs wait at its end
+LOOK = 64  # events between two looks whether it has
+STILL = 2_000  # events at one instant: nothing but a busy loop has so many
+SLACK = 500  # events beyond those of the first violation, in which a shorter list of moves may show it
+_DEAD = (Duration(SECOND), Duration(3 * MINUTE))  # how long koalad is down when it was killed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a course came to. `happened`: events until its end; `digest`: of everything that happened, in order.
+
+    `programs` that were started, Launchers too, and `parameters` of sweeps. `faults`: those that alone might befall it.
+    """
+
+    seed: int
+    events: int
+    happened: int
+    moves: int
+    jobs: int
+    programs: int
+    parameters: int
+    digest: str
+    faults: tuple[str, ...] = ()
+    violation: Violation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """The shortest list of moves found that shows a violation: `only` are their numbers."""
+
+    result: Result
+    only: tuple[int, ...]
+    moves: tuple[Move, ...]
+
+    @property
+    def command(self) -> str:
+        """What replays it."""
+        only = format_only(list(self.only))
+        faults = f" --faults {','.join(self.result.faults)}" if self.result.faults else ""
+        return f"koala sim chaos --seed {self.result.seed} --events {self.result.events}{faults} --only '{only}'"
+
+
+def run(
+    seed: int,
+    events: int = EVENTS,
+    only: Sequence[int] | None = None,
+    until: int | None = None,
+    patience: int | None = None,
+    moves: Sequence[Move] | None = None,
+    habits: Habits | None = None,
+    faults: tuple[str, ...] = (),
+    recorder: Recorder | None = None,
+) -> Result:
+    """One course, to its rest or to the first violation.
+
+    `moves`: other ones than the seed's; `only`: the numbers of those that are made. `until`: so many events in all, and
+    no calm; `patience`: events within which calm must bring rest. `habits`: users that are not the seed's. `faults`:
+    these alone, in place of the seed's mixture. `recorder` takes note of what koalad's engines are given and decide.
+    """
+    moves = moves_of(seed, events, faults) if moves is None else moves
+    chosen = moves if only is None else [moves[number] for number in only]
+    with _world(seed) as world:
+        world.koalad.recorder = recorder or NoRecorder()
+        world.habits = habits or stream(seed, "chaos/habits").choice(USERS)
+        course = _Course(world, seed, events, chosen, until, patience or max(CALM_EVENTS, CALM_RATIO * events))
+        return replace(course.run(), faults=faults)
+
+
+def prove(
+    broken: Result, numbers: Sequence[int], tries: int = TRIES, said: Callable[[int], None] = lambda left: None
+) -> Proof:
+    """Leave out some of these moves for as long as the same promise is broken. `said` hears how many are left."""
+    assert broken.violation is not None
+    wanted, moves = broken.violation.promise, moves_of(broken.seed, broken.events, broken.faults)
+    before_end = broken.happened < broken.events
+    until = broken.happened + SLACK if before_end else None
+    best: list[Result] = [broken]
+
+    def breaks(only: list[int]) -> bool:
+        result = run(broken.seed, broken.events, only, until, faults=broken.faults)
+        same = result.violation is not None and result.violation.promise is wanted
+        if same:
+            best[0] = result
+            said(len(only))
+        return same
+
+    only = shrink([number for number in numbers if moves[number].at <= broken.happened], breaks, tries)
+    return Proof(result=best[0], only=tuple(only), moves=tuple(moves[number] for number in only))
+
+
+@contextmanager
+def _world(seed: int) -> Iterator[World]:
+    """One in twenty stands on a real database."""
+    if seed % SQLITE_ONE_IN:
+        yield World(seed)
+        return
+    with tempfile.TemporaryDirectory(prefix="koala-chaos-") as directory:
+        disk = Disk(Path(directory), INSTANCE)
+        try:
+            yield World(seed, disk.open)
+        finally:
+            disk.close()
+
+
+class _Course:
+    """Raises nothing: whatever goes wrong is the result's violation."""
+
+    def __init__(
+        self, world: World, seed: int, events: int, moves: Sequence[Move], until: int | None, patience: int
+    ) -> None:
+        self._world, self._seed, self._events, self._moves = world, seed, events, moves
+        self._until, self._patience = until, patience
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._watch = Watch(world, self._heard)
+        self._dice = stream(seed, "chaos/restarts")
+        self._starts = 0  # of koalad's, whose end was seen
+        self._at, self._still = world.agenda.now, 0  # events since it was another time
+
+    def run(self) -> Result:
+        violation = None
+        try:
+            self._storms()
+            if self._until is None:
+                self._calm()
+        except Violation as broken:
+            violation = broken
+        except Exception as error:
+            violation = _raised(error)
+        return Result(
+            seed=self._seed,
+            events=self._events,
+            happened=self._world.agenda.happened,
+            moves=len(self._moves),
+            jobs=self._watch.jobs,
+            programs=self._watch.programs,
+            parameters=self._watch.parameters,
+            digest=self._digest.hexdigest(),
+            violation=violation,
+        )
+
+    def _storms(self) -> None:
+        for move in self._moves:
+            self._step(until=move.at)
+            self._heard(f"{self._world.agenda.now} {move}")
+            make(self._world, move)
+            self._watch.check()
+        self._step(until=self._events)
+
+    def _step(self, until: int) -> None:
+        agenda = self._world.agenda
+        bound = until if self._until is None else min(until, self._until)
+        while agenda.happened < bound and agenda.step():
+            self._watch.check()
+            self._see_to_koalad()
+            self._see_to_time()
+
+    def _see_to_time(self) -> None:
+        now = self._world.agenda.now
+        self._still = self._still + 1 if now == self._at else 0
+        self._at = now
+        promise(self._still < STILL, Promise.SOUND, f"time stands still: {STILL} events at one instant")
+
+    def _see_to_koalad(self) -> None:
+        """A koalad that was killed is started again, some time later."""
+        koalad = self._world.koalad
+        if not koalad.alive and koalad.starts > self._starts:
+            self._starts = koalad.starts
+            self._world.agenda.after(between(self._dice, *_DEAD), koalad.start)
+
+    def _calm(self) -> None:
+        """Faults stop, everything is mended: every job comes to its end, and nothing is left."""
+        agenda = self._world.agenda
+        self._world.calm()
+        last, latest = agenda.happened + self._patience, Instant(agenda.now + CALM_TIME)
+        while not self._world.at_rest():
+            in_time = agenda.happened < last and agenda.now < latest
+            promise(in_time, Promise.ENDS, "after the calm", self._watch.unrest())
+            self._world.release_held()
+            self._watch.calm()
+            self._step(until=agenda.happened + LOOK)
+        self._watch.at_rest()
+
+    def _heard(self, line: str) -> None:
+        self._digest.update(line.encode())
+
+
+def _raised(error: Exception) -> Violation:
+    """A part of koalapy that fails by itself keeps no promise at all."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
+    violation = Violation(Promise.SOUND, f"{type(error).__name__} at {where}: {error}")
+    violation.__cause__ = error
+    return violation

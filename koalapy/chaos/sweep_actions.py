@@ -1,0 +1,97 @@
+"""What people do with sweeps in a world of chaos, and local users where sweeps have what they want.
+
+Only some seeds have any of it, drawn from a stream of its own: the others are what they were before there were sweeps.
+"""
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from koalapy.chaos.plan import Move
+from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
+from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.world.cluster.cluster import SimCluster
+from koalapy.world.random_streams import between, stream
+from koalapy.world.random_sweeps import draw_sweep
+from koalapy.world.world import World
+
+SEEDS = 1 / 3  # of them have sweeps
+GAP = 70  # events from one of these moves to the next, on the average
+_MOST = 4  # sweeps at a time
+_KEYS = ("", "", "sweep a", "sweep b")
+_STAYS = Duration(5 * SECOND), Duration(2 * MINUTE)
+
+
+def _submit(world: World, dice: Random) -> None:
+    if len(_sweeps(world)) < _MOST:
+        world.koalad.submit(draw_sweep(dice), dice.choice(_KEYS))
+
+
+def _cancel(world: World, dice: Random) -> None:
+    if (sweep := _sweep(world, dice)) is not None:
+        world.koalad.tell(CancelRequested(sweep, force=dice.random() < 0.3))
+
+
+def _hold(world: World, dice: Random) -> None:
+    if (sweep := _sweep(world, dice)) is not None:
+        world.koalad.tell(HoldRequested(sweep))
+
+
+def _release(world: World, dice: Random) -> None:
+    for sweep in _sweeps(world):
+        if sweep.state is JobState.HELD:
+            world.koalad.tell(ReleaseRequested(sweep.id))
+
+
+def _local_jobs(world: World, dice: Random) -> None:
+    """They come where Launchers are, and want some of their nodes back, or all."""
+    scavenged = [cluster for cluster in world.clusters.values() if _launchers_on(world, cluster)]
+    if not scavenged:
+        return
+    cluster = dice.choice(scavenged)
+    for _ in range(dice.randint(1, 3)):
+        most = max(1, cluster.batch.size // dice.choice((1, 2, 4)))
+        cluster.foreign_job(f"local-{dice.randrange(1000)}", dice.randint(1, most), between(dice, *_STAYS))
+
+
+ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {
+    "submit_sweep": (_submit, 6),
+    "cancel_sweep": (_cancel, 1),
+    "hold_sweep": (_hold, 1),
+    "release_sweep": (_release, 3),
+    "local_jobs_want_nodes": (_local_jobs, 4),
+}
+
+
+def moves_with_sweeps(seed: int, events: int) -> list[Move]:
+    """Those of this seed, which most have none of; those of a shorter course come first in a longer one."""
+    dice = stream(seed, "chaos/sweeps")
+    return list(_drawn(dice, events)) if dice.random() < SEEDS else []
+
+
+def _drawn(dice: Random, events: int) -> Iterator[Move]:
+    at, weights = 0, [weight for _, weight in ALL.values()]
+    while (at := at + 1 + int(dice.expovariate(1 / GAP))) < events:
+        yield Move(at, dice.choices(list(ALL), weights)[0], dice.getrandbits(32))
+
+
+# ---- to whom
+
+
+def _sweeps(world: World) -> list[Job]:
+    engine = world.koalad.engine
+    jobs = list(engine.records.jobs.values()) if engine is not None else []
+    return [job for job in jobs if job.runner is not None]
+
+
+def _sweep(world: World, dice: Random) -> JobId | None:
+    sweeps = _sweeps(world)
+    return dice.choice(sweeps).id if sweeps else None
+
+
+def _launchers_on(world: World, cluster: SimCluster) -> bool:
+    engine = world.koalad.engine
+    live = engine.records.live(cluster.name) if engine is not None else ()
+    return any(job.glide is not None for job, _ in live)

@@ -1,0 +1,1 @@
+"""Experiments: published ones in the simulated world, replays of traces, and what they share."""

@@ -1,0 +1,25 @@
+"""The DCS experiment, for whoever runs experiments."""
+
+from dataclasses import dataclass
+
+from koalapy.experiments.dcs.batch import Outcome, courses, rows_of
+from koalapy.experiments.plan import Options, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class DcsBatch:
+    """A batch on DAS-2 in every case, several times over."""
+
+    name: str = "dcs-batch"
+    about: str = "A batch of 40 jobs of four components on the clusters of DAS-2, under FCFS and FPFS (DCS, section 4)."
+
+    def plan(self, options: Options) -> Plan[Outcome]:
+        from koalapy.experiments.dcs.outcome import figure, table  # and with them matplotlib
+
+        chosen = courses(options)
+        return Plan(
+            courses=chosen, rows=rows_of, figure=lambda outcomes: figure(chosen, outcomes), table=table, unit="batches"
+        )
+
+
+DCS_BATCH = DcsBatch()

@@ -1,0 +1,117 @@
+"""`dmm`: a real site manager (koalapy.sites) at every site; the network between them is perfect (assumption 1)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from koalapy.experiments.interop.architectures.simulation import Stage
+from koalapy.experiments.interop.streams import GridJob
+from koalapy.experiments.interop.tally import Kind
+from koalapy.model.units import Duration, Instant
+from koalapy.policies import delegation as policies
+from koalapy.sites import words
+from koalapy.sites.manager import SiteManager
+from koalapy.sites.network import SiteSettings
+
+DELEGATION: Mapping[str, policies.DelegationPolicy] = {
+    "fcfs": policies.fcfs,
+    "smallest-first": policies.smallest_first,
+}
+TARGETS: Mapping[str, policies.TargetPolicy] = {
+    "nearest": policies.nearest,
+    "most-free": policies.most_free,
+    "best-fit": policies.best_fit,
+    "round-robin": policies.round_robin,
+}
+_ARRIVES_AS: Mapping[type, Callable[..., words.Event]] = {
+    words.DelegateRequest: words.RequestDelegated,
+    words.RejectDelegation: words.DelegationRejected,
+    words.LeaseResources: words.ResourcesLeased,
+    words.ClaimResources: words.ResourcesClaimed,
+    words.ReleaseResources: words.ResourcesReleased,
+    words.CancelRequest: words.RequestCancelled,
+    words.ReportFree: words.FreeReported,
+}
+
+
+def dmm(stage: Stage) -> None:
+    _Sites(stage).run()
+
+
+class _Sites:
+    """Job managers, and the links between the site managers."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._managers = {name: self._manager(name) for name in stage.system.parents}
+        self._due: dict[str, Instant | None] = dict.fromkeys(self._managers)
+        self._jobs: dict[words.RequestId, GridJob] = {}
+        self._messages: list[tuple[str, words.Event]] = []
+
+    def run(self) -> None:
+        self._stage.arrived, self._stage.ended = self._submit, self._release
+        for name in self._managers:
+            self._tell(name)
+        self._stage.run()
+
+    def _manager(self, name: str) -> SiteManager:
+        stage, options = self._stage, self._stage.options
+        settings = SiteSettings(
+            name=name,
+            processors=stage.system.processors[name],
+            neighbours=stage.system.neighbours(name),
+            threshold=options.threshold,
+            delegation_interval=options.delegation_interval,
+            matchmaking_interval=options.matchmaking_interval,
+            dttl=options.dttl,
+            max_passes=options.max_passes,
+            reports=options.reports,
+        )
+        offset = Duration(stage.dice.randrange(options.matchmaking_interval))
+        return SiteManager(settings, DELEGATION[options.delegation], TARGETS[options.targets], offset)
+
+    def _submit(self, job: GridJob) -> None:
+        identity = words.RequestId(job.home, job.number)
+        self._jobs[identity] = job
+        request = words.ResourceRequest(identity, job.user, job.processors, self._stage.options.dttl)
+        self._tell(job.home, words.RequestSubmitted(request))
+
+    def _release(self, job: GridJob, _: str) -> None:
+        identity = words.RequestId(job.home, job.number)
+        del self._jobs[identity]
+        self._tell(job.home, words.ResourcesReleased(None, identity))
+
+    def _tell(self, site: str, *events: words.Event) -> None:
+        """The site, and then whoever is told of what comes of it."""
+        self._handle(site, events)
+        while self._messages:
+            messages, self._messages = self._messages, []
+            for to, event in messages:
+                self._handle(to, (event,))
+
+    def _handle(self, site: str, events: tuple[words.Event, ...]) -> None:
+        manager = self._managers[site]
+        for command in manager.handle(self._stage.now, events):
+            if isinstance(command, words.GrantResources):
+                self._start(command.lease)
+            else:
+                kind = Kind.REPORT if isinstance(command, words.ReportFree) else Kind.DMM
+                self._stage.tally.messages[kind] += 1
+                made: Any = _ARRIVES_AS[type(command)](site, *command[1:])
+                self._messages.append((command.to, made))
+        due = manager.next_wakeup()
+        if due is not None and due != self._due[site]:
+            self._stage.at(due, lambda: self._wake(site, due))
+        self._due[site] = due
+
+    def _wake(self, site: str, due: Instant) -> None:
+        if self._due[site] == due:
+            self._due[site] = None
+            self._stage.tally.messages[Kind.NEGOTIATE] += 2 * self._managers[site].waiting
+            self._tell(site)
+
+    def _start(self, lease: words.Lease) -> None:
+        stage, job = self._stage, self._jobs[lease.id]
+        stage.free[lease.source] -= job.processors
+        least, most = stage.options.binding
+        bind = Duration(stage.dice.randint(least, most) if lease.length else 0)
+        stage.start(job, lease.source, lease.length, bind)

@@ -1,0 +1,89 @@
+"""`fcondor`: Condor with flocking. A job manager whose cluster cannot serve all of its jobs goes on to the next one."""
+
+from dataclasses import dataclass, field
+
+from koalapy.experiments.interop.architectures.simulation import Stage
+from koalapy.experiments.interop.streams import GridJob
+from koalapy.experiments.interop.tally import Kind
+from koalapy.model.units import Duration, Instant
+
+
+@dataclass(eq=False, slots=True)
+class _JobManager:
+    """One user's. `usage` in processor-microseconds, as it was at `at`; it halves every half-life (Condor's decay)."""
+
+    user: str
+    home: int
+    idle: list[GridJob] = field(default_factory=list)
+    visits: int = 0  # clusters gone on to, from home
+    running: int = 0  # processors
+    usage: float = 0.0
+    at: int = 0
+
+    def count(self, now: Instant, half_life: Duration) -> None:
+        """Use that goes on adds up while it decays: the integral of `running` times what is left of each moment."""
+        left = 0.5 ** ((now - self.at) / half_life)
+        self.usage = self.usage * left + self.running * half_life * (1 - left) * _ONE_BY_LN2
+        self.at = now
+
+
+_ONE_BY_LN2 = 1.4426950408889634
+
+
+def fcondor(stage: Stage) -> None:
+    """At each cycle the users at a cluster are served by increasing past usage, and each gets all that fits.
+
+    Jobs that do not fit are passed by those that do. Any job manager may go to any cluster (section 5.4).
+    """
+    clusters, half_life = stage.system.clusters, stage.options.half_life
+    managers: dict[str, _JobManager] = {}
+    at_cluster: list[dict[str, _JobManager]] = [{} for _ in clusters]  # those that have idle jobs, by user
+    places = {cluster: index for index, cluster in enumerate(clusters)}
+
+    def place(manager: _JobManager) -> int:
+        return (manager.home + manager.visits) % len(clusters)
+
+    def owner(job: GridJob) -> str:
+        return job.user if stage.options.job_managers == "user" else job.home
+
+    def arrived(job: GridJob) -> None:
+        user = owner(job)
+        manager = managers.get(user)
+        if manager is None:
+            manager = managers[user] = _JobManager(user, places[job.home])
+        manager.idle.append(job)
+        at_cluster[place(manager)][user] = manager
+
+    def ended(job: GridJob, _: str) -> None:
+        manager = managers[owner(job)]
+        manager.count(stage.now, half_life)
+        manager.running -= job.processors
+
+    def match(index: int) -> None:
+        for manager in at_cluster[index].values():
+            manager.count(stage.now, half_life)
+        for manager in sorted(at_cluster[index].values(), key=lambda each: (each.usage, each.user)):
+            del at_cluster[index][manager.user]
+            _serve(stage, manager, clusters[index])
+            manager.visits = manager.visits + 1 if manager.idle else 0
+            if manager.idle:
+                stage.tally.messages[Kind.NOTIFY] += 1
+                at_cluster[place(manager)][manager.user] = manager
+
+    stage.arrived, stage.ended = arrived, ended
+    for index in range(len(clusters)):
+        stage.each(stage.options.matchmaking_interval, lambda index=index: match(index))  # type: ignore[misc]
+    stage.run()
+
+
+def _serve(stage: Stage, manager: _JobManager, cluster: str) -> None:
+    stage.tally.messages[Kind.NEGOTIATE] += 2 * len(manager.idle)
+    left = []
+    for job in manager.idle:
+        if job.processors <= stage.free[cluster]:
+            stage.free[cluster] -= job.processors
+            manager.running += job.processors
+            stage.start(job, cluster)
+        else:
+            left.append(job)
+    manager.idle = left

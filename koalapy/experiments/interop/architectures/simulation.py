@@ -1,0 +1,116 @@
+"""What every architecture runs on: jobs that arrive and end, clusters with free processors, and a clock that leaps."""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from koalapy.experiments.interop.series import Series
+from koalapy.experiments.interop.streams import GridJob
+from koalapy.experiments.interop.system import System
+from koalapy.experiments.interop.tally import Kind, Tally
+from koalapy.model.units import MINUTE, Duration, Instant
+
+_ARRIVAL, _END, _CALL = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Section 5.4's defaults, and where the paper is silent, ours: the delegation interval, the chain and the order.
+
+    `cool_down`: go on until the last job has ended, instead of stopping at the last arrival. `binding`: least and most
+    time that it takes to bind another site's processors (table 4). `series`: between two looks at how far it is.
+    """
+
+    threshold: float = 1.0
+    matchmaking_interval: Duration = Duration(5 * MINUTE)
+    delegation_interval: Duration = MINUTE
+    monitoring_interval: Duration = MINUTE
+    dttl: int = 4
+    max_passes: int = 1000  # more than there are cycles in days: natural backfilling as section 6.2 has it
+    reports: bool = True  # of free processors; the paper's sites know of their own alone (section 4.3)
+    delegation: str = "fcfs"
+    targets: str = "nearest"
+    binding: tuple[Duration, Duration] = (Duration(0), Duration(0))
+    job_managers: str = "user"  # fcondor has one for each, or one for each "cluster"
+    half_life: Duration = Duration(24 * 60 * MINUTE)  # of fcondor's past usage: Condor's PRIORITY_HALFLIFE
+    cool_down: bool = False
+    series: Duration | None = None
+
+
+class Stage:
+    """An architecture sets `arrived` and `ended`, calls `start` and `at`, and then `run`s.
+
+    What happens at one instant happens in this order: arrivals, ends, calls; each in the order of their entering.
+    `free`: by cluster; whoever starts a job takes its processors, and they come back before `ended` is called.
+    """
+
+    def __init__(self, system: System, jobs: Sequence[GridJob], options: Options, seed: int) -> None:
+        self.system, self.jobs, self.options = system, jobs, options
+        self.free = {name: system.processors[name] for name in system.clusters}
+        self.dice = Random(seed)
+        self.now = Instant(0)
+        self.arrived: Callable[[GridJob], None] = lambda job: None
+        self.ended: Callable[[GridJob, str], None] = lambda job, cluster: None
+        last = jobs[-1].arrived if jobs else Instant(0)
+        self._until = None if options.cool_down else last
+        self.tally = Tally(system, len(jobs), self._until)
+        self.series = Series(options.series) if options.series is not None else None
+        self._heap: list[tuple[Instant, int, int, object]] = []
+        self._entered = 0
+
+    def start(self, job: GridJob, cluster: str, links: int = 0, bind: Duration = Duration(0)) -> None:
+        """Its processors are taken now, and it runs as soon as they are bound."""
+        begins = Instant(self.now + bind)
+        if self._until is None or begins <= self._until:
+            self.tally.start(job, begins, cluster, self.now, links)
+            if self.series is not None:
+                self.series.start(job, begins)
+        self.tally.messages[Kind.MATCH] += 6  # a match to both sides, a claim and its answer, a release to both
+        self.tally.messages[Kind.DATA] += 2
+        self._enter(Instant(begins + job.runtime), _END, (job, cluster))
+
+    def at(self, when: Instant, call: Callable[[], None]) -> None:
+        self._enter(when, _CALL, call)
+
+    def each(self, interval: Duration, call: Callable[[], None]) -> None:
+        """For as long as jobs arrive or run; the first time at a random moment of the first interval."""
+
+        def again() -> None:
+            call()
+            if self._busy:
+                self.at(Instant(self.now + interval), again)
+
+        self.at(Instant(self.dice.randrange(interval)), again)
+
+    def run(self) -> None:
+        self._busy = len(self.jobs)
+        if self.series is not None:
+            self._look(self.series)
+        for job in self.jobs:
+            self._enter(job.arrived, _ARRIVAL, job)
+        while self._heap and (self._until is None or self._heap[0][0] <= self._until):
+            self.now, kind, _, what = heapq.heappop(self._heap)
+            if kind == _ARRIVAL:
+                assert isinstance(what, GridJob)
+                self.tally.messages[Kind.NOTIFY] += 1
+                self.arrived(what)
+            elif kind == _END:
+                assert isinstance(what, tuple)
+                job, cluster = what
+                self._busy -= 1
+                self.free[cluster] += job.processors
+                self.ended(job, cluster)
+            else:
+                assert callable(what)
+                what()
+
+    def _look(self, series: Series) -> None:
+        """Now, and again for as long as jobs arrive or run."""
+        series.look(self.now, self.tally.messages)
+        if self._busy:
+            self.at(Instant(self.now + series.interval), lambda: self._look(series))
+
+    def _enter(self, when: Instant, kind: int, what: object) -> None:
+        self._entered += 1
+        heapq.heappush(self._heap, (when, kind, self._entered, what))

@@ -1,0 +1,89 @@
+"""The figure of an experiment as its file describes it, after the paper's own. The same rows give the same bytes."""
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from koalapy.experiments.interop.experiment import Experiment, Panel
+from koalapy.experiments.interop.outcome import mean
+from koalapy.experiments.plan import Row
+
+_MARKERS = "os^Dv*"
+Points = dict[str | int | float, tuple[float, float]]  # by their place on the axis: mean, half of the interval
+
+
+def figure(experiment: Experiment, rows: Sequence[Row], series: Sequence[Row]) -> Figure:
+    """Of the table, with means over the sets; along `hour` of what was seen from time to time."""
+    across = min(3, len(experiment.panels))
+    down = math.ceil(len(experiment.panels) / across)
+    drawn = Figure(figsize=(4.6 * across, 3.5 * down), layout="constrained")
+    for number, panel in enumerate(experiment.panels, 1):
+        axes = drawn.add_subplot(down, across, number)
+        _draw(axes, panel, experiment.along, series if experiment.along == "hour" else rows)
+        axes.set_xlabel(_axis(experiment), fontsize=8)
+    drawn.suptitle(experiment.about, fontsize=10, wrap=True)
+    return drawn
+
+
+def _axis(experiment: Experiment) -> str:
+    return {"load": "load [%]", "hour": "hours", "varied": experiment.varied}[experiment.along]
+
+
+def _draw(axes: Axes, panel: Panel, along: str, rows: Sequence[Row]) -> None:
+    shown = [row for row in rows if not panel.only or row["architecture"] in panel.only]
+    if panel.beside is not None:
+        points = _points(shown, along, panel.beside)
+        axes.plot(list(points), [height for height, _ in points.values()], "k:", label=panel.beside)
+    places = {value: place for place, value in enumerate(dict.fromkeys(row[along] for row in shown))}
+    for number, (label, points) in enumerate(_lines(shown, panel, along).items()):
+        means, halves = zip(*points.values(), strict=True)
+        if along == "hour":
+            axes.plot(list(points), means, linewidth=1.2, label=label)
+        else:
+            axes.errorbar(
+                [places[value] for value in points], means, halves, marker=_MARKERS[number % len(_MARKERS)],
+                markersize=4, linewidth=1.2, capsize=2, label=label,
+            )  # fmt: skip
+    if along != "hour":
+        axes.set_xticks(list(places.values()), [str(value) for value in places])
+    _finish(axes, panel)
+    if panel.log and any(float(row[column]) > 0 for row in shown for column in panel.columns):
+        axes.set_yscale("log")
+
+
+def _finish(axes: Axes, panel: Panel) -> None:
+    axes.set_ylabel(panel.title, fontsize=8)
+    axes.tick_params(which="both", labelsize=8)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+
+
+def _lines(rows: Sequence[Row], panel: Panel, along: str) -> dict[str, Points]:
+    """By their labels: architecture, column, and what else is varied, each where there are several."""
+    second, unit = ("varied", "") if along == "load" else ("load", " %")
+    keys = dict.fromkeys((str(row["architecture"]), row[second]) for row in rows)
+    several = len({other for _, other in keys}) > 1
+    of_columns = len(panel.columns) > 1 or not several
+    alone = len({architecture for architecture, _ in keys}) == 1 and of_columns
+    lines: dict[str, Points] = {}
+    for architecture, other in keys:
+        alike = [row for row in rows if row["architecture"] == architecture and row[second] == other]
+        for column in panel.columns:
+            words = ([] if alone else [architecture]) + ([column] if alone or len(panel.columns) > 1 else [])
+            lines[" ".join([*words, *([f"{other}{unit}"] if several else [])])] = _points(alike, along, column)
+    return lines
+
+
+def _points(rows: Sequence[Row], along: str, column: str) -> Points:
+    values: dict[str | int | float, list[float]] = {}
+    for row in rows:
+        values.setdefault(row[along], []).append(float(row[column]))
+    return {value: _with_interval(found) for value, found in values.items()}
+
+
+def _with_interval(found: Sequence[float]) -> tuple[float, float]:
+    """Of two sets it is so wide (Student's t is 12.7) that nothing else could be seen in the figure: none is drawn."""
+    middle, half = mean(found)
+    return middle, half if len(found) > 2 else 0.0

@@ -1,0 +1,135 @@
+"""The jobs of logs such as the Grid Workloads Archive's, as they come: GWF or SWF, in the clusters' own words."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from koalapy.experiments.interop.streams import GridJob
+from koalapy.experiments.interop.system import System
+from koalapy.experiments.interop.traces import Trace, clusters_of
+from koalapy.experiments.workloads.gwf import read_gwf
+from koalapy.experiments.workloads.lines import bad_line
+from koalapy.experiments.workloads.reading import TraceReader, told
+from koalapy.experiments.workloads.swf import read_swf
+from koalapy.experiments.workloads.trace import TraceJob
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.words import shown
+from koalapy.model.units import DAY, SECOND, Duration, Instant
+
+_LENIENT = "Correct it, or write `lenient: true` beside the trace's file: such lines are left out, and counted."
+_DATED = Instant(10**9 * SECOND)  # times from here on count from 1970: no log has lasted for thirty years
+
+
+class Found(NamedTuple):
+    """`notes`: what was left out, in sentences."""
+
+    jobs: list[GridJob]
+    notes: tuple[str, ...]
+
+
+def read_traces(traces: Mapping[str, Trace], system: System, begin: date | None, days: int) -> Found:
+    """The jobs of so many days from midnight (UTC) of `begin`, or of the first job's day. Raises RequestError."""
+    logs = {site: _Log(site, trace, system) for site, trace in traces.items()}
+    window = None if begin is None else range(_midnight(begin), _midnight(begin) + days * DAY)
+    jobs = sorted(job for log in logs.values() for job in log.jobs(window))
+    _refuse_undated(list(logs.values()), begin)
+    first = window.start if window is not None else jobs[0].arrived // DAY * DAY if jobs else 0
+    kept = [job for job in jobs if job.arrived < first + days * DAY]
+    if not kept:
+        advice = "Change trace_from and days, or leave trace_from out."
+        raise RequestError("no_jobs", "The traces have no jobs in that time.", advice)
+    moved = [job._replace(arrived=Instant(job.arrived - first), number=place) for place, job in enumerate(kept, 1)]
+    return Found(moved, tuple(log.note() for log in logs.values() if log.note()))
+
+
+def load_of(jobs: list[GridJob], system: System, days: int) -> int:
+    """In percent, rounded."""
+    return round(100 * sum(job.processors * job.runtime for job in jobs) / (system.total * days * DAY))
+
+
+class _Log:
+    """One log, and what was found in it so far."""
+
+    def __init__(self, site: str, trace: Trace, system: System) -> None:
+        self.site, self.path = site, Path(trace.file)
+        self.dated = True
+        self._trace, self._system = trace, system
+        self._reader = _reader(self.path, trace.lenient)
+        self._below = clusters_of(system, site)
+        self._homes: dict[str, str] = {}  # by the log's own names
+        self._left_out: Counter[str] = Counter()
+
+    def jobs(self, window: range | None) -> Iterator[GridJob]:
+        """Those that arrived in the window and can run."""
+        for job in self._reader:
+            arrived = self._arrived(job)
+            self.dated = self.dated and arrived >= _DATED
+            if window is None or arrived in window:
+                home = self._home(job)
+                if why := self._unfit(job, home):
+                    self._left_out[why] += 1
+                else:
+                    yield GridJob(
+                        arrived, job.number, home, f"{home}-{job.user}", job.processors, job.runtime or Duration(0)
+                    )
+
+    def note(self) -> str:
+        """What was left out; empty for nothing."""
+        counts = told(self._reader.skipped + self._left_out)
+        return f"Left out of {self.path.name}: {counts}." if counts else ""
+
+    def _unfit(self, job: TraceJob, home: str) -> str:
+        if not home:
+            return "of a site that is not a cluster"
+        if not job.ran:
+            return "that never ran"
+        return "larger than their cluster" if job.processors > self._system.processors[home] else ""
+
+    def _arrived(self, job: TraceJob) -> Instant:
+        """Since 1970 where that is known, else since the log's beginning."""
+        if job.submitted >= _DATED:
+            return Instant(job.submitted)
+        if self._trace.starts is not None:
+            return Instant(_midnight(self._trace.starts) + job.submitted)
+        said = self._reader.header.get("UnixStartTime", "").partition(" ")[0]
+        return Instant((int(said) * SECOND if said.isdecimal() else 0) + job.submitted)
+
+    def _home(self, job: TraceJob) -> str:
+        if job.site not in self._homes:
+            self._homes[job.site] = self._found(job)
+        return self._homes[job.site]
+
+    def _found(self, job: TraceJob) -> str:
+        """By the names given, else by the last part of the log's own: DAS2/fs0. Empty for none, if lenient."""
+        if self._below == (self.site,):
+            return self.site
+        name = self._trace.names.get(job.site) or job.site.rpartition("/")[2]
+        if name in self._below:
+            return name
+        if self._trace.lenient:
+            return ""
+        if not job.site:
+            what, advice = "does not say to which cluster its job came", "Give each cluster a trace of its own."
+        else:
+            what = f"has a job that came to {shown(job.site)}, which is not a cluster of {self.site}"
+            advice = f"Say which one it is, under traces, {self.site}, names: {job.site}: {self._below[0]}."
+        raise bad_line(self.path, self._reader.line, what, advice)
+
+
+def _refuse_undated(logs: list[_Log], begin: date | None) -> None:
+    """Logs of one experiment begin together, or all say when."""
+    undated = [log for log in logs if not log.dated]
+    if undated and (begin is not None or len(undated) < len(logs)):
+        advice = f"Write it, under traces, {undated[0].site}, starts: 2005-11-01."
+        raise RequestError("no_day", f"{undated[0].path} does not say on which day it begins.", advice)
+
+
+def _reader(path: Path, lenient: bool) -> TraceReader:
+    """By its name: the archives' SWF files all have it, their GWF files do not."""
+    return (read_swf if ".swf" in path.suffixes else read_gwf)(path, lenient, _LENIENT)
+
+
+def _midnight(day: date) -> Instant:
+    return Instant(int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * SECOND)

@@ -1,0 +1,102 @@
+"""The courses of an experiment: every set of jobs, through every architecture."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+from koalapy.experiments.interop.architectures import ARCHITECTURES
+from koalapy.experiments.interop.architectures.simulation import Stage
+from koalapy.experiments.interop.experiment import Experiment, Variant
+from koalapy.experiments.interop.logged import load_of, read_traces
+from koalapy.experiments.interop.streams import GridJob, draw_set
+from koalapy.experiments.interop.system import System
+from koalapy.experiments.plan import Row
+from koalapy.model.units import HOUR
+
+_MANY = 8  # courses from which on their number alone keeps all processors busy
+
+
+class Cut(NamedTuple):
+    """What is left of a day of jobs if only the first of them are taken: jobs of all, and the hour of the last one."""
+
+    kept: int
+    all: int
+    hours: float
+
+
+class Part(NamedTuple):
+    """What came of a course: a row of the table for each run, and more of them where somebody looked at times.
+
+    `cut`: None if all jobs were run.
+    """
+
+    rows: list[Row]
+    series: list[Row]
+    notes: tuple[str, ...]
+    cut: Cut | None
+
+
+class Course(NamedTuple):
+    """One set of jobs at one load, through some architectures. `most`: of its jobs, all if None."""
+
+    experiment: Experiment
+    system: System
+    load: int
+    number: int
+    seed: int
+    most: int | None
+    runs: Sequence[tuple[Variant, str]]
+
+    def outcome(self) -> Part:
+        """The same for the same seed, in every process."""
+        part = self._jobs()
+        rows: list[Row] = []
+        series: list[Row] = []
+        for variant, architecture in self.runs:
+            stage = Stage(self.system, part.jobs, self.experiment.options(variant), seed=self.seed * 1000 + self.number)
+            ARCHITECTURES[architecture](stage)
+            begun: Row = {"architecture": architecture, "load": part.load, "set": self.number}
+            varied: Row = {"varied": variant.value}
+            rows.append(begun | stage.tally.row() | varied)
+            if stage.series is not None:
+                series.extend(begun | row | varied for row in stage.series.rows(part.jobs))
+        return Part(rows, series, part.notes, part.cut)
+
+    def _jobs(self) -> "_Jobs":
+        experiment, system = self.experiment, self.system
+        if experiment.traces:
+            jobs, notes = read_traces(experiment.traces, system, experiment.trace_from, experiment.days)
+            return self._first(jobs, load_of(jobs, system, experiment.days), notes)
+        loads = {grid: experiment.fixed.get(grid, self.load) / 100 for grid in set(system.grids.values())}
+        return self._first(draw_set(system, loads, self.seed, self.number, experiment.days), self.load, ())
+
+    def _first(self, jobs: list[GridJob], load: int, notes: tuple[str, ...]) -> "_Jobs":
+        if self.most is None or len(jobs) <= self.most:
+            return _Jobs(jobs, load, notes, None)
+        kept = jobs[: self.most]
+        return _Jobs(kept, load, notes, Cut(len(kept), len(jobs), kept[-1].arrived / HOUR))
+
+
+class _Jobs(NamedTuple):
+    jobs: list[GridJob]
+    load: int
+    notes: tuple[str, ...]
+    cut: Cut | None
+
+
+def courses(experiment: Experiment, system: System, seed: int, most: int | None) -> list[Course]:
+    """One for each load and set; where these are few, one for each run of theirs, in the same order."""
+    runs = [
+        (variant, architecture)
+        for variant in experiment.variants
+        for architecture in experiment.architectures
+        if not variant.architectures or architecture in variant.architectures
+    ]
+    loads, sets = ([0], 1) if experiment.traces else (experiment.loads, experiment.sets)
+    whole = [
+        Course(experiment, system, load, number, seed, most, runs)
+        for load, number in product(loads, range(1, sets + 1))
+    ]
+    if len(whole) >= _MANY:
+        return whole
+    return [course._replace(runs=[run]) for course in whole for run in runs]

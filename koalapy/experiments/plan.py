@@ -1,0 +1,85 @@
+"""What an experiment is to whoever runs it: courses that know nothing of each other, and what is made of them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from koalapy.experiments.workers import spread
+from koalapy.model.errors import RequestError
+
+if TYPE_CHECKING:  # who only lists experiments needs no matplotlib
+    from matplotlib.figure import Figure
+
+Row = dict[str, str | int | float]
+Outcome = TypeVar("Outcome")
+Came = TypeVar("Came", covariant=True)
+
+
+class Course(Protocol[Came]):
+    """One part of an experiment, which goes to another process as it is."""
+
+    def outcome(self) -> Came:
+        """The same for the same seed, in every process."""
+        ...
+
+
+class Table(NamedTuple):
+    """What people are shown."""
+
+    headings: Sequence[str]
+    lines: Sequence[tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a user asks for; None: as the experiment has it. `loads` are in percent, `jobs` are those of a set."""
+
+    seed: int = 1
+    sets: int | None = None
+    loads: Sequence[int] | None = None
+    jobs: int | None = None
+
+    def refuse_loads_and_jobs(self, experiment: str) -> None:
+        """For one that has workloads of its own. Raises RequestError."""
+        if self.loads is not None or self.jobs is not None:
+            message = f"{experiment} has the paper's own workloads, and knows neither --loads nor --jobs."
+            raise RequestError("no_such_option", message, "Leave them out.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Generic[Outcome]):
+    """One run of an experiment. `unit`: what its courses are, in the plural.
+
+    `more`: further tables, by what their files' names have after the experiment's. `notes`: sentences for the user.
+    """
+
+    courses: Sequence[Course[Outcome]]
+    rows: Callable[[Sequence[Outcome]], list[Row]]
+    figure: Callable[[Sequence[Outcome]], "Figure"]
+    table: Callable[[Sequence[Row]], Table]
+    unit: str = "sets"
+    more: Callable[[Sequence[Outcome]], Mapping[str, list[Row]]] = lambda _: {}
+    notes: Callable[[Sequence[Outcome]], Sequence[str]] = lambda _: ()
+
+
+class Experiment(Protocol):
+    """`name` is what its files are called, too; `about` a sentence."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def about(self) -> str: ...
+
+    def plan(self, options: Options) -> Plan[Any]:
+        """Raises RequestError for options that it does not know."""
+        ...
+
+
+def outcomes(courses: Sequence[Course[Outcome]], workers: int) -> Iterator[Outcome]:
+    """Of each course, in their order, as they come: in so many processes."""
+    return spread(_outcome, courses, workers)
+
+
+def _outcome(course: Course[Outcome]) -> Outcome:
+    return course.outcome()

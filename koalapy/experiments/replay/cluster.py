@@ -1,0 +1,94 @@
+"""A cluster that is nothing but processors and a queue: first come, first served."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from koalapy.information.promises import processors_taken
+from koalapy.model.cluster import ClusterSettings, ClusterState, Node
+from koalapy.model.commands import SubmitComponent
+from koalapy.model.events import ClusterConnected, ClusterMeasured, Event
+from koalapy.model.identity import AttemptId, InstanceId, Tag, tag_of
+from koalapy.model.units import Instant
+from koalapy.world.agenda import Entry
+
+
+@dataclass(eq=False, slots=True)
+class BatchJob:
+    """One attempt there. `started_at`, `end`: when its program began, and what ends it, once that runs."""
+
+    attempt: AttemptId
+    tag: Tag
+    site: "Site"
+    taken: int
+    node: Node
+    started_at: Instant | None = None
+    end: Entry | None = None
+
+    @property
+    def batch_id(self) -> str:
+        return self.tag
+
+
+class Site:
+    """`processors` in all. `changed`: what was measured last is no longer so, or something waits.
+
+    That a job of ours runs need not be told at once: what it takes is promised until it is shown.
+    """
+
+    def __init__(self, settings: ClusterSettings, processors: int, instance: InstanceId) -> None:
+        self.settings = settings
+        self.changed = True
+        self._processors = self._idle = processors
+        self._instance = instance
+        self._running: dict[Tag, BatchJob] = {}
+        self._queue: deque[BatchJob] = deque()
+        self._measured_at = Instant(0)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a batch job does not fit."""
+        return bool(self._queue)
+
+    def connected(self) -> Event:
+        return ClusterConnected(cluster=self.settings.name, version="simulated")
+
+    def submit(self, command: SubmitComponent) -> BatchJob:
+        """Put at the end of the queue."""
+        request, name = command.request, self.settings.name
+        taken = processors_taken(request, self.settings)
+        tag = tag_of(self._instance, command.attempt)
+        job = BatchJob(command.attempt, tag, self, taken, Node(name, name, request.processes(1)))
+        self._queue.append(job)
+        return job
+
+    def start_jobs(self) -> Iterator[BatchJob]:
+        """Those whose turn has come: nobody passes anybody."""
+        while self._queue and self._queue[0].taken <= self._idle:
+            job = self._queue.popleft()
+            self._running[job.tag] = job
+            self._idle -= job.taken
+            yield job
+        self.changed |= self.waits
+
+    def remove(self, job: BatchJob) -> None:
+        """Whether it runs or waits."""
+        if self._running.pop(job.tag, None) is not None:
+            self._idle += job.taken
+        else:
+            self._queue.remove(job)
+        self.changed = True
+
+    def due(self, now: Instant) -> bool:
+        """Whether it has to be measured: it has changed, or what is known of it is about to be too old."""
+        return self.changed or now - self._measured_at >= self.settings.max_age
+
+    def measured(self, now: Instant) -> Event:
+        """As its batch system shows it."""
+        self.changed, self._measured_at = False, now
+        used = self._processors - self._idle
+        state = ClusterState(
+            measured_at=now, total=self._processors, idle=self._idle, ours=used, others=0, waiting_local=0,
+            allocated=tuple(self._running), pending=tuple([job.tag for job in self._queue]),
+        )  # fmt: skip
+        return ClusterMeasured(cluster=self.settings.name, state=state)

@@ -1,0 +1,97 @@
+"""By what replays are compared: waits, slowdown, utilisation, makespan, backlog."""
+
+from dataclasses import dataclass
+
+import numpy
+from numpy.typing import NDArray
+
+from koalapy.experiments.replay.record import NEVER, Column, Record
+from koalapy.model.units import SECOND
+
+BOUND = 10 * SECOND  # of the bounded slowdown: shorter jobs count as this long
+SMALL, MEDIUM = 64, 8  # a small job has up to 1/64 of the largest cluster's processors, a medium one up to 1/8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Of one replay. Waits and slowdown are of the jobs that have run; those killed at their walltime are among them.
+
+    `utilisation`: the part of all processors that ran jobs, over the makespan: from the trace's beginning to the last
+    end. `backlog` is in processors that are waited for, on average over the makespan and at most. `small`, `medium` and
+    `large`: the jobs that have run by their size, which is a part of the largest cluster (see `SMALL`, `MEDIUM`).
+    """
+
+    jobs: int
+    ran: int
+    killed: int
+    wait_mean_s: float
+    wait_median_s: float
+    wait_95_s: float
+    bounded_slowdown: float
+    utilisation: float
+    makespan_s: float
+    backlog_mean: float
+    backlog_most: int
+    small_ran: int
+    small_wait_mean_s: float
+    medium_ran: int
+    medium_wait_mean_s: float
+    large_ran: int
+    large_wait_mean_s: float
+
+
+def figures(record: Record) -> Figures:
+    """Zeros where no job has run."""
+    submitted, started, ended = (record.job(name) for name in ("submitted", "started", "ended"))
+    processors = record.job("processors")
+    ran = (started != NEVER) & (ended != NEVER)
+    waits, runtimes = (started - submitted)[ran], (ended - started)[ran]
+    makespan = int(max(ended.max(initial=0), submitted.max(initial=0)))
+    slowdowns = numpy.maximum(1.0, (waits + runtimes) / numpy.maximum(runtimes, BOUND))
+    times, waiting = backlog(record)
+    total = makespan * sum(record.sizes.values())
+    small, medium, large = _by_size(waits, processors[ran], max(record.sizes.values(), default=0))
+    return Figures(
+        jobs=len(record),
+        ran=int(ran.sum()),
+        killed=int(record.job("killed").sum()),
+        wait_mean_s=_mean(waits) / SECOND,
+        wait_median_s=_quantile(waits, 0.5) / SECOND,
+        wait_95_s=_quantile(waits, 0.95) / SECOND,
+        bounded_slowdown=_mean(slowdowns),
+        utilisation=float((runtimes * processors[ran]).sum()) / total if total else 0.0,
+        makespan_s=makespan / SECOND,
+        backlog_mean=float((numpy.diff(times) * waiting[:-1]).sum()) / makespan if makespan else 0.0,
+        backlog_most=int(waiting.max(initial=0)),
+        small_ran=len(small),
+        small_wait_mean_s=_mean(small) / SECOND,
+        medium_ran=len(medium),
+        medium_wait_mean_s=_mean(medium) / SECOND,
+        large_ran=len(large),
+        large_wait_mean_s=_mean(large) / SECOND,
+    )
+
+
+def backlog(record: Record) -> tuple[Column, Column]:
+    """(times, processors that are waited for from then on). Jobs that never start wait to the end."""
+    started, processors = record.job("started"), record.job("processors")
+    end = record.job("ended").max(initial=0)
+    left = numpy.where(started == NEVER, max(end, record.job("submitted").max(initial=0)), started)
+    times, where = numpy.unique(numpy.concatenate((record.job("submitted"), left)), return_inverse=True)
+    changes = numpy.zeros(len(times), dtype=numpy.int64)
+    numpy.add.at(changes, where, numpy.concatenate((processors, -processors)))
+    return times, numpy.cumsum(changes)
+
+
+def _by_size(waits: Column, processors: Column, largest: int) -> tuple[Column, Column, Column]:
+    """The waits of small, medium and large jobs."""
+    small, medium = processors * SMALL <= largest, processors * MEDIUM <= largest
+    return waits[small], waits[medium & ~small], waits[~medium]
+
+
+def _mean(values: NDArray[numpy.float64] | Column) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+def _quantile(values: Column, part: float) -> float:
+    return float(numpy.quantile(values, part)) if len(values) else 0.0

@@ -1,0 +1,194 @@
+"""The picture of a replay: processors over time, each cluster above the next, and below them what is waited for.
+
+A few thousand blocks are drawn each; of more every pixel says how much of it is taken, and by whom. The same record
+gives the same bytes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import matplotlib
+import numpy
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from koalapy.experiments.replay.comparison import backlog
+from koalapy.experiments.replay.lanes import Block, Use, blocks
+from koalapy.experiments.replay.record import NEVER, Column, Record
+from koalapy.model.units import DAY, HOUR, MINUTE, Duration
+
+By = Literal["user", "group", "queue"]
+MOST_DRAWN = 3_000  # components; more are painted
+_MOST_LABELLED = 60
+_AT_ONCE = 10_000  # of a million uses
+_ACROSS, _DOWN = 1400, 400  # pixels of what is painted, at most
+_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#44bb99", "#bbcc33")
+_OTHERS, _LOGGED = "#a0a0a0", "#ee6677"
+_UNITS = ((4 * DAY, DAY, "days"), (4 * HOUR, HOUR, "hours"), (0, MINUTE, "minutes"))
+
+
+def draw(record: Record, title: str, by: By, base: Path, logged: Record | None = None) -> list[Path]:
+    """The files `base`.png and .svg. `by`: what has a colour of its own, if it is among those with most work.
+
+    `logged`: what became of the jobs in the trace, whose backlog is drawn beside that of the replay.
+    """
+    figure = _figure(record, title, by, logged)
+    png, svg = (base.with_name(f"{base.name}.{suffix}") for suffix in ("png", "svg"))
+    with matplotlib.rc_context({"svg.hashsalt": "koala"}):
+        figure.savefig(png, dpi=110, metadata={"Software": None})
+        figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    return [png, svg]
+
+
+def _figure(record: Record, title: str, by: By, logged: Record | None) -> Figure:
+    heights = [*_heights(list(record.sizes.values())), 0.8]
+    figure = Figure(figsize=(13, sum(heights) + 1.4), layout="constrained")
+    panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    span = max(1, int(record.job("ended").max(initial=0)), int(record.job("submitted").max(initial=0)))
+    unit, word = next((unit, word) for least, unit, word in _UNITS if span >= least)
+    colours, legend = _colours(record, by)
+    draw_cluster = _draw_blocks if len(record.place("row")) <= MOST_DRAWN else _paint_blocks
+    for index, (name, size) in enumerate(record.sizes.items()):
+        draw_cluster(panels[index], blocks(_uses(record, index), size), size, colours, span, unit)
+        _settle(panels[index], size)
+        if len(record) <= _MOST_LABELLED:
+            _label(panels[index], blocks(_uses(record, index), size), record.job("number").tolist(), unit)
+        panels[index].set_ylabel(f"{name}\n{size:,} processors", fontsize=8)
+    _draw_backlog(panels[-1], record, logged, span, unit)
+    panels[-1].set_xlabel(f"{word} from the first submission on", fontsize=8)
+    panels[-1].set_xlim(0, span / unit)
+    figure.suptitle(title, fontsize=10)
+    if len(legend) > 1:
+        figure.legend(handles=legend, loc="outside lower center", ncols=len(legend), fontsize=7, frameon=False)
+    return figure
+
+
+def _heights(sizes: Sequence[int]) -> list[float]:
+    """Inches: larger clusters are higher, but not in proportion, so that small ones can still be read."""
+    roots = [size**0.5 for size in sizes]
+    room = max(3.5, 1.1 * len(sizes))
+    return [max(0.7, room * root / sum(roots)) for root in roots]
+
+
+def _uses(record: Record, cluster: int) -> Iterator[Use]:
+    """In order of their start; those that end at once come before others of their instant."""
+    here = record.place("cluster") == cluster
+    rows, processors = record.place("row")[here], record.place("processors")[here]
+    starts, ends = record.job("started")[rows], record.job("ended")[rows]
+    ran = (starts != NEVER) & (ends != NEVER)
+    columns = [column[ran] for column in (starts, ends, rows, processors)]
+    order = numpy.lexsort((columns[2], columns[1], columns[0]))
+    for first in range(0, len(order), _AT_ONCE):
+        some = order[first : first + _AT_ONCE]
+        yield from (Use(*each) for each in zip(*(column[some].tolist() for column in columns), strict=True))
+
+
+# ---- colours
+
+
+def _colours(record: Record, by: By) -> tuple[list[str], list[Patch]]:
+    """Of each job by its row, and what they mean: those with most work first."""
+    names = {"user": record.users, "group": record.groups, "queue": record.queues}[by].texts
+    numbers = record.job(by)
+    order = _by_work(record, numbers, len(names))
+    own = dict(zip(order, _COLOURS, strict=False))
+    legend = [Patch(color=own[number], label=f"{by} {names[number] or 'not said'}") for number in own]
+    if len(order) > len(own):
+        legend.append(Patch(color=_OTHERS, label=f"{len(order) - len(own):,} others"))
+    return [own.get(number, _OTHERS) for number in numbers.tolist()], legend
+
+
+def _by_work(record: Record, numbers: Column, count: int) -> list[int]:
+    started, ended = record.job("started"), record.job("ended")
+    work = numpy.where((started == NEVER) | (ended == NEVER), 0, (ended - started) * record.job("processors"))
+    total = numpy.bincount(numbers, weights=work.astype(numpy.float64), minlength=count)
+    return [int(number) for number in numpy.argsort(-total, kind="stable") if total[number] > 0]
+
+
+# ---- a cluster
+
+
+def _settle(axes: Axes, size: int) -> None:
+    axes.set_ylim(0, size)
+    axes.tick_params(labelsize=7)
+    axes.locator_params(axis="y", nbins=4, integer=True)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+
+
+def _paint_blocks(
+    axes: Axes, found: Iterable[Block], size: int, colours: Sequence[str], span: int, unit: Duration
+) -> None:
+    image = paint(found, size, colours, span)
+    axes.imshow(image, extent=(0, span / unit, 0, size), origin="lower", aspect="auto", interpolation="nearest")
+
+
+def _draw_blocks(
+    axes: Axes, found: Iterable[Block], size: int, colours: Sequence[str], span: int, unit: Duration
+) -> None:
+    each = list(found)
+    corners = [
+        [(left, block.low), (left, block.high), (right, block.high), (right, block.low)]
+        for block in each
+        for left, right in [(block.start / unit, block.end / unit)]
+    ]
+    width = 0.6 if len(each) <= _MOST_LABELLED else 0.15
+    filled = [colours[block.row] for block in each]
+    axes.add_collection(PolyCollection(corners, facecolors=filled, edgecolors="white", linewidths=width))
+
+
+def _label(axes: Axes, found: Iterable[Block], numbers: Sequence[int], unit: Duration) -> None:
+    for block in found:
+        middle = ((block.start + block.end) / 2 / unit, (block.low + block.high) / 2)
+        axes.annotate(str(numbers[block.row]), middle, ha="center", va="center", fontsize=6, clip_on=True)
+
+
+def paint(found: Iterable[Block], size: int, colours: Sequence[str], span: float) -> NDArray[numpy.float64]:
+    """Every pixel has the mean colour of what lies in it, white where nothing does: (down, across, red green blue)."""
+    down = min(size, _DOWN)
+    image = numpy.ones((down, _ACROSS, 3))
+    shades = {colour: 1 - numpy.array(to_rgb(colour)) for colour in set(colours)}
+    for block in found:
+        across, columns = _covered(block.start, block.end, _ACROSS / span, _ACROSS)
+        upwards, rows = _covered(block.low, block.high, down / size, down)
+        image[upwards, across] -= rows[:, None, None] * columns[None, :, None] * shades[colours[block.row]]
+    return numpy.clip(image, 0.0, 1.0)
+
+
+def _covered(low: float, high: float, scale: float, most: int) -> tuple[slice, NDArray[numpy.float64]]:
+    """The pixels of a stretch, and how much of each it covers."""
+    low, high = low * scale, high * scale
+    first, last = min(int(low), most - 1), min(most, max(int(low) + 1, int(numpy.ceil(high))))
+    edges = numpy.arange(first, last + 1, dtype=numpy.float64)
+    return slice(first, last), numpy.clip(numpy.minimum(edges[1:], high) - numpy.maximum(edges[:-1], low), 0.0, 1.0)
+
+
+# ---- the backlog
+
+
+def _draw_backlog(axes: Axes, record: Record, logged: Record | None, span: int, unit: Duration) -> None:
+    edges = numpy.linspace(0, span, _ACROSS + 1)
+    across = edges[:-1] / unit
+    axes.fill_between(across, _most_waiting(record, edges), step="post", color="#555555", linewidth=0, label="replayed")
+    if logged is not None:
+        axes.step(across, _most_waiting(logged, edges), where="post", color=_LOGGED, linewidth=0.8, label="as logged")
+        axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("processors\nwaited for", fontsize=8)
+    axes.tick_params(labelsize=7)
+    axes.locator_params(axis="y", nbins=3, integer=True)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+
+
+def _most_waiting(record: Record, edges: NDArray[numpy.float64]) -> NDArray[numpy.int64]:
+    """The most of each stretch between two edges. What waits after the last edge is left out."""
+    times, waiting = backlog(record)
+    before = numpy.concatenate(([0], waiting))[numpy.searchsorted(times, edges[:-1], side="left")]
+    seen = times <= edges[-1]
+    stretch = numpy.clip(numpy.searchsorted(edges, times[seen], side="right") - 1, 0, len(edges) - 2)
+    numpy.maximum.at(before, stretch, waiting[seen])
+    return before

@@ -1,0 +1,286 @@
+"""What of a trace can be replayed, in order of submission: a log (SWF, GWF), or koalad's own history."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from koalapy.experiments.replay.history import HistoryReader
+from koalapy.experiments.replay.job import ReplayJob
+from koalapy.experiments.replay.ran import Ran
+from koalapy.experiments.replay.record import Record
+from koalapy.experiments.replay.unfit import Unfit
+from koalapy.experiments.workloads.gwf import read_gwf
+from koalapy.experiments.workloads.lines import bad_line, read_lines
+from koalapy.experiments.workloads.reading import LENIENT, TraceReader, told
+from koalapy.experiments.workloads.swf import read_swf
+from koalapy.experiments.workloads.trace import Ended, TraceJob
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.words import shown
+from koalapy.model.units import SECOND, Duration
+
+_SQUEEZED = (".gz", ".xz", ".bz2")
+_MOVED = "submitted before the one above, and taken as submitted with it"
+_SORT = "Sort the trace by submission, or read it with --lenient, which takes such jobs as submitted with the last."
+_LARGER, _LARGER_THAN_ITS = "larger than any cluster", "larger than its cluster"
+_NO_SITE, _NO_CLUSTER = "of a site that is not a cluster", "of another cluster"
+_FIELDS_OF_SWF = 18
+
+
+class Grace(NamedTuple):
+    """How far beyond its request a job may run: a time, and a part of the request (0.1 is 10 per cent)."""
+
+    time: Duration = Duration(0)
+    part: float = 0.0
+
+    def of(self, requested: Duration) -> Duration:
+        return Duration(self.time + round(self.part * requested))
+
+
+NO_GRACE = Grace()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What jobs must fit. `sites`: the cluster of each site of the trace, to which its jobs go; None: any will do.
+
+    `most`: so many jobs, all if None. `lenient`: what cannot be replayed is left out and counted. `grace`: jobs of a
+    log are ended so much later than they requested.
+    """
+
+    sizes: Mapping[str, int]
+    sites: Mapping[str, str] | None = None
+    most: int | None = None
+    lenient: bool = False
+    grace: Grace = NO_GRACE
+
+
+class Share(NamedTuple):
+    """Jobs that ran in the trace, and their work in processor-microseconds."""
+
+    jobs: int = 0
+    work: int = 0
+
+    def and_one(self, work: int) -> "Share":
+        return Share(self.jobs + 1, self.work + work)
+
+
+class Jobs:
+    """Those that can be replayed. Their times count from the first one's submission, `begun` in the trace's own time.
+
+    `left_out`, `changed`, `kept` and `lost` are complete after the last one. `kept` are the jobs that are replayed,
+    `lost` those that ran in the trace and are left out. Raises RequestError, with the line, for what is wrong: with
+    lenient terms only for a file that cannot be read, or that is in another format.
+    """
+
+    def __init__(self, path: Path, terms: Terms) -> None:
+        self.begun: Duration | None = None
+        self.kept = self.lost = Share()
+        self._moved: Counter[str] = Counter()
+        self._path, self._terms = path, terms
+        self._unfit: Counter[str] = Counter()
+        self._largest = max(terms.sizes, key=terms.sizes.__getitem__, default=None)
+        self._reader, self._made = _reader(path, terms)
+
+    @property
+    def left_out(self) -> Counter[str]:
+        """How many, by what they are."""
+        return self._reader.skipped + self._unfit
+
+    @property
+    def changed(self) -> Counter[str]:
+        """Lines and jobs that are replayed otherwise than the trace has them: how many, by what was changed."""
+        return self._reader.ignored + self._moved
+
+    @property
+    def comments(self) -> list[str]:
+        return self._reader.comments
+
+    def __iter__(self) -> Iterator[ReplayJob]:
+        for job in islice(self._fitting_ones(), self._terms.most):
+            self.begun = job.submitted if self.begun is None else self.begun
+            self.kept = self.kept.and_one(job.runtime * job.processors)
+            yield replace(job, submitted=Duration(job.submitted - self.begun))
+
+    def _fitting_ones(self) -> Iterator[ReplayJob]:
+        last = Duration(0)
+        for raw in self._reader:
+            job = self._fitting(raw, last)
+            if job is not None:
+                last = job.submitted
+                yield job
+
+    def _fitting(self, raw: TraceJob | ReplayJob | Unfit, last: Duration) -> ReplayJob | None:
+        try:
+            job = self._made(raw)
+            _check_fits(job, self._terms.sizes, self._largest)
+            return self._in_order(job, last)
+        except Unfit as unfit:
+            if not (unfit.common or self._terms.lenient):
+                raise bad_line(self._path, self._reader.line, str(unfit), unfit.advice or LENIENT) from None
+            self._unfit[unfit.kind] += 1
+            if isinstance(raw, ReplayJob) or (isinstance(raw, TraceJob) and raw.ran):
+                self.lost = self.lost.and_one((raw.runtime or 0) * raw.processors)
+            return None
+
+    def _in_order(self, job: ReplayJob, last: Duration) -> ReplayJob:
+        if job.submitted >= last:
+            return job
+        if not self._terms.lenient:
+            what = f"has a job submitted at {job.submitted / SECOND:.0f} s, before the one above it"
+            raise Unfit(f"{what} ({last / SECOND:.0f} s)", _MOVED, _SORT)
+        self._moved[_MOVED] += 1
+        return replace(job, submitted=last)
+
+
+class Survey(NamedTuple):
+    """A trace as it was read through once: its jobs that can be replayed, and what is left out.
+
+    `kept`, `lost`: see `Jobs`. `logged`: what became of the jobs on the system of the trace, of those alone whose wait
+    the trace has.
+    """
+
+    begun: Duration
+    comments: tuple[str, ...]
+    left_out: Mapping[str, int]
+    changed: Mapping[str, int]
+    kept: Share
+    lost: Share
+    logged: Record
+
+    @property
+    def jobs(self) -> int:
+        return self.kept.jobs
+
+
+def survey(path: Path, terms: Terms) -> Survey:
+    """Raises RequestError for what is wrong with the trace, and if none of its jobs can be replayed."""
+    jobs = Jobs(path, terms)
+    logged = Record(dict(terms.sizes))
+    for job in jobs:
+        if job.waited is not None:
+            logged.add(_as_logged(job, job.waited))
+    if not jobs.kept.jobs:
+        left = told(jobs.left_out)
+        message = f"{path} has no job that can be replayed{': left out are ' + left if left else ''}."
+        raise RequestError("no_jobs", message, _advice(jobs.left_out))
+    begun = jobs.begun or Duration(0)
+    return Survey(begun, tuple(jobs.comments), jobs.left_out, jobs.changed, jobs.kept, jobs.lost, logged)
+
+
+def _as_logged(job: ReplayJob, waited: Duration) -> Ran:
+    started = Duration(job.submitted + waited)
+    return Ran(
+        number=job.number,
+        submitted=job.submitted,
+        started=started,
+        ended=Duration(started + job.runtime),
+        processors=job.processors,
+        places=(),
+        requested=job.walltime,
+        user=job.user,
+        group=job.group,
+        queue=job.queue,
+        killed=False,
+    )
+
+
+def _advice(left_out: Mapping[str, int]) -> str:
+    """What to do about a trace of which nothing is left, by what most of it is."""
+    most = max(left_out, key=left_out.__getitem__, default="")
+    if most in (_LARGER, _LARGER_THAN_ITS):
+        return "Say how large the clusters are: --size CLUSTER=N."
+    if most in (_NO_SITE, _NO_CLUSTER):
+        return "Name the cluster of each site with --site SITE=CLUSTER, or leave out --pin."
+    return "Is it the right file?"
+
+
+def header(path: Path) -> tuple[dict[str, str], list[str]]:
+    """What the trace says of itself before its first job: by name, and as it stands. Raises RequestError."""
+    reader, _ = _reader(path, Terms(sizes={}, lenient=True))
+    next(iter(reader), None)
+    return reader.header, reader.comments
+
+
+def of_log(job: TraceJob, sites: Mapping[str, str] | None, grace: Grace) -> ReplayJob:
+    """One component of all its processors. Without an estimate its walltime is what it took. Raises Unfit.
+
+    A job that ran longer than it requested, and within the `grace`, has what it took as its walltime.
+    """
+    if job.runtime is None or job.processors <= 0:
+        what = "says of a job that has completed neither how long it ran nor on how many processors"
+        raise Unfit(what, "that never ran", common=job.ended is not Ended.COMPLETED or job.runtime == 0)
+    requested = job.requested or job.runtime
+    return ReplayJob(
+        number=job.number,
+        submitted=job.submitted,
+        components=((job.processors, None if sites is None else _cluster(job.site, sites)),),
+        runtime=job.runtime,
+        walltime=max(SECOND, requested, min(job.runtime, Duration(requested + grace.of(requested)))),
+        waited=job.waited,
+        user=job.user,
+        group=job.group,
+        queue=job.queue,
+    )
+
+
+def _cluster(site: str, sites: Mapping[str, str]) -> str:
+    if site in sites:
+        return sites[site]
+    what = (
+        f"has a job of site {shown(site)}, which is not a cluster" if site else "does not say at which site its job was"
+    )
+    advice = f"Name it with `--site {site}=CLUSTER`, or leave such jobs out with --lenient." if site else ""
+    raise Unfit(what, _NO_SITE, advice)
+
+
+def _check_fits(job: ReplayJob, sizes: Mapping[str, int], largest: str | None) -> None:
+    for processors, cluster in job.components:
+        if cluster is not None and cluster not in sizes:
+            raise Unfit(f"has a job of cluster {shown(cluster)}, which the grid does not have", _NO_CLUSTER)
+        where = cluster or largest
+        if where is not None and processors > sizes[where]:
+            what = f"has a job of {processors:,} processors, more than {where} has ({sizes[where]:,})"
+            kind = _LARGER if cluster is None else _LARGER_THAN_ITS
+            raise Unfit(what, kind, "Correct it or the size (--size), or leave such jobs out with --lenient.")
+
+
+_Made = Callable[[TraceJob | ReplayJob | Unfit], ReplayJob]
+
+
+def _reader(path: Path, terms: Terms) -> tuple[TraceReader | HistoryReader, _Made]:
+    """What reads the file, and what makes a job of each that it reads."""
+    kind = _kind(path)
+    if kind == "history":
+        return HistoryReader(path, pinned=terms.sites is not None), _of_history
+    read = read_swf if kind == "swf" else read_gwf
+
+    def made(job: TraceJob | ReplayJob | Unfit) -> ReplayJob:
+        assert isinstance(job, TraceJob)
+        return of_log(job, terms.sites, terms.grace)
+
+    return read(path, terms.lenient), made
+
+
+def _of_history(job: TraceJob | ReplayJob | Unfit) -> ReplayJob:
+    if isinstance(job, Unfit):
+        raise job
+    assert isinstance(job, ReplayJob)
+    return job
+
+
+def _kind(path: Path) -> str:
+    """swf, gwf or history: by its name; where that does not say, by its first line."""
+    suffix = path.with_suffix("").suffix if path.suffix in _SQUEEZED else path.suffix
+    known = {".swf": "swf", ".gwf": "gwf", ".json": "history"}.get(suffix)
+    return known or _kind_of_line(next((line for _, line in read_lines(path) if line.strip()), ""))
+
+
+def _kind_of_line(line: str) -> str:
+    if line.lstrip().startswith("{"):
+        return "history"
+    if line.startswith("#") or "\t" in line:
+        return "gwf"
+    return "swf" if line.startswith(";") or len(line.split()) == _FIELDS_OF_SWF else "gwf"

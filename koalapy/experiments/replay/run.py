@@ -1,0 +1,184 @@
+"""A trace under one pair of policies, from its first job to its files; and several of them side by side."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import NamedTuple
+
+from koalapy.experiments.replay.comparison import Figures, figures
+from koalapy.experiments.replay.gantt import By, draw
+from koalapy.experiments.replay.jobs import Jobs, Survey, Terms
+from koalapy.experiments.replay.record import Record
+from koalapy.experiments.replay.schedule import Origin, schedule
+from koalapy.experiments.replay.world import Replay
+from koalapy.experiments.workers import leave_signals_to_parent, signals_held
+from koalapy.model.errors import KoalaError, OurError, Reason, RequestError
+from koalapy.model.settings import Settings
+from koalapy.scheduler.schedule import Policies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """`settings` name the `policies`. `base`: its files' path without their suffixes; `by`: the picture's colours."""
+
+    trace: Path
+    terms: Terms
+    survey: Survey
+    settings: Settings
+    policies: Policies
+    base: Path
+    by: By
+
+    @property
+    def queue(self) -> str:
+        """The queueing policy with its bound: `fpfs:20`. FCFS lets nobody pass, so that it has none."""
+        return label_of(self.settings.queue, self.settings.max_overtakes)
+
+    @property
+    def name(self) -> str:
+        return f"{self.queue}, {self.settings.placement}"
+
+
+def label_of(queue: str, max_overtakes: int) -> str:
+    return queue if queue == "fcfs" else f"{queue}:{max_overtakes}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """`calls` of the engine's `handle`; `reasons` why jobs never started, and of how many; `files` by their names."""
+
+    queue: str
+    max_overtakes: int
+    placement: str
+    figures: Figures
+    calls: int
+    reasons: dict[str, int]
+    files: tuple[str, ...]
+
+
+def run(course: Course, tell: Callable[[int], None]) -> Outcome:
+    """`tell` is called now and then with the number of jobs that are over.
+
+    Raises RequestError for what is wrong with the trace, and OSError where its files cannot be written.
+    """
+    settings, record = course.settings, Record(dict(course.terms.sizes))
+    replay = Replay(settings, course.policies, course.terms.sizes, Jobs(course.trace, course.terms), record.add)
+    for over in replay.run():
+        tell(over)
+    files = _write(course, record)
+    return Outcome(
+        queue=settings.queue,
+        max_overtakes=settings.max_overtakes,
+        placement=settings.placement,
+        figures=figures(record),
+        calls=replay.calls,
+        reasons=record.reasons,
+        files=tuple(file.name for file in files),
+    )
+
+
+def _write(course: Course, record: Record) -> list[Path]:
+    survey, settings = course.survey, course.settings
+    origin = Origin(
+        trace=course.trace.name,
+        comments=survey.comments,
+        begun=survey.begun,
+        queue=course.queue,
+        placement=settings.placement,
+    )
+    swf = course.base.with_name(f"{course.base.name}.swf")
+    title = f"{course.trace.name}: {survey.jobs:,} jobs, queueing {course.queue}, placement {settings.placement}"
+    with swf.open("w", encoding="utf-8") as file:
+        file.writelines(schedule(record, origin))
+    return [swf, *draw(record, title, course.by, course.base, survey.logged if len(survey.logged) else None)]
+
+
+# ---- side by side
+
+
+class Progress(NamedTuple):
+    """`over`: jobs of this course, by its place, that are over; `outcome` once it is complete."""
+
+    course: int
+    over: int
+    outcome: Outcome | None = None
+
+
+def side_by_side(courses: Sequence[Course], workers: int) -> Iterator[Progress]:
+    """How all of them go on, so many at a time, each in a process of its own.
+
+    Whatever ends the iteration early ends the processes. Raises the first error of a course.
+    """
+    ours, theirs = zip(*(get_context("fork").Pipe() for _ in courses), strict=True)
+    children: list[BaseProcess] = []
+    try:
+        with signals_held():
+            for course, end in zip(courses, theirs, strict=True):
+                children.append(_child(course, end, ours, theirs))
+        for end in theirs:
+            end.close()
+        yield from _heard(courses, ours, workers)
+    finally:
+        for child in children:
+            child.terminate()
+            child.join()
+
+
+def _heard(courses: Sequence[Course], ends: Sequence[Connection], workers: int) -> Iterator[Progress]:
+    waiting = list(ends)
+    running: list[Connection] = []
+    while waiting or running:
+        while waiting and len(running) < workers:
+            running.append(waiting.pop(0))
+            running[-1].send(None)
+        for end in wait(running):
+            assert isinstance(end, Connection)
+            index = ends.index(end)
+            heard = _receive(end, courses[index])
+            if isinstance(heard, Outcome):
+                running.remove(end)
+                yield Progress(index, heard.figures.jobs, heard)
+            else:
+                yield Progress(index, heard)
+
+
+def _receive(end: Connection, course: Course) -> int | Outcome:
+    try:
+        heard = end.recv()
+    except EOFError as error:
+        message = f"The process that replayed {course.name} has ended without a word."
+        raise OurError("replay_ended", message, "Was it killed, as for want of memory?") from error
+    if isinstance(heard, Reason):
+        raised = RequestError if heard.whose == RequestError.whose else OurError
+        raise raised(heard.code, heard.message, heard.advice)
+    if isinstance(heard, OSError):
+        raise heard
+    assert isinstance(heard, int | Outcome)
+    return heard
+
+
+def _child(course: Course, end: Connection, ours: Sequence[Connection], theirs: Sequence[Connection]) -> BaseProcess:
+    process = get_context("fork").Process(target=_play, args=(course, end, [*ours, *theirs]), daemon=True)
+    process.start()
+    return process
+
+
+def _play(course: Course, end: Connection, inherited: Sequence[Connection]) -> None:
+    """In the child. It holds no end but its own, so that it ends when its parent is no more."""
+    leave_signals_to_parent()
+    for other in inherited:
+        if other is not end:
+            other.close()
+    try:
+        end.recv()
+        end.send(run(course, end.send))
+    except (EOFError, BrokenPipeError):
+        os._exit(1)
+    except KoalaError as error:
+        end.send(error.reason)
+    except OSError as error:
+        end.send(error)

@@ -1,0 +1,69 @@
+"""How many processors the clusters of a replay have: a grid file does not say, since koalad measures it."""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from koalapy.experiments.workloads.lines import read_whole
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.words import listed, use_known
+
+_PARTITION = re.compile(r"\s*Partition:\s+(\S+)\s+(\S+)")
+
+
+def sizes(
+    clusters: Collection[str], said: Mapping[str, int], known: Mapping[str, int], header: Mapping[str, str]
+) -> dict[str, int]:
+    """Of every cluster: what is `said`, else what is `known`, else, of an only one, what the trace's header says.
+
+    Raises RequestError for those of which nothing is known, and for what is said of others.
+    """
+    check_known(said, clusters)
+    found = {**known, **said}
+    if len(clusters) == 1 and not found:
+        found = {name: count for name in clusters if (count := _of_header(header))}
+    if lacking := [name for name in clusters if name not in found]:
+        options = " ".join(f"--size {name}=N" for name in lacking[:8])
+        message = f"Nothing says how many processors {listed(lacking, 'and')} {_has(lacking)}."
+        raise RequestError("no_size", message, f"Say so: {options}.")
+    return {name: found[name] for name in clusters}
+
+
+def measured(path: Path) -> dict[str, int]:
+    """Of clusters that koalad has measured, from what `koala clusters --json` printed. Raises RequestError."""
+    try:
+        document = json.loads(read_whole(path))
+        if document["schema"] != "koala.clusters/1":
+            raise ValueError
+        return {str(each["name"]): int(each["total"]) for each in document["clusters"] if each["total"]}
+    except (ValueError, TypeError, KeyError) as error:
+        message = f"{path} is not what `koala clusters --json` prints."
+        raise RequestError("no_clusters", message, "Write it by `koala clusters --json > clusters.json`.") from error
+
+
+def check_known(named: Iterable[str], clusters: Collection[str]) -> None:
+    """Raises RequestError for a name that is no cluster's."""
+    for name in named:
+        if name not in clusters:
+            raise RequestError("no_such_cluster", f"The grid has no cluster {name}.", use_known(name, list(clusters)))
+
+
+def sites(clusters: Collection[str], said: Mapping[str, str], comments: Iterable[str]) -> dict[str, str]:
+    """The cluster of each site of a trace: what is `said`, else the one of the site's name.
+
+    Where the trace's header gives a partition a name, that name will do for its number.
+    """
+    check_known(said.values(), clusters)
+    found = {name: name for name in clusters} | dict(said)
+    partitions = [(match[1], match[2]) for line in comments if (match := _PARTITION.match(line))]
+    return {number: found[name] for number, name in partitions if name in found} | found
+
+
+def _of_header(header: Mapping[str, str]) -> int | None:
+    words = header.get("MaxProcs") or header.get("MaxNodes") or ""
+    return int(words) if words.isdecimal() and int(words) else None
+
+
+def _has(lacking: Collection[str]) -> str:
+    return "has" if len(lacking) == 1 else "have"

@@ -1,0 +1,224 @@
+"""The world of a replay: one engine as configured, a virtual clock, and clusters that are processors and a queue.
+
+Of an instant, what ends is told first; what is submitted then finds the processors of what has ended. Nothing takes
+time but programs: what the engine commands is done, and answered, at the very instant. Of several words that a wrapper
+would say at one instant the last is said, which tells the others, too: a batch job that starts at once is told by the
+report from its barrier, and a program that was released by that of its end.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+
+from koalapy.engine import Engine
+from koalapy.experiments.replay.cluster import BatchJob, Site
+from koalapy.experiments.replay.job import ReplayJob
+from koalapy.experiments.replay.ran import Ran
+from koalapy.model.change import Snapshot
+from koalapy.model.commands import CancelComponent, Command, ReleaseComponent, SubmitComponent
+from koalapy.model.events import ComponentGone, ComponentReported, ComponentSubmitted, Event, JobSubmitted
+from koalapy.model.identity import AttemptId, JobId, instance_id
+from koalapy.model.job import Job
+from koalapy.model.request import ComponentRequest, Request, WhenBusy
+from koalapy.model.settings import Settings
+from koalapy.model.units import Duration, Instant
+from koalapy.scheduler.schedule import Policies
+from koalapy.world.agenda import BEGINNING, Agenda
+
+_INSTANCE = instance_id(b"replay")
+_NOW_AND_THEN = 500  # jobs
+_OWNER = "replay"
+
+
+class Replay:
+    """Every job of the trace through one engine; nothing is kept of those that are over.
+
+    `sizes`: every cluster's processors. `ended` is told of each job once, when it is over or if it will never start.
+    `calls` of the engine's `handle`, and the events that `happened`: what it was told in them.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        policies: Policies,
+        sizes: Mapping[str, int],
+        jobs: Iterable[ReplayJob],
+        ended: Callable[[Ran], None],
+    ) -> None:
+        self.calls = self.happened = self.over = 0
+        self.engine = Engine(settings, policies, Snapshot(instance=_INSTANCE))
+        self._sites = {each.name: Site(each, sizes[each.name], _INSTANCE) for each in settings.clusters}
+        self._agenda = Agenda()
+        self._trace = iter(jobs)
+        self._ended = ended
+        self._submitted = 0
+        self._jobs: dict[JobId, ReplayJob] = {}  # that are not over
+        self._batch: dict[AttemptId, BatchJob] = {}
+        self._arriving: list[ReplayJob] = []
+        self._ends: list[Event] = []
+
+    def run(self) -> Iterator[int]:
+        """Now and then the number of jobs that are over, and at the end."""
+        told = 0
+        self._tell([site.connected() for site in self._sites.values()])
+        self._read_on()
+        while self._go_on():
+            if self.over - told >= _NOW_AND_THEN:
+                told = self.over
+                yield told
+        self._give_up()
+        yield self.over
+
+    # ---- time
+
+    def _go_on(self) -> bool:
+        """To the next instant of which anything is to be told. False: there is none."""
+        due, alarm = self._agenda.next_at(), self.engine.next_wakeup()
+        if due is None and alarm is None:
+            return False
+        self._pass_to(min(moment for moment in (due, alarm) if moment is not None))
+        ends, self._ends = self._ends, []
+        rings = alarm is not None and alarm <= self._agenda.now
+        answers = self._tell(ends) if ends or rings else []
+        arrivals, self._arriving = self._arriving, []
+        answers += [self._submission(job) for job in arrivals]
+        while answers:
+            answers = self._tell(answers)
+        return True
+
+    def _pass_to(self, moment: Instant) -> None:
+        """All that happens until then, and at that instant."""
+        self._agenda.now = max(self._agenda.now, moment)
+        while (due := self._agenda.next_at()) is not None and due <= moment:
+            self._agenda.step()
+
+    def _read_on(self) -> None:
+        """The trace is read as time passes."""
+        job = next(self._trace, None)
+        if job is not None:
+            self._agenda.at(Instant(BEGINNING + job.submitted), lambda: self._arrive(job))
+
+    def _arrive(self, job: ReplayJob) -> None:
+        self._arriving.append(job)
+        self._read_on()
+
+    # ---- the engine
+
+    def _tell(self, events: list[Event]) -> list[Event]:
+        """What its commands lead to at once."""
+        now = self._agenda.now
+        events = events + [site.measured(now) for site in self._sites.values() if site.due(now)]
+        self.calls += 1
+        self.happened += len(events)
+        step = self.engine.handle(now, events)
+        for job in step.jobs:
+            if job.state.final:
+                self._is_over(job)
+        return [event for command in step.commands for event in self._do(command)]
+
+    def _submission(self, job: ReplayJob) -> Event:
+        self._submitted += 1
+        self._jobs[JobId(self._submitted)] = job  # the engine counts as they come
+        return JobSubmitted(request=_request(job.components, job.walltime, job.when_busy, job.priority), owner=_OWNER)
+
+    def _do(self, command: Command) -> Iterator[Event]:
+        if isinstance(command, SubmitComponent):
+            yield from self._submit(command)
+        elif isinstance(command, ReleaseComponent):
+            self._start(command)
+        elif isinstance(command, CancelComponent):
+            yield from self._end(command)
+
+    def _submit(self, command: SubmitComponent) -> Iterator[Event]:
+        site = self._sites[command.cluster]
+        job = self._batch[command.attempt] = site.submit(command)
+        started = list(self._start_jobs(site))
+        if site.waits:
+            yield ComponentSubmitted(cluster=command.cluster, attempt=job.attempt, batch_id=job.batch_id)
+        yield from started
+
+    def _start_jobs(self, site: Site) -> Iterator[Event]:
+        for job in site.start_jobs():
+            yield ComponentReported(
+                cluster=site.settings.name,
+                attempt=job.attempt,
+                batch_id=job.batch_id,
+                phase="at_barrier",
+                nodes=(job.node,),
+                at_barrier_at=self._agenda.now,
+            )
+
+    def _start(self, command: ReleaseComponent) -> None:
+        job, trace = self._batch[command.attempt], self._jobs[command.attempt.job]
+        job.started_at = self._agenda.now
+        job.end = self._agenda.after(min(trace.runtime, trace.walltime), lambda: self._ends.append(self._report(job)))
+
+    def _report(self, job: BatchJob) -> Event:
+        """Its program has come to its end, or to its walltime."""
+        trace, job.end = self._jobs[job.attempt.job], None
+        killed = trace.runtime > trace.walltime
+        return ComponentReported(
+            cluster=job.site.settings.name,
+            attempt=job.attempt,
+            batch_id=job.batch_id,
+            phase="ended",
+            released_at=job.started_at,
+            started_at=job.started_at,
+            ended_at=self._agenda.now,
+            exit_status=None if killed else 0,
+            ending="walltime" if killed else "exited",
+        )
+
+    def _end(self, command: CancelComponent) -> Iterator[Event]:
+        job = self._batch.pop(command.attempt, None)
+        if job is not None:
+            self._agenda.cancel(job.end)
+            job.site.remove(job)
+            yield from self._start_jobs(job.site)
+        yield ComponentGone(cluster=command.cluster, attempt=command.attempt)
+
+    # ---- ends
+
+    def _is_over(self, job: Job) -> None:
+        self.over += 1
+        self._ended(_ran(self._jobs.pop(job.id), job))
+
+    def _give_up(self) -> None:
+        """What still waits now that nothing will happen any more waits for ever."""
+        for identity in list(self._jobs):
+            job = self.engine.job(identity)
+            assert job is not None
+            self._is_over(job)
+
+
+def _ran(trace: ReplayJob, job: Job) -> Ran:
+    started = job.started_at
+    places = tuple((each.cluster, each.processors) for each in job.present if each.cluster is not None)
+    return Ran(
+        number=trace.number,
+        submitted=trace.submitted,
+        started=None if started is None else Duration(started - BEGINNING),
+        ended=None if started is None or job.finished_at is None else Duration(job.finished_at - BEGINNING),
+        processors=trace.processors,
+        places=places if started is not None else (),
+        requested=trace.walltime,
+        user=trace.user,
+        group=trace.group,
+        queue=trace.queue,
+        killed=started is not None and trace.runtime > trace.walltime,
+        reason=str(job.reason or ""),
+    )
+
+
+@lru_cache(maxsize=1 << 12)
+def _request(
+    components: tuple[tuple[int, str | None], ...], walltime: Duration, when_busy: WhenBusy, priority: int
+) -> Request:
+    return Request(
+        name=_OWNER,
+        components=tuple(
+            ComponentRequest(processors=processors, cluster=cluster, executable="program", walltime=walltime)
+            for processors, cluster in components
+        ),
+        when_busy=when_busy,
+        priority=priority,
+    )

@@ -1,0 +1,102 @@
+"""Three users' sweeps on DAS-3 for an hour, under both policies and both workloads (CCGrid 2009, section 6.3).
+
+What the paper does not say is chosen: local jobs hold 40 % of every cluster, evenly and all the time, which leaves
+about the nodes that the paper's users had; a parameter takes from 6 to 12 minutes, one of its solver's random walks.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+from koalapy.experiments.plan import Row
+from koalapy.experiments.sweeps.grid import Plan, Stage
+from koalapy.experiments.sweeps.workload import WORKLOADS
+from koalapy.model.identity import JobId
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
+from koalapy.world.random_streams import between, stream
+
+NAME = "cs-fairness"
+ABOUT = "Three users' sweeps on the 272 nodes of DAS-3 while grid jobs come and go (CCGrid 2009, figure 5 and table 2)."
+
+DAS3 = {"vu": 85, "uva": 41, "delft": 68, "multimedian": 46, "leiden": 32}  # nodes: the paper's table 1
+SHARES = {"vu": 0.6, "uva": 0.1, "delft": 0.6, "multimedian": 0.1, "leiden": 0.2}  # of them for grid jobs: 40 % in all
+POLICIES = {"equipartition-all": EQUIPARTITION_ALL, "equipartition-persite": EQUIPARTITION_PERSITE}
+USERS = 3
+LENGTH = HOUR
+LASTS = Duration(6 * MINUTE), Duration(12 * MINUTE)  # a parameter
+_LOCAL = 0.4
+_PARAMETERS = 1_000
+_SAMPLE = Duration(20 * SECOND)
+
+
+class Outcome(NamedTuple):
+    """A row of each user; and what each user held at every sample, for the figure."""
+
+    rows: list[Row]
+    held: dict[str, list[int]]
+
+
+class Course(NamedTuple):
+    """One hour. The same for the same seed, in every process."""
+
+    workload: str
+    policy: str
+    number: int
+    seed: int
+    length: Duration = LENGTH
+
+    def outcome(self) -> Outcome:
+        seed = 1000 * self.seed + self.number
+        stage = Stage(_plan(self.policy, seed), seed)
+        stage.play(WORKLOADS[self.workload](seed, DAS3, SHARES, self.length), self.length)
+        return Outcome(
+            [self._row(stage, user, sweep) for user, sweep in enumerate(stage.sweeps, 1)],
+            {f"user {user}": _held(stage, sweep, self.length) for user, sweep in enumerate(stage.sweeps, 1)},
+        )
+
+    def _row(self, stage: Stage, user: int, sweep: JobId) -> Row:
+        runner = stage.sweep(sweep).runner
+        assert runner is not None
+        lost = [each for each in stage.ledger.parameters.of(sweep) if each.ended is not None and not each.done]
+        nodes = sum(end - begin for begin, end in stays(stage, sweep)) / self.length
+        return {
+            "workload": self.workload, "policy": self.policy, "set": self.number, "user": user,
+            "done": len(runner.done), "per_minute": len(runner.done) / (self.length / MINUTE),
+            "preemptions": runner.preempted, "nodes": nodes,
+            "lost_hours": sum(each.ended - each.began for each in lost if each.ended is not None) / HOUR,
+        }  # fmt: skip
+
+
+def courses(seed: int, sets: int, length: Duration = LENGTH) -> list[Course]:
+    numbers = range(1, sets + 1)
+    return [Course(*each, seed, length) for each in product(WORKLOADS, POLICIES, numbers)]
+
+
+def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
+    return [row for outcome in outcomes for row in outcome.rows]
+
+
+def stays(stage: Stage, sweep: JobId) -> list[tuple[Instant, Instant]]:
+    """When each Launcher of the sweep began, and when it ended or the curtain fell."""
+    tags = dict.fromkeys(each.tag for each in stage.ledger.parameters.of(sweep))
+    runs = [run for tag in tags for run in stage.ledger.runs(tag)]
+    return [(run.began, end if end is not None else stage.agenda.now) for run in runs for end in run.nodes.values()]
+
+
+def _plan(policy: str, seed: int) -> Plan:
+    dice = stream(seed, "parameters")
+    return Plan(
+        nodes=DAS3,
+        local={name: round(_LOCAL * nodes) for name, nodes in DAS3.items()},
+        fairshare=POLICIES[policy],
+        durations=tuple(between(dice, *LASTS) for _ in range(_PARAMETERS)),
+        users=USERS,
+    )
+
+
+def _held(stage: Stage, sweep: JobId, length: Duration) -> list[int]:
+    """Nodes at every sample."""
+    found = stays(stage, sweep)
+    samples = range(stage.began + MINUTE, stage.began + MINUTE + length, _SAMPLE)
+    return [sum(begin <= at < end for begin, end in found) for at in samples]

@@ -1,0 +1,148 @@
+"""The Lublin-Feitelson model of rigid parallel jobs (JPDC 63(11), 2003): sizes, runtimes and a daily cycle of arrivals.
+
+Two streams, batch and interactive, or one of jobs without a type. All times inside are in seconds.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy
+from numpy.typing import NDArray
+
+from koalapy.experiments.workloads.gamma import gamma_cdf
+from koalapy.experiments.workloads.trace import Ended, TraceJob
+from koalapy.model.units import SECOND, Duration
+
+BUCKET = 1800  # the day is cut into half hours
+BUCKETS = 48
+_CYCLE_FROM = 11  # the first half hour of the daily cycle's curve: at five in the morning
+_BLOCK = 4096  # jobs drawn at once
+_LONGEST_RUNTIME, _LONGEST_GAP = 12.0, 13.0  # logarithms of seconds, beyond which is drawn again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One stream's parameters, by the paper's names. Gamma distributions have a shape and a scale.
+
+    `serial` and `power_of_two` are shares of all jobs; the rest has any size. The logarithm of a size to base 2 is
+    uniform from `least` to `knee` with probability `first_stage`, else from `knee` to `most`.
+    """
+
+    serial: float
+    power_of_two: float
+    least: float
+    knee: float
+    most: float
+    first_stage: float
+    short: tuple[float, float]
+    long: tuple[float, float]
+    mix: tuple[float, float]  # slope and intercept of the probability of `short` over the size
+    arrival: tuple[float, float]
+    rush: float  # multiplies the arrivals' shape
+    cycle: tuple[float, float]
+
+    def for_size(self, processors: int) -> "Model":
+        """Sizes for a machine of so many processors, as the model's authors advise."""
+        most = math.log2(processors)
+        return replace(self, most=most, knee=max(self.least, most - 2.5))
+
+
+BATCH = Model(
+    serial=0.2927, power_of_two=0.6686, least=1.2, knee=5.0, most=7.0, first_stage=0.875, short=(6.57, 0.823),
+    long=(639.1, 0.0156), mix=(-0.003, 0.6986), arrival=(6.0415, 0.8531), rush=1.0519, cycle=(6.1271, 5.2740),
+)  # fmt: skip
+INTERACTIVE = Model(
+    serial=0.1541, power_of_two=0.625, least=1.0, knee=3.0, most=5.5, first_stage=0.705, short=(3.8351, 0.6605),
+    long=(7.073, 0.6856), mix=(-0.0118, 0.9156), arrival=(6.5510, 0.6621), rush=0.9797, cycle=(8.9186, 3.6680),
+)  # fmt: skip
+UNTYPED = Model(
+    serial=0.244, power_of_two=0.576, least=0.8, knee=4.5, most=7.0, first_stage=0.86, short=(4.2, 0.94),
+    long=(312.0, 0.03), mix=(-0.0054, 0.78), arrival=(10.2303, 0.4871), rush=1.0225, cycle=(8.1737, 3.9631),
+)  # fmt: skip
+
+
+Numbers = NDArray[numpy.float64]
+
+
+def jobs(model: Model, largest: int, seed: int, stretch: float = 1.0) -> Iterator[TraceJob]:
+    """Without end, in order of arrival. No job is larger than `largest`; gaps between arrivals are `stretch` times the
+    model's, which keeps the daily cycle: the time of day is the model's own, before it is stretched.
+    """
+    dice = numpy.random.default_rng(seed)
+    number, points = 0, 0.0
+    while True:
+        spent = points + numpy.cumsum(draw_gaps(model, _BLOCK, dice))
+        sizes = draw_sizes(model, largest, _BLOCK, dice)
+        runtimes = draw_runtimes(model, sizes, dice)
+        for at, size, runtime in zip(arrivals(model, spent), sizes, runtimes, strict=True):
+            number += 1
+            yield TraceJob(
+                number=number,
+                submitted=Duration(round(int(at) * stretch * SECOND)),
+                processors=int(size),
+                runtime=Duration(int(runtime) * SECOND),
+                ended=Ended.COMPLETED,
+            )
+        points = float(spent[-1])
+
+
+def draw_sizes(model: Model, largest: int, count: int, dice: numpy.random.Generator) -> NDArray[numpy.int64]:
+    """Processors of so many jobs, `largest` at most; the model's own may be more than any machine has."""
+    kind, stage, share = dice.random((3, count))
+    low = numpy.where(stage <= model.first_stage, model.least, model.knee)
+    high = numpy.where(stage <= model.first_stage, model.knee, model.most)
+    exponent = low + (high - low) * share
+    exponent = numpy.where(kind <= model.serial + model.power_of_two, exponent.round(), exponent)
+    sizes = numpy.where(kind <= model.serial, 1, numpy.exp2(exponent).round())
+    return numpy.minimum(sizes, largest).astype(numpy.int64)
+
+
+def draw_runtimes(model: Model, sizes: NDArray[numpy.int64], dice: numpy.random.Generator) -> NDArray[numpy.int64]:
+    """Whole seconds, from 1, of jobs of these sizes."""
+    slope, intercept = model.mix
+    chance = numpy.clip(slope * sizes + intercept, 0.0, 1.0)
+
+    def draw(which: NDArray[numpy.intp]) -> Numbers:
+        short = dice.random(len(which)) <= chance[which]
+        return numpy.where(short, dice.gamma(*model.short, len(which)), dice.gamma(*model.long, len(which)))
+
+    logarithms = _redrawn(draw, len(sizes), _LONGEST_RUNTIME)
+    return numpy.exp(logarithms).astype(numpy.int64)
+
+
+def draw_gaps(model: Model, count: int, dice: numpy.random.Generator) -> Numbers:
+    """Points between arrivals: what a half hour of an even day has one of."""
+    shape, scale = model.arrival
+    logarithms = _redrawn(lambda which: dice.gamma(shape * model.rush, scale, len(which)), count, _LONGEST_GAP)
+    return numpy.exp(logarithms) / BUCKET
+
+
+def arrivals(model: Model, points: Numbers) -> NDArray[numpy.int64]:
+    """Whole seconds since midnight at which so many points are spent: each half hour has as many as its weight."""
+    days, rest = numpy.divmod(points, BUCKETS)
+    edges = numpy.concatenate(([0.0], numpy.cumsum(daily_weights(model))))
+    return ((days * BUCKETS + numpy.interp(rest, edges, numpy.arange(BUCKETS + 1))) * BUCKET).astype(numpy.int64)
+
+
+def daily_weights(model: Model) -> list[float]:
+    """How much of a day's arrivals each half hour gets, from midnight on; 1 on average."""
+    weights = [0.0] * BUCKETS
+    for half_hour in range(_CYCLE_FROM, _CYCLE_FROM + BUCKETS):
+        mass = gamma_cdf(half_hour + 0.5, *model.cycle) - gamma_cdf(half_hour - 0.5, *model.cycle)
+        weights[(half_hour - 1) % BUCKETS] = mass
+    mean = sum(weights) / BUCKETS
+    return [weight / mean for weight in weights]
+
+
+def mean_gap(model: Model, samples: int = 400_000) -> float:
+    """Seconds between arrivals, in the long run: the mean of e^g over gamma variates up to the longest gap."""
+    return float(draw_gaps(model, samples, numpy.random.default_rng(0)).mean() * BUCKET)
+
+
+def _redrawn(draw: Callable[[NDArray[numpy.intp]], Numbers], count: int, most: float) -> Numbers:
+    """So many variates, those above `most` drawn again."""
+    values = draw(numpy.arange(count))
+    while len(over := numpy.flatnonzero(values > most)):
+        values[over] = draw(over)
+    return values

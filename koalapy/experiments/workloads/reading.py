@@ -1,0 +1,158 @@
+"""Reads the jobs of a log line by line: what its format makes of each, and what becomes of lines that are none."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from koalapy.experiments.workloads.lines import bad_line, read_lines
+from koalapy.experiments.workloads.trace import TraceJob
+from koalapy.model.errors import RequestError
+
+Parse = Callable[[str, Counter[str]], TraceJob]  # of a line; what it ignores is counted by its kind
+LENIENT = "Correct it, or read the file with --lenient, which skips such lines and counts them."
+_MOST_COMMENTS = 10_000
+
+
+class BadField(ValueError):
+    """What is wrong with a line, as the end of a sentence that begins with its number. `kind`: as it is counted."""
+
+    def __init__(self, what: str, kind: str) -> None:
+        super().__init__(what)
+        self.kind = kind
+
+
+class TooFewFields(BadField):
+    def __init__(self, found: int, needed: int) -> None:
+        super().__init__(f"has {found} fields where {needed} are needed", "of another number of fields")
+        self.found, self.needed = found, needed
+
+
+class TraceReader:
+    """The jobs of one file, in its order. `line` is that of the last one; `skipped` counts, by their kinds, the lines
+    that a lenient reader left out, and `ignored` those of which a part was ignored; `comments` are the header as it
+    stands, 10,000 lines at most. `advice`: what to do about a line that is none of the format.
+
+    Raises RequestError, with the number of the line, for the first line that is none of the format; also a lenient
+    reader, if all lines have the same too small number of fields.
+    """
+
+    def __init__(self, path: Path, comment: str, parse: Parse, lenient: bool, advice: str) -> None:
+        self.header: dict[str, str] = {}
+        self.comments: list[str] = []
+        self.line = 0
+        self.skipped: Counter[str] = Counter()
+        self.ignored: Counter[str] = Counter()
+        self._path, self._comment, self._parse = path, comment, parse
+        self._lenient, self._advice = lenient, advice
+
+    def __iter__(self) -> Iterator[TraceJob]:
+        first = True
+        for number, line in read_lines(self._path):
+            if line.startswith(self._comment):
+                self._note(line)
+            elif line.strip():
+                job = self._job(number, line, first)
+                first = False
+                if job is not None:
+                    self.line = number
+                    yield job
+
+    def _job(self, number: int, line: str, first: bool) -> TraceJob | None:
+        try:
+            return self._parse(line, self.ignored)
+        except BadField as error:
+            if first and isinstance(error, TooFewFields):
+                self._refuse_other_format(number, error)
+            if not self._lenient:
+                raise self._bad(number, error) from error
+            self.skipped[error.kind] += 1
+            return None
+
+    def _refuse_other_format(self, first: int, error: TooFewFields) -> None:
+        """Raises RequestError if all lines, of two at least, have as few fields as the first: it is no bad line."""
+        count = 0
+        for number, line in read_lines(self._path):
+            if number < first or line.startswith(self._comment) or not line.strip():
+                continue
+            try:
+                self._parse(line, Counter())
+                return
+            except TooFewFields as other:
+                if other.found != error.found:
+                    return
+            except BadField:
+                return
+            count += 1
+        if count > 1:
+            what = f"has {error.found} fields where {error.needed} are needed, and so have all {count:,} lines"
+            advice = "Is it in another format? Write fields that the log does not have as -1, in their places."
+            raise bad_line(self._path, first, what, advice) from error
+
+    def _bad(self, number: int, error: BadField) -> RequestError:
+        return bad_line(self._path, number, str(error), self._advice)
+
+    def _note(self, line: str) -> None:
+        """`; MaxProcs: 128`; the first of a name counts, its continuations are left out."""
+        if len(self.comments) < _MOST_COMMENTS:
+            self.comments.append(line.lstrip(self._comment).rstrip())
+        name, colon, value = line.lstrip(self._comment + " \t").partition(":")
+        if colon and name and " " not in name:
+            self.header.setdefault(name, value.strip())
+
+
+class Fields:
+    """The fields of one line by their columns; -1 stands for what is not known. Further fields are `ignored`."""
+
+    def __init__(self, texts: list[str], names: tuple[str, ...], needed: int, ignored: Counter[str]) -> None:
+        if len(texts) < needed:
+            raise TooFewFields(len(texts), needed)
+        if len(texts) > len(names):
+            ignored[f"of more than {len(names)} fields, the rest of which is ignored"] += 1
+        self._texts, self._places = texts, _places(names)
+
+    def text(self, name: str) -> str:
+        """Empty for what is not known."""
+        column = self._places[name]
+        text = self._texts[column] if column < len(self._texts) else "-1"
+        return "" if text == "-1" else text
+
+    def number(self, name: str) -> float | None:
+        """None for what is not known. Raises BadField for what is no number, and for other negative ones."""
+        text = self.text(name)
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            raise BadField(f"has {text[:40]!r} for {name}, which is not a number", "with words for numbers") from None
+        if value == -1:
+            return None
+        if not 0 <= value < 1e15:  # not-a-number is refused by it, too
+            raise BadField(f"has {text[:40]!r} for {name}, which cannot be", "with negative or too large numbers")
+        return value
+
+    def needed(self, name: str) -> float:
+        value = self.number(name)
+        if value is None:
+            raise BadField(f"says nothing of {name}", f"without {name}")
+        return value
+
+    def count(self, name: str) -> int | None:
+        """As `number` does. Raises BadField for a part of one, too."""
+        value = self.number(name)
+        if value is None or value.is_integer():
+            return None if value is None else int(value)
+        raise BadField(
+            f"has {self.text(name)[:40]!r} for {name}, which is not a whole number", "with parts of processors"
+        )
+
+
+def told(counted: Mapping[str, int]) -> str:
+    """`3 that never ran, 1 larger than any cluster`."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in sorted(counted.items(), key=lambda each: -each[1]))
+
+
+@cache
+def _places(names: tuple[str, ...]) -> dict[str, int]:
+    return {name: place for place, name in enumerate(names)}

@@ -1,0 +1,68 @@
+"""The Standard Workload Format, version 2.2 (Chapin et al., JSSPP 1999; Parallel Workloads Archive): read, write."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from koalapy.experiments.workloads.reading import LENIENT, Fields, TraceReader
+from koalapy.experiments.workloads.trace import Ended, TraceJob, processors_of
+from koalapy.model.units import SECOND, Duration
+
+COLUMNS = (
+    "job number", "submit time", "wait time", "run time", "allocated processors", "average CPU time", "used memory",
+    "requested processors", "requested time", "requested memory", "status", "user", "group", "executable", "queue",
+    "partition", "preceding job", "think time",
+)  # fmt: skip
+_STATUS = {"0": Ended.FAILED, "1": Ended.COMPLETED, "5": Ended.CANCELLED}
+_WRITTEN = {ended: int(status) for status, ended in _STATUS.items()}
+
+
+def read_swf(path: Path, lenient: bool = False, advice: str = LENIENT) -> TraceReader:
+    """`advice`: what to do about a line that is no job. Lines may have more than the 18 fields."""
+    return TraceReader(path, ";", _parse, lenient, advice)
+
+
+def write_swf(jobs: Iterable[TraceJob], header: dict[str, str]) -> Iterator[str]:
+    """The lines of a file that `read_swf` reads back."""
+    for name, value in header.items():
+        yield f"; {name}: {value}\n"
+    for job in jobs:
+        yield " ".join(str(each) for each in _columns(job)) + "\n"
+
+
+def _parse(line: str, ignored: Counter[str]) -> TraceJob:
+    fields = Fields(line.split(), COLUMNS, len(COLUMNS), ignored)
+    memory = fields.number("requested memory")
+    runtime, ended = duration(fields.number("run time")), _STATUS.get(fields.text("status"), Ended.UNKNOWN)
+    allocated, requested = fields.count("allocated processors"), fields.count("requested processors")
+    return TraceJob(
+        number=int(fields.needed("job number")),
+        submitted=duration(fields.needed("submit time")) or Duration(0),
+        processors=processors_of(allocated, requested, runtime, ended),
+        runtime=runtime,
+        waited=duration(fields.number("wait time")),
+        requested=duration(fields.number("requested time")),
+        memory_per_processor=None if memory is None else int(memory) * 1024,
+        user=fields.text("user"),
+        group=fields.text("group"),
+        queue=fields.text("queue"),
+        site=fields.text("partition"),
+        ended=ended,
+    )
+
+
+def duration(seconds: float | None) -> Duration | None:
+    return None if seconds is None else Duration(round(seconds * SECOND))
+
+
+def _columns(job: TraceJob) -> list[object]:
+    memory = -1 if job.memory_per_processor is None else job.memory_per_processor // 1024
+    return [
+        job.number, _seconds(job.submitted), _seconds(job.waited), _seconds(job.runtime), job.processors, -1, -1,
+        job.processors, _seconds(job.requested), memory, _WRITTEN.get(job.ended, -1), job.user or -1, job.group or -1,
+        -1, job.queue or -1, job.site or -1, -1, -1,
+    ]  # fmt: skip
+
+
+def _seconds(time: Duration | None) -> int:
+    return -1 if time is None else round(time / SECOND)

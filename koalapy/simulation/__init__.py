@@ -1,1 +1,0 @@
-"""The other world: the real driver, engine, KCM and wrapper logic on a virtual clock, over simulated clusters."""

@@ -1,1 +1,0 @@
-"""What all experiments of the simulated world have in common, and the shelf on which they stand."""

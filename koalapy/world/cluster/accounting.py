@@ -1,0 +1,33 @@
+"""What a simulated batch system writes down of jobs that have ended, where it writes down anything."""
+
+from random import Random
+
+from koalapy_adapters.batch.protocol import JobStatus
+
+from koalapy.model.units import Instant
+from koalapy.world.agenda import Agenda
+from koalapy.world.cluster.batch_job import Job
+from koalapy.world.cluster.batch_parameters import Traits
+from koalapy.world.random_streams import between
+
+
+class Accounting:
+    """Nobody can read an entry before some time has passed since the job's end."""
+
+    def __init__(self, agenda: Agenda, dice: Random, traits: Traits) -> None:
+        self._agenda, self._dice, self._traits = agenda, dice, traits
+        self._entries: dict[str, list[tuple[Instant, JobStatus]]] = {}
+
+    def enter(self, job: Job, ran: bool) -> None:
+        """It has ended just now; `ran`: it had been started."""
+        if self._traits.accounting and not job.lost and (ran or not self._traits.forgets_unstarted):
+            at = Instant(self._agenda.now + between(self._dice, *self._traits.accounting_delay))
+            self._entries.setdefault(job.name, []).append((at, job.status()))
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+    def newest(self, name: str) -> JobStatus | None:
+        """Of those that can be read by now."""
+        known = [status for at, status in self._entries.get(name, ()) if at <= self._agenda.now]
+        return known[-1] if known else None

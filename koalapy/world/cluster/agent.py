@@ -1,0 +1,128 @@
+"""A node's agent and the program's processes that it started there, as the wrapper and the ledger see them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from koalapy_adapters.wrapper import events
+from koalapy_adapters.wrapper.agent import ORPHAN_GRACE
+
+from koalapy.model.units import MILLISECOND, SECOND, Duration
+from koalapy.world.agenda import Entry
+from koalapy.world.behaviour import Plan
+from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.cluster.files import Mount
+from koalapy.world.cluster.nodes import SimNode
+from koalapy.world.random_streams import between
+
+_TERM, _KILL = 15, 9
+
+
+class SimAgent:
+    """Nothing, then prepared, started, and over when nothing of the program is left on its node."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        node: SimNode,
+        processes: int,
+        start: str,
+        directory: str,
+        tell: Callable[[Any], None],
+    ) -> None:
+        self.node, self.processes, self._directory = node, processes, directory
+        self._around, self._start, self._tell_wrapper = around, start, tell
+        self._dice = around.dice(f"agent/{start}/{node.name}")
+        self.alive = True
+        self.running = False
+        self._tag = ""
+        self._plan = Plan(False)
+        self._grace = Duration(ORPHAN_GRACE)
+        self._prepared = self._over = False
+        self._end: Entry | None = None
+        self._kill_at: Entry | None = None
+
+    def prepare(self, tag: str, plan: Plan, grace: Duration) -> None:
+        """Some need long: they were only just launched."""
+        self._tag, self._plan, self._grace = tag, plan, grace
+        if self._around.agents_to_hang:
+            self._around.agents_to_hang -= 1
+            return
+        wait = between(self._dice, Duration(5 * MILLISECOND), Duration(3 * SECOND))
+        self._around.agenda.after(wait, self._ready)
+
+    def release(self, clusters: int) -> None:
+        """Into a job that lies on so many."""
+        if self.alive and self._prepared and not self._over:
+            self.running = True
+            self._around.ledger.started(
+                self._tag, self._around.cluster, self._start, self.node.name, self._around.agenda.now
+            )
+            self._end = self._around.agenda.after(
+                self._plan.lasts(clusters), lambda: self._exit(self._plan.exit_status, natural=True)
+            )
+            self._tell(events.NodeStarted(self.node.name, self.node.clock()))
+
+    def stop(self, grace: Duration) -> None:
+        """SIGTERM, SIGKILL after the grace; what never started is over at once."""
+        if not self.alive or self._over:
+            return
+        if not self.running:
+            self._empty()
+        elif grace <= 0:
+            self._exit(128 + _KILL)
+        elif self._kill_at is None:
+            self._kill_at = self._around.agenda.after(grace, lambda: self._exit(128 + _KILL))
+            if not self._plan.stubborn:
+                wait = between(self._dice, MILLISECOND, SECOND)
+                self._around.agenda.after(Duration(min(wait, grace)), lambda: self._exit(128 + _TERM))
+
+    def lose_wrapper(self) -> None:
+        """End of file where the wrapper's commands came from."""
+        self.stop(self._grace)
+
+    def kill(self) -> None:
+        """With all that it started: SIGKILL by the batch system, or the node's power."""
+        if self.alive:
+            self.alive = False
+            self._stop_running(128 + _KILL)
+
+    def _ready(self) -> None:
+        if self.alive and not self._over:
+            self._prepared = True
+            self._tell(events.NodeReady(self.node.name, self.node.address))
+
+    def _exit(self, exit_status: int, natural: bool = False) -> None:
+        if not self.alive or not self.running:
+            return
+        if natural and exit_status == 0:
+            self._write_files()
+        self._stop_running(exit_status)
+        at, signal = self.node.clock(), max(0, exit_status - 128)
+        for _ in range(self.processes):
+            self._tell(events.ProcessEnded(self.node.name, at, exit_status, signal))
+        self._empty()
+
+    def _write_files(self) -> None:
+        """A program that cannot write its files does not notice."""
+        files = Mount(self._around.shared, f"{self.node.name}.{self._start}", lambda: None, lambda: self.node.reachable)
+        for path in self._plan.writes:
+            try:
+                files.write(f"{self._directory}/work/{path}", f"{path} by {self._start} on {self.node.name}".encode())
+            except OSError:
+                return
+            finally:
+                self._around.ledger.left(self._tag, path, self._around.shared.content(f"{self._directory}/work/{path}"))
+
+    def _stop_running(self, exit_status: int) -> None:
+        if self.running:
+            self.running = False
+            self._around.agenda.cancel(self._end)
+            self._around.agenda.cancel(self._kill_at)
+            self._around.ledger.ended(self._tag, self._start, self.node.name, self._around.agenda.now, exit_status)
+
+    def _empty(self) -> None:
+        self._over = True
+        self._tell(events.NodeEmptied(self.node.name))
+
+    def _tell(self, event: Any) -> None:
+        self._tell_wrapper(event)

@@ -1,0 +1,64 @@
+"""The agents of a simulated wrapper, one on each node of its job, and the lines from it to them."""
+
+from collections.abc import Callable
+
+from koalapy.model.units import MILLISECOND, Duration
+from koalapy.world.behaviour import Plan
+from koalapy.world.cluster.agent import SimAgent
+from koalapy.world.cluster.nodes import SimNode
+from koalapy.world.processes import Process
+
+LINE = MILLISECOND  # from wrapper to agent, and back
+
+
+class SimAgents:
+    """Those of `wrapper`, which is on the node `own`. What it says reaches nobody across a cut."""
+
+    def __init__(self, wrapper: Process, own: SimNode) -> None:
+        self._wrapper, self._own = wrapper, own
+        self._agents: dict[str, SimAgent] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether something of the program is left anywhere."""
+        return any(agent.running for agent in self._agents.values())
+
+    def add(self, agent: SimAgent) -> None:
+        self._agents[agent.node.name] = agent
+
+    def prepare(self, tag: str, plan: Plan, grace: Duration) -> None:
+        for agent in self._agents.values():
+            agent.prepare(tag, plan, grace)
+
+    def release(self, clusters: int) -> None:
+        """Into a job that lies on so many."""
+        for agent in self._agents.values():
+            self._say(agent, lambda agent=agent: agent.release(clusters))  # type: ignore[misc]
+
+    def stop(self, grace: Duration) -> None:
+        for agent in self._agents.values():
+            self._say(agent, lambda agent=agent: agent.stop(grace))  # type: ignore[misc]
+
+    def abandon(self, lost: Callable[[str], None]) -> None:
+        """Kill them, and tell of each node that it is lost, whether that is known there or not."""
+        for agent in self._agents.values():
+            self._say(agent, agent.kill)
+            lost(agent.node.name)
+
+    def kill_on(self, node: SimNode) -> None:
+        agent = self._agents.get(node.name)
+        if agent is not None:
+            agent.kill()
+
+    def lose_wrapper(self) -> None:
+        """It has died: they see the end of what it said, a moment later."""
+        for agent in self._agents.values():
+            if self._reaches(agent):
+                self._wrapper.agenda.after(LINE, agent.lose_wrapper)
+
+    def _say(self, agent: SimAgent, call: Callable[[], None]) -> None:
+        if self._reaches(agent):
+            self._wrapper.after(LINE, call)
+
+    def _reaches(self, agent: SimAgent) -> bool:
+        return agent.node is self._own or (agent.node.reachable and self._own.reachable)

@@ -1,0 +1,52 @@
+"""One batch job of a simulated batch system, whoever's it is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from koalapy_adapters.batch.protocol import ENDED, QUEUED, JobStatus
+
+from koalapy.model.units import Duration, Instant
+from koalapy.world.cluster.nodes import Body, SimNode
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One batch job. `begin` starts its body on the nodes that it gets; `cancels` counts who asked for its end."""
+
+    id: str
+    name: str
+    processors: int
+    walltime: Duration
+    begin: Callable[["Job"], Body]
+    per_node: int | None = None
+    state: str = QUEUED
+    restarts: int = 0
+    nodes: list[tuple[SimNode, int]] = field(default_factory=list)
+    body: Body | None = None
+    after: int = 0  # the instant before which it may not start
+    stuck: bool = False  # pending for ever, whatever is free
+    stuck_code: str = ""
+    restarting: bool = False
+    ending: str = ""  # what will be said of its end, where the exit status alone does not say it
+    exit_status: int | None = None
+    ended_at: Instant | None = None
+    forgotten: bool = False  # by the queue
+    lost: bool = False  # the batch system has lost all memory of it
+    cancels: int = 0
+    lowest: bool = False  # behind all that are not
+    avoid: tuple[str, ...] = ()  # nodes that it is not to run on
+
+    @property
+    def least_nodes(self) -> int:
+        """On so many nodes at least it must lie."""
+        return -(-self.processors // self.per_node) if self.per_node else 1
+
+    @property
+    def live(self) -> bool:
+        return self.state != ENDED
+
+    def status(self) -> JobStatus:
+        return JobStatus(
+            self.id, self.name, self.state, stuck=self.stuck_code if self.state == QUEUED else "",
+            exit_status=self.exit_status, ending=self.ending if self.state == ENDED else "", restarts=self.restarts,
+        )  # fmt: skip

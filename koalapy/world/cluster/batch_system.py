@@ -1,0 +1,300 @@
+"""A simulated batch system: nodes, a queue that local users share with us, scheduling in cycles, faults, ends."""
+
+from collections.abc import Callable
+from random import Random
+
+from koalapy_adapters.batch.protocol import CANCELLED, ENDED, EXITED, HELD, KILLED, LOST, QUEUED, RUNNING, WALLTIME
+
+from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.world.agenda import Agenda
+from koalapy.world.cluster.accounting import Accounting
+from koalapy.world.cluster.allocation import Part, fit, give_back, take
+from koalapy.world.cluster.batch_job import Job
+from koalapy.world.cluster.batch_parameters import Traits
+from koalapy.world.cluster.nodes import Body, SimNode
+from koalapy.world.random_streams import between
+
+Span = tuple[Duration, Duration]
+
+
+class BatchSystem:
+    """What the head node's batch system does by itself, and what can go wrong with it."""
+
+    def __init__(self, agenda: Agenda, dice: Random, traits: Traits, nodes: list[SimNode]) -> None:
+        self.agenda, self.dice, self.traits, self.nodes = agenda, dice, traits, nodes
+        self.jobs: dict[str, Job] = {}  # all that the queue still knows, in order of submission
+        self.everything: list[Job] = []
+        self._running: dict[Job, None] = {}  # those that it has forgotten too
+        self.accounting = Accounting(agenda, dice, traits)
+        self._number = 0
+        self._cycling = False
+        self._down_until = Instant(0)
+
+    # ---- what its commands do
+
+    @property
+    def is_down(self) -> bool:
+        return self.agenda.now < self._down_until
+
+    @property
+    def size(self) -> int:
+        return sum(node.processors for node in self.nodes)
+
+    def submit(
+        self,
+        name: str,
+        processors: int,
+        walltime: Duration,
+        begin: Callable[[Job], Body],
+        per_node: int | None = None,
+        lowest: bool = False,
+        avoid: tuple[str, ...] = (),
+    ) -> Job:
+        self._number += 1
+        job = Job(str(self._number), name, processors, walltime, begin, per_node, lowest=lowest, avoid=avoid)
+        self.jobs[job.id] = job
+        self.everything.append(job)
+        self.cycle_soon()
+        return job
+
+    def cancel(self, job_id: str) -> None:
+        """Nothing happens to a job that has ended or was never there."""
+        job = self.jobs.get(job_id)
+        if job is not None and job.live:
+            job.cancels += 1
+            self._end_it(job, CANCELLED)
+
+    def listed(self) -> list[Job]:
+        return [job for job in self.jobs.values() if not job.lost]
+
+    def idle(self) -> int:
+        """What could start now: nothing while others wait before us, where the queue is strict."""
+        if self.traits.strict and any(job.state == QUEUED and not job.stuck for job in self.listed()):
+            return 0
+        return sum(node.free for node in self.nodes if node.reachable)
+
+    def drop_past(self) -> None:
+        """Forget jobs that the queue no longer knows, and their accounting, as sites do each month or year."""
+        self.everything = list(self.jobs.values())
+        self.accounting.clear()
+
+    # ---- what can go wrong with a job
+
+    def kill(self, job: Job) -> None:
+        """By an administrator."""
+        if job.live:
+            self._end_it(job, CANCELLED)
+
+    def restart(self, job: Job) -> None:
+        """The batch system starts it again, whatever was asked for."""
+        if job.state == RUNNING and not job.ending:
+            job.restarting = True
+            self._stop(job)
+
+    def vanish(self, job: Job) -> None:
+        """Neither queue nor accounting know it any more; what runs of it goes on, or is swept one day."""
+        job.lost = job.forgotten = True
+        self.jobs.pop(job.id, None)
+        if job.state != RUNNING:
+            self._over(job, "", None)
+        elif self.dice.random() < 0.5:
+            self._later((SECOND, Duration(120 * SECOND)), lambda: self._kill(job))
+
+    def stick(self, job: Job, code: str = "") -> None:
+        """Pending for ever; `code`: the batch system knows why and says so."""
+        if job.state == QUEUED:
+            job.stuck, job.stuck_code = True, code
+
+    def hold(self, job: Job) -> None:
+        if job.state == QUEUED:
+            job.state = HELD
+
+    def down(self, duration: Duration) -> None:
+        """Its servers do not answer; what runs goes on."""
+        self._down_until = Instant(max(self._down_until, self.agenda.now + duration))
+        self.agenda.at(self._down_until, self.cycle_soon)
+
+    def lose(self, node: SimNode) -> None:
+        """The node's power fails; the batch system notices later."""
+        node.lose()
+        self._later(self.traits.notices, lambda: self._notice(node))
+
+    def cut(self, node: SimNode, duration: Duration) -> None:
+        """The node is reached by nobody; what runs there goes on, whatever the batch system takes it for."""
+        node.cut(duration)
+        self._later(self.traits.notices, lambda: self._notice(node))
+        self.agenda.after(duration, lambda: self._later(self.traits.cycle, lambda: self._returned(node)))
+
+    def restore(self, node: SimNode) -> None:
+        """It is switched on again, or reached again; what the batch system does not know there is killed."""
+        node.mend()
+        self._returned(node)
+
+    def mend(self) -> None:
+        """Nothing is wrong any more: whatever waits may start."""
+        self._down_until = self.agenda.now
+        for job in self.jobs.values():
+            job.stuck, job.stuck_code = False, ""
+            job.state = QUEUED if job.state == HELD else job.state
+        for node in self.nodes:
+            self.restore(node)
+        self.cycle_soon()
+
+    # ---- scheduling
+
+    def cycle_soon(self) -> None:
+        if not self._cycling:
+            self._cycling = True
+            self._later(self.traits.cycle, self._cycle)
+
+    def _cycle(self) -> None:
+        self._cycling = False
+        if self.is_down:
+            return
+        waiting = [job for job in self.jobs.values() if job.state == QUEUED and not job.stuck]
+        for job in sorted(waiting, key=lambda job: job.lowest):
+            if job.after > self.agenda.now:
+                self.agenda.at(Instant(job.after), self.cycle_soon)
+                continue
+            nodes = fit(job, self.nodes, self.traits.exclusive)
+            if nodes:
+                self._start(job, nodes)
+            elif self.traits.strict:
+                return
+
+    def _start(self, job: Job, nodes: list[Part]) -> None:
+        job.state, job.nodes = RUNNING, nodes
+        self._running[job] = None
+        take(nodes, self.traits.exclusive)
+        self._later(self.traits.launch, lambda: self._launch(job, job.restarts))
+
+    def _launch(self, job: Job, restarts: int) -> None:
+        if job.state != RUNNING or job.body is not None or job.restarts != restarts:
+            return
+        if not job.nodes[0][0].reachable:
+            self._later(self.traits.notices, lambda: self._launch_late(job, restarts))
+            return
+        body = job.body = job.begin(job)
+        for node, _ in job.nodes:
+            node.bodies[body] = None
+        self.agenda.after(job.walltime, lambda: self._later(self.traits.limit_lag, lambda: self._exceeded(job, body)))
+
+    def _launch_late(self, job: Job, restarts: int) -> None:
+        """Its first node did not answer: by now it does, or the job is lost."""
+        if job.restarts == restarts and job.body is None:
+            self._lost(job)
+            self._launch(job, restarts)
+
+    def _exceeded(self, job: Job, body: Body) -> None:
+        if job.body is body and job.live and not job.ending:
+            self._end_it(job, WALLTIME)
+
+    # ---- ends
+
+    def exited(self, job: Job, body: Body, exit_status: int) -> None:
+        """The body's batch script is over: what is left of it on any node is killed, then the job is."""
+        if job.body is body and job.live:
+            self._later(self.traits.epilogue, lambda: self._epilogue(job, body, exit_status))
+
+    def _epilogue(self, job: Job, body: Body, exit_status: int) -> None:
+        if job.body is not body or not job.live:
+            return
+        self._sweep(job)
+        if job.restarting:
+            self._requeue(job)
+        else:
+            killed = exit_status > 128
+            self._over(job, job.ending or (KILLED if killed else EXITED), exit_status)
+
+    def _end_it(self, job: Job, ending: str) -> None:
+        job.ending = job.ending or ending
+        if job.state != RUNNING or job.body is None:
+            self._over(job, ending, None)
+        else:
+            self._stop(job)
+
+    def _stop(self, job: Job) -> None:
+        """SIGTERM, and SIGKILL a while later."""
+        body = job.body
+        if body is not None and job.nodes[0][0].reachable and self.traits.kill_wait:
+            body.terminate()
+        self.agenda.after(self.traits.kill_wait, lambda: self._kill(job) if job.body is body else None)
+
+    def _kill(self, job: Job) -> None:
+        """What is on a node that cannot be reached is not; the job is over when the node's silence is noticed."""
+        body = job.body
+        if body is not None and job.live and job.nodes[0][0].reachable:
+            self._sweep(job)
+            self.exited(job, body, 137)
+
+    def _sweep(self, job: Job) -> None:
+        for node, _ in job.nodes:
+            if job.body is not None and node.reachable:
+                job.body.kill_on(node)
+
+    def _notice(self, node: SimNode) -> None:
+        if node.reachable:
+            return
+        for job in self._running_on(node):
+            self._lost(job)
+
+    def _running_on(self, node: SimNode) -> list[Job]:
+        return [job for job in self._running if any(each is node for each, _ in job.nodes)]
+
+    def _lost(self, job: Job) -> None:
+        if job.state != RUNNING or not any(not node.reachable for node, _ in job.nodes):
+            return
+        self._sweep(job)
+        if job.restarting or (not job.ending and self.dice.random() < self.traits.reruns_lost):
+            self._requeue(job)
+        else:
+            self._over(job, job.ending or LOST, None)
+
+    def _returned(self, node: SimNode) -> None:
+        """The node reports to the batch system: what runs there and is not known any more is killed."""
+        if not node.reachable:
+            return
+        known = self._running_on(node)
+        bodies = [job.body for job in known]
+        for body in [body for body in node.bodies if body not in bodies]:
+            body.kill_on(node)
+            node.bodies.pop(body, None)
+        for job in [job for job in known if job.body is not None and job.body not in node.bodies]:
+            self._over(job, job.ending or LOST, None)  # it came back so fast that nobody had noticed
+        for job in known:
+            if job.body is not None and job.body.exit_status is not None:
+                self.exited(job, job.body, job.body.exit_status)
+        self.cycle_soon()
+
+    def _requeue(self, job: Job) -> None:
+        if job.lost:
+            return self._over(job, LOST, None)
+        self._free(job)
+        job.state, job.restarting, job.restarts = QUEUED, False, job.restarts + 1
+        at = Instant(self.agenda.now + between(self.dice, *self.traits.requeue_wait))
+        job.after = at
+        self.agenda.at(at, self.cycle_soon)
+
+    def _over(self, job: Job, ending: str, exit_status: int | None) -> None:
+        ran = job.body is not None
+        if job.state == RUNNING:
+            self._free(job)
+        job.state, job.ending, job.exit_status, job.ended_at = ENDED, ending, exit_status, self.agenda.now
+        self.accounting.enter(job, ran)
+        self._later(self.traits.listed_after, lambda: self._forget(job))
+        self.cycle_soon()
+
+    def _free(self, job: Job) -> None:
+        give_back(job.nodes, self.traits.exclusive)
+        for node, _ in job.nodes:
+            if job.body is not None and node.reachable:
+                node.bodies.pop(job.body, None)
+        job.nodes, job.body = [], None
+        self._running.pop(job, None)
+
+    def _forget(self, job: Job) -> None:
+        job.forgotten = True
+        self.jobs.pop(job.id, None)
+
+    def _later(self, span: Span, call: Callable[[], None]) -> None:
+        self.agenda.after(between(self.dice, *span), call)

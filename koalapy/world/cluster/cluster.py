@@ -1,0 +1,211 @@
+"""One simulated cluster: head node, compute nodes, batch system, shared directory, and all processes of ours there."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from koalapy_adapters import layout
+from koalapy_adapters.kcm.relay import SHOW_LIFE
+
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.errors import SiteError, TransientError
+from koalapy.model.identity import Tag, attempt_of
+from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.world.agenda import Agenda
+from koalapy.world.cluster.batch_job import Job
+from koalapy.world.cluster.batch_parameters import traits_of
+from koalapy.world.cluster.batch_system import BatchSystem
+from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.cluster.files import SHARED, Mount, SharedDirectory
+from koalapy.world.cluster.kcm import SimKcm
+from koalapy.world.cluster.local_load import Neighbours
+from koalapy.world.cluster.nodes import SimNode
+from koalapy.world.cluster.shell import Shell
+from koalapy.world.cluster.wrapper import SimWrapper
+from koalapy.world.network import End
+from koalapy.world.program_log import Ledger
+from koalapy.world.random_streams import stream
+
+_SHOW_LIFE = Duration(round(SHOW_LIFE * SECOND))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A cluster to be built. `load`: the part of it that local users want, on average."""
+
+    settings: ClusterSettings
+    nodes: int = 4
+    processors_per_node: int = 4
+    load: float = 0.0
+    reruns_lost: float = 0.0
+    relay: str = "tcp"
+    poll_s: float = 10.0
+    orphan_timeout_s: float = 120.0
+    barrier_timeout_s: float = 60.0
+    grace_s: float = 5.0
+
+
+class SimCluster:
+    """`kcms` and `wrappers` are those that live, oldest first; `batch`, `shell`, `shared` and `head` may fail.
+
+    `logins`: when each KCM was started, that lives or not, oldest first.
+    """
+
+    def __init__(self, agenda: Agenda, seed: int, plan: Plan, name: str, ledger: Ledger) -> None:
+        self.plan, self.name = plan, name
+        self._agenda = agenda
+        nodes = [
+            SimNode(agenda, f"{self.name}{number}", plan.processors_per_node) for number in range(1, plan.nodes + 1)
+        ]
+        traits = traits_of(plan.settings.batch, plan.settings.exclusive, plan.reruns_lost)
+        self.shared = SharedDirectory(lambda: agenda.now, stream(seed, f"{self.name}/shared"))
+        self.shared.between = agenda.step
+        self.batch = BatchSystem(agenda, stream(seed, f"{self.name}/batch"), traits, nodes)
+        self.head = SimNode(agenda, f"{self.name}0", 0)
+        self.around = Surroundings(agenda, seed, self.name, self.batch, self.shared, ledger, self.head)
+        self.shell = Shell(agenda, self.around.dice("shell"), self.batch, self._start)
+        self.neighbours = Neighbours(agenda, self.around.dice("neighbours"), self.batch, plan.load)
+        self._kcms: list[SimKcm] = []
+        self._wrappers: list[SimWrapper] = []
+        self.logins: list[Instant] = []
+        self._out_of_reach_until = Instant(0)
+        self.lies_until = Instant(0)  # in the name of its KCM it is lied to koalad
+        self._mount = Mount(self.shared, "head", lambda: None, lambda: self.head.reachable)
+
+    # ---- what koalad does
+
+    def login(self, end: End) -> None:
+        """A new KCM at this end of a connection. Raises TransientError where the head node is out of reach."""
+        if not self.reachable:
+            raise TransientError("unreachable", f"{self.name} does not answer.", "It is tried again.")
+        self.logins.append(self._agenda.now)
+        self._kcms.append(SimKcm(self.around, self.shell, end, len(self.logins)))
+
+    def config(self) -> dict[str, Any]:
+        """The fields of messages.ClusterConfig."""
+        settings, plan = self.plan.settings, self.plan
+        return {
+            "name": self.name,
+            "batch": settings.batch,
+            "processors_per_node": settings.processors_per_node,
+            "exclusive": settings.exclusive,
+            "shared": SHARED,
+            "relay": plan.relay,
+            "poll": plan.poll_s,
+            "orphan_timeout": plan.orphan_timeout_s,
+            "barrier_timeout": plan.barrier_timeout_s,
+            "grace": plan.grace_s,
+        }
+
+    def stage(self, path: str) -> list[Any]:
+        """Store a file of this name: what a Submit says of it. Raises KoalaError where it cannot be stored."""
+        kcms = [kcm for kcm in self.kcms if kcm.instance]
+        if not self.reachable or not kcms:
+            raise TransientError("unreachable", f"{self.name} does not answer.", "It is tried again.")
+        digest = hashlib.sha256(path.encode()).hexdigest()
+        self._on_head(lambda: self._store(layout.staged_file(SHARED, kcms[-1].instance, digest), path.encode()))
+        return [path, digest, 0o700]
+
+    def stat(self, tag: str, paths: Sequence[str]) -> dict[str, int]:
+        """Which of these lie in the attempt's working directory, and their sizes. Raises KoalaError."""
+        if not self.reachable:
+            raise TransientError("unreachable", f"{self.name} does not answer.", "It is tried again.")
+        work = layout.inside(layout.attempt_directory(SHARED, attempt_of(Tag(tag))[0], tag), "work")
+        there = self._on_head(lambda: [path for path in paths if self._mount.exists(f"{work}/{path}")])
+        return {path: len(self._mount.read(f"{work}/{path}")) for path in there}
+
+    def _store(self, path: str, data: bytes) -> None:
+        if not self._mount.exists(path):
+            layout.write_whole(path, data, files=self._mount)
+
+    def _on_head(self, act: Callable[[], Any]) -> Any:
+        try:
+            if self.shared.gone:
+                raise OSError(self.shared.trouble, "gone")
+            return act()
+        except OSError as error:
+            raise SiteError("shared_directory", f"The shared directory of {self.name} fails: {error}.") from error
+
+    # ---- what is there
+
+    @property
+    def reachable(self) -> bool:
+        """Whether koalad's machine reaches the head node."""
+        return self.head.reachable and self._agenda.now >= self._out_of_reach_until
+
+    @property
+    def kcms(self) -> list[SimKcm]:
+        self._kcms = [kcm for kcm in self._kcms if kcm.alive]
+        return self._kcms
+
+    @property
+    def wrappers(self) -> list[SimWrapper]:
+        self._wrappers = [wrapper for wrapper in self._wrappers if not wrapper.quiet]
+        return [wrapper for wrapper in self._wrappers if wrapper.alive]
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing of ours runs, waits or may yet come."""
+        ours = [job for job in self.batch.jobs.values() if job.live and self.is_ours(job)]
+        return not ours and not self.wrappers and not self._wrappers and not self.shell.late
+
+    def drop_past(self) -> None:
+        """Forget what has ended: for worlds that last for months. Only while none of our programs runs."""
+        self.batch.drop_past()
+        self._kcms, self._wrappers = self.kcms, self.wrappers
+
+    def is_ours(self, job: Job) -> bool:
+        """Whether it came by a KCM."""
+        return not self.neighbours.owns(job)
+
+    def foreign_job(self, name: str, processors: int, duration: Duration) -> Job:
+        """A job of somebody else, or of another store of the same user: nobody here may touch it."""
+        return self.neighbours.add(name, processors, duration)
+
+    # ---- what goes wrong with all of it
+
+    def out_of_reach(self, duration: Duration) -> None:
+        """koalad's machine does not reach the head node; connections that are there are the world's to cut."""
+        self._out_of_reach_until = Instant(max(self._out_of_reach_until, self._agenda.now + duration))
+
+    def cut_relay(self, duration: Duration) -> None:
+        """Compute nodes do not reach their head node; the shared directory they do."""
+        self.around.cut_relay(duration)
+        for wrapper in self.wrappers:
+            if wrapper.guest is not None:
+                wrapper.guest.stall(duration)
+        self._agenda.after(_SHOW_LIFE, self._show_life)
+
+    def _show_life(self) -> None:
+        for kcm in self.kcms:
+            kcm.show_life()
+        if not self.around.reaches_relay:
+            self._agenda.after(_SHOW_LIFE, self._show_life)
+
+    def hang_next_agent(self) -> None:
+        """The next node agent that is to prepare its program does not come back from it."""
+        self.around.agents_to_hang += 1
+
+    def mend(self) -> None:
+        """All faults stop: what is broken works again, what hung is served."""
+        self._out_of_reach_until = self.lies_until = self._agenda.now
+        self.around.mend()
+        self.head.mend()
+        self.around.kcm_fuse.left = self.around.wrapper_fuse.left = None
+        for process in [*self.kcms, *self.wrappers]:
+            process.fuse.left = None
+        self.shared.mend()
+        self.shell.mend()
+        self.neighbours.leave()
+        self.batch.mend()
+
+    def _start(self, directory: str, job: Job) -> SimWrapper:
+        wrapper = SimWrapper(self.around, job, directory)
+        self._wrappers.append(wrapper)
+        return wrapper
+
+
+def plan_of(settings: ClusterSettings, **fields: Any) -> Plan:
+    """A plan whose `poll` is the settings' own."""
+    return replace(Plan(settings=settings, poll_s=settings.poll / SECOND), **fields)

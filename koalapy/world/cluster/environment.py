@@ -1,0 +1,59 @@
+"""What the parts of one simulated cluster share: clock, dice, shared directory, nodes, ledger and head node."""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from koalapy.model.units import MILLISECOND, Duration
+from koalapy.world.agenda import Agenda
+from koalapy.world.cluster.batch_system import BatchSystem
+from koalapy.world.cluster.files import SharedDirectory
+from koalapy.world.cluster.nodes import SimNode
+from koalapy.world.cluster.observers import ClusterWitness, NoWitness
+from koalapy.world.network import End
+from koalapy.world.processes import Fuse
+from koalapy.world.program_log import Ledger
+from koalapy.world.random_streams import between, stream
+
+
+class Listener(Protocol):
+    """Whatever accepts connections at a port of the head node."""
+
+    def accept(self, end: End) -> None: ...
+
+
+@dataclass
+class Surroundings:
+    """`ports` are the head node's; `head` is that machine. The fuses burn at every step of any such process."""
+
+    agenda: Agenda
+    seed: int
+    cluster: str
+    batch: BatchSystem
+    shared: SharedDirectory
+    ledger: Ledger
+    head: SimNode
+    kcm_fuse: Fuse = field(default_factory=Fuse)
+    wrapper_fuse: Fuse = field(default_factory=Fuse)
+    ports: dict[int, Listener] = field(default_factory=dict)
+    witness: ClusterWitness = field(default_factory=NoWitness)
+    agents_to_hang: int = 0  # so many of the next
+    relay_cut_until: int = 0
+
+    @property
+    def reaches_relay(self) -> bool:
+        """Whether compute nodes reach the head node."""
+        return self.head.reachable and self.agenda.now >= self.relay_cut_until
+
+    def cut_relay(self, duration: Duration) -> None:
+        self.relay_cut_until = max(self.relay_cut_until, self.agenda.now + duration)
+
+    def mend(self) -> None:
+        self.agents_to_hang = self.relay_cut_until = 0
+
+    def dice(self, name: str) -> Random:
+        return stream(self.seed, f"{self.cluster}/{name}")
+
+    def file_latency(self, dice: Random) -> Duration:
+        """Of one dealing with the shared directory, of a few operations."""
+        return Duration(self.shared.slow * between(dice, MILLISECOND, Duration(200 * MILLISECOND)))

@@ -1,0 +1,117 @@
+"""Does what a simulated KCM's machine decides: the real deeds, each at an instant, and told at a later one."""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from koalapy_adapters.errors import Result
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm.commands import TIMEOUT
+from koalapy_adapters.kcm.deeds import Deeds
+from koalapy_adapters.kcm.hands import COMMANDS, FILES, SUBMITS
+from koalapy_adapters.kcm.running import Handle
+
+from koalapy.model.units import MILLISECOND, SECOND, Duration
+from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.cluster.shell import Shell, SubmitCommand
+from koalapy.world.processes import Process
+
+_TIMEOUT = Duration(round(TIMEOUT * SECOND))
+_COMMANDS = (do.Look, do.CancelJob, do.CheckJobs, do.ListTags, do.Measure)
+
+
+class Limit:
+    """So many at a time; the others wait in line."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def enter(self, call: Callable[[], None]) -> None:
+        if self._room:
+            self._room -= 1
+            call()
+        else:
+            self._waiting.append(call)
+
+    def leave(self) -> None:
+        if self._waiting:
+            self._waiting.popleft()()
+        else:
+            self._room += 1
+
+
+class SimHands:
+    """`tell` hears every outcome."""
+
+    def __init__(
+        self, kcm: Process, around: Surroundings, dice: Random, deeds: Deeds, shell: Shell, tell: Callable[[Any], None]
+    ) -> None:
+        self._kcm, self._around, self._dice = kcm, around, dice
+        self._deeds, self._shell, self._tell = deeds, shell, tell
+        self._handles: dict[str, Handle] = {}
+        self._running: dict[str, SubmitCommand] = {}
+        self._submits, self._commands, self._files = Limit(SUBMITS), Limit(COMMANDS), Limit(FILES)
+
+    def perform(self, action: Any) -> None:
+        if isinstance(action, do.SubmitJob):
+            self._handles[action.tag] = Handle()
+            self._submits.enter(lambda: self._submit(action))
+        elif isinstance(action, do.Measure):
+            self._begin(action, lambda: None)
+        else:
+            limit = self._commands if isinstance(action, _COMMANDS) else self._files
+            limit.enter(lambda: self._begin(action, limit.leave))
+
+    def end_submit(self, tag: str) -> None:
+        handle = self._handles.get(tag)
+        if handle is not None:
+            handle.end()
+        command = self._running.get(tag)
+        if command is not None:
+            self._shell.end(command)
+
+    def end_submits(self) -> None:
+        for tag in list(self._handles):
+            self.end_submit(tag)
+
+    def _begin(self, action: Any, leave: Callable[[], None]) -> None:
+        """It takes effect after a while, and is told of after another."""
+        self._kcm.after(self._delay(action), lambda: self._do(action, leave))
+
+    def _do(self, action: Any, leave: Callable[[], None]) -> None:
+        self._kcm.step()
+        if isinstance(action, do.Look):
+            self._around.witness.looking(self._kcm, action.tag)
+        outcome = self._deeds.perform(action)
+        self._kcm.after(self._delay(action), lambda: self._told(outcome, leave))
+
+    def _told(self, outcome: Any, leave: Callable[[], None]) -> None:
+        leave()
+        self._tell(outcome)
+
+    def _delay(self, action: Any) -> Duration:
+        if isinstance(action, _COMMANDS):
+            return self._shell.delay()
+        return self._around.file_latency(self._dice)
+
+    def _submit(self, action: do.SubmitJob) -> None:
+        self._kcm.step()
+        handle = self._handles[action.tag]
+        if not handle.begin():  # ended while it waited in line
+            self._kcm.after(MILLISECOND, lambda: self._submitted(action, Result(["submit"], None, "", "")))
+            return
+        self._around.witness.submitting(self._kcm, action.tag)
+        job = self._deeds.prepared(action.tag)
+        done = lambda result: self._kcm.run(lambda: self._submitted(action, result))  # noqa: E731
+        command = self._running[action.tag] = self._shell.submit(job, f"{job.directory}/script", done)
+        self._kcm.after(_TIMEOUT, lambda: self._shell.end(command) if command.running else None)
+
+    def _submitted(self, action: do.SubmitJob, result: Result) -> None:
+        self._running.pop(action.tag, None)
+        handle = self._handles.pop(action.tag)
+        self._shell.comes_to(action.tag, result)
+        outcome = self._deeds.submit(action, handle)
+        self._submits.leave()
+        self._tell(outcome)

@@ -1,0 +1,85 @@
+"""The relay of a simulated KCM whose cluster has `relay: files`: the real office's rounds, over simulated files."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from koalapy_adapters import letters
+from koalapy_adapters.kcm import office
+from koalapy_adapters.kcm.authenticator import Authenticator
+from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.office import Closed, Office
+
+from koalapy.model.units import SECOND, Duration
+from koalapy.world.agenda import Entry
+from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.processes import Process
+
+_LONGEST = 5 * SECOND  # between two rounds: longer than the real one, for the sake of those who count events
+
+
+class SimPost:
+    """One KCM's. `quit` ends that KCM when it was replaced."""
+
+    port = 0
+
+    def __init__(
+        self,
+        kcm: Process,
+        around: Surroundings,
+        dice: Random,
+        made: Office,
+        tell_machine: Callable[[Any], None],
+        quit_kcm: Callable[[str], None],
+    ) -> None:
+        self._kcm, self._around, self._dice, self._office = kcm, around, dice, made
+        self._tell_machine, self._quit = tell_machine, quit_kcm
+        self._told: list[tuple[str, Any]] = []
+        self._moved_at = around.agenda.now
+        self._timer: Entry | None = None
+        self._again()
+
+    def open(self) -> str:
+        """The office's name."""
+        self._office.open()
+        return self._office.path.rpartition("/")[2]
+
+    def tell(self, tag: str, message: Any) -> None:
+        """Write to the wrapper of this tag, if it visits."""
+        self._told.append((tag, message))
+        self._again(Duration(0))
+
+    def leave(self) -> None:
+        """The KCM ends by itself."""
+        self._office.close()
+
+    def close(self) -> None:
+        """The KCM is gone, and its files lie where they are."""
+        self._around.agenda.cancel(self._timer)
+
+    def _again(self, pause: Duration = Duration(SECOND)) -> None:
+        self._around.agenda.cancel(self._timer)
+        self._timer = self._kcm.after(Duration(pause + self._around.file_latency(self._dice)), self._round)
+
+    def _round(self) -> None:
+        told, self._told = self._told, []
+        now = self._around.agenda.now
+        try:
+            done = self._office.round(now, told)
+        except Closed:
+            self._quit("the relay's files were removed")
+            return
+        if done.moved or told:
+            self._moved_at = now
+        self._again(Duration(letters.pause(now - self._moved_at, _LONGEST)))
+        for outcome in done.outcomes:
+            self._tell_machine(outcome)
+
+
+def office_of(directories: Directories, authenticator: Authenticator, number: int) -> Office:
+    """Of this KCM."""
+    name = office.name(directories.cluster, directories.epoch, f"{number:016x}")
+    place = office.Place(
+        f"{directories.own}/{name}", directories.attempt, authenticator, lambda: directories.is_dissolved
+    )
+    return Office(place, directories.files)

@@ -1,0 +1,53 @@
+"""Files in and out of a simulated cluster: each in one message, without the chunks that carry it in the real one."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from koalapy_adapters import layout
+from koalapy_adapters.errors import BatchError
+from koalapy_adapters.kcm.commands import failure_of
+from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.troubles import unusable
+from koalapy_adapters.messages import Done, Refused, Stat, Store
+
+from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.processes import Process
+
+
+class Stage:
+    """Answers Store and Stat. `data` comes with a Store; the answer to Stat has contents in the place of sizes."""
+
+    def __init__(
+        self, kcm: Process, around: Surroundings, dice: Random, directories: Directories, say: Callable[[Any], None]
+    ) -> None:
+        self._kcm, self._around, self._dice, self._directories, self._say = kcm, around, dice, directories, say
+
+    def request(self, message: Any, data: bytes) -> None:
+        self._kcm.after(self._around.file_latency(self._dice), lambda: self._answer(message, data))
+
+    def _answer(self, message: Any, data: bytes) -> None:
+        self._kcm.step()
+        try:
+            self._say(self._served(message, data))
+        except OSError as error:
+            self._say(Refused(message.id, failure_of(unusable(self._directories.own, error))))
+        except BatchError as error:
+            self._say(Refused(message.id, failure_of(error)))
+
+    def _served(self, message: Any, data: bytes) -> Any:
+        files = self._directories.files
+        if isinstance(message, Store):
+            path = layout.staged_file(self._directories.shared, self._directories.instance, message.digest)
+            have = files.exists(path)
+            if have:
+                files.use(path)
+            else:
+                layout.write_whole(path, data, files=files, lasting=False)
+            return Done(message.id, have)
+        assert isinstance(message, Stat)
+        work = layout.inside(self._directories.attempt(message.tag), "work")
+        there = [path for path in message.paths if files.exists(f"{work}/{path}")]
+        if len(there) < len(message.paths):
+            files.names(work)  # raises OSError where nothing can be seen
+        return Done(message.id, details={path: files.read(f"{work}/{path}").decode() for path in there})

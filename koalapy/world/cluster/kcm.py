@@ -1,0 +1,241 @@
+"""A KCM of the simulated world: the real machine, deeds and directories, over simulated files, commands and relay."""
+
+from typing import Any
+
+from koalapy_adapters import messages
+from koalapy_adapters.batch.protocol import Description, Site
+from koalapy_adapters.errors import BatchError
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm import footing
+from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
+from koalapy_adapters.kcm.commands import BatchSystem
+from koalapy_adapters.kcm.deeds import Deeds
+from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.loop import SILENCE
+from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.kcm.network import Addresses
+from koalapy_adapters.kcm.troubles import unusable
+
+from koalapy.model.units import MILLISECOND, SECOND, Duration
+from koalapy.world.agenda import Entry
+from koalapy.world.cluster import dialect
+from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.cluster.executor import SimHands
+from koalapy.world.cluster.file_relay import SimPost, office_of
+from koalapy.world.cluster.file_transfer import Stage
+from koalapy.world.cluster.files import SHARED, Mount
+from koalapy.world.cluster.relay import SimRelay
+from koalapy.world.cluster.shell import Shell
+from koalapy.world.network import End, Json
+from koalapy.world.processes import Process
+from koalapy.world.random_streams import between
+
+_SILENCE = Duration(round(SILENCE * SECOND))
+_START = Duration(50 * MILLISECOND), Duration(2 * SECOND)  # for what Hello needs
+
+
+class SimKcm(Process):
+    """One connection's KCM, from its Hello to its end. `end` is its side of the connection to koalad."""
+
+    def __init__(self, around: Surroundings, shell: Shell, end: End, number: int) -> None:
+        super().__init__(around.agenda, [around.kcm_fuse])
+        self.around, self._shell, self._end = around, shell, end
+        self.number, self.epoch, self.instance, self.said = number, 0, "", ""
+        self._dice = around.dice(f"kcm/{number}")
+        self._skew = around.head.skew
+        self._mount = Mount(around.shared, f"head.{number}", self.step, lambda: around.head.reachable, self.pause)
+        self._machine: Machine | None = None
+        self._ground: _Ground | None = None
+        self._early: list[Any] = []
+        self._timer: Entry | None = None
+        self._heard_at = around.agenda.now
+        end.on_message = lambda data: self.run(lambda: self._received(data))
+        end.on_closed = lambda: self.run(lambda: self.quit("koalad closed the connection"))
+        self.on_death(self._died)
+        self.after(_SILENCE, self._watch_silence)
+
+    def clock(self) -> int:
+        return self.agenda.now + self._skew
+
+    def show_life(self) -> None:
+        """As the real one does all the time, which only matters to wrappers that cannot connect."""
+        if self._ground is not None and self.alive:
+            self.run(self._ground.show_life)
+
+    def quit(self, why: str) -> None:
+        """Its own end: none of its submits may reach the batch system after it."""
+        self.said = why
+        if self._ground is not None and self.alive:
+            self._ground.hands.end_submits()
+            if isinstance(self._ground.relay, SimPost):
+                self._ground.relay.leave()
+        self.kill()
+
+    # ---- from koalad
+
+    def _received(self, data: Json) -> None:
+        self.step()
+        self._heard_at = self.agenda.now
+        self._message(messages.from_json(data), data.get("data", b""))
+
+    def _message(self, message: Any, data: bytes = b"") -> None:
+        """`data`: of a file that comes with the message."""
+        if isinstance(message, messages.Hello):
+            if self._ground is None:
+                self._begin(message)
+        elif isinstance(message, messages.Ping):
+            self._say(messages.Pong(message.id, self.clock(), 0.0))
+        elif self._machine is None or self._ground is None:
+            self._early.append(message)
+        elif isinstance(message, (messages.Store, messages.Stat)):
+            self._ground.stage.request(message, data)
+        else:
+            self._happened(message)
+
+    # ---- the machine
+
+    def _begin(self, hello: messages.Hello) -> None:
+        try:
+            self._ground = _Ground(self, self.around, self._shell, self._mount, hello)
+        except BatchError as error:
+            self._say(footing.refusal(error, self.clock()))
+            self.quit(error.message)
+            return
+        self.epoch, self.instance = hello.epoch, hello.instance
+        self.after(between(self._dice, *_START), lambda: self._stand(hello))
+
+    def _stand(self, hello: messages.Hello) -> None:
+        ground = self._ground
+        assert ground is not None
+        try:
+            welcome = ground.welcome()
+        except BatchError as error:
+            self._say(footing.refusal(error, self.clock()))
+            self.quit(error.message)
+            return
+        self._machine = Machine(self.clock(), hello, ground.config)
+        self._say(welcome)
+        self._settle(ground)
+        self._perform(self._machine.start(self.clock()))
+        early, self._early = self._early, []
+        for message in early:
+            self._message(message)
+
+    def _settle(self, ground: "_Ground") -> None:
+        """Until shared directory and batch system can be used; koalad then hears another Welcome."""
+        if not ground.footing.settled:
+            self.after(Duration(round(ground.config.poll * SECOND)), lambda: self._settle_again(ground))
+
+    def _settle_again(self, ground: "_Ground") -> None:
+        try:
+            welcome = ground.welcome()
+        except BatchError as error:
+            self.quit(error.message)
+            return
+        if ground.footing.settled:
+            self._say(welcome)
+        self._settle(ground)
+
+    def happened(self, event: Any) -> None:
+        """The outcome of an action, or what the relay heard."""
+        self.run(lambda: self._happened(event))
+
+    def _happened(self, event: Any) -> None:
+        if self._machine is not None:
+            self._perform(self._machine.handle(self.clock(), event))
+
+    def _perform(self, actions: list[Any]) -> None:
+        for action in actions:
+            self.step()
+            self._act(action)
+        self._set_timer()
+
+    def _act(self, action: Any) -> None:
+        ground = self._ground
+        assert ground is not None
+        if isinstance(action, do.Send):
+            self._witnessed(action.message)
+            self._say(action.message)
+        elif isinstance(action, do.Tell):
+            ground.relay.tell(action.tag, action.message)
+        elif isinstance(action, do.EndSubmit):
+            ground.hands.end_submit(action.tag)
+        elif isinstance(action, do.Quit):
+            self.quit(action.why)
+        else:
+            ground.hands.perform(action)
+
+    def _witnessed(self, message: Any) -> None:
+        if isinstance(message, messages.Event) and message.body["type"] == "gone":
+            self.around.witness.gone(message.body["tag"])
+
+    def _say(self, message: Any) -> None:
+        self._end.send(messages.to_json(message))
+
+    # ---- the clock
+
+    def _set_timer(self) -> None:
+        self.agenda.cancel(self._timer)
+        at = self._machine.wakeup() if self._machine is not None else None
+        if at is not None and self.alive:
+            self._timer = self.after(Duration(max(0, at - self.clock())), self._tick)
+
+    def _tick(self) -> None:
+        if self._machine is not None:
+            self._perform(self._machine.tick(self.clock()))
+
+    def _watch_silence(self) -> None:
+        silent = self.agenda.now - self._heard_at
+        if silent >= _SILENCE:
+            self.quit("koalad has said nothing for a while")
+        else:
+            self.after(Duration(_SILENCE - silent), self._watch_silence)
+
+    def _died(self) -> None:
+        """The kernel closes its connections; submit commands that it started go on by themselves."""
+        self._end.close()
+        if self._ground is not None:
+            self._ground.relay.close()
+
+
+class _Ground:
+    """What `Ground` is to the real KCM. Raises BatchError for a Hello that nothing can be made of."""
+
+    def __init__(self, kcm: SimKcm, around: Surroundings, shell: Shell, mount: Mount, hello: messages.Hello) -> None:
+        self.config = footing.configured(hello)
+        self._kcm, self._version = kcm, hello.version
+        directories = Directories(SHARED, hello.instance, self.config.name, hello.epoch, mount)
+        self._batch = BatchSystem(dialect, Site("someone", instance=hello.instance), runner=shell.run)
+        deeds = Deeds(self.config, self._batch, directories, kcm.clock)
+        dice = around.dice(f"hands/{kcm.number}")
+        self.hands = SimHands(kcm, around, dice, deeds, shell, kcm.happened)
+        self._directories, self.relay = directories, self._relay(kcm, around, directories)
+        self.stage = Stage(kcm, around, dice, directories, kcm._say)
+        pushed = f"{SHARED}/bin/koala.pyz"
+        self.footing = footing.Footing(
+            deeds, directories, lambda: pushed, self._batch.describe, hello.recall, self._open_office
+        )
+
+    def _relay(self, kcm: SimKcm, around: Surroundings, directories: Directories) -> SimRelay | SimPost:
+        accounts = Accounts(directories.token, directories.other_version)
+        believes = Authenticator(accounts, directories.signpost.secret, directories.files.unpredictable)
+        if self.config.relay != "files":
+            return SimRelay(kcm, around, believes, kcm.clock, kcm.happened)
+        dice = around.dice(f"post/{kcm.number}")
+        return SimPost(kcm, around, dice, office_of(directories, believes, kcm.number), kcm.happened, kcm.quit)
+
+    def _open_office(self) -> str:
+        try:
+            return self.relay.open() if isinstance(self.relay, SimPost) else ""
+        except OSError as error:
+            raise unusable(self._directories.own, error) from error
+
+    def show_life(self) -> None:
+        self._directories.signpost.show_life()
+
+    def welcome(self) -> messages.Welcome:
+        """Raises SiteError `stale` for a KCM that was replaced."""
+        error = self.footing.seek(Addresses([self._kcm.around.head.address], []), self.relay.port)
+        description = self.footing.description or Description("")
+        memory = self.footing.memory
+        return footing.welcome(self._version, self._kcm.clock(), description, [], error, memory)

@@ -1,0 +1,131 @@
+"""The relay of a simulated KCM: wrappers that prove themselves to the real authenticator are heard and told."""
+
+from collections.abc import Callable
+from typing import Any
+
+from koalapy_adapters import messages
+from koalapy_adapters.kcm import actions as do
+from koalapy_adapters.kcm.authenticator import Admitted, Authenticator, Challenged, outcome
+from koalapy_adapters.kcm.relay import BEAT, PROOF_WITHIN, SILENCE
+
+from koalapy.model.units import SECOND, Duration
+from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.network import End, Json
+from koalapy.world.processes import Process
+
+_BEAT, _SILENCE, _PROOF_WITHIN = (Duration(round(each * SECOND)) for each in (BEAT, SILENCE, PROOF_WITHIN))
+_FIRST_PORT = 20_000
+
+
+class SimRelay:
+    """Listens on a port of the head node until it is closed."""
+
+    def __init__(
+        self,
+        kcm: Process,
+        around: Surroundings,
+        authenticator: Authenticator,
+        clock: Callable[[], int],
+        tell_machine: Callable[[Any], None],
+    ) -> None:
+        """`clock`: the KCM's own."""
+        self._kcm, self._around, self.authenticator, self._tell_machine = kcm, around, authenticator, tell_machine
+        self.clock = clock
+        self._guests: dict[str, End] = {}
+        self._ends: dict[End, None] = {}
+        self.port = max(around.ports, default=_FIRST_PORT) + 1
+        around.ports[self.port] = self
+
+    def accept(self, end: End) -> None:
+        visit = _Visit(self, end)
+        self._ends[end] = None
+        end.on_message = lambda data: self._kcm.run(lambda: visit.hear(data))
+        end.on_closed = lambda: self._kcm.run(lambda: self.part(visit, closed=True))
+        self._kcm.after(_PROOF_WITHIN, visit.grow_impatient)
+
+    def tell(self, tag: str, message: Any) -> None:
+        """Send to the wrapper of this tag, if it is connected."""
+        if tag in self._guests:
+            self._guests[tag].send(messages.to_json(message))
+
+    def close(self) -> None:
+        self._around.ports.pop(self.port, None)
+        for end in list(self._ends):
+            end.close()
+
+    def admit(self, visit: "_Visit", admitted: Admitted) -> None:
+        """Another of this tag is thrown out."""
+        before = self._guests.get(admitted.tag)
+        self._guests[admitted.tag] = visit.end
+        if before is not None:
+            before.close()
+            self._ends.pop(before, None)
+        visit.end.send(messages.to_json(admitted.welcome))
+        self._tell_machine(do.WrapperEntered(admitted.tag, admitted.clock_at(self.clock())))
+        self._kcm.after(_BEAT, lambda: self._beat(visit))
+
+    def heard(self, tag: str, message: Any) -> None:
+        if isinstance(message, (messages.Say, messages.FromLauncher)):
+            self._tell_machine(outcome(tag, message))
+
+    def part(self, visit: "_Visit", closed: bool = False) -> None:
+        """`closed`: by the wrapper's side."""
+        visit.end.close()
+        self._ends.pop(visit.end, None)
+        if self._guests.get(visit.tag) is visit.end:
+            del self._guests[visit.tag]
+            self._tell_machine(do.WrapperLeft(visit.tag, closed))
+
+    def silent(self, visit: "_Visit") -> bool:
+        return self._around.agenda.now - visit.heard_at >= _SILENCE
+
+    def now(self) -> int:
+        return self._around.agenda.now
+
+    def _beat(self, visit: "_Visit") -> None:
+        if visit.end not in self._ends:
+            return
+        if self.silent(visit):
+            self.part(visit)
+            return
+        visit.end.send(messages.to_json(messages.Beat()))
+        self._kcm.after(_BEAT, lambda: self._beat(visit))
+
+
+class _Visit:
+    """One connection, from its hello on."""
+
+    def __init__(self, relay: SimRelay, end: End) -> None:
+        self._relay, self.end = relay, end
+        self.tag = ""
+        self._challenged: Challenged | None = None
+        self.heard_at = relay.now()
+
+    def hear(self, data: Json) -> None:
+        self.heard_at = self._relay.now()
+        if self.tag:
+            self._relay.heard(self.tag, messages.from_json(data))
+        elif self._challenged is None:
+            self._challenge(data)
+        else:
+            self._admit(self._challenged, data)
+
+    def _challenge(self, data: Json) -> None:
+        self._challenged = self._relay.authenticator.challenge(self._relay.clock(), data)
+        if self._challenged is None:
+            self._relay.part(self)
+            return
+        self.end.send(messages.to_json(self._challenged.challenge))
+
+    def _admit(self, challenged: Challenged, data: Json) -> None:
+        """Who is not let in learns nothing."""
+        admitted = self._relay.authenticator.admit(challenged, data)
+        if admitted is None:
+            self._relay.part(self)
+            return
+        self.tag = admitted.tag
+        self._relay.admit(self, admitted)
+
+    def grow_impatient(self) -> None:
+        if not self.tag and self.end.open:
+            self._relay.part(self)

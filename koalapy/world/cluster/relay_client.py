@@ -1,0 +1,221 @@
+"""A simulated wrapper's connection to the relay: the real contact's decisions over simulated connections."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from koalapy_adapters import messages
+from koalapy_adapters.wrapper import contact, events, reasons
+from koalapy_adapters.wrapper.handshake import Handshake
+from koalapy_adapters.wrapper.letterbox import Letterbox
+from koalapy_adapters.wrapper.line import Listener
+from koalapy_adapters.wrapper.post import Post
+
+from koalapy.model.units import MILLISECOND, Duration
+from koalapy.world.agenda import Entry
+from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.cluster.nodes import SimNode
+from koalapy.world.network import End, Json, Pipe
+from koalapy.world.processes import Process
+from koalapy.world.random_streams import between
+
+_LATENCY = Duration(MILLISECOND // 2), Duration(50 * MILLISECOND)
+
+
+class Host(Protocol):
+    """The wrapper whose connection it is."""
+
+    node: SimNode
+    name: str
+
+    def clock(self) -> int: ...
+
+    def handle(self, event: Any) -> None: ...
+
+    def entered(self, offset: int) -> None: ...
+
+    def shut_out(self, heard_at: int) -> None: ...
+
+    def to_launcher(self, message: messages.ToLauncher) -> None: ...
+
+    def seek_relay(self) -> None: ...
+
+    def perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None: ...
+
+
+class Guest:
+    """At most one connection that is let in."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        host: Host,
+        process: Process,
+        handshake: Handshake,
+        shut_out_after: int,
+        box: Letterbox,
+    ) -> None:
+        """`process`: the host as one; who is dead does nothing."""
+        self._around, self._host, self._process = around, host, process
+        self._dice = around.dice(f"guest/{self._host.name}")
+        self._contact = contact.Contact(handshake.open, self._dice.random, shut_out_after)
+        self._post = Post(box, self._perform, self._listener(), self._host.clock)
+        self._by_files = False
+        self._end: End | None = None
+        self._pipe: Pipe | None = None
+        self._timer: Entry | None = None
+        self._closed = False
+
+    def found(self, place: Any) -> None:
+        """What the relay's file says; see contact.Place."""
+        self._do(self._contact.found(self._host.clock(), place))
+
+    def send(self, message: Any) -> None:
+        """Dropped where there is no connection: all is said again after the next one."""
+        if self._contact.is_in:
+            self._write(message)
+
+    def stall(self, duration: Duration) -> None:
+        """Nothing passes for so long; each side gives up by itself, or not."""
+        if self._pipe is not None:
+            self._pipe.stall(duration)
+
+    def expect(self, awaited: bool) -> None:
+        """Whether something waits for what the relay says next."""
+        self._post.expect(awaited)
+        self._set_timer()
+
+    def leave(self) -> None:
+        """The wrapper has nothing more to say."""
+        if self._by_files and not self._closed:
+            self._post.leave()
+        self.close()
+
+    def close(self) -> None:
+        """The process is gone, or leaves. What was sent is read before the other side hears so."""
+        self._closed = True
+        self._around.agenda.cancel(self._timer)
+        self._drop()
+
+    # ---- what the contact wants
+
+    def _do(self, actions: list[Any]) -> None:
+        if self._closed:
+            return
+        for action in actions:
+            if isinstance(action, contact.Write):
+                self._write(action.message)
+            elif isinstance(action, contact.Begin):
+                self._begin(action.messages)
+            elif isinstance(action, contact.Secure):
+                pass  # nobody is between the two ends of a simulated connection
+            elif isinstance(action, contact.Heard):
+                self._pass_on(action.message)
+            elif isinstance(action, contact.Try):
+                self._visit(action.office) if action.office else self._try(action.addresses[0], action.port)
+            elif isinstance(action, contact.Drop):
+                self._drop()
+            elif isinstance(action, contact.Entered):
+                self._host.entered(action.offset)
+            elif isinstance(action, contact.Lost):
+                self._host.shut_out(action.heard_at)
+            elif isinstance(action, contact.ShutOut):
+                shut_out = reasons.shut_out(self._host.node.name, action.addresses, action.port)
+                self._host.handle(events.PreparationFailed(shut_out))
+            else:
+                self._host.seek_relay()
+        self._set_timer()
+
+    def _listener(self) -> Listener:
+        clock = self._host.clock
+        return Listener(
+            lambda office, patience: self._do(self._contact.connected(clock(), office, patience)),
+            lambda: self._do(self._contact.unreachable(clock())),
+            lambda: self._contact.arrived(clock()),
+            lambda data: self._do(self._contact.heard(clock(), messages.from_json(data))),
+            lambda: self._do(self._contact.broken(clock())),
+        )
+
+    def _perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        def done(result: Any) -> None:
+            then(result)
+            self._set_timer()
+
+        self._host.perform(act, done)
+
+    def _visit(self, office: str) -> None:
+        self._by_files = True
+        self._post.visit(office)
+
+    def _drop(self) -> None:
+        self._post.drop()
+        end, self._end = self._end, None
+        if end is not None:
+            end.close()
+
+    def _set_timer(self) -> None:
+        self._around.agenda.cancel(self._timer)
+        dues = [due for due in (self._contact.next_wakeup(), self._post.next_wakeup()) if due is not None]
+        if dues and self._process.alive and not self._closed:
+            self._timer = self._process.after(Duration(max(0, min(dues) - self._host.clock())), self._tick)
+
+    def _tick(self) -> None:
+        self._do(self._contact.tick(self._host.clock()))
+        if not self._closed:
+            self._post.tick(self._host.clock())
+            self._set_timer()
+
+    def _try(self, address: str, port: int) -> None:
+        """No answer at all comes from a head node that is out of reach."""
+        self._by_files = False
+        if self._around.reaches_relay and self._host.node.reachable:
+            self._process.after(self._latency(), lambda: self._dial(address, port))
+
+    def _dial(self, address: str, port: int) -> None:
+        listener = self._around.ports.get(port)
+        if self._closed or not self._contact.is_trying:
+            return
+        if listener is None:
+            self._do(self._contact.unreachable(self._host.clock()))
+            return
+        pipe = self._pipe = Pipe(self._around.agenda, self._latency)
+        self._host.node.keep(pipe)
+        self._around.head.keep(pipe)
+        end = self._end = pipe.near
+        end.on_message = lambda data: self._process.run(lambda: self._hear(end, data))
+        end.on_closed = lambda: self._process.run(lambda: self._lost(end))
+        listener.accept(pipe.far)
+        self._do(self._contact.connected(self._host.clock(), address))
+
+    def _hear(self, end: End, data: Json) -> None:
+        if end is self._end:
+            self._contact.arrived(self._host.clock())
+            self._do(self._contact.heard(self._host.clock(), messages.from_json(data)))
+
+    def _lost(self, end: End) -> None:
+        if end is self._end:
+            self._do(self._contact.broken(self._host.clock()))
+
+    def _pass_on(self, message: Any) -> None:
+        if isinstance(message, messages.Release):
+            self._host.handle(events.ReleaseHeard(message.first_rank, message.hosts))
+        elif isinstance(message, messages.Stop):
+            self._host.handle(events.StopHeard(message.force))
+        elif isinstance(message, messages.ToLauncher):
+            self._host.to_launcher(message)
+
+    def _begin(self, first: list[Any]) -> None:
+        if self._by_files:
+            self._post.begin(first)
+            return
+        for message in first:
+            self._write(message)
+
+    def _write(self, message: Any) -> None:
+        if self._by_files:
+            self._post.write(message)
+            self._set_timer()
+        elif self._end is not None:
+            self._end.send(messages.to_json(message))
+
+    def _latency(self) -> Duration:
+        return between(self._dice, *_LATENCY)

@@ -1,0 +1,172 @@
+"""The commands of the simulated batch system as processes of a head node run them: late, refused, hung or unheard."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from koalapy_adapters.batch.protocol import BatchJob
+from koalapy_adapters.errors import Result
+from koalapy_adapters.kcm.running import Handle, Ran
+
+from koalapy.model.units import MILLISECOND, SECOND, Duration
+from koalapy.world.agenda import Agenda, Entry
+from koalapy.world.cluster import dialect
+from koalapy.world.cluster.batch_job import Job
+from koalapy.world.cluster.batch_system import BatchSystem
+from koalapy.world.cluster.nodes import Body
+from koalapy.world.cluster.observers import ClusterWitness, NoWitness
+from koalapy.world.random_streams import between
+
+UNREACHABLE = "transient batch_system_unreachable"
+REFUSALS = ("transient busy", "site submissions_closed", "request no_such_queue", "unreadable")
+_COST = 30_000  # microseconds of CPU time that a command takes
+_BEHIND = Duration(30 * SECOND)  # how long servers that come back need to serve what waited for them
+
+
+class SubmitCommand:
+    """One submit command's process on the head node. `done` hears its result, unless it is left alone."""
+
+    def __init__(self, argv: list[str], done: Callable[[Result], None]) -> None:
+        self.argv, self.running = argv, True
+        self.done: Callable[[Result], None] = done
+        self.effect: Entry | None = None  # what ends with it, if it ends before
+
+    def finish(self, exit_status: int | None, stdout: str = "", stderr: str = "") -> None:
+        if self.running:
+            self.running = False
+            self.done(Result(self.argv, exit_status, stdout, stderr))
+
+
+@dataclass
+class Fates:
+    """What is to happen to the next submits, each once."""
+
+    refusals: list[str] = field(default_factory=list)
+    lost_replies: int = 0
+    hangs: list[tuple[Duration, bool]] = field(default_factory=list)  # how long; whether the server has it already
+
+
+class Shell:
+    """Commands as they are run on the head node."""
+
+    def __init__(self, agenda: Agenda, dice: Random, batch: BatchSystem, begin: Callable[[str, Job], Body]) -> None:
+        self._agenda, self._dice, self._batch, self._begin = agenda, dice, batch, begin
+        self.fates = Fates()
+        self.witness: ClusterWitness = NoWitness()
+        self.failing = 0  # so many of the next commands, other than submits, fail
+        self.late = 0  # submits that may yet take effect, though their command has ended
+        self._results: dict[str, Result] = {}
+
+    # ---- commands other than submit
+
+    def delay(self) -> Duration:
+        return between(self._dice, *self._batch.traits.command)
+
+    def run(self, argv: list[str], timeout: float, handle: Handle | None = None) -> Ran:
+        """Its result at this instant; a submit's is what it came to before. See `running.run`."""
+        if argv[0] == "submit":
+            return Ran(self._results.pop(argv[1].split("/")[-2]), _COST)
+        if self._batch.is_down or self.failing:
+            self.failing = max(0, self.failing - 1)
+            status = self._dice.choice((None, 1))
+            return Ran(Result(argv, status, "", UNREACHABLE), _COST)
+        return Ran(Result(argv, 0, "".join(f"{line}\n" for line in self._answer(argv[0], argv[1:])), ""), _COST)
+
+    def _answer(self, command: str, words: list[str]) -> list[str]:
+        batch = self._batch
+        if command == "status":
+            return [dialect.line(batch.jobs[each].status()) for each in words if each in batch.jobs]
+        if command == "find":
+            return [dialect.line(job.status()) for job in batch.listed() if job.name == words[0]]
+        if command == "history":
+            known = batch.accounting.newest(words[0])
+            return [] if known is None else [dialect.line(known)]
+        if command == "capacity":
+            free = [f"{node.free if node.reachable else 0}/{node.processors}" for node in batch.nodes]
+            jobs = [f"{job.processors} {job.least_nodes} {dialect.line(job.status())}" for job in batch.listed()]
+            return [f"{batch.size} {batch.idle()}", " ".join(["free", *free]), *jobs]
+        if command == "cancel":
+            for each in words:
+                if each in batch.jobs:
+                    self.witness.touched("cancel", each, batch.jobs[each].name)
+                batch.cancel(each)
+            return []
+        return ["simulated 1.0"]
+
+    # ---- submit
+
+    def submit(self, job: BatchJob, path: str, done: Callable[[Result], None]) -> SubmitCommand:
+        """Start the command. What becomes of it is decided now, by `fates` and by whether the servers answer."""
+        command = SubmitCommand(["submit", path], done)
+        fates = self.fates
+        if fates.hangs:
+            self._hang(command, job, *fates.hangs.pop(0))
+        elif self._batch.is_down:
+            self._unanswered(command, job)
+        elif fates.refusals:
+            words = fates.refusals.pop(0)
+            self._agenda.after(self.delay(), lambda: command.finish(1, stderr=words))
+        elif fates.lost_replies:
+            fates.lost_replies -= 1
+            self._agenda.after(self.delay(), lambda: self._lose_reply(command, job))
+        else:
+            command.effect = self._agenda.after(self.delay(), lambda: self._take_effect(command, job))
+        return command
+
+    def end(self, command: SubmitCommand) -> None:
+        """Kill it. Whether the batch system has its request already, nobody on the head node can know."""
+        self._agenda.cancel(command.effect)
+        self._agenda.after(MILLISECOND, lambda: command.finish(None))
+
+    def comes_to(self, tag: str, result: Result) -> None:
+        """Hand the result of the tag's submit to whoever asks for it by `run`."""
+        self._results[tag] = result
+
+    def mend(self) -> None:
+        self.fates, self.failing = Fates(), 0
+
+    def _take_effect(self, command: SubmitCommand, job: BatchJob) -> None:
+        """The job is there; the command says so a moment later, if it lives."""
+        command.effect = None
+        entered = self._enter(job)
+        self._agenda.after(self.delay(), lambda: command.finish(0, stdout=f"{entered.id}\n"))
+
+    def _lose_reply(self, command: SubmitCommand, job: BatchJob) -> None:
+        self._enter(job)
+        if self._dice.random() < 0.5:
+            self._agenda.after(self.delay(), lambda: command.finish(1, stderr=UNREACHABLE))
+
+    def _hang(self, command: SubmitCommand, job: BatchJob, duration: Duration, with_server: bool) -> None:
+        """`with_server`: the request lies in the server's queue, and is served whatever becomes of the command."""
+        if with_server:
+            self._serve_late(job, duration)
+        else:
+            command.effect = self._agenda.after(duration, lambda: self._take_effect(command, job))
+
+    def _unanswered(self, command: SubmitCommand, job: BatchJob) -> None:
+        if self._dice.random() < 0.5:
+            self._agenda.after(Duration(4 * SECOND), lambda: command.finish(1, stderr=UNREACHABLE))
+        elif self._dice.random() < 0.5:
+            self._serve_late(job, Duration(self._dice.randrange(_BEHIND)))
+
+    def _serve_late(self, job: BatchJob, duration: Duration) -> None:
+        self.late += 1
+        self._agenda.after(duration, lambda: self._served_late(job))
+
+    def _served_late(self, job: BatchJob) -> None:
+        self.late -= 1
+        self._enter(job)
+
+    def _enter(self, job: BatchJob) -> Job:
+        directory = job.directory
+        entered = self._batch.submit(
+            job.tag,
+            job.processors,
+            Duration(job.walltime_s * SECOND),
+            lambda entered: self._begin(directory, entered),
+            job.processors_per_node,
+            job.lowest,
+            tuple(job.avoid),
+        )
+        self.witness.entered(entered.name, entered.id)
+        return entered

@@ -1,0 +1,253 @@
+"""The host of a simulated koalad: its disk, clock, user and sleep; koalad is killed and started again on it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koalapy.driver import Delivery, NoRecorder, Recorder
+from koalapy.engine import Engine
+from koalapy.link.cluster import Cluster, Timing
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.commands import CollectOutput
+from koalapy.model.errors import Reason
+from koalapy.model.events import Event, JobSubmitted, OutputCollected
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.records import Step
+from koalapy.model.request import Request
+from koalapy.model.settings import Settings
+from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
+from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.scheduler.schedule import Policies
+from koalapy.store.contract import Store
+from koalapy.store.errors import StoreError, StoreFull
+from koalapy.world.agenda import Agenda
+from koalapy.world.koalad.file_operations import Collecting
+from koalapy.world.koalad.koalad_process import Life, Witness
+from koalapy.world.koalad.uplink import Outside, Uplink
+from koalapy.world.processes import Fuse
+from koalapy.world.random_streams import between, stream
+
+OWNER = "me"
+SLOW_PINGS = Timing(ping=10.0, silence=30.0)  # a quarter of the messages would be pings otherwise
+_LOOKS = (Duration(50 * MILLISECOND), Duration(5 * SECOND))  # after it woke up, until koalad looks at the time
+_FULL = ("store_full", "The disk is full.", "Make room.")
+_FAILS = ("store_failed", "The disk does not answer.", "Look at the disk.")
+
+
+class Nobody:
+    """Watches, and says nothing."""
+
+    def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
+
+    def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None: ...
+
+    def handling(self, now: Instant, events: Sequence[Event]) -> None: ...
+
+    def committed(self, change: Change, store: Store) -> None: ...
+
+    def sent(self, entry: OutboxEntry, doubt: bool) -> None: ...
+
+    def acknowledged(self, cluster: str, epoch: int, number: int) -> None: ...
+
+    def brought(self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str) -> None: ...
+
+    def missing(self, command: CollectOutput, path: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What stays the same from one life of koalad to the next. `open_store` opens the one store there is, again."""
+
+    settings: Settings
+    policies: Policies
+    open_store: Callable[[], Store]
+    timing: Timing = field(default_factory=lambda: SLOW_PINGS)
+    sweep_policies: ScavengingPolicies = field(default_factory=ScavengingPolicies)
+
+
+class SimKoalad:
+    """`start` it; it may be killed, by `kill` or when `fuse` has burnt down, and started again.
+
+    The fuse's steps are: a batch is taken, a commit begins, a commit is done, a command or an acknowledgement leaves.
+    `accepted`: the jobs that the user was told the number of, whatever became of koalad since.
+    """
+
+    def __init__(self, agenda: Agenda, seed: int, installation: Installation, clusters: Mapping[str, Outside]) -> None:
+        self.agenda = agenda
+        self.fuse = Fuse()
+        self.witness: Witness = Nobody()
+        self.recorder: Recorder = NoRecorder()
+        self.disk_full = False
+        self.commits_to_fail = 0
+        self.lossy = False
+        self.isolates = False  # what one cluster makes fail costs that cluster, as in koalad; see Life
+        self.accepted: list[JobId] = []
+        self.starts = 0
+        self.life: Life | None = None
+        self._seed, self._installed, self._clusters = seed, installation, clusters
+        self._dice = stream(seed, "koalad")
+        self._clock_ahead = self._ahead = Duration(0)
+        self._slept = Duration(0)
+        self._asleep_since: Instant | None = None
+        self._to_start = False  # when it wakes up
+        self.store = installation.open_store()
+
+    # ---- its lives
+
+    @property
+    def alive(self) -> bool:
+        return self.life is not None and self.life.process.alive
+
+    @property
+    def engine(self) -> Engine | None:
+        """The living koalad's."""
+        return self.life.engine if self.life is not None and self.alive else None
+
+    def start(self) -> None:
+        """Nothing happens if it lives. A host that sleeps starts it when it wakes up."""
+        if self.alive:
+            return
+        if self.asleep:
+            self._to_start = True
+            return
+        if self.life is not None:
+            self.store = self._installed.open_store()
+        self.starts += 1
+        self._ahead = self._clock_ahead
+        snapshot = self.store.load()
+        engine = self._engine_of(snapshot)
+        renew = self._renewed if self.isolates else None
+        life = self.life = Life(self, self.store, engine, snapshot, renew)
+        self.witness.started(snapshot, engine)
+        life.start({name: self._link(life, name) for name in self._clusters}, self._collect)
+
+    def _renewed(self) -> Engine:
+        return self._engine_of(self.store.load())
+
+    def _engine_of(self, snapshot: Snapshot) -> Engine:
+        installed = self._installed
+        return Engine(installed.settings, installed.policies, snapshot, installed.sweep_policies)
+
+    def kill(self) -> None:
+        """SIGKILL. Its store is as the last commit left it."""
+        if self.life is not None:
+            self.life.process.kill()
+
+    def now(self) -> Instant:
+        """koalad's clock: what the system's clock said at its start, and what has passed since, sleep too."""
+        return Instant(self.agenda.now + self._ahead)
+
+    def jump(self, ahead: Duration) -> None:
+        """The system's clock is so far ahead of the world's from now on. koalad sees it when it is started."""
+        self._clock_ahead = ahead
+
+    # ---- its sleep
+
+    @property
+    def asleep(self) -> bool:
+        return self._asleep_since is not None
+
+    @property
+    def slept(self) -> Duration:
+        """In all, until now."""
+        since = self._asleep_since
+        return Duration(self._slept + (0 if since is None else self.agenda.now - since))
+
+    def sleep(self, duration: Duration) -> None:
+        """Nothing runs on it for so long. Nothing happens if it sleeps."""
+        if self.asleep:
+            return
+        self._asleep_since = self.agenda.now
+        if self.life is not None:
+            self.life.fall_asleep()
+        self.agenda.after(duration, self.wake)
+
+    def wake(self) -> None:
+        """Nothing happens if it is awake."""
+        if not self.asleep:
+            return
+        self._slept, self._asleep_since = self.slept, None
+        if self.life is not None:
+            self.life.wake(between(self._dice, *_LOOKS))
+        if self._to_start:
+            self._to_start = False
+            self.start()
+
+    # ---- its disk
+
+    def may_commit(self) -> None:
+        if self.disk_full:
+            raise StoreFull(*_FULL)
+        if self.commits_to_fail > 0:
+            self.commits_to_fail -= 1
+            raise StoreError(*_FAILS)
+
+    # ---- its user
+
+    def submit(self, request: Request, key: str = "") -> bool:
+        """False if it was refused at once. The number comes later, into `accepted`, or never; then ask again."""
+        if not self.alive or self._stuck or self.asleep:
+            return False
+        known = self.store.job_of_key(OWNER, key) if key else None
+        if known is not None:
+            self._accept(known)
+            return True
+        return self.tell(JobSubmitted(request=request, owner=OWNER, key=key), after=self._made(request, key))
+
+    def tell(self, *events: Event, after: Callable[[Step], None] | None = None) -> bool:
+        """What a user asks for. False if koalad does not take it."""
+        if self.life is None or not self.alive or self._stuck or self.asleep:
+            return False
+        self.life.deliver(Delivery(events=events, after=after))
+        return True
+
+    @property
+    def _stuck(self) -> bool:
+        return self.life is not None and self.life.stuck
+
+    def _made(self, request: Request, key: str) -> Callable[[Step], None]:
+        def after(step: Step) -> None:
+            made = [job.id for job in step.jobs if job.request is request]
+            found = made[0] if made else self.store.job_of_key(OWNER, key)
+            if found is not None:
+                self._accept(found)
+
+        return after
+
+    def _accept(self, job: JobId) -> None:
+        if job not in self.accepted:
+            self.accepted.append(job)
+
+    # ---- its links
+
+    def _link(self, life: Life, name: str) -> Uplink:
+        outside = self._clusters[name]
+        instance = self.store.instance
+        cluster = Cluster(
+            name=name, instance=instance, config=dict(outside.config()), grace=self._installed.settings.grace,
+            timing=self._installed.timing,
+        )  # fmt: skip
+        return Uplink(cluster, outside, life, stream(self._seed, f"link {name} {self.starts}"))
+
+    # ---- the output of jobs
+
+    def _collect(self, number: int, command: CollectOutput) -> None:
+        life = self.life
+        assert life is not None
+
+        def done(reason: Reason | None) -> None:
+            del life.collecting[number]
+            event = OutputCollected(job=command.job, reason=reason)
+            life.deliver(Delivery(events=(event,), confirmed=(number,)))
+
+        Collecting(self.store.instance, command, life.links, self.witness, life.after, self._dice, done).start()
+
+    # ---- rest
+
+    @property
+    def at_rest(self) -> bool:
+        """It lives, and has nothing to do nor to wait for."""
+        life = self.life
+        if life is None or not self.alive or self.asleep or life.stuck or life.inbox or life.collecting:
+            return False
+        records = life.engine.records
+        return not records.jobs and not records.debts and not self.store.load().outbox

@@ -1,0 +1,307 @@
+"""One life of a simulated koalad, from a start to the next kill: the real driver over real engine, store and links."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Protocol
+
+from koalapy_adapters.clock import SleepWatch
+from koalapy_adapters.messages import Welcome
+
+from koalapy.coallocation.restored_store import doubtful
+from koalapy.driver import Delivery, Driver, Recorder
+from koalapy.engine import Engine
+from koalapy.link.vetting import CONNECTS, Verdict, Vetting
+from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.commands import CollectOutput, Word
+from koalapy.model.errors import KoalaError, Reason
+from koalapy.model.events import Event, StoreRestored
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.records import Step
+from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
+from koalapy.store.contract import Store
+from koalapy.world.agenda import Agenda, Entry
+from koalapy.world.koalad.file_operations import Receiver
+from koalapy.world.koalad.uplink import Uplink
+from koalapy.world.processes import Fuse, Process
+
+_BATCH = 500  # deliveries; a larger flood is handled in several commits
+_RETRY = Duration(SECOND)  # between tries to commit while the store is failing
+_IDLE_TURNS = 50  # wake-ups at one instant that change nothing: time alone makes a busy loop
+
+
+class Witness(Receiver, Protocol):
+    """Whoever watches koalad, across its lives. No call changes anything."""
+
+    def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
+
+    def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
+        """koalad takes this batch; `now` is its clock's."""
+        ...
+
+    def handling(self, now: Instant, events: Sequence[Event]) -> None:
+        """The engine is handed these events: what koalad found out by itself too, and nothing of ended sessions."""
+        ...
+
+    def committed(self, change: Change, store: Store) -> None: ...
+
+    def sent(self, entry: OutboxEntry, doubt: bool) -> None:
+        """It is about to leave for its cluster."""
+        ...
+
+    def acknowledged(self, cluster: str, epoch: int, number: int) -> None:
+        """It is about to be said that events up to this one are committed."""
+        ...
+
+
+class Host(Protocol):
+    """The machine that koalad runs on, and what may befall it."""
+
+    agenda: Agenda
+    fuse: Fuse
+    witness: Witness
+    recorder: Recorder
+    lossy: bool  # what koalad has just said is lost with it
+
+    def now(self) -> Instant: ...
+
+    @property
+    def asleep(self) -> bool: ...
+
+    @property
+    def slept(self) -> Duration:
+        """How long it has slept, in all."""
+        ...
+
+    def may_commit(self) -> None:
+        """Raises KoalaError while the disk is full."""
+        ...
+
+
+class _Witnessed:
+    """The host's recorder, and its witness, who hears what the engine is given."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def begin(self, engine: Engine) -> None:
+        self._host.recorder.begin(engine)
+
+    def handling(self, now: Instant, events: Sequence[Event]) -> None:
+        self._host.witness.handling(now, events)
+        self._host.recorder.handling(now, events)
+
+    def handled(self, step: Step) -> None:
+        self._host.recorder.handled(step)
+
+    def failed(self, error: Exception) -> None:
+        self._host.recorder.failed(error)
+
+
+class Life:
+    """`start` it once. It is its own driver's store and links: it may fail, or be killed, between any two steps."""
+
+    def __init__(
+        self,
+        host: Host,
+        store: Store,
+        engine: Engine,
+        snapshot: Snapshot,
+        renew: Callable[[], Engine] | None = None,
+    ) -> None:
+        """`renew`: an engine of what the store holds, where what one cluster makes fail is to cost that cluster only.
+
+        Without it whatever fails is raised: in a world of honest clusters each failure is a mistake of ours.
+        """
+        self.agenda = host.agenda
+        self.process = Process(host.agenda, [host.fuse])
+        self.stuck = False  # the store is failing: nothing new is taken up
+        self.links: dict[str, Uplink] = {}
+        self.inbox: list[Delivery] = []
+        self.collecting: dict[int, CollectOutput] = {}
+        self.quarantined: list[tuple[str, Exception]] = []
+        self._host, self._store = host, store
+        self._collect: Callable[[int, CollectOutput], None] = lambda number, command: None
+        self._epochs = count(store.epoch * CONNECTS + 1)
+        self._vetting = Vetting(store.epoch, store.next_number - 1)
+        self._turn: Entry | None = None  # when the driver's thread goes on
+        self._sleep = SleepWatch(lambda: host.slept)
+        self._idle_turns = 0
+        self.driver = Driver(
+            engine, self, self, self, snapshot.outbox, store.next_number, renew=renew, quarantine=self._quarantine,
+            recorder=_Witnessed(host),
+        )  # fmt: skip
+        self.process.on_death(self._died)
+
+    @property
+    def engine(self) -> Engine:
+        return self.driver.engine
+
+    def start(self, links: dict[str, Uplink], collect: Callable[[int, CollectOutput], None]) -> None:
+        self.links, self._collect = links, collect
+        self.enter(self._begin)
+
+    def _begin(self) -> None:
+        self.driver.start()
+        self._go([])
+        for link in self.links.values():
+            link.start()
+
+    # ---- what happens to it
+
+    def enter(self, call: Callable[[], None]) -> None:
+        self.process.run(call)
+
+    def after(self, delay: Duration, call: Callable[[], None]) -> Entry:
+        """So long that the host is awake: no timer goes on while it sleeps."""
+        slept = self._host.slept
+        return self.process.after(delay, lambda: self._ring(slept, call))
+
+    def _ring(self, slept: Duration, call: Callable[[], None]) -> None:
+        if self._host.slept > slept:
+            self.after(Duration(self._host.slept - slept), call)
+        else:
+            call()
+
+    def now(self) -> Instant:
+        return self._host.now()
+
+    def slept(self) -> Duration:
+        return Duration(self._sleep.look())
+
+    def fall_asleep(self) -> None:
+        self.process.freeze()
+
+    def wake(self, looks_after: Duration) -> None:
+        """With the host. The driver's thread looks at the time after so long, or as soon as something comes."""
+        self.process.thaw()
+        self._turn_at(Instant(self.agenda.now + (0 if self.inbox else looks_after)))
+
+    def deliver(self, delivery: Delivery) -> None:
+        """As the driver's thread hears of it: soon, in the order of arrival."""
+        self.inbox.append(delivery)
+        if not self.stuck and len(self.inbox) == 1:
+            self._turn_at(self.agenda.now)
+
+    # ---- the driver's thread
+
+    def _turn_at(self, when: Instant) -> None:
+        if self._turn is not None and self._turn.call is not None and self._turn.at == when:
+            return
+        self.agenda.cancel(self._turn)
+        self._turn = self.agenda.at(when, lambda: None if self._host.asleep else self.enter(self._take_turn))
+
+    def _take_turn(self) -> None:
+        if self.stuck:
+            self._try(self.driver.retry)
+            return
+        batch = self.inbox[:_BATCH]
+        del self.inbox[:_BATCH]
+        self._go(batch)
+
+    def _go(self, batch: list[Delivery]) -> None:
+        self.process.step()
+        self._host.witness.deciding(self.now(), batch)
+        self._try(lambda: self.driver.step(batch))
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except KoalaError:
+            self.stuck = True
+            self._turn_at(Instant(self.agenda.now + _RETRY))
+        else:
+            self.stuck = False
+            self._plan()
+
+    def _plan(self) -> None:
+        wakeup = self.driver.next_wakeup()
+        if self.inbox:
+            self._turn_at(self.agenda.now)
+        elif wakeup is None:
+            self.agenda.cancel(self._turn)
+            self._idle_turns = 0
+        else:
+            ahead = wakeup - self.now()
+            self._idle_turns = self._idle_turns + 1 if ahead <= 0 else 0
+            if self._idle_turns > _IDLE_TURNS:
+                raise AssertionError(f"koalad is woken again and again for {wakeup}, and does nothing")
+            self._turn_at(Instant(self.agenda.now + max(ahead, MILLISECOND)))
+
+    # ---- its store
+
+    def commit(self, change: Change) -> None:
+        self._host.may_commit()
+        self._idle_turns = 0
+        self.process.step()
+        self._store.commit(change)
+        self._host.witness.committed(change, self._store)
+        self.process.step()
+
+    # ---- its links
+
+    def send(self, entry: OutboxEntry, doubt: bool) -> None:
+        self.process.step()
+        command = entry.command
+        self._host.witness.sent(entry, doubt)
+        if isinstance(command, CollectOutput):
+            if entry.number not in self.collecting:
+                self.collecting[entry.number] = command
+                self._collect(entry.number, command)
+        elif command.cluster in self.links:
+            self.links[command.cluster].send(entry.number, command, doubt)
+
+    def say(self, word: Word) -> None:
+        self.process.step()
+        if word.cluster in self.links:
+            self.links[word.cluster].say(word)
+
+    def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
+        self.process.step()
+        self._host.witness.acknowledged(cluster, epoch, number)
+        self.links[cluster].acknowledge(epoch, number)
+
+    def end_sessions(self, reason: Reason) -> dict[str, int]:
+        ended = {name: link.end_session(reason) for name, link in self.links.items()}
+        return {name: epoch for name, epoch in ended.items() if epoch is not None}
+
+    def _quarantine(self, cluster: str, reason: Reason, error: Exception) -> None:
+        self.quarantined.append((cluster, error))
+        self.links[cluster].end_session(reason)
+
+    def next_epoch(self) -> int:
+        return next(self._epochs)
+
+    def known(self, cluster: str) -> list[tuple[AttemptId, str]]:
+        return known(self.engine, cluster)
+
+    def doubtful(self) -> list[JobId]:
+        return [job.id for job in doubtful(self.engine.records)]
+
+    def vet(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
+        judgement = self._vetting.judge(cluster, session, welcome)
+        if (restored := judgement.restored) is not None:
+            self.deliver(Delivery(events=(restored,), after=lambda step: self._leapt(restored)))
+        return judgement.verdict
+
+    def _leapt(self, restored: StoreRestored) -> None:
+        self._vetting.leapt(restored)
+        self._epochs = count(restored.epoch * CONNECTS + 1)
+
+    # ---- its end
+
+    def _died(self) -> None:
+        """What it has said before may still arrive, unless it is lost with its host's connection."""
+        self.agenda.cancel(self._turn)
+        self._store.close()
+        for link in self.links.values():
+            if link.pipe is not None and self._host.lossy:
+                link.pipe.cut()
+            elif link.pipe is not None:
+                link.pipe.near.close()
+
+
+def known(engine: Engine, cluster: str) -> list[tuple[AttemptId, str]]:
+    """Every attempt that may have something on the cluster, and its batch id if that is known."""
+    records = engine.records
+    live = [(job.attempt_of(component), component.batch_id) for job, component in records.live(cluster)]
+    return live + [(debt.attempt, debt.batch_id) for debt in records.debts.values() if debt.cluster == cluster]

@@ -1,0 +1,159 @@
+"""Connections of the simulated world: ordered streams of messages between two ends, which can stall and break."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Any
+
+from koalapy.model.units import Duration, Instant
+from koalapy.world.agenda import Agenda
+
+Json = dict[str, Any]
+
+
+class End:
+    """One side of a pipe. Whoever holds it sets `on_message` and `on_closed`; after `on_closed` nothing comes."""
+
+    def __init__(self) -> None:
+        self.on_message: Callable[[Json], None] = lambda message: None
+        self.on_closed: Callable[[], None] = lambda: None
+        self.open = True
+        self._send: Callable[[Json], None]
+        self._close: Callable[[], None]
+
+    def send(self, message: Json) -> None:
+        """Lost where the pipe is broken, as what is written to a broken connection is."""
+        if self.open:
+            self._send(message)
+
+    def close(self) -> None:
+        """This side is done; the other hears so after all that was sent before."""
+        if self.open:
+            self.open = False
+            self._close()
+
+
+class Pipe:
+    """`near` and `far`, joined. `latency` is asked for each message; none overtakes another unless it is told to."""
+
+    def __init__(self, agenda: Agenda, latency: Callable[[], Duration]) -> None:
+        self._agenda, self._latency = agenda, latency
+        self.near, self.far = End(), End()
+        self._numbers = numbers = _Numbers()
+        self._ways = (
+            _Way(self, self.near, self.far, numbers.to_far),
+            _Way(self, self.far, self.near, numbers.to_near),
+        )
+
+    def cut(self, near_hears: Duration = Duration(0), far_hears: Duration = Duration(0)) -> None:
+        """Break it: what is under way is lost, and each side hears of it after a while of its own."""
+        for way in self._ways:
+            way.broken = True
+        self._agenda.after(near_hears, lambda: _closed(self.near))
+        self._agenda.after(far_hears, lambda: _closed(self.far))
+
+    def stall(self, duration: Duration) -> None:
+        """Nothing arrives for so long, in neither direction; nothing is lost."""
+        for way in self._ways:
+            way.held_until = Instant(max(way.held_until, self._agenda.now + duration))
+
+    def twist(self, how: str) -> None:
+        """The next numbered event to the near end is `repeated`, `dropped`, or `late` (what comes next is first)."""
+        self._ways[1].twist = how
+
+    @property
+    def next_number(self) -> int:
+        """That of the KCM's next event, as the near end counts."""
+        return self._numbers.next
+
+    def slip_in(self, message: Json) -> None:
+        """It arrives at the near end at once, as if the far one had said it; not over a connection that is broken.
+
+        After an event with the `next_number` the KCM's own have higher ones.
+        """
+        if not self._ways[1].broken and self.near.open:
+            self._numbers.slip_in(message)
+            self.near.on_message(message)
+
+    def arrival(self, way: "_Way") -> Instant:
+        return Instant(max(self._agenda.now + self._latency(), way.last_at, way.held_until))
+
+    def enter(self, when: Instant, call: Callable[[], None]) -> None:
+        self._agenda.at(when, call)
+
+
+class _Numbers:
+    """Of a KCM's events, where others were slipped in between them: the near end counts those too."""
+
+    def __init__(self) -> None:
+        self._newest = 0  # of the KCM's events that came to the near end in their order
+        self._after: list[int] = []  # of each that was slipped in: which of the KCM's events came before it
+
+    @property
+    def next(self) -> int:
+        return self._newest + len(self._after) + 1
+
+    def slip_in(self, message: Json) -> None:
+        if message.get("type") == "event" and message.get("number") == self.next:
+            self._after.append(self._newest)
+
+    def to_near(self, message: Json) -> Json:
+        if message["type"] != "event":
+            return message
+        number = message["number"]
+        if number == self._newest + 1:
+            self._newest = number
+        return message | {"number": number + bisect_left(self._after, number)} if self._after else message
+
+    def to_far(self, message: Json) -> Json | None:
+        """None for an acknowledgement of nothing that the KCM has said."""
+        if message["type"] != "acknowledge" or not self._after:
+            return message
+        number = message["number"]
+        own = number - sum(after + index <= number for index, after in enumerate(self._after, 1))
+        return message | {"number": own} if own else None
+
+
+class _Way:
+    """One direction of a pipe."""
+
+    def __init__(self, pipe: Pipe, sender: End, receiver: End, numbered: Callable[[Json], Json | None]) -> None:
+        self._pipe, self._receiver, self._numbered = pipe, receiver, numbered
+        self.broken = False
+        self.last_at = self.held_until = Instant(0)
+        self.twist = ""
+        self._late: list[Json] = []
+        sender._send, sender._close = self._send, self._close
+
+    def _send(self, message: Json) -> None:
+        how = ""
+        if self.twist and message["type"] == "event":
+            how, self.twist = self.twist, ""
+        if how == "late":
+            self._late.append(message)
+            return
+        copies = {"dropped": 0, "repeated": 2}.get(how, 1)
+        for each in [message] * copies + self._late:
+            self._enter(lambda each=each: self._hand_over(each))  # type: ignore[misc]
+        self._late.clear()
+
+    def _hand_over(self, message: Json) -> None:
+        numbered = self._numbered(message)
+        if numbered is not None:
+            self._receiver.on_message(numbered)
+
+    def _close(self) -> None:
+        self._enter(lambda: _closed(self._receiver))
+
+    def _enter(self, call: Callable[[], None]) -> None:
+        self.last_at = self._pipe.arrival(self)
+        self._pipe.enter(self.last_at, lambda: self._arrive(call))
+
+    def _arrive(self, call: Callable[[], None]) -> None:
+        if not self.broken and self._receiver.open:
+            call()
+
+
+def _closed(end: End) -> None:
+    if end.open:
+        end.open = False
+        end.on_closed()

@@ -1,0 +1,102 @@
+"""Processes of the simulated world: they take steps, and may be killed between any two of them."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from koalapy.model.units import Duration
+from koalapy.world.agenda import Agenda, Entry
+
+
+class Killed(BaseException):
+    """The process that was at work is no more. No handler of its own may catch this."""
+
+
+@dataclass(slots=True)
+class Fuse:
+    """Burns by one at each step; at the last one it has burnt down. None: it does not burn. `steps` counts all."""
+
+    left: int | None = None
+    steps: int = 0
+
+    def burn(self) -> bool:
+        self.steps += 1
+        if self.left is None:
+            return False
+        self.left -= 1
+        if self.left > 0:
+            return False
+        self.left = None
+        return True
+
+
+class Process:
+    """What a process does is entered through it: once it is dead, nothing of it happens any more."""
+
+    def __init__(self, agenda: Agenda, fuses: list[Fuse]) -> None:
+        self.agenda = agenda
+        self.alive = True
+        self.fuse = Fuse()
+        self._fuses = [self.fuse, *fuses]
+        self._waiting = self._frozen = False
+        self._line: deque[Callable[[], None]] = deque()
+        self._on_death: list[Callable[[], None]] = []
+
+    def step(self) -> None:
+        """Between two steps it may die; raises Killed then, and for one that is dead."""
+        if not self.alive:
+            raise Killed
+        burnt = [fuse.burn() for fuse in self._fuses]  # all of them
+        if any(burnt):
+            self.kill()
+            raise Killed
+
+    def after(self, delay: Duration, call: Callable[[], None]) -> Entry:
+        """Call it then, if the process still lives."""
+        return self.agenda.after(delay, lambda: self.run(call))
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Let it work until it waits again, or dies. What comes while it is at work waits in line."""
+        if self._waiting or self._frozen or self._line:
+            self._line.append(call)
+        else:
+            self._work(call)
+
+    def pause(self, others: Callable[[], object]) -> None:
+        """In the midst of its work it must wait; meanwhile others go on."""
+        self._waiting = True
+        others()
+        self._waiting = False
+        if self._line:
+            self.agenda.after(Duration(0), self._catch_up)
+
+    def freeze(self) -> None:
+        """It is not run any more, until `thaw`; what comes meanwhile waits in line."""
+        self._frozen = True
+
+    def thaw(self) -> None:
+        self._frozen = False
+        if self._line:
+            self.agenda.after(Duration(0), self._catch_up)
+
+    def _catch_up(self) -> None:
+        while self._line and not self._waiting and not self._frozen:
+            self._work(self._line.popleft())
+
+    def _work(self, call: Callable[[], None]) -> None:
+        if self.alive:
+            try:
+                call()
+            except Killed:
+                assert not self.alive
+
+    def on_death(self, call: Callable[[], None]) -> None:
+        """What the operating system does when it ends, however it ends."""
+        self._on_death.append(call)
+
+    def kill(self) -> None:
+        """SIGKILL, or its own exit."""
+        if self.alive:
+            self.alive = False
+            for call in self._on_death:
+                call()

@@ -1,0 +1,90 @@
+"""What programs of the simulated world write as they run: the truth that everything else is measured by."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from koalapy.model.units import Instant
+from koalapy.world.parameter_log import ParameterLog
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """One start of an attempt's program, on all its nodes. `start` names the start of the batch job that it is of."""
+
+    tag: str
+    cluster: str
+    start: str
+    began: Instant
+    nodes: dict[str, Instant | None] = field(default_factory=dict)  # when it ended there, None: it runs
+    exit_status: int | None = None
+    statuses: list[int] = field(default_factory=list)  # each node's, in order of their ends
+
+    @property
+    def running(self) -> bool:
+        return None in self.nodes.values()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line. `what` is started or ended."""
+
+    what: str
+    run: Run
+    node: str
+    at: Instant
+
+
+class Ledger:
+    """Every program's line when it starts on a node, and when nothing of it is left there."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.parameters = ParameterLog()
+        self.files: dict[tuple[str, str], bytes] = {}  # by attempt and path: what its program has left there
+        self._runs: dict[str, dict[str, Run]] = {}
+        self._subscribers: list[Callable[[Entry], None]] = []
+
+    def subscribe(self, tell: Callable[[Entry], None]) -> None:
+        """Be told of every line as it is written."""
+        self._subscribers.append(tell)
+
+    def started(self, tag: str, cluster: str, start: str, node: str, at: Instant) -> None:
+        runs = self._runs.setdefault(tag, {})
+        run = runs.setdefault(start, Run(tag, cluster, start, at))
+        run.nodes[node] = None
+        self._write(Entry("started", run, node, at))
+
+    def ended(self, tag: str, start: str, node: str, at: Instant, exit_status: int) -> None:
+        run = self._runs[tag][start]
+        run.nodes[node] = at
+        run.exit_status = run.exit_status or exit_status
+        run.statuses.append(exit_status)
+        self._write(Entry("ended", run, node, at))
+
+    def left(self, tag: str, path: str, content: bytes | None) -> None:
+        """The program has written this file, as far as there was room. `content`: None if there is no file."""
+        if content is not None:
+            self.files[tag, path] = content
+
+    def runs(self, tag: str) -> list[Run]:
+        """All starts of this attempt's program, in order."""
+        return list(self._runs.get(tag, {}).values())
+
+    def running(self, tag: str) -> bool:
+        """Whether a process of this attempt's program runs anywhere."""
+        return any(run.running for run in self.runs(tag))
+
+    def tags(self) -> list[str]:
+        """Of the attempts whose program was ever started, in order of their first start."""
+        return list(self._runs)
+
+    def clear(self) -> None:
+        """Forget all of it: for worlds that last for months. Only while no program runs."""
+        self.entries.clear()
+        self._runs.clear()
+        self.parameters.clear()
+
+    def _write(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        for tell in self._subscribers:
+            tell(entry)

@@ -1,0 +1,75 @@
+"""Jobs as the users of a simulated grid write them: some of every kind, most of them well."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from koalapy.model.request import ComponentRequest, Request, RetryOn, WhenBusy
+from koalapy.model.units import SECOND, Duration
+from koalapy.world.behaviour import EXECUTABLE, MISSING, Behaviour, arguments_of
+from koalapy.world.koalad.file_operations import MISSING_FILE
+from koalapy.world.random_streams import between
+
+_RUNS = (Duration(SECOND), Duration(40 * SECOND))
+_WALLTIME = Duration(60 * SECOND)
+_LONG_RUNS, _LONG = (Duration(60 * SECOND), Duration(400 * SECOND)), Duration(480 * SECOND)
+_SHORT = Duration(15 * SECOND)  # a walltime that some programs do not keep
+_RETRY_ON = (
+    (RetryOn.LOST, RetryOn.KILLED),
+    (RetryOn.LOST, RetryOn.KILLED),
+    (),
+    (RetryOn.LOST, RetryOn.KILLED, RetryOn.EXIT),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How often, from 0 to 1, users do what is out of the common."""
+
+    exit_status: float = 0.08
+    walltime: float = 0.04
+    executable: float = 0.03
+    stage_in: float = 0.03
+    stage_out: float = 0.05
+    deaf: float = 0.1
+    long: float = 0.15  # neither this
+    optional: float = 0.35  # nor this is a fault, but both go through what others do not
+
+
+def draw_request(dice: Random, sizes: Mapping[str, int], habits: Habits | None = None) -> Request:
+    """For clusters of these sizes; each component fits one of them, and all together perhaps no grid."""
+    habits = habits or Habits()
+    count = dice.choice((1, 1, 1, 2, 2, 3, 4))
+    files = dice.choice(((), (), ("result",)))
+    return Request(
+        name="job",
+        components=tuple(_component(dice, sizes, habits, index, files) for index in range(count)),
+        priority=dice.choice((5, 10, 10, 10)),
+        when_busy=dice.choice((WhenBusy.WAIT, WhenBusy.WAIT, WhenBusy.QUEUE)),
+        retry_on=dice.choice(_RETRY_ON),
+        communication=dice.random() < 0.8,
+        stage_in=(MISSING_FILE,) if dice.random() < habits.stage_in else dice.choice(((), (), ("data",))),
+        stage_out=(*files, "never-written") if files and dice.random() < habits.stage_out else files,
+    )
+
+
+def _component(
+    dice: Random, sizes: Mapping[str, int], habits: Habits, index: int, files: tuple[str, ...]
+) -> ComponentRequest:
+    cluster = dice.choice((None, None, None, *sizes))
+    most = max(1, (max(sizes.values()) if cluster is None else sizes[cluster]) // 2)
+    long = dice.random() < habits.long
+    behaviour = Behaviour(
+        runs=between(dice, *(_LONG_RUNS if long else _RUNS)),
+        exit_status=dice.choice((1, 3, 127)) if dice.random() < habits.exit_status else 0,
+        deaf=dice.random() < habits.deaf,
+        files=files,
+    )
+    return ComponentRequest(
+        processors=dice.randint(1, dice.randint(1, most)),
+        executable=MISSING if dice.random() < habits.executable else EXECUTABLE,
+        arguments=arguments_of(behaviour),
+        cluster=cluster,
+        walltime=_SHORT if dice.random() < habits.walltime else _LONG if long else _WALLTIME,
+        optional=index > 0 and dice.random() < habits.optional,
+    )

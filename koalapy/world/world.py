@@ -1,0 +1,213 @@
+"""A whole simulated grid from one seed: its clusters of mixed kinds, koalad, and the agenda by which all happens."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from koalapy.config.hours import parse_hours
+from koalapy.model.cluster import ClusterSettings, Scavenge
+from koalapy.model.events import ReleaseRequested
+from koalapy.model.identity import InstanceId
+from koalapy.model.settings import BY_HAND, DYNAMIC, Scavenging, Settings
+from koalapy.model.states import JobState
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.policies.admission import AdmissionPolicy, by_hand, dynamic
+from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
+from koalapy.policies.placement import PlacementPolicy, best_fit, cluster_minimisation, worst_fit
+from koalapy.policies.queueing import QueueingPolicy, fcfs, fpfs
+from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.policies.shares import FairShare
+from koalapy.scheduler.schedule import Policies
+from koalapy.store.contract import Store
+from koalapy.store.memory import MemoryStore
+from koalapy.world.agenda import Agenda
+from koalapy.world.cluster.cluster import Plan, SimCluster
+from koalapy.world.koalad.host import Installation, SimKoalad
+from koalapy.world.program_log import Ledger
+from koalapy.world.random_requests import Habits
+from koalapy.world.random_streams import stream
+
+INSTANCE = InstanceId("s1m00")
+NAMES = ("alpha", "beta", "gamma", "delta")
+FILES = 0.15  # of the clusters have `relay: files`
+_KINDS = ("slurm", "slurm", "sge", "sge", "pbs", "local")
+_PLACEMENTS: dict[str, PlacementPolicy] = {
+    "worst-fit": worst_fit,
+    "cluster-minimisation": cluster_minimisation,
+    "best-fit": best_fit,
+}
+_SHARES: dict[str, FairShare] = {
+    "equipartition-persite": EQUIPARTITION_PERSITE,
+    "equipartition-all": EQUIPARTITION_ALL,
+}
+_ADMISSIONS: dict[str, AdmissionPolicy] = {BY_HAND: by_hand, DYNAMIC: dynamic}
+_LIMITED = 0.3  # how often something of sweeps is limited
+_HOURS = ("*/2 * * * *", "0-9,20-29,40-49 * * * *", "0-44 * * * *")  # of courses that last minutes
+_QUEUES: dict[str, QueueingPolicy] = {"fcfs": fcfs, "fpfs": fpfs}
+
+
+class World:
+    """Nothing has happened in it yet; koalad's start comes first. Same seed and same doings, same world."""
+
+    def __init__(
+        self,
+        seed: int,
+        open_store: Callable[[], Store] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        dice = stream(seed, "world")
+        self.seed = seed
+        self.agenda = Agenda()
+        self.ledger = Ledger()
+        self.habits = Habits()
+        scavenging = draw_scavenging(stream(seed, "world/sweeps"))  # of its own: it came later
+        drawn = replace(draw_settings(dice), scavenging=scavenging) if settings is None else settings
+        drawn = with_limits(stream(seed, "world/limits"), drawn) if settings is None else settings
+        self.settings = replace(drawn, settles=Duration(0))  # no calm lasts for a day
+        self.clusters = {each.name: self._cluster(dice, each) for each in self.settings.clusters}
+        policies = Policies(_PLACEMENTS[self.settings.placement], _QUEUES[self.settings.queue])
+        installation = Installation(
+            settings=self.settings,
+            policies=policies,
+            open_store=open_store or memory_store(),
+            sweep_policies=ScavengingPolicies(
+                fairshare=_SHARES[self.settings.scavenging.policy],
+                admission=_ADMISSIONS[self.settings.scavenging.admission],
+            ),
+        )
+        self.koalad = SimKoalad(self.agenda, seed, installation, self.clusters)
+        self.instance = self.koalad.store.instance
+        self.agenda.after(Duration(0), self.koalad.start)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Of each cluster, in processors."""
+        return {name: cluster.batch.size for name, cluster in self.clusters.items()}
+
+    def run(self, until: Instant) -> None:
+        """Let everything happen that is due by then."""
+        while (due := self.agenda.next_at()) is not None and due <= until:
+            self.agenda.step()
+
+    def run_for(self, duration: Duration) -> None:
+        self.run(Instant(self.agenda.now + duration))
+
+    # ---- the end
+
+    def calm(self) -> None:
+        """All faults stop, and everything is mended: disks are free, networks whole, and koalad is up."""
+        self.koalad.fuse.left = None
+        self.koalad.disk_full, self.koalad.commits_to_fail = False, 0
+        self.koalad.wake()
+        for cluster in self.clusters.values():
+            cluster.mend()
+        self.koalad.start()
+
+    def at_rest(self) -> bool:
+        """No job is left, nothing is on its way, and nothing of ours is on any cluster."""
+        return self.koalad.at_rest and all(cluster.at_rest for cluster in self.clusters.values())
+
+    def settle(self, patience: Duration) -> bool:
+        """Let all come to rest, and release what is held. Whether it did within this time."""
+        latest = self.agenda.now + patience
+        while not self.at_rest():
+            if self.agenda.now > latest:
+                return False
+            self.release_held()
+            self.run_for(Duration(10 * SECOND))
+        return True
+
+    def release_held(self) -> None:
+        engine = self.koalad.engine
+        for job in list(engine.records.jobs.values()) if engine is not None else []:
+            if job.state is JobState.HELD:
+                self.koalad.tell(ReleaseRequested(job.id))
+
+    def _cluster(self, dice: Random, settings: ClusterSettings) -> SimCluster:
+        by_files = stream(self.seed, f"{settings.name}/relay").random() < FILES  # of its own: it came later
+        plan = replace(draw_plan(dice, self.settings, settings), relay="files" if by_files else "tcp")
+        return SimCluster(self.agenda, self.seed, plan, settings.name, self.ledger)
+
+
+def memory_store(instance: InstanceId = INSTANCE) -> Callable[[], Store]:
+    """Opens one store in memory, again and again."""
+    opened: list[MemoryStore] = []
+
+    def open_() -> Store:
+        opened.append(opened.pop().reopened() if opened else MemoryStore(instance))
+        return opened[-1]
+
+    return open_
+
+
+# ---- what is drawn
+
+
+def draw_settings(dice: Random) -> Settings:
+    """Short times, so that much happens in few events."""
+    return Settings(
+        clusters=tuple(draw_cluster(dice, name) for name in NAMES[: dice.choice((2, 3, 3, 4))]),
+        queue=dice.choice(("fcfs", "fpfs", "fpfs")),
+        placement=dice.choice(("worst-fit", "worst-fit", "cluster-minimisation", "best-fit")),
+        max_overtakes=dice.choice((0, 1, 2, 20)),
+        claim_timeout=Duration(dice.choice((40, 60)) * SECOND),
+        barrier_timeout=Duration(dice.choice((20, 40, 60)) * SECOND),
+        max_submission_failures=dice.choice((1, 2, 3)),
+        max_completion_failures=dice.choice((0, 1, 3)),
+        queue_after=Duration(dice.choice((0, 30, 120)) * SECOND),
+        orphan_timeout=Duration(2 * MINUTE),
+    )
+
+
+def draw_scavenging(dice: Random) -> Scavenging:
+    return Scavenging(
+        policy=dice.choice(list(_SHARES)),
+        walltime=dice.choice((Duration(3 * MINUTE), HOUR)),
+        max_runners=dice.choice((None, None, 1, 2)),
+    )
+
+
+def with_limits(dice: Random, settings: Settings) -> Settings:
+    """What sites let sweeps have, and how sweeps are admitted; drawn from a stream of its own, since it came later."""
+    rules = settings.scavenging
+    if dice.random() < _LIMITED:
+        rules = replace(rules, admission=DYNAMIC, nodes_per_runner=dice.choice((1, 2, 4)))
+    clusters = tuple(replace(each, scavenge=_draw_scavenge(dice)) for each in settings.clusters)
+    if all(each.scavenge.off for each in clusters):
+        clusters = (replace(clusters[0], scavenge=Scavenge()), *clusters[1:])
+    return replace(settings, scavenging=rules, clusters=clusters)
+
+
+def _draw_scavenge(dice: Random) -> Scavenge:
+    return Scavenge(
+        off=dice.random() < _LIMITED / 3,
+        idle_share=dice.choice((0.25, 0.5, 0.75)) if dice.random() < _LIMITED else 0.0,
+        max_nodes=dice.choice((1, 2)) if dice.random() < _LIMITED else None,
+        hours=parse_hours(dice.choice(_HOURS)) if dice.random() < _LIMITED else None,
+    )
+
+
+def draw_cluster(dice: Random, name: str) -> ClusterSettings:
+    exclusive = dice.random() < 0.2
+    return ClusterSettings(
+        name=name,
+        batch=dice.choice(_KINDS),
+        network=dice.choice(("default", "default", "default", "other")),
+        processors_per_node=4 if exclusive else None,
+        exclusive=exclusive,
+        backlog=dice.choice((None, None, 2, 20)),
+    )
+
+
+def draw_plan(dice: Random, settings: Settings, cluster: ClusterSettings) -> Plan:
+    return Plan(
+        settings=cluster,
+        nodes=dice.choice((2, 3, 4)),
+        processors_per_node=cluster.processors_per_node or dice.choice((2, 4)),
+        load=dice.choice((0.0, 0.0, 0.2, 0.5)),
+        reruns_lost=dice.choice((0.0, 0.5)),
+        poll_s=cluster.poll / SECOND,
+        orphan_timeout_s=settings.orphan_timeout / SECOND,
+        barrier_timeout_s=settings.barrier_timeout / SECOND,
+        grace_s=settings.grace / SECOND,
+    )

@@ -1,0 +1,82 @@
+"""Seeds of chaos, the same in every run; what one comes to is the same in every process; a broken promise is told.
+
+`KOALA_CHAOS_SEED=$RANDOM KOALA_CHAOS_EVENTS=2000000 pytest tests/chaos/test_chaos.py` begins elsewhere and goes
+farther, for whoever looks for what nobody has found yet: a run that is to tell good from bad must not depend on luck.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from koalapy.chaos.fault_schedule import DOINGS, FAULTS, LYING, PRUNING, SWEEPING, USUAL, moves_of
+from koalapy.chaos.plan import plan
+from koalapy.chaos.run import run
+
+EVENTS = int(os.environ.get("KOALA_CHAOS_EVENTS", "230000"))  # in all, so that the test is bounded by work, not time
+FIRST = int(os.environ.get("KOALA_CHAOS_SEED", "4711"))
+COURSE = 3_000
+KOALA = [sys.executable, "-m", "koalapy.cli.main", "sim"]
+
+
+def test_seeds_break_no_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    seed, happened = FIRST, 0
+    with capsys.disabled():
+        print(f"\nchaos from seed {FIRST} on ", end="", flush=True)
+    while happened < EVENTS:
+        result = run(seed, COURSE)
+        print(f"seed {seed}: {result.happened} events, {result.jobs} jobs, {result.programs} programs")
+        assert result.violation is None, f"koala sim chaos --seed {seed} --events {COURSE}: {result.violation}"
+        happened, seed = happened + result.happened, seed + 1
+
+
+def test_the_world_stands_on_a_real_database_for_one_seed_in_twenty() -> None:
+    result = run(20, 1_000)
+    assert result.violation is None
+    assert result.jobs > 0
+
+
+def test_a_job_that_is_held_while_it_gives_back_is_followed() -> None:
+    assert run(770018, 5_000, until=4_600).violation is None
+
+
+def test_work_gets_done_in_it() -> None:
+    results = [run(seed, COURSE) for seed in (4, 5, 13)]  # the last one has sweeps
+    assert sum(result.jobs for result in results) >= 50
+    assert sum(result.programs for result in results) >= 50
+    assert sum(result.parameters for result in results) >= 50
+
+
+def test_every_kind_of_move_comes_up_within_a_few_seeds() -> None:
+    kinds = {move.kind for seed in range(200) for move in moves_of(seed, COURSE)}
+    assert kinds == DOINGS.keys() | FAULTS.keys() | LYING.keys() | PRUNING.keys()
+
+
+@pytest.mark.parametrize("kinds", [SWEEPING, LYING, PRUNING], ids=["sweeps", "lies", "pruning"])
+def test_sweeps_lies_and_pruning_are_in_some_seeds_and_move_nothing_in_any(kinds: dict[str, int]) -> None:
+    """Streams of their own: what else happens to a seed does not depend on them."""
+    some = []
+    for seed in range(1, 60):
+        moves = moves_of(seed, COURSE)
+        usual = [move for move in moves if move.kind not in SWEEPING | LYING | PRUNING]
+        assert usual == plan(seed, COURSE, USUAL, FAULTS)
+        assert [move.at for move in moves] == sorted(move.at for move in moves)
+        some += [seed] if any(move.kind in kinds for move in moves) else []
+    assert 10 < len(some) < 30
+
+
+@pytest.mark.parametrize("seed", [12, 40])
+def test_a_seed_comes_to_the_same_in_every_process(seed: int) -> None:
+    """Whatever the order of sets and hashes is there; seed 12 has sweeps, seed 40 stands on a database."""
+    assert _digest(seed, "1") == _digest(seed, "2")
+
+
+def _digest(seed: int, hash_seed: str) -> tuple[str, str]:
+    command = [*KOALA, "chaos", "--seed", str(seed), "--events", "2000", "--json"]
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    document = json.loads(done.stdout)
+    assert document["violation"] is None
+    return document["digest"], done.stderr

@@ -1,0 +1,288 @@
+"""koalad, KCM and wrappers killed at every single step of a reference scenario: the end is that of an undisturbed run.
+
+The scenario has co-allocated jobs, staging both ways, a retry, a cancel, an optional component that cannot start, and
+a job that is held and released. Its user is as stubborn as users are: what was not accepted is submitted again under
+the same key, what is to be cancelled is cancelled until it is.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import pytest
+
+from koalapy.engine import Engine
+from koalapy.model.change import Snapshot
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested
+from koalapy.model.identity import AttemptId, JobId, Tag, attempt_of, tag_of
+from koalapy.model.job import Component, Job
+from koalapy.model.request import ComponentRequest, Request, RetryOn
+from koalapy.model.settings import Settings
+from koalapy.model.states import JobState
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
+from koalapy.model.usage import By, sums
+from koalapy.world.behaviour import EXECUTABLE, MISSING, Behaviour, arguments_of
+from koalapy.world.koalad.host import OWNER, Nobody
+from koalapy.world.processes import Fuse
+from koalapy.world.program_log import Entry
+from koalapy.world.world import World
+
+SEED = 11
+SETTINGS = Settings(
+    clusters=(ClusterSettings(name="alpha", batch="slurm"), ClusterSettings(name="beta", batch="sge")),
+    claim_timeout=Duration(2 * MINUTE),
+    barrier_timeout=Duration(2 * MINUTE),
+    max_completion_failures=1,
+    orphan_timeout=Duration(2 * MINUTE),
+)
+LONGEST_RECOVERY = 20  # of koalad's steps
+LOOK = Duration(2 * SECOND)  # between two looks of the user
+
+
+def component(cluster: str | None = None, optional: bool = False, **behaviour: object) -> ComponentRequest:
+    executable = str(behaviour.pop("executable", EXECUTABLE))
+    does = Behaviour(**{"runs": Duration(3 * SECOND), **behaviour})  # type: ignore[arg-type]
+    return ComponentRequest(
+        processors=1,
+        executable=executable,
+        arguments=arguments_of(does),
+        cluster=cluster,
+        walltime=Duration(MINUTE),
+        optional=optional,
+    )
+
+
+REFERENCE = {
+    "staged": Request(
+        name="staged",
+        components=(component("alpha", files=("result",)), component("beta", files=("result",))),
+        stage_in=("data",),
+        stage_out=("result",),
+    ),
+    "retried": Request(
+        name="retried",
+        components=(component(exit_status=3),),
+        retry_on=(RetryOn.LOST, RetryOn.KILLED, RetryOn.EXIT),
+    ),
+    "optional": Request(
+        name="optional", components=(component("alpha"), component("beta", optional=True, executable=MISSING))
+    ),
+    "cancelled": Request(
+        name="cancelled",
+        components=(component("alpha", runs=Duration(50 * SECOND)), component("beta", runs=Duration(50 * SECOND))),
+    ),
+    "held": Request(name="held", components=(component(),)),
+}
+
+
+class User:
+    """Submits the reference jobs, one by one; cancels one once it runs, holds one until all others are over.
+
+    He is also who starts koalad again, when he finds it dead.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._to_submit = list(REFERENCE)
+        self._began: set[tuple[JobId, int]] = set()
+        world.ledger.subscribe(self._ran)
+        world.agenda.after(LOOK, self._look)
+
+    def job(self, name: str) -> Job | None:
+        store = self._world.koalad.store
+        found = store.job_of_key(OWNER, name)
+        return None if found is None else store.job(found)
+
+    @property
+    def done(self) -> bool:
+        if not self._world.koalad.alive:
+            return False
+        return all(job is not None and job.state.final for job in map(self.job, REFERENCE))
+
+    def _ran(self, entry: Entry) -> None:
+        _, attempt = attempt_of(Tag(entry.run.tag))
+        self._began.add((attempt.job, attempt.component))
+
+    def _look(self) -> None:
+        self._world.agenda.after(LOOK, self._look)
+        koalad = self._world.koalad
+        koalad.start()
+        if not koalad.alive:  # already dead again
+            return
+        for name in self._to_submit[:1]:
+            if self.job(name) is not None:
+                self._to_submit.remove(name)
+            else:
+                koalad.submit(REFERENCE[name], key=name)
+        self._change_mind()
+
+    def _change_mind(self) -> None:
+        running, held = self.job("cancelled"), self.job("held")
+        if running is not None and {(running.id, 0), (running.id, 1)} <= self._began and not running.state.final:
+            self._world.koalad.tell(CancelRequested(running.id))
+        if held is None or held.state.final:
+            return
+        others = [self.job(name) for name in REFERENCE if name != "held"]
+        over = all(job is not None and job.state.final for job in others)
+        self._world.koalad.tell(ReleaseRequested(held.id) if over else HoldRequested(held.id))
+
+
+class End(NamedTuple):
+    """What became of a job. `runs`: of each component how often the program of each of its attempts ran, if it did.
+
+    `statuses` are empty for a job that was cancelled: a wrapper out of reach is ended by the batch system's own cancel,
+    which leaves some programs no time for a status. `used`: of the attempts whose programs ran, what their processor
+    time was for and how often they ran, in the order of attempts.
+    """
+
+    state: JobState
+    code: str
+    statuses: tuple[int | None, ...]
+    runs: tuple[tuple[int, ...], ...]
+    used: tuple[tuple[str, int], ...]
+
+
+def end_of(world: World, job: Job) -> End:
+    return End(
+        state=job.state,
+        code=job.reason.code if job.reason else "",
+        statuses=() if job.state is JobState.CANCELLED else tuple(each.exit_status for each in job.components),
+        runs=tuple(_runs(world, job, each) for each in job.components),
+        used=_used(world, job),
+    )
+
+
+def _used(world: World, job: Job) -> tuple[tuple[str, int], ...]:
+    """Each entry must cover what the program's own lines in the ledger say, and so must every sum of them."""
+    entries = [each for each in world.koalad.store.usage() if each.attempt.job == job.id]
+    ran = {}
+    for entry in entries:
+        runs = world.ledger.runs(tag_of(world.instance, entry.attempt))
+        ends = [at for run in runs for at in run.nodes.values() if at is not None]
+        if runs:
+            late = SECOND  # clocks of hosts differ
+            assert entry.started_at <= entry.released_at <= runs[0].began + late, (entry, runs)
+            assert max(ends) - late <= entry.ended_at, (entry, runs)
+            ran[entry.attempt] = (str(entry.kind), len(runs))
+    of_job = {key: found for key, found in sums(entries, By.JOB).items() if key[0] == job.id}
+    assert sum(each.total for each in of_job.values()) == sum(each.ended_at - each.started_at for each in entries)
+    return tuple(ran[attempt] for attempt in sorted(ran))
+
+
+def _runs(world: World, job: Job, component: Component) -> tuple[int, ...]:
+    attempts = [AttemptId(job.id, component.index, number + 1) for number in range(component.attempt)]
+    runs = [len(world.ledger.runs(tag_of(world.instance, attempt))) for attempt in attempts]
+    return tuple(count for count in runs if count)
+
+
+def live_through(disturb: Callable[[World], None]) -> tuple[World, dict[str, End]]:
+    """The whole scenario, until all has come to rest."""
+    world = World(SEED, settings=SETTINGS)
+    disturb(world)
+    user = User(world)
+    latest = world.agenda.now + HOUR
+    while not (user.done and world.at_rest()):
+        assert world.agenda.now < latest, {name: user.job(name) for name in REFERENCE}
+        world.run_for(LOOK)
+    jobs = {name: user.job(name) for name in REFERENCE}
+    return world, {name: end_of(world, job) for name, job in jobs.items() if job is not None}
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> tuple[World, dict[str, End]]:
+    return live_through(lambda world: None)
+
+
+def test_the_undisturbed_run_is_as_it_should_be(undisturbed: tuple[World, dict[str, End]]) -> None:
+    _, ends = undisturbed
+    assert ends["staged"] == End(JobState.DONE, "", (0, 0), ((1,), (1,)), (("run", 1), ("run", 1)))
+    assert ends["retried"] == End(JobState.FAILED, "exit_status", (3,), ((1, 1),), (("lost", 1), ("run", 1)))
+    assert ends["optional"] == End(JobState.DONE, "", (0, None), ((1,), ()), (("run", 1),))
+    assert ends["cancelled"] == End(JobState.CANCELLED, "cancelled", (), ((1,), (1,)), (("run", 1), ("run", 1)))
+    assert ends["held"] == End(JobState.DONE, "", (0,), ((1,),), (("run", 1),))
+
+
+@pytest.mark.parametrize("lossy", [False, True], ids=["what it said arrives", "what it said is lost"])
+def test_koalad_killed_at_every_step(lossy: bool, undisturbed: tuple[World, dict[str, End]]) -> None:
+    def kill(world: World) -> None:
+        world.koalad.lossy, world.koalad.fuse.left = lossy, step
+
+    world, ends = undisturbed
+    different = Differences(ends)
+    for step in range(1, world.koalad.fuse.steps + 1):
+        killed, found = live_through(kill)
+        assert killed.koalad.starts == 2, step
+        different.look(f"koalad killed at step {step}", found)
+    assert not different.found, different.found[:5]
+
+
+def test_koalad_killed_again_as_it_recovers(undisturbed: tuple[World, dict[str, End]]) -> None:
+    def kill_twice(world: World) -> None:
+        world.koalad.witness, world.koalad.fuse.left = Again(world, 1 + step % LONGEST_RECOVERY), step
+
+    world, ends = undisturbed
+    different = Differences(ends)
+    for step in range(1, world.koalad.fuse.steps - LONGEST_RECOVERY, 3):
+        killed, found = live_through(kill_twice)
+        assert killed.koalad.starts == 3, step
+        different.look(f"koalad killed at step {step} and after", found)
+    assert not different.found, different.found[:5]
+
+
+class Again(Nobody):
+    """Kills the second koalad, too, after so many steps."""
+
+    def __init__(self, world: World, steps: int) -> None:
+        self._world, self._steps = world, steps
+
+    def started(self, snapshot: Snapshot, engine: Engine) -> None:
+        if self._world.koalad.starts == 2:
+            self._world.koalad.fuse.left = self._steps
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_the_kcm_killed_at_every_action(name: str, undisturbed: tuple[World, dict[str, End]]) -> None:
+    world, ends = undisturbed
+    different = Differences(ends)
+    for step in range(1, world.clusters[name].around.kcm_fuse.steps + 1):
+        burn = lambda world, step=step: _burn(world.clusters[name].around.kcm_fuse, step)  # noqa: E731
+        killed, found = live_through(burn)
+        assert killed.clusters[name].around.kcm_fuse.left is None, step
+        different.look(f"{name}'s KCM killed at step {step}", found)
+    assert not different.found, different.found[:5]
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_wrappers_killed_at_every_command(name: str, undisturbed: tuple[World, dict[str, End]]) -> None:
+    """A program whose wrapper is killed has another attempt, within the job's bounds; none runs twice."""
+    world, ends = undisturbed
+    different = Differences(_coarse(ends))
+    for step in range(1, world.clusters[name].around.wrapper_fuse.steps + 1):
+        burn = lambda world, step=step: _burn(world.clusters[name].around.wrapper_fuse, step)  # noqa: E731
+        killed, found = live_through(burn)
+        assert killed.clusters[name].around.wrapper_fuse.left is None, step
+        assert all(count == 1 for end in found.values() for runs in end.runs for count in runs), (step, found)
+        different.look(f"a wrapper on {name} killed at step {step}", _coarse(found))
+    assert not different.found, different.found[:5]
+
+
+def _coarse(ends: Mapping[str, End]) -> dict[str, object]:
+    """What no kill of a wrapper may change."""
+    return {name: (end.state, end.state is JobState.DONE and end.statuses[0]) for name, end in ends.items()}
+
+
+class Differences:
+    """From the undisturbed run."""
+
+    def __init__(self, ends: Mapping[str, object]) -> None:
+        self._ends = ends
+        self.found: list[tuple[str, dict[str, object]]] = []
+
+    def look(self, what: str, found: Mapping[str, object]) -> None:
+        wrong = {name: end for name, end in found.items() if end != self._ends[name]}
+        if wrong:
+            self.found.append((what, wrong))
+
+
+def _burn(fuse: Fuse, steps: int) -> None:
+    fuse.left = steps

@@ -1,0 +1,107 @@
+"""A cluster that lies of its own attempts too, as none does in chaos, hurts the jobs that it has and nobody else's."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from koalapy.chaos.disk import Disk
+from koalapy.chaos.lies import Liar
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.identity import tag_of
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.settings import Settings
+from koalapy.model.states import JobState
+from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration, Instant
+from koalapy.world.agenda import Agenda
+from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of, behaviour_of
+from koalapy.world.network import Pipe
+from koalapy.world.random_streams import between
+from koalapy.world.world import INSTANCE, World
+
+LIAR, HONEST = "alpha", ("beta", "gamma")
+SETTINGS = Settings(clusters=tuple(ClusterSettings(name=name, batch="slurm") for name in (LIAR, *HONEST)))
+JOBS = 40
+
+
+def request(dice: Random, *clusters: str | None) -> Request:
+    behaviour = Behaviour(
+        runs=between(dice, Duration(SECOND), Duration(40 * SECOND)), exit_status=dice.choice((0, 0, 3))
+    )
+    program = arguments_of(behaviour)
+    components = [
+        ComponentRequest(
+            processors=2, executable=EXECUTABLE, arguments=program, cluster=each, walltime=Duration(5 * MINUTE)
+        )
+        for each in clusters
+    ]
+    return Request(name="job", components=tuple(components))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_jobs_of_honest_clusters_run_as_if_nobody_lied(seed: int, tmp_path: Path) -> None:
+    """Without a failure, each program once; koalad lives, and its store is loaded by the next one."""
+    dice, disk = Random(seed), Disk(tmp_path, INSTANCE)
+    try:
+        world = World(seed, disk.open, settings=SETTINGS)
+        world.clusters[LIAR].lies_until = Instant(world.agenda.now + HOUR)
+        liar = Liar(world, world.clusters[LIAR], dice, own=True)
+        liar.go_on()
+        world.run_for(Duration(30 * SECOND))
+        for _ in range(JOBS):
+            where = dice.choice((("beta",), ("gamma",), HONEST, HONEST, (LIAR,), (LIAR, "beta"), (None, None)))
+            assert world.koalad.submit(request(dice, *where))
+            world.run_for(between(dice, Duration(SECOND), Duration(20 * SECOND)))
+        world.run_for(Duration(20 * MINUTE))
+        world.clusters[LIAR].lies_until = world.agenda.now
+        world.koalad.kill()
+        world.koalad.start()
+        world.run_for(Duration(2 * MINUTE))
+        assert world.koalad.alive
+        assert liar.told > 500
+        _judge(world)
+    finally:
+        disk.close()
+
+
+def test_what_is_slipped_in_between_events_takes_nothing_from_them() -> None:
+    """Each arrives once with the next number, and what koalad acknowledges is what the KCM has said."""
+    agenda = Agenda()
+    pipe = Pipe(agenda, lambda: MILLISECOND)
+    heard: list[int] = []
+    acknowledged: list[int] = []
+    pipe.near.on_message = lambda message: heard.append(message["number"])
+    pipe.far.on_message = lambda message: acknowledged.append(message["number"])
+
+    def settle() -> None:
+        while agenda.step():
+            pass
+
+    def slip_in() -> None:
+        pipe.slip_in({"type": "event", "number": pipe.next_number})
+
+    slip_in()
+    for number in (1, 2):
+        pipe.far.send({"type": "event", "number": number})
+    settle()
+    slip_in()
+    pipe.slip_in({"type": "event", "number": 99})
+    pipe.far.send({"type": "event", "number": 3})
+    settle()
+    for number in (1, 2, 3, 4, 5):
+        pipe.near.send({"type": "acknowledge", "number": number})
+    settle()
+    assert heard == [1, 2, 3, 4, 99, 5]
+    assert acknowledged == [1, 2, 2, 3]
+
+
+def _judge(world: World) -> None:
+    jobs = [job for job in world.koalad.store.jobs() if all(each.cluster in HONEST for each in job.request.components)]
+    assert len(jobs) > JOBS / 4
+    for job in jobs:
+        (status,) = {behaviour_of(each.arguments).exit_status for each in job.request.components}
+        assert job.state is (JobState.FAILED if status else JobState.DONE), (job.id, job.state, job.reason)
+        assert (job.submission_failures, job.completion_failures) == (0, 0), job.id
+        for each in job.components:
+            (run,) = world.ledger.runs(tag_of(world.instance, job.attempt_of(each)))
+            assert run.cluster == each.cluster

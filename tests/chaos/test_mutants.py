@@ -1,0 +1,792 @@
+"""Each test breaks one promise on purpose, in one function of koalapy's own, and chaos must catch it.
+
+`python tests/chaos/test_mutants.py` says of each how many events it took.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pytest
+from koalapy_adapters import claims, messages
+from koalapy_adapters import files as pushed_files
+from koalapy_adapters.batch import wanting
+from koalapy_adapters.kcm import ending, submitting, wrappers
+from koalapy_adapters.kcm.commands import BatchSystem
+from koalapy_adapters.kcm.outbox import Outbox
+from koalapy_adapters.launcher import journal
+from koalapy_adapters.wrapper import events, start
+from koalapy_adapters.wrapper.machine import AT_BARRIER
+from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
+
+from koalapy import chaos, engine
+from koalapy.broker import broker
+from koalapy.broker.room import Room
+from koalapy.chaos.fault_schedule import FAULTS
+from koalapy.chaos.plan import plan
+from koalapy.chaos.run import Result, run
+from koalapy.chaos.violation import Promise as P
+from koalapy.chaos.violation import Violation
+from koalapy.coallocation import barrier, clusters, completion, pruning, speaking, stopping
+from koalapy.core import wait_queue
+from koalapy.driver import Driver
+from koalapy.information import promises
+from koalapy.model.events import ClusterMeasured
+from koalapy.model.intervals import Intervals
+from koalapy.model.job import Outcome
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.sweep import ResultBatch, Runner
+from koalapy.model.units import Duration, Instant
+from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
+from koalapy.scheduler import schedule
+from koalapy.scheduler.ahead import Ahead
+from koalapy.store.memory import MemoryStore
+from koalapy.world.koalad.host import SimKoalad
+from koalapy.world.koalad.koalad_process import Life
+from koalapy.world.random_requests import Habits
+
+CHAOS = Path(chaos.__file__).parent
+FAULTS_PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+ENOUGH = 50_000  # events, within which every one is caught
+COURSE, PATIENCE = 5_000, 20_000
+LONG, OPTIONAL = Habits(long=0.9, walltime=0, exit_status=0), Habits(optional=0.8)
+SWEEPS = {"submit": 1, "submit_many": 0, "cancel": 0, "submit_sweep": 10}
+SWEEPS_AND_OTHERS = {"submit": 0, "submit_many": 0, "submit_sweep": 3, "local_jobs_want_nodes": 3}
+HARDLY_ANY = {"commands_fail": 1}
+USUAL = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
+
+
+class Mutant(NamedTuple):
+    """`begin` replaces what is broken; one of these promises is then seen to be broken, whatever else is before.
+
+    A promise that stands alone in some mutant's `promises` is known to be one that can be seen to be broken by itself.
+    `faults`: those that it takes, none for the usual ones; `doings` beside the usual, or as often in place of them; the
+    users' `habits`. `calm`: it shows only when all should have come to rest. `seed`: where to look first.
+    """
+
+    name: str
+    begin: Callable[[], Any]
+    promises: tuple[P, ...]
+    faults: Mapping[str, int] = {}
+    doings: Mapping[str, int] = {}
+    habits: Habits = Habits()
+    calm: bool = False
+    seed: int = 1
+
+
+# ---- the cluster side
+
+
+def _whoever_asks_has_the_claim() -> Any:
+    real = claims.take
+
+    def take(attempt: str, claim: Any, files: Any = claims.DISK) -> Any:
+        real(attempt, claim, files)
+        return claim
+
+    return patch.object(claims, "take", take)
+
+
+def _whoever_asks_has_the_claim_and_is_released_again() -> Any:
+    """By its KCM, which keeps a release that was answered: a second start need not stand at a barrier in vain."""
+    real = wrappers._answer_release
+
+    def answer_release(attempt: Any) -> list[Any]:
+        kept = attempt.release
+        answers = real(attempt)
+        attempt.release = kept
+        return answers
+
+    return _together(_whoever_asks_has_the_claim(), patch.object(wrappers, "_answer_release", answer_release))
+
+
+def _a_revocation_is_not_looked_at() -> Any:
+    real = start.decide
+
+    def decide(*arguments: Any) -> str:
+        verdict = real(*arguments)
+        return start.RUN if verdict == start.LEAVE else verdict
+
+    return patch.object(start, "decide", decide)
+
+
+def _a_doubt_is_ignored() -> Any:
+    real = submitting.asked
+    return patch.object(
+        submitting, "asked", lambda core, now, attempt, request, doubt: real(core, now, attempt, request, False)
+    )
+
+
+def _a_wrapper_releases_itself_at_its_barrier() -> Any:
+    real = WrapperMachine._advance
+
+    def advance(self: Any, now: int) -> list[Any]:
+        before = self._report.phase
+        commands = real(self, now)
+        came = self._report.phase == AT_BARRIER and before != AT_BARRIER
+        return [*commands, events.ReleaseNodes(0, [])] if came else commands
+
+    return patch.object(WrapperMachine, "_advance", advance)
+
+
+def _a_wrapper_forgets_its_barriers_deadline() -> Any:
+    return _without_the_deadline("_leave_barrier")
+
+
+def _without_the_deadline(act: str) -> Any:
+    real, forgotten = WrapperMachine._deadlines, getattr(WrapperMachine, act)
+
+    def deadlines(self: Any) -> list[Any]:
+        return [(due, what) for due, what in real(self) if what.__func__ is not forgotten]
+
+    return patch.object(WrapperMachine, "_deadlines", deadlines)
+
+
+def _gone_is_said_too_early() -> Any:
+    return patch.object(ending, "_harmless", lambda core, now, attempt, end: True)
+
+
+def _an_orphan_runs_on() -> Any:
+    return _without_the_deadline("_orphaned")
+
+
+def _an_attempt_is_found_by_its_number_alone() -> Any:
+    """Whichever store it is of."""
+    real = BatchSystem.look
+
+    def look(self: Any, tag: str, batch_id: str) -> Any:
+        found = real(self, tag, batch_id)
+        alike = [each for each in self.capacity().statuses.values() if each.name[6:] == tag[6:]]
+        return found if found.listed or not alike else found._replace(listed=alike[-1])
+
+    return patch.object(BatchSystem, "look", look)
+
+
+def _one_event_more_than_acknowledged_is_forgotten() -> Any:
+    """By the KCM."""
+    real = Outbox.acknowledge
+    return patch.object(Outbox, "acknowledge", lambda self, now, number: real(self, now, number + 1))
+
+
+# ---- the grid side
+
+
+def _an_event_is_acknowledged_before_its_commit() -> Any:
+    real = Driver.step
+
+    def step(self: Any, deliveries: Any) -> None:
+        for delivery in deliveries:
+            if delivery.acknowledge is not None:
+                self._links.acknowledge(*delivery.acknowledge)
+        real(self, deliveries)
+
+    return patch.object(Driver, "step", step)
+
+
+def _a_command_leaves_before_its_commit() -> Any:
+    real = Driver.retry
+
+    def retry(self: Any) -> None:
+        if self._uncommitted is not None:
+            for entry in self._uncommitted[0].sent:
+                self._links.send(entry, False)
+        real(self)
+
+    return patch.object(Driver, "retry", retry)
+
+
+def _the_outbox_is_not_sent_again() -> Any:
+    return patch.object(Driver, "_outbox_of", lambda self, clusters: [])
+
+
+def _one_retry_too_many() -> Any:
+    real = stopping.settle
+    return patch.object(
+        stopping,
+        "settle",
+        lambda core, now, job, submissions, completions: real(core, now, job, submissions + 1, completions + 1),
+    )
+
+
+def _an_optional_component_is_needed() -> Any:
+    def go_without(core: Any, now: Any, job: Any, late: Any) -> None:
+        reason = barrier._too_late("barrier_timeout", late, Duration(0))
+        stopping.stop(core, now, job, Outcome.SUBMISSION_FAILURE, reason)
+
+    return patch.object(barrier, "_go_without", go_without)
+
+
+def _promised_processors_are_forgotten() -> Any:
+    return patch.object(promises.Promises, "on", lambda self, cluster: (0, 0))
+
+
+def _priority_counts_for_nothing() -> Any:
+    real = wait_queue.Place
+    return patch.object(wait_queue, "Place", lambda priority, place, job: real(0, place, job))
+
+
+def _passing_is_not_counted() -> Any:
+    return patch.object(Ahead, "overtake", lambda self: None)
+
+
+def _released_although_one_is_missing() -> Any:
+    def release(core: Any, now: Any, job: Any) -> None:
+        came = any(job.attempt_of(component) in core.at_barrier for component in job.present)
+        if job.state is JobState.CLAIMING and came:
+            barrier._release(core, now, job)
+
+    return patch.object(barrier, "release_if_whole", release)
+
+
+def _a_debt_is_not_kept() -> Any:
+    real = MemoryStore.commit
+    return patch.object(MemoryStore, "commit", lambda self, change: real(self, replace(change, debts=())))
+
+
+def _time_stands_still_while_the_host_sleeps() -> Any:
+    """For koalad, as CLOCK_MONOTONIC does: it notices no sleep, and no wrapper need say again where it is."""
+    awake = patch.object(SimKoalad, "now", lambda self: Instant(self.agenda.now + self._ahead - self.slept))
+    unnoticed = patch.object(Life, "slept", lambda self: Duration(0))
+    return _together(awake, unnoticed, _who_came_to_a_barrier_counts_for_ever())
+
+
+def _who_came_to_a_barrier_counts_for_ever() -> Any:
+    """Whichever session its wrapper said so in."""
+
+    def end_session(core: Any, cluster: str) -> None:
+        for job, component in core.records.live(cluster):
+            if component.state is ComponentState.AT_BARRIER:
+                core.at_barrier.add(job.attempt_of(component), cluster)
+        core.mark_cluster_dirty(cluster)
+
+    return patch.object(barrier, "end_session", end_session)
+
+
+def _a_cluster_speaks_for_others() -> Any:
+    return patch.object(speaking, "own_part", lambda core, event: event)
+
+
+def _no_value_of_a_message_is_looked_at() -> Any:
+    """By koalad: whatever a KCM says is taken as it is."""
+
+    def unchecked(kind: Any) -> Any:
+        return lambda data: kind(*(data.get(field, kind._field_defaults.get(field)) for field in kind._fields))
+
+    heard = (messages.FROM_KCM, messages.EVENTS)
+    return _together(*(patch.dict(each, {name: unchecked(messages.MESSAGES[name]) for name in each}) for each in heard))
+
+
+def _exclusive_nodes_are_rounded_down() -> Any:
+    real = promises.processors_taken
+
+    def processors_taken(component: Any, cluster: Any) -> int:
+        size, taken = cluster.processors_per_node, real(component, cluster)
+        return component.processors // size * size if size and cluster.exclusive else taken
+
+    return _everywhere("processors_taken", processors_taken)
+
+
+def _everywhere(name: str, replacement: Any) -> Any:
+    """Wherever the function of this name was imported to."""
+    modules = [each for key, each in sys.modules.items() if key.startswith("koalapy.") and hasattr(each, name)]
+    return _together(*(patch.object(each, name, replacement) for each in modules))
+
+
+def _batch_queues_of_one_job_may_be_in_two_networks() -> Any:
+    real = schedule.shortest_queue
+
+    def shortest_queue(request: Any, views: Any, without: Any = ()) -> Any:
+        return real(replace(request, communication=False), views, without)
+
+    return patch.object(schedule, "shortest_queue", shortest_queue)
+
+
+def _the_claims_time_restarts_with_every_start() -> Any:
+    real = barrier._claim_ends
+
+    def claim_ends(job: Any, settings: Any) -> Any:
+        ends = real(job, settings)
+        started = [each.allocated_at for each in job.present if each.allocated_at is not None]
+        return ends if ends is None else max([ends, *(each + settings.claim_timeout for each in started)])
+
+    return patch.object(barrier, "_claim_ends", claim_ends)
+
+
+def _the_barriers_time_restarts_with_everyone_who_comes() -> Any:
+    real = barrier._barrier_ends
+
+    def barrier_ends(job: Any, settings: Any) -> Any:
+        ends = real(job, settings)
+        came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
+        return ends if ends is None or not came else ends + max(came) - min(came)
+
+    return patch.object(barrier, "_barrier_ends", barrier_ends)
+
+
+def _siblings_do_not_count_in_the_backlog() -> Any:
+    real = broker._may_wait
+    return patch.object(broker, "_may_wait", lambda component, view, asked: real(component, view, 0))
+
+
+def _the_backlog_is_what_was_measured() -> Any:
+    """Jobs that no measurement shows yet do not count."""
+    real, add = Room.after, promises._Book._add
+    after = patch.object(
+        Room, "after", lambda self, allocation, request, patient=False: real(self, allocation, request)
+    )
+    unseen = patch.object(promises._Book, "_add", lambda self, entry, sign: add(self, (*entry[:3], False), sign))
+    return _together(after, unseen)
+
+
+def _what_fits_exactly_is_not_looked_at() -> Any:
+    return patch.object(
+        wait_queue._BySize, "up_to", lambda self, size: [jobs for each, jobs in self._places.items() if each < size]
+    )
+
+
+def _a_measurement_is_no_reason_to_look_again() -> Any:
+    """At the wait queue."""
+    real = clusters.on_measured
+
+    def on_measured(core: Any, now: Any, event: Any) -> None:
+        before = core.dirty
+        real(core, now, event)
+        core.dirty = before
+
+    reactions = {**engine.REACTIONS, ClusterMeasured: (on_measured, *engine.REACTIONS[ClusterMeasured][1:])}
+    return patch.object(engine, "REACTIONS", reactions)
+
+
+def _a_job_goes_to_one_cluster_only() -> Any:
+    real = broker._place_within
+
+    def place_within(components: Any, room: Any, policy: Any) -> Any:
+        answer = real(components, room, policy)
+        return None if isinstance(answer, dict) and len(set(answer.values())) > 1 else answer
+
+    return patch.object(broker, "_place_within", place_within)
+
+
+def _nobody_goes_into_a_batch_queue() -> Any:
+    return patch.object(schedule, "_may_queue", lambda now, waiting, room, settings: False)
+
+
+def _optional_components_need_a_batch_queue_too() -> Any:
+    real = schedule.shortest_queue
+
+    def shortest_queue(request: Any, views: Any, without: Any = ()) -> Any:
+        found = real(request, views, without)
+        return None if found is not None and None in found else found
+
+    return patch.object(schedule, "shortest_queue", shortest_queue)
+
+
+@contextmanager
+def _together(*mutants: Any) -> Iterator[None]:
+    with ExitStack() as begun:
+        for mutant in mutants:
+            begun.enter_context(mutant)
+        yield
+
+
+# ---- files
+
+
+def _digests_of_staged_files_are_not_looked_at() -> Any:
+    return patch.object(pushed_files, "has_digest", lambda data, digest: True)
+
+
+def _of_several_components_the_last_ones_output_is_brought() -> Any:
+    real = completion.CollectOutput
+    return patch.object(
+        completion, "CollectOutput", lambda sources, **fields: real(sources=tuple(reversed(sources)), **fields)
+    )
+
+
+# ---- sweeps
+
+
+def _a_result_is_recorded_whenever_it_is_told() -> Any:
+    """Whether it was recorded before, and whether its parameter is out on the cluster that tells it."""
+
+    def record_results(core: Any, event: Any, fed: Any) -> tuple[Any, int]:
+        sweep = parameters.sweep_of(core, event.sweep)
+        if sweep is None:
+            return (), 0
+        runner, numbers = sweep.runner, Intervals.numbers(each.number for each in event.results)
+        out, returned = parameters.without(runner.out, numbers), parameters.without(runner.returned, numbers)
+        parameters.put_runner(core, sweep, done=runner.done | numbers, out=out, returned=returned)
+        core.records.result(ResultBatch(sweep.id, event.cluster, event.attempt, tuple(event.results)))
+        return tuple(event.results), 0
+
+    return patch.object(parameters, "record_results", record_results)
+
+
+def _what_is_out_is_given_out_again() -> Any:
+    """While it may run on another cluster."""
+    return patch.object(Runner, "pool", property(lambda self: Intervals.of(((1, self.count),)) - self.done))
+
+
+def _nodes_are_not_given_back() -> Any:
+    return patch.object(reclaim, "processors_short", lambda core, known, launchers: 0)
+
+
+def _nobody_is_seen_to_wait() -> Any:
+    """By the KCM, which knows of others' jobs from the batch system's queue alone."""
+    return patch.object(wanting, "wanted", lambda waits, free, sizes, idle: 0)
+
+
+def _a_journal_is_not_read() -> Any:
+    return patch.object(journal, "read", lambda attempt, files=None, among=None: [])
+
+
+def _rules_of_sites_are_not_looked_at(**rules: Any) -> Any:
+    real = idle_nodes._ask
+    return patch.object(
+        idle_nodes, "_ask", lambda policy, sight: real(policy, replace(sight, rules=replace(sight.rules, **rules)))
+    )
+
+
+def _the_share_that_must_be_idle_is_not_looked_at() -> Any:
+    return _rules_of_sites_are_not_looked_at(idle_share=0.0)
+
+
+def _hours_are_not_looked_at() -> Any:
+    return _rules_of_sites_are_not_looked_at(hours=None)
+
+
+def _the_most_nodes_are_not_looked_at() -> Any:
+    return _rules_of_sites_are_not_looked_at(max_nodes=None)
+
+
+def _sweeps_are_admitted_without_bound() -> Any:
+    real = admission.Crowd
+    return patch.object(admission, "Crowd", lambda **fields: real(**(fields | {"most": None})))
+
+
+# ---- pruning
+
+
+def _what_is_not_over_is_pruned() -> Any:
+    return patch.object(pruning, "_why_kept", lambda core, job, before, owing: "")
+
+
+def _records_go_before_directories() -> Any:
+    real = pruning._finish
+
+    def finish(core: Any, now: Any, wanted: Any) -> None:
+        core.pruning.directories.pop(wanted.job.id, None)
+        real(core, now, wanted)
+
+    return patch.object(pruning, "_finish", finish)
+
+
+MUTANTS = (
+    Mutant(
+        "whoever asks has the claim",
+        _whoever_asks_has_the_claim,
+        (P.ONCE, P.ALONE, P.NOTHING_LEFT),
+        {"job_vanishes": 3, "submit_hangs": 2, "submit_unanswered": 2, "connection_cut": 2},
+        seed=3,
+    ),
+    Mutant(
+        "whoever asks has the claim and is released again",
+        _whoever_asks_has_the_claim_and_is_released_again,
+        (P.ONCE,),
+        {"job_restarted": 4},
+        {"cancel": 0},
+        LONG,
+    ),
+    Mutant(
+        "a revocation is not looked at",
+        _a_revocation_is_not_looked_at,
+        (P.NOTHING_LEFT,),
+        {"submit_hangs": 3, "connection_cut": 2, "job_vanishes": 1},
+        seed=3,
+    ),
+    Mutant(
+        "a doubt is ignored",
+        _a_doubt_is_ignored,
+        (P.DOUBT,),
+        {"connection_cut": 4, "kcm_killed": 4, "koalad_killed": 3, "submit_unanswered": 2},
+        {"local_job": 6},
+        seed=4,
+    ),
+    Mutant("a wrapper releases itself", _a_wrapper_releases_itself_at_its_barrier, (P.WHOLE,)),
+    Mutant(
+        "a wrapper forgets its deadline",
+        _a_wrapper_forgets_its_barriers_deadline,
+        (P.DEADLINE,),
+        {"cluster_down": 3, "job_pending_for_ever": 3},
+    ),
+    Mutant(
+        "gone is said too early",
+        _gone_is_said_too_early,
+        (P.NOTHING_LEFT, P.ALONE),
+        {"job_vanishes": 5, "relay_cut": 2},
+        {"cancel": 4},
+        LONG,
+        seed=2,
+    ),
+    Mutant(
+        "an orphan runs on",
+        _an_orphan_runs_on,
+        (P.NOTHING_LEFT, P.ALONE),
+        {"node_cut_off": 6},
+        habits=LONG,
+    ),
+    Mutant(
+        "an attempt is found by its number alone",
+        _an_attempt_is_found_by_its_number_alone,
+        (P.OTHERS,),
+        {"connection_cut": 3, "submit_unanswered": 3, "job_vanishes": 2},
+        {"job_of_another_store": 12, "cancel": 3},
+    ),
+    Mutant("acknowledged before committed", _an_event_is_acknowledged_before_its_commit, (P.COMMITTED,)),
+    Mutant("sent before committed", _a_command_leaves_before_its_commit, (P.COMMITTED,), seed=2),
+    Mutant("the outbox is not sent again", _the_outbox_is_not_sent_again, (P.ENDS,), calm=True),
+    Mutant("one retry too many", _one_retry_too_many, (P.ENDS,), {"job_killed": 3, "submit_refused": 3}, seed=2),
+    Mutant(
+        "optional is needed",
+        _an_optional_component_is_needed,
+        (P.OPTIONAL,),
+        {"job_pending_for_ever": 6, "relay_cut": 1, "batch_system_down": 1},
+        {"submit_many": 6, "local_job": 6},
+        OPTIONAL,
+        seed=34,
+    ),
+    Mutant("promised processors are forgotten", _promised_processors_are_forgotten, (P.PROCESSORS,)),
+    Mutant("priority counts for nothing", _priority_counts_for_nothing, (P.ORDER,)),
+    Mutant("passing is not counted", _passing_is_not_counted, (P.ORDER,), {"job_killed": 2}, {"local_job": 4}, seed=6),
+    Mutant("released although one is missing", _released_although_one_is_missing, (P.WHOLE,)),
+    Mutant(
+        "time stands still while the host sleeps",
+        _time_stands_still_while_the_host_sleeps,
+        (P.WHOLE,),
+        {"host_sleeps": 4, "barrier_never_reached": 1, "job_pending_for_ever": 1},
+        {"submit_many": 6, "local_job": 6},
+        seed=5,
+    ),
+    Mutant(
+        "who came to a barrier counts for ever",
+        _who_came_to_a_barrier_counts_for_ever,
+        (P.WHOLE,),
+        {
+            "connection_cut": 5,
+            "cluster_down": 2,
+            "wrapper_killed": 8,
+            "commands_fail": 8,
+            "shared_slow": 3,
+            "batch_system_down": 4,
+        },
+        {"cancel": 0, "local_job": 1},
+        seed=40,
+    ),
+    Mutant(
+        "a cluster speaks for others",
+        _a_cluster_speaks_for_others,
+        (P.WHOLE, P.AGREE, P.NOTHING_LEFT, P.ALONE, P.ONCE, P.OTHERS),
+        {"cluster_lies": 1},
+        seed=6,
+    ),
+    Mutant("no value of a message is looked at", _no_value_of_a_message_is_looked_at, (P.SOUND,), {"cluster_lies": 1}),
+    Mutant("a debt is not kept", _a_debt_is_not_kept, (P.AGREE,)),
+    Mutant(
+        "a result is recorded whenever it is told",
+        _a_result_is_recorded_whenever_it_is_told,
+        (P.RECORDED,),
+        {"koalad_killed": 1},
+        SWEEPS,
+        seed=11,
+    ),
+    Mutant(
+        "a journal is not read",
+        _a_journal_is_not_read,
+        (P.REPEATED,),
+        {"wrapper_killed": 3, "job_killed": 3, "relay_cut": 4},
+        SWEEPS,
+        seed=32,
+    ),
+    Mutant(
+        "nodes are not given back", _nodes_are_not_given_back, (P.GIVEN_BACK,), HARDLY_ANY, SWEEPS_AND_OTHERS, seed=2
+    ),
+    Mutant(
+        "nobody is seen to wait",
+        _nobody_is_seen_to_wait,
+        (P.GIVEN_BACK,),
+        HARDLY_ANY,
+        SWEEPS_AND_OTHERS,
+        calm=True,
+        seed=22,
+    ),
+    Mutant(
+        "one event more than acknowledged is forgotten",
+        _one_event_more_than_acknowledged_is_forgotten,
+        (P.ENDS,),
+        {"events_twisted": 1},
+        calm=True,
+    ),
+    Mutant(
+        "exclusive nodes are rounded down",
+        _exclusive_nodes_are_rounded_down,
+        (P.PROCESSORS,),
+        HARDLY_ANY,
+        seed=2,
+    ),
+    Mutant(
+        "batch queues of one job may be in two networks",
+        _batch_queues_of_one_job_may_be_in_two_networks,
+        (P.NETWORK,),
+        HARDLY_ANY,
+        {"submit_many": 6, "local_job": 6},
+        seed=27,
+    ),
+    Mutant(
+        "the claim's time restarts with every start",
+        _the_claims_time_restarts_with_every_start,
+        (P.CLAIM,),
+        {"job_pending_for_ever": 3, "batch_system_down": 3},
+        {"submit_many": 6, "cancel": 0},
+        seed=285,
+    ),
+    Mutant(
+        "the barrier's time restarts with everyone who comes",
+        _the_barriers_time_restarts_with_everyone_who_comes,
+        (P.CLAIM,),
+        {"barrier_never_reached": 3, "job_pending_for_ever": 3},
+        {"submit_many": 6, "cancel": 0},
+        seed=8,
+    ),
+    Mutant(
+        "siblings do not count in the backlog",
+        _siblings_do_not_count_in_the_backlog,
+        (P.BACKLOG,),
+        HARDLY_ANY,
+        {"submit_many": 6, "local_job": 6},
+        seed=11,
+    ),
+    Mutant(
+        "the backlog is what was measured",
+        _the_backlog_is_what_was_measured,
+        (P.BACKLOG,),
+        HARDLY_ANY,
+        {"submit_many": 6, "local_job": 6},
+        seed=11,
+    ),
+    Mutant(
+        "what is out is given out again",
+        _what_is_out_is_given_out_again,
+        (P.ALONE,),
+        HARDLY_ANY,
+        SWEEPS,
+        seed=2,
+    ),
+    Mutant("what is not over is pruned", _what_is_not_over_is_pruned, (P.PRUNED,), HARDLY_ANY, {"prune": 6}),
+    Mutant("records go before directories", _records_go_before_directories, (P.PRUNED,), HARDLY_ANY, {"prune": 6}),
+    Mutant(
+        "the share that must be idle is not looked at",
+        _the_share_that_must_be_idle_is_not_looked_at,
+        (P.LIMITS,),
+        HARDLY_ANY,
+        SWEEPS_AND_OTHERS,
+        seed=4,
+    ),
+    Mutant("hours are not looked at", _hours_are_not_looked_at, (P.LIMITS,), HARDLY_ANY, SWEEPS, seed=2),
+    Mutant("the most nodes are not looked at", _the_most_nodes_are_not_looked_at, (P.LIMITS,), HARDLY_ANY, SWEEPS),
+    Mutant(
+        "sweeps are admitted without bound", _sweeps_are_admitted_without_bound, (P.LIMITS,), HARDLY_ANY, SWEEPS, seed=2
+    ),
+    Mutant("what fits exactly is not looked at", _what_fits_exactly_is_not_looked_at, (P.FITS,), HARDLY_ANY, seed=5),
+    Mutant(
+        "a measurement is no reason to look again",
+        _a_measurement_is_no_reason_to_look_again,
+        (P.FITS,),
+        HARDLY_ANY,
+        seed=16,
+    ),
+    Mutant("a job goes to one cluster only", _a_job_goes_to_one_cluster_only, (P.FITS,), HARDLY_ANY),
+    Mutant("nobody goes into a batch queue", _nobody_goes_into_a_batch_queue, (P.FITS,), HARDLY_ANY),
+    Mutant(
+        "optional components need a batch queue too",
+        _optional_components_need_a_batch_queue_too,
+        (P.FITS,),
+        {"batch_system_down": 3, "cluster_down": 3},
+        {"submit_many": 6, "local_job": 6},
+        OPTIONAL,
+        seed=24,
+    ),
+    Mutant(
+        "digests of staged files are not looked at",
+        _digests_of_staged_files_are_not_looked_at,
+        (P.CONTENTS,),
+        {"shared_gone": 6},
+        seed=3,
+    ),
+    Mutant(
+        "of several components the last one's output is brought",
+        _of_several_components_the_last_ones_output_is_brought,
+        (P.CONTENTS,),
+        HARDLY_ANY,
+    ),
+)
+
+
+def hunt(mutant: Mutant) -> tuple[int, int, Violation | None]:
+    """Events until it was caught, the seed that did, and what was seen to be broken."""
+    spent, seed = 0, mutant.seed
+    with mutant.begin():
+        while spent < ENOUGH:
+            result = _course(mutant, seed)
+            spent += result.happened
+            if result.violation is not None and result.violation.promise in mutant.promises:
+                return spent, seed, result.violation
+            seed += 1
+    return spent, seed, None
+
+
+def _course(mutant: Mutant, seed: int) -> Result:
+    events = COURSE // 5 if mutant.calm else COURSE
+    moves = None
+    if mutant.doings or mutant.faults or not mutant.calm:
+        moves = plan(seed, events, USUAL | mutant.doings, mutant.faults or FAULTS, mixed=not mutant.faults)
+    until, patience = (None, PATIENCE) if mutant.calm else (events, None)
+    return run(seed, events, until=until, patience=patience, moves=moves, habits=None if mutant.calm else mutant.habits)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.promises[0]}: {mutant.name}".replace(" ", "-"))
+def test_mutant_is_caught(mutant: Mutant) -> None:
+    spent, seed, violation = hunt(mutant)
+    print(f"{mutant.name}: {spent} events, seed {seed}: {violation}")
+    assert violation is not None, "nobody noticed"
+    assert violation.promise in mutant.promises, str(violation)
+    assert spent <= ENOUGH
+
+
+def test_every_promise_has_a_mutant_that_breaks_it_and_no_other() -> None:
+    alone = {mutant.promises[0] for mutant in MUTANTS if len(mutant.promises) == 1}
+    assert [each.name for each in P if each not in alone] == []
+
+
+def test_the_table_of_promises_has_all_mutants_and_where_each_promise_is_watched() -> None:
+    rows = dict(re.findall(r"^\| `([A-Z_]+)`: (.*) \|$", FAULTS_PAGE.read_text(), re.MULTILINE))
+    assert list(rows) == [each.name for each in P]
+    for each in P:
+        words, watched, mutants = rows[each.name].split(" | ")
+        assert words == each
+        places = re.findall("`(.*?)`", watched)
+        assert places
+        for place in places:
+            assert f"Promise.{each.name}," in (CHAOS / place).read_text(), (each.name, place)
+        assert mutants.split("; ") == [mutant.name for mutant in MUTANTS if each in mutant.promises]
+
+
+if __name__ == "__main__":
+    chosen = sys.argv[1:]
+    for each in MUTANTS:
+        if not chosen or any(word in each.name for word in chosen):
+            print(each.name, *hunt(each), sep=": ", flush=True)

@@ -1,0 +1,175 @@
+"""koalad and the KCMs killed at every step of pruning: in the end nothing is left, and nothing else was touched."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from koalapy.chaos.promises.watch import Watch
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.events import PruneRequested
+from koalapy.model.identity import JobId, tag_of
+from koalapy.model.job import Job
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.settings import Settings
+from koalapy.model.sweep import Axis, Source, Space
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
+from koalapy.world.world import World
+
+SETTINGS = Settings(
+    clusters=(ClusterSettings(name="alpha", batch="slurm"), ClusterSettings(name="beta", batch="sge")),
+    orphan_timeout=Duration(2 * MINUTE),
+)
+LOOK = Duration(2 * SECOND)
+KEEP = Duration(20 * SECOND)
+YEAR = Duration(365 * 24 * HOUR)
+
+
+def component(cluster: str | None, runs: Duration) -> ComponentRequest:
+    does = arguments_of(Behaviour(runs=runs))
+    return ComponentRequest(
+        processors=1, executable=EXECUTABLE, arguments=does, cluster=cluster, walltime=Duration(50 * MINUTE)
+    )
+
+
+SHORT, LONG = Duration(3 * SECOND), Duration(40 * MINUTE)
+AXIS = Axis(sources=(Source(names=("x",), loop=("1", "5", "1")),), count=5)
+OLD = (
+    Request(name="both", components=(component("alpha", SHORT), component("beta", SHORT))),
+    Request(name="one", components=(component(None, SHORT),)),
+    Request(name="sweep", components=(component(None, SHORT),), parameters=Space(axes=(AXIS,))),
+)
+LIVING = Request(name="living", components=(component("alpha", LONG),))
+
+
+def prune(world: World, records: bool) -> bool:
+    """Ask as maintenance does, Launchers first, by a koalad that is started again if it is dead; False once done."""
+    koalad = world.koalad
+    koalad.start()
+    if not koalad.alive:
+        return True
+    before = Instant(koalad.now() - KEEP)
+    found = [
+        job for first in (True, False) for job in koalad.store.prunable(before, 3, JobId(0), records, launchers=first)
+    ]
+    koalad.tell(PruneRequested(jobs=tuple(found), before=before, records=records))
+    return bool(found)
+
+
+def aged() -> tuple[World, Watch]:
+    """A world whose first jobs are over for longer than they are kept; one runs. The watch looks at every commit."""
+    world = World(11, settings=SETTINGS)
+    watch = Watch(world, lambda line: None)
+    world.run_for(Duration(10 * SECOND))
+    for request in OLD:
+        world.koalad.submit(request, key=request.name)
+    assert world.settle(HOUR)
+    world.run_for(KEEP)
+    world.koalad.submit(LIVING, key=LIVING.name)
+    world.run_for(Duration(20 * SECOND))
+    watch.check()
+    return world, watch
+
+
+def pruned(disturb: Callable[[World], None], records: bool = True) -> World:
+    world, watch = aged()
+    disturb(world)
+    latest = world.agenda.now + 30 * MINUTE
+    while prune(world, records):
+        assert world.agenda.now < latest, world.koalad.store.jobs()
+        world.run_for(LOOK)
+        watch.check()
+    return world
+
+
+def left(world: World) -> list[tuple[str, str]]:
+    """Clusters and the names of the attempts' directories there."""
+    return [
+        (name, path.rpartition("/")[2])
+        for name, cluster in world.clusters.items()
+        for path in cluster.shared.directories
+        if path.count("/") == 3 and path.rpartition("/")[2].startswith(f"k{world.instance}")
+    ]
+
+
+def the_living(world: World) -> Job:
+    (job,) = [job for job in world.koalad.store.jobs() if job.request.name == LIVING.name]
+    return job
+
+
+def only_the_living_job_is_left(world: World) -> bool:
+    job, store = the_living(world), world.koalad.store
+    tag = tag_of(world.instance, job.attempt_of(job.components[0]))
+    others = [each for each in store.jobs() if each.id != job.id] + store.launchers_of(JobId(3))
+    story = [line for number in range(1, job.id) for line in store.history(JobId(number))]
+    return not others and not story and not list(store.results(JobId(3))) and left(world) == [("alpha", tag)]
+
+
+class Steps(NamedTuple):
+    """How many steps pruning takes: of koalad, and actions of each KCM."""
+
+    koalad: int
+    kcm: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def steps() -> Steps:
+    before, after = aged()[0], pruned(lambda world: None)
+    actions = {
+        name: cluster.around.kcm_fuse.steps - before.clusters[name].around.kcm_fuse.steps
+        for name, cluster in after.clusters.items()
+    }
+    return Steps(after.koalad.fuse.steps - before.koalad.fuse.steps, actions)
+
+
+def test_what_is_over_is_pruned_and_what_runs_is_not() -> None:
+    world = pruned(lambda world: None)
+    assert only_the_living_job_is_left(world)
+    assert world.settle(HOUR)
+
+
+def test_output_alone_leaves_the_records() -> None:
+    world = pruned(lambda world: None, records=False)
+    assert len(left(world)) == 1
+    assert len(world.koalad.store.jobs()) == 4
+    assert any(world.koalad.store.results(JobId(3)))
+
+
+@pytest.mark.parametrize("lossy", [False, True], ids=["what it said arrives", "what it said is lost"])
+def test_koalad_killed_at_every_step(lossy: bool, steps: Steps) -> None:
+    assert steps.koalad > 15
+    for step in range(1, steps.koalad + 1):
+
+        def kill(world: World, step: int = step) -> None:
+            world.koalad.lossy, world.koalad.fuse.left = lossy, step
+
+        world = pruned(kill)
+        assert only_the_living_job_is_left(world), step
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_the_kcm_killed_at_every_action(name: str, steps: Steps) -> None:
+    assert steps.kcm[name] > 5
+    for step in range(1, steps.kcm[name] + 1):
+
+        def kill(world: World, step: int = step) -> None:
+            world.clusters[name].around.kcm_fuse.left = step
+
+        world = pruned(kill)
+        assert only_the_living_job_is_left(world), step
+
+
+@pytest.mark.parametrize("ahead", [YEAR, Duration(-YEAR)], ids=["ahead", "back"])
+def test_a_clock_that_jumps_by_a_year_touches_nothing_that_lives(ahead: Duration) -> None:
+    world, watch = aged()
+    world.koalad.kill()
+    world.koalad.jump(ahead)
+    for _ in range(20):
+        prune(world, True)
+        world.run_for(LOOK)
+        watch.check()
+    job = the_living(world)
+    assert not job.state.final
+    assert ("alpha", tag_of(world.instance, job.attempt_of(job.components[0]))) in left(world)
+    assert world.settle(HOUR)

@@ -1,0 +1,90 @@
+"""A store restored from a backup, at any moment of a busy grid: nobody's program runs twice, and every job ends."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from koalapy.chaos.disk import Disk
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.identity import InstanceId, Tag, attempt_of
+from koalapy.model.settings import Settings
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
+from koalapy.store.open import FILE_NAME
+from koalapy.world.program_log import Entry
+from koalapy.world.random_requests import Habits, draw_request
+from koalapy.world.random_streams import stream
+from koalapy.world.world import World
+
+INSTANCE = InstanceId("back1")
+SETTINGS = Settings(
+    clusters=(ClusterSettings(name="alpha", batch="slurm"), ClusterSettings(name="beta", batch="sge")),
+    orphan_timeout=Duration(2 * MINUTE),
+)
+
+
+class Site:
+    """A busy grid on a disk that is backed up."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self._store, self._backup = directory / FILE_NAME, directory / "backup"
+        self.world = World(seed, Disk(directory, INSTANCE).open, SETTINGS)
+        self.running: Counter[tuple[int, int]] = Counter()
+        self._dice = stream(seed, "restored")
+        self._submits = True
+        self.world.ledger.subscribe(self._watch)
+        self.world.agenda.after(Duration(5 * SECOND), self._submit)
+
+    def for_a_while(self) -> None:
+        self.world.run_for(Duration(self._dice.randint(0, 90 * SECOND)))
+
+    def back_up(self) -> None:
+        with closing(sqlite3.connect(self._store)) as source, closing(sqlite3.connect(self._backup)) as target:
+            source.backup(target)
+
+    def lose_and_restore(self) -> None:
+        """koalad's machine is lost, and the backup is put on another one."""
+        self.world.koalad.kill()
+        self._submits = False
+        for path in self._store.parent.glob(f"{FILE_NAME}*"):
+            path.unlink()
+        self._backup.rename(self._store)
+        self.world.koalad.start()
+
+    def _submit(self) -> None:
+        if self._submits:
+            sizes = {name: size // 2 for name, size in self.world.sizes.items()}
+            self.world.koalad.submit(draw_request(self._dice, sizes, Habits()))
+            self.world.agenda.after(Duration(self._dice.randint(0, 10 * SECOND)), self._submit)
+
+    def _watch(self, entry: Entry) -> None:
+        """Attempts of one component on one node each; two of one attempt would be seen by its runs."""
+        _, attempt = attempt_of(Tag(entry.run.tag))
+        component = attempt.job, attempt.component
+        others = [each for each in self.world.ledger.tags() if attempt_of(Tag(each))[1][:2] == component]
+        together = [each for each in others if self.world.ledger.running(each)]
+        assert len(together) <= 1, f"{together} run at one time"
+
+
+@pytest.fixture(params=[*range(8), 136, 150, 157, 173])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path, request.param)
+    yield made
+    made.world.koalad.store.close()
+
+
+def test_a_restored_store_costs_nobody_a_job(site: Site) -> None:
+    site.for_a_while()
+    site.back_up()
+    site.for_a_while()
+    before = len(site.world.koalad.store.jobs())
+    site.lose_and_restore()
+    assert site.world.settle(Duration(2 * HOUR)), site.world.koalad.store.debts()
+    jobs = site.world.koalad.store.jobs()
+    assert len(jobs) <= before
+    assert all(job.state.final for job in jobs)
+    ledger = site.world.ledger
+    assert all(len(ledger.runs(tag)) == 1 for tag in ledger.tags())

@@ -1,0 +1,37 @@
+"""The shrinker finds what matters, and only asks so often."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koalapy.chaos.shrink import shrink
+
+ITEMS = st.lists(st.integers(0, 50), max_size=60, unique=True)
+
+
+@given(items=ITEMS, data=st.data())
+def test_what_fails_by_some_items_shrinks_to_these_in_their_order(items: list[int], data: st.DataObject) -> None:
+    needed = set(data.draw(st.lists(st.sampled_from(items), max_size=4))) if items else set()
+    assert shrink(items, lambda part: needed <= set(part), 10_000) == [item for item in items if item in needed]
+
+
+@given(items=ITEMS.filter(len), limit=st.integers(0, 40))
+def test_no_single_item_can_be_left_out_of_the_answer(items: list[int], limit: int) -> None:
+    def fails(part: list[int]) -> bool:
+        return sum(part) > limit
+
+    if fails(items):
+        shortest = shrink(items, fails, 10_000)
+        assert fails(shortest)
+        assert not any(fails(shortest[:i] + shortest[i + 1 :]) for i in range(len(shortest)))
+
+
+@given(items=ITEMS, tries=st.integers(0, 10))
+def test_the_answer_fails_however_few_tries_there_are(items: list[int], tries: int) -> None:
+    asked = []
+
+    def fails(part: list[int]) -> bool:
+        asked.append(part)
+        return len(part) >= len(items) // 2
+
+    assert len(shrink(items, fails, tries)) >= len(items) // 2
+    assert len(asked) <= tries

@@ -1,0 +1,43 @@
+"""A host that sleeps again and again while jobs claim: nobody is released unless all stand at their barriers.
+
+`KOALA_SLEEPS=2500 pytest tests/chaos/test_sleeps.py` lets it sleep more often, KOALA_SLEEPS_SEED begins elsewhere.
+"""
+
+import os
+
+import pytest
+
+from koalapy.chaos.plan import plan
+from koalapy.chaos.run import run
+from koalapy.model.units import Duration
+from koalapy.world.koalad.host import SimKoalad
+
+SLEEPS = int(os.environ.get("KOALA_SLEEPS", "600"))
+FIRST = int(os.environ.get("KOALA_SLEEPS_SEED", "1"))
+COURSE = 1_500
+FAULTS = {"host_sleeps": 4, "barrier_never_reached": 1, "job_pending_for_ever": 1}
+DOINGS = {"submit": 6, "submit_many": 3, "release": 1, "local_job": 4}
+
+
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[Duration]:
+    """Those that befell any world."""
+    begun: list[Duration] = []
+    sleep = SimKoalad.sleep
+
+    def noted(self: SimKoalad, duration: Duration) -> None:
+        begun.append(duration)
+        sleep(self, duration)
+
+    monkeypatch.setattr(SimKoalad, "sleep", noted)
+    return begun
+
+
+def test_however_often_the_host_sleeps_no_job_is_released_without_all(sleeps: list[Duration]) -> None:
+    seed, jobs, programs = FIRST, 0, 0
+    while len(sleeps) < SLEEPS:
+        result = run(seed, COURSE, until=COURSE, moves=plan(seed, COURSE, DOINGS, FAULTS, mixed=False))
+        assert result.violation is None, f"seed {seed}: {result.violation}"
+        seed, jobs, programs = seed + 1, jobs + result.jobs, programs + result.programs
+    print(f"{len(sleeps)} sleeps over {seed - FIRST} seeds, {jobs} jobs, {programs} programs")
+    assert programs > 0

@@ -1,0 +1,108 @@
+"""One simulated cluster, whose KCM and wrappers are the real ones' minds, played koalad's messages by hand."""
+
+from typing import Any
+
+import cluster_play
+import pytest
+from koalapy_adapters import messages
+
+from koalapy.model.errors import TransientError
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.world.behaviour import Behaviour
+
+Play, TAG = cluster_play.Play, cluster_play.TAG
+
+
+@pytest.mark.parametrize("batch", ["slurm", "sge", "pbs", "local"])
+def test_a_job_runs_to_its_end(batch: str) -> None:
+    play = Play(batch)
+    koalad = play.connect()
+    play.submit(koalad)
+    play.release(koalad)
+    ended = play.until(koalad, messages.Report, phase="ended")
+    assert (ended.ending, ended.exit_status, ended.batch_id) == ("exited", 0, "1")
+    assert [node[2] for node in ended.nodes] == [4, 2]
+    [run] = play.ledger.runs(TAG)
+    assert not run.running
+    assert all(end is not None and end - run.began >= 10 * SECOND for end in run.nodes.values())
+    play.cancel(koalad)
+    play.forget(koalad)
+    assert play.cluster.at_rest
+    assert koalad.numbers == list(range(1, len(koalad.numbers) + 1))
+    assert not [path for path in play.cluster.shared.files if f"/{TAG}/" in path]
+
+
+OTHER_STORES = str(tag_of(InstanceId("0ther"), AttemptId(JobId(1), 0, 1)))
+
+
+@pytest.mark.parametrize(("name", "local"), [("somebody", 1), (OTHER_STORES, 0)], ids=["local", "other-store"])
+def test_what_others_want_is_measured(name: str, local: int) -> None:
+    """As on real batch systems, whoever scavenges must see what others' waiting jobs lack: local users' and those of
+    another store of the same user."""
+    play = Play("slurm")
+    koalad = play.connect()
+    size = play.cluster.batch.size
+    play.until(koalad, messages.Measured, "", idle=size)
+    first = play.cluster.foreign_job("somebody", size, Duration(30 * SECOND))
+    second = play.cluster.foreign_job(name, size, Duration(30 * SECOND))
+    seen = play.until(koalad, messages.Measured, "", wanted_local=size, waiting_local=local)
+    assert (seen.idle, seen.whole_nodes) == (0, [])
+    play.cluster.batch.cancel(first.id)
+    play.cluster.batch.cancel(second.id)
+    koalad.heard.clear()
+    seen = play.until(koalad, messages.Measured, "", idle=size)
+    assert sum(processors * nodes for processors, nodes in seen.whole_nodes) == size
+
+
+def test_no_program_starts_before_its_release() -> None:
+    play = Play()
+    koalad = play.connect()
+    play.submit(koalad)
+    ended = play.until(koalad, messages.Report, phase="ended")
+    assert ended.ending == "left_barrier"
+    assert play.ledger.runs(TAG) == []
+
+
+def test_what_a_program_leaves_is_found() -> None:
+    play = Play()
+    koalad = play.connect()
+    play.run(5)
+    assert play.cluster.stage("input")[0] == "input"
+    play.submit(koalad, behaviour=Behaviour(files=("result.npy",)))
+    play.release(koalad)
+    play.until(koalad, messages.Report, phase="ended")
+    assert list(play.cluster.stat(TAG, ["result.npy", "other"])) == ["result.npy"]
+
+
+def test_a_cancelled_job_is_stopped_in_band_and_gone() -> None:
+    play = Play()
+    koalad = play.connect()
+    play.submit(koalad, behaviour=Behaviour(runs=Duration(50 * SECOND)))
+    play.release(koalad)
+    play.until(koalad, messages.Report, phase="running")
+    play.cancel(koalad)
+    assert play.until(koalad, messages.Report, phase="ended").ending == "cancelled"
+    assert not play.ledger.running(TAG)
+
+
+def test_a_head_node_out_of_reach_lets_nobody_in() -> None:
+    play = Play()
+    play.cluster.out_of_reach(MINUTE)
+    with pytest.raises(TransientError):
+        play.connect()
+    play.run(61)
+    play.connect()
+
+
+def test_the_same_seed_gives_the_same_world() -> None:
+    def heard(seed: int) -> list[Any]:
+        play = Play(seed=seed, load=0.5)
+        koalad = play.connect()
+        play.submit(koalad)
+        play.release(koalad)
+        play.until(koalad, messages.Report, phase="ended")
+        return koalad.heard
+
+    assert heard(3) == heard(3)
+    assert heard(3) != heard(4)

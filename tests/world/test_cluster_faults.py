@@ -1,0 +1,332 @@
+"""What goes wrong on one simulated cluster, and what the real KCM and wrapper make of it."""
+
+from typing import Any
+
+import cluster_play
+import pytest
+from koalapy_adapters import messages
+
+from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.world.behaviour import Behaviour
+from koalapy.world.cluster.batch_job import Job
+
+Play, Koalad, TAG = cluster_play.Play, cluster_play.Koalad, cluster_play.TAG
+LONG = Behaviour(runs=Duration(50 * SECOND))
+
+
+def running(play: Any, behaviour: Behaviour = LONG, processors: int = 6) -> Any:
+    """A koalad whose attempt runs."""
+    koalad = play.connect()
+    play.submit(koalad, behaviour=behaviour, processors=processors)
+    play.release(koalad)
+    play.until(koalad, messages.Report, phase="running")
+    return koalad
+
+
+def job_of(play: Any) -> Job:
+    [job] = [job for job in play.cluster.batch.jobs.values() if job.name == TAG]
+    return job
+
+
+class TestSubmit:
+    @pytest.mark.parametrize("words", ["site submissions_closed", "request no_such_queue"])
+    def test_a_refusal_is_passed_on_and_leaves_nothing(self, words: str) -> None:
+        play = Play()
+        koalad = play.connect()
+        play.cluster.shell.fates.refusals.append(words)
+        play.submit(koalad)
+        play.run(10)
+        [refused] = koalad.of(messages.Refused)
+        assert refused.error["code"] == words.split()[1]
+        assert play.cluster.at_rest
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_whose_reply_is_lost_is_found_by_its_tag(self, seed: int) -> None:
+        play = Play(seed=seed)
+        koalad = play.connect()
+        play.cluster.shell.fates.lost_replies = 1
+        play.submit(koalad)
+        assert play.until(koalad, messages.Submitted).batch_id == "1"
+        assert len(play.cluster.batch.everything) == 1
+
+    @pytest.mark.parametrize("with_server", [False, True])
+    def test_that_hangs_is_given_up_and_can_never_run(self, with_server: bool) -> None:
+        play = Play()
+        koalad = play.connect()
+        play.cluster.shell.fates.hangs.append((Duration(2 * MINUTE), with_server))
+        play.submit(koalad)
+        play.run(60)
+        assert len(koalad.of(messages.Refused)) == 1
+        play.run(300)
+        assert len(play.cluster.batch.everything) == int(with_server), "the server still does what it was asked to"
+        assert play.ledger.runs(TAG) == []
+        assert play.cluster.at_rest
+
+    def test_that_outlives_its_kcm_takes_effect_late_and_runs_once(self) -> None:
+        play = Play()
+        koalad = play.connect()
+        play.cluster.shell.fates.hangs.append((Duration(90 * SECOND), False))
+        play.submit(koalad)
+        play.run(10)
+        play.cluster.kcms[0].kill()
+        again = play.connect(TAG)
+        again.say(play.submitted._replace(doubt=True))
+        play.release(again)
+        play.until(again, messages.Report, phase="ended")
+        play.run(200)
+        assert len(play.cluster.batch.everything) == 2
+        assert len(play.ledger.runs(TAG)) == 1
+        assert play.cluster.at_rest
+
+    def test_that_comes_late_is_ended_with_the_first_one(self) -> None:
+        """It waits in the queue behind the one that took its place; the KCM that ends both has heard of one."""
+        play = Play(nodes=2, processors_per_node=4)
+        koalad = play.connect()
+        play.cluster.shell.fates.hangs.append((Duration(60 * SECOND), False))
+        play.submit(koalad, behaviour=LONG)
+        play.run(10)
+        play.cluster.kcms[0].kill()
+        again = play.connect(TAG)
+        again.say(play.submitted._replace(doubt=True))
+        play.release(again)
+        play.until(again, messages.Report, phase="running")
+        play.run(50)
+        assert [job.state for job in play.cluster.batch.everything] == ["running", "queued"]
+        again.leave()
+        third = play.connect(TAG, batch_id=again.of(messages.Submitted)[0].batch_id)
+        play.run(15)
+        play.cancel(third)
+        play.run(5)
+        assert [job.state for job in play.cluster.batch.everything] == ["ended", "ended"]
+        assert len(play.ledger.runs(TAG)) == 1
+
+    def test_is_ended_by_a_cancel_before_it_has_an_effect(self) -> None:
+        play = Play()
+        koalad = play.connect()
+        play.cluster.shell.fates.hangs.append((Duration(5 * MINUTE), False))
+        play.submit(koalad)
+        play.run(5)
+        play.cancel(koalad)
+        play.run(600)
+        assert play.cluster.batch.everything == []
+
+
+class TestKcm:
+    def test_killed_at_any_step_another_one_comes_to_the_same_end(self) -> None:
+        for steps in range(1, 400):
+            play = Play()
+            play.cluster.around.kcm_fuse.left = steps
+            koalad = play.connect()
+            ended = _to_the_end(play, koalad)
+            assert (ended.ending, ended.exit_status) == ("exited", 0), steps
+            assert len(play.ledger.runs(TAG)) == 1, steps
+            if play.cluster.around.kcm_fuse.left is not None:
+                return
+        raise AssertionError("it takes more steps than that")
+
+    def test_an_old_one_that_lives_on_submits_nothing_twice(self) -> None:
+        play = Play()
+        old = play.connect()
+        old.pipe.cut(near_hears=Duration(0), far_hears=Duration(10**12))
+        new = play.connect()
+        play.submit(new)
+        play.release(new)
+        play.until(new, messages.Report, phase="ended")
+        play.run(120)
+        assert len(play.cluster.kcms) == 1
+        assert len(play.cluster.batch.everything) == 1
+
+    def test_ends_when_koalad_is_silent(self) -> None:
+        play = Play()
+        play.connect().pipe.stall(Duration(3 * MINUTE))
+        play.run(70)
+        assert play.cluster.kcms == []
+
+    def test_waits_for_a_shared_directory_and_says_when_it_is_there(self) -> None:
+        play = Play()
+        play.cluster.shared.lose()
+        koalad = play.connect()
+        play.run(30)
+        assert [welcome.error["code"] for welcome in koalad.of(messages.Welcome)] == ["shared_gone"]
+        play.cluster.mend()
+        play.run(30)
+        assert koalad.of(messages.Welcome)[-1].error is None
+
+
+class TestWrapper:
+    def test_killed_at_any_step_nothing_of_it_is_left_and_its_program_ran_at_most_once(self) -> None:
+        for steps in range(1, 200):
+            play = Play()
+            play.cluster.around.wrapper_fuse.left = steps
+            koalad = play.connect()
+            play.submit(koalad)
+            while play.cluster.batch.everything[-1:] == [] or play.cluster.batch.everything[-1].live:
+                assert play.agenda.step()
+                if koalad.of(messages.Report) and koalad.of(messages.Report)[-1].phase == "at_barrier":
+                    play.release(koalad)
+            assert not play.ledger.running(TAG), steps
+            play.cancel(koalad)
+            assert len(play.ledger.runs(TAG)) <= 1, steps
+            if play.cluster.around.wrapper_fuse.left is not None:
+                return
+        raise AssertionError("it takes more steps than that")
+
+    def test_a_second_start_never_runs_the_program(self) -> None:
+        play = Play("sge")
+        koalad = running(play)
+        play.cluster.batch.restart(job_of(play))
+        report = play.until(koalad, messages.Report, phase="ended")
+        assert report.ending in ("restarted", "killed")
+        play.run(300)
+        assert len(play.ledger.runs(TAG)) == 1
+        play.cancel(koalad)
+        assert play.cluster.at_rest
+
+    def test_a_revoked_attempt_is_left_at_once(self) -> None:
+        play = Play()
+        koalad = play.connect()
+        play.cluster.shell.fates.hangs.append((Duration(2 * MINUTE), True))
+        play.submit(koalad)
+        play.run(5)
+        play.cancel(koalad)
+        play.run(300)
+        [job] = play.cluster.batch.everything
+        assert (job.ending, job.exit_status) in (("exited", 0), ("cancelled", None))
+        assert play.ledger.runs(TAG) == []
+
+    def test_without_relay_and_shared_directory_it_ends_its_program(self) -> None:
+        play = Play(nodes=1, processors_per_node=8, orphan_timeout_s=20.0)
+        running(play, Behaviour(runs=Duration(10 * MINUTE)), processors=4)
+        [node] = play.cluster.batch.nodes
+        node.cut(Duration(20 * MINUTE))
+        play.run(50)
+        assert not play.ledger.running(TAG)
+
+    def test_a_relay_that_is_cut_is_found_again(self) -> None:
+        play = Play()
+        koalad = running(play, Behaviour(runs=Duration(100 * SECOND)))
+        play.cluster.cut_relay(Duration(45 * SECOND))
+        play.run(60)
+        play.cancel(koalad)
+        assert play.until(koalad, messages.Report, phase="ended").ending in ("cancelled", "walltime")
+
+
+class TestNodes:
+    def test_of_a_node_that_is_cut_off_no_next_attempt_may_start_while_its_program_runs(self) -> None:
+        """The batch system takes it for lost; Gone comes only when the orphan has surely ended itself."""
+        play = Play(nodes=1, processors_per_node=8, orphan_timeout_s=40.0)
+        koalad = running(play, Behaviour(runs=Duration(10 * MINUTE)), processors=4)
+        [node] = play.cluster.batch.nodes
+        play.cluster.batch.cut(node, Duration(10 * MINUTE))
+        play.run(5)
+        play.cancel(koalad)
+        assert not play.ledger.running(TAG)
+
+    def test_of_a_job_started_again_elsewhere_the_first_start_counts(self) -> None:
+        play = Play(nodes=2, processors_per_node=4, orphan_timeout_s=40.0, reruns_lost=1.0)
+        koalad = running(play, Behaviour(runs=Duration(10 * MINUTE)), processors=4)
+        play.cluster.batch.cut(job_of(play).nodes[0][0], Duration(10 * MINUTE))
+        play.until(koalad, messages.Report, phase="ended", ending="restarted")
+        play.cancel(koalad)
+        assert not play.ledger.running(TAG)
+        assert len(play.ledger.runs(TAG)) == 1
+
+    def test_a_lost_node_takes_its_job_along(self) -> None:
+        play = Play(orphan_timeout_s=30.0)
+        koalad = running(play, LONG)
+        node = job_of(play).nodes[0][0]
+        play.cluster.batch.lose(node)
+        assert not any(node.name in run.nodes and run.nodes[node.name] is None for run in play.ledger.runs(TAG))
+        play.run(120)
+        play.cancel(koalad)
+        assert not play.ledger.running(TAG)
+
+
+class TestBatchSystem:
+    @pytest.mark.parametrize("batch", ["slurm", "sge", "pbs", "local"])
+    def test_an_administrators_kill_is_told(self, batch: str) -> None:
+        play = Play(batch)
+        koalad = running(play)
+        play.cluster.batch.kill(job_of(play))
+        play.run(120)
+        ends = [each for each in koalad.of(messages.Report) if each.phase == "ended"]
+        seen = [each for each in koalad.of(messages.BatchSeen) if each.state == "ended"]
+        assert ends or seen
+        assert not play.ledger.running(TAG)
+
+    def test_a_job_that_vanishes_is_missing_not_over(self) -> None:
+        play = Play("pbs")
+        koalad = play.connect()
+        play.submit(koalad, processors=6)
+        play.until(koalad, messages.Submitted)
+        play.cluster.batch.vanish(job_of(play))
+        assert play.until(koalad, messages.BatchSeen, state="missing")
+        play.cancel(koalad)
+        assert play.cluster.at_rest
+
+    def test_that_is_down_is_asked_again_until_it_answers(self) -> None:
+        play = Play()
+        koalad = running(play)
+        play.cluster.batch.down(Duration(40 * SECOND))
+        play.cancel(koalad)
+        assert play.cluster.at_rest
+
+    def test_jobs_of_others_are_left_alone(self) -> None:
+        play = Play()
+        foreign = play.cluster.foreign_job("k0ther000000201", 4, Duration(30 * SECOND))
+        koalad = running(play)
+        play.cancel(koalad)
+        play.forget(koalad)
+        play.run(60)
+        assert (foreign.cancels, foreign.ending, foreign.exit_status) == (0, "exited", 0)
+
+
+class TestSharedDirectory:
+    def test_a_lost_reply_to_a_claims_link_loses_nothing(self) -> None:
+        play = Play()
+        koalad = play.connect()
+        play.submit(koalad)
+        play.until(koalad, messages.Submitted)
+        play.cluster.shared.lose_next_link_reply()
+        play.release(koalad)
+        assert play.until(koalad, messages.Report, phase="ended").exit_status == 0
+
+    def test_an_unreadable_record_does_not_hide_the_end(self) -> None:
+        play = Play()
+        koalad = running(play)
+        play.cluster.shared.spoil_record(TAG)
+        koalad.leave()
+        play.run(120)
+        again = play.connect(TAG)
+        seen = play.until(again, messages.BatchSeen, state="ended")
+        assert (seen.ending, seen.exit_status) == ("exited", 0)
+        play.cancel(again)
+
+    def test_one_that_is_full_refuses_what_comes_and_keeps_what_runs(self) -> None:
+        play = Play()
+        koalad = running(play)
+        play.cluster.shared.full = True
+        play.submit(koalad, cluster_play.OTHER, number=9)
+        play.run(60)
+        [refused] = koalad.of(messages.Refused)
+        assert (refused.id, refused.error["code"]) == (9, "shared_full")
+        assert play.until(koalad, messages.Report, phase="ended").exit_status == 0
+
+
+def _to_the_end(play: Any, koalad: Any) -> Any:
+    """As koalad would: connects again when a KCM is gone, and says everything again that is not answered."""
+    play.submit(koalad)
+    released = False
+    while True:
+        if koalad.closed:
+            koalad = play.connect(TAG)
+            koalad.say(play.submitted._replace(doubt=True))
+            released = False
+        for report in koalad.of(messages.Report, TAG):
+            if report.phase == "at_barrier" and not released:
+                released = True
+                play.release(koalad)
+            if report.phase == "ended":
+                return report
+        assert play.agenda.now < play.began + 20 * MINUTE
+        assert play.agenda.step()

@@ -1,0 +1,94 @@
+"""One simulated cluster with `relay: files`: what goes wrong with KCMs, disks and file servers loses nothing."""
+
+from typing import Any
+
+import cluster_play
+import pytest
+from koalapy_adapters import messages
+
+from koalapy.model.units import SECOND, Duration
+from koalapy.world.behaviour import Behaviour
+
+Play, TAG = cluster_play.Play, cluster_play.TAG
+LONG = Behaviour(runs=Duration(50 * SECOND))
+SEEDS = range(4)
+
+
+def at_barrier(seed: int, **plan: Any) -> tuple[Any, Any]:
+    play = Play(seed=seed, relay="files", **plan)
+    koalad = play.connect()
+    play.submit(koalad, behaviour=LONG)
+    play.until(koalad, messages.Report, phase="at_barrier")
+    return play, koalad
+
+
+def ended_once(play: Any, koalad: Any) -> None:
+    assert play.until(koalad, messages.Report, phase="ended").exit_status == 0
+    assert len(play.ledger.runs(TAG)) == 1
+    play.forget(koalad)
+    assert [path for path in play.cluster.shared.files if TAG in path and "/ended/" not in path] == []
+    assert play.cluster.at_rest
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_kcm_that_dies_at_the_barrier_is_followed_by_one_that_releases_soon(seed: int) -> None:
+    play, _ = at_barrier(seed)
+    play.cluster.kcms[0].kill()
+    again = play.connect(TAG)
+    began = play.agenda.now
+    play.release(again)
+    play.until(again, messages.Report, phase="running")
+    assert play.agenda.now - began < 10 * SECOND
+    ended_once(play, again)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_older_kcm_that_still_lives_sees_that_it_was_replaced(seed: int) -> None:
+    play, _ = at_barrier(seed)
+    again = play.connect(TAG)
+    play.release(again)
+    play.until(again, messages.Report, phase="running")
+    play.run(10)
+    assert len(play.cluster.kcms) == 1
+    ended_once(play, again)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_full_disk_delays_the_release_and_no_more(seed: int) -> None:
+    play, koalad = at_barrier(seed)
+    play.cluster.shared.full = True
+    play.release(koalad)
+    play.run(15)
+    play.cluster.shared.full = False
+    play.until(koalad, messages.Report, phase="running")
+    ended_once(play, koalad)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_file_server_that_is_gone_for_a_while_is_waited_for(seed: int) -> None:
+    play, koalad = at_barrier(seed, orphan_timeout_s=120.0)
+    play.release(koalad)
+    play.until(koalad, messages.Report, phase="running")
+    play.cluster.shared.lose()
+    play.run(40)
+    play.cluster.shared.mend()
+    ended_once(play, koalad)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cancel_is_told_in_band(seed: int) -> None:
+    play, koalad = at_barrier(seed)
+    play.release(koalad)
+    play.until(koalad, messages.Report, phase="running")
+    play.cancel(koalad)
+    assert play.until(koalad, messages.Report, phase="ended").ending == "cancelled"
+
+
+def test_nodes_that_cannot_connect_by_tcp_say_so_while_their_kcm_lives() -> None:
+    play = Play()
+    koalad = play.connect()
+    play.cluster.cut_relay(Duration(300 * SECOND))
+    play.submit(koalad)
+    ended = play.until(koalad, messages.Report, phase="ended")
+    assert ended.error is not None
+    assert (ended.error["code"], ended.error["whose"]) == ("shut_out", "site")
