@@ -5,7 +5,7 @@ import sys
 _PARTS = {
     "kcm": "koalapy_adapters.kcm",
     "wrapper": "koalapy_adapters.wrapper",
-    "agent": "koalapy_adapters.wrapper.agent",
+    "agent": "koalapy_adapters.wrapper.agent.node_agent",
     "launcher": "koalapy_adapters.launcher",
     "rendezvous": "koalapy_adapters.rendezvous",
     "local-queue": "koalapy_adapters.localqueue",

@@ -51,7 +51,7 @@ def on_reported(core: Core, now: Instant, event: ComponentReported) -> None:
 
 
 def _is_division(request: ComponentRequest, nodes: Sequence[Node]) -> bool:
-    """Whether these are the processes that the component starts; see koalapy_adapters.wrapper.division."""
+    """Whether these are the processes that the component starts; see koalapy_adapters.wrapper.process_layout."""
     counts = [node.processes for node in nodes]
     if request.launch is Launch.PER_NODE and set(counts) != {1}:
         return False

@@ -13,7 +13,7 @@ from koalapy_adapters.channel import Channel
 from koalapy_adapters.contract.talk import PATIENCE_S as PATIENCE
 from koalapy_adapters.contract.talk import Talk
 from koalapy_adapters.messages import PROTOCOL, Hello, Welcome, from_json, to_json
-from koalapy_adapters.wrapper.handshake import Answer, Handshake, Opening, Welcomed
+from koalapy_adapters.wrapper.relay.handshake import Answer, Handshake, Opening, Welcomed
 
 INSTANCE = "abcde"
 TAGS = [f"k{INSTANCE}00000000{number}" for number in range(1, 5)]

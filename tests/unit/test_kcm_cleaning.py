@@ -7,7 +7,7 @@ from koalapy_adapters.batch.protocol import ENDED, JobStatus
 from koalapy_adapters.kcm import actions as do
 from koalapy_adapters.kcm.attempts import failure
 from koalapy_adapters.messages import Cancel, Clean, Done, Examine, Gone, Refused, Stop, Tags
-from koalapy_adapters.wrapper.silence import until_ended
+from koalapy_adapters.wrapper.liveness import until_ended
 
 deeds, measured, said, told = talk.deeds, talk.measured, talk.said, talk.told
 T0, SECOND = talk.T0, talk.SECOND

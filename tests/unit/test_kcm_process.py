@@ -42,7 +42,7 @@ from koalapy_adapters.messages import (
     Tags,
     Welcome,
 )
-from koalapy_adapters.wrapper.handshake import Handshake
+from koalapy_adapters.wrapper.relay.handshake import Handshake
 
 INSTANCE = far.INSTANCE
 TAGS = far.TAGS

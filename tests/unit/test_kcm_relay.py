@@ -20,7 +20,7 @@ from koalapy_adapters.kcm.actions import WrapperEntered, WrapperLeft, WrapperPut
 from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
 from koalapy_adapters.kcm.relay import Relay
 from koalapy_adapters.messages import RELAY_PROTOCOL, PutKey, RelayHello, Release, Stop, to_json
-from koalapy_adapters.wrapper.handshake import Handshake
+from koalapy_adapters.wrapper.relay.handshake import Handshake
 
 TAG, TOKEN, SECRET = "kabcde00000001", "secret", "5" * 64
 SILENCE = 0.1

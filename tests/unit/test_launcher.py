@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from koalapy_adapters import layout, messages
+from koalapy_adapters.host import descendants
 from koalapy_adapters.launcher import journal, ranges
 from koalapy_adapters.messages import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, ToLauncher, Trusted
-from koalapy_adapters.wrapper import descendants
 
 Await = Callable[..., Any]
 Processes = Callable[[bytes], list[int]]

@@ -18,8 +18,8 @@ from koalapy_adapters.kcm.actions import SECOND, WrapperEntered, WrapperLeft, Wr
 from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
 from koalapy_adapters.kcm.office import Closed, Office, Place
 from koalapy_adapters.messages import RELAY_PROTOCOL, Beat, PutKey, RelayHello, Release, Say, Stop, from_json
-from koalapy_adapters.wrapper.handshake import Handshake, Opening, Welcomed
-from koalapy_adapters.wrapper.letterbox import Exchanged, Letterbox
+from koalapy_adapters.wrapper.relay.file_client import Exchanged, Letterbox
+from koalapy_adapters.wrapper.relay.handshake import Handshake, Opening, Welcomed
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where hundreds of examples wait for no disk
 TAG, OTHER = "kabcde000000001", "kabcde000000002"

@@ -16,7 +16,7 @@ from koalapy_adapters import proofs
 from koalapy_adapters.batch import pbs, pbs_bridge, pbs_meeting
 from koalapy_adapters.batch.pbs_starting import Launchers
 from koalapy_adapters.batch.protocol import BatchJob
-from koalapy_adapters.wrapper import lines
+from koalapy_adapters.host import json_lines
 
 Processes = Callable[[bytes], list[int]]
 Await = Callable[..., Any]
@@ -228,8 +228,8 @@ def test_who_has_not_come_when_the_wrapper_leaves_is_lost(capfd: pytest.CaptureF
         bridge.gather()
         bridge.pass_on()
     out, err = capfd.readouterr()
-    heard = lines.Assembler().feed(out.encode())
-    assert heard == [lines.Piece(1, {"said": "lost", "sure": False})]
+    heard = json_lines.Assembler().feed(out.encode())
+    assert heard == [json_lines.Piece(1, {"said": "lost", "sure": False})]
     assert "node three did not come" in err
 
 

@@ -21,7 +21,7 @@ from koalapy_adapters.messages import (
     Stop,
     to_json,
 )
-from koalapy_adapters.wrapper.handshake import Answer, Handshake, Opening, Welcomed
+from koalapy_adapters.wrapper.relay.handshake import Answer, Handshake, Opening, Welcomed
 
 TAG, OTHER = "kabcde000000001", "kabcde000000002"
 TOKENS = {TAG: b"secret", OTHER: b"another"}

@@ -19,8 +19,7 @@ from koalapy_adapters.kcm.pushed import VERIFIED_EVERY, PushedFile
 from koalapy_adapters.kcm.signpost import Signpost
 from koalapy_adapters.kcm.troubles import Stale
 from koalapy_adapters.messages import RELAY_PROTOCOL, MessageError, from_json
-from koalapy_adapters.wrapper.contact import Place
-from koalapy_adapters.wrapper.shared import read_relay
+from koalapy_adapters.wrapper.relay.address import Place, read_relay
 
 TAG = "kabcde000000001"
 

@@ -3,7 +3,7 @@
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
-from koalapy_adapters.wrapper.farewell import Farewell
+from koalapy_adapters.wrapper.shutdown import Farewell
 
 ENDED = Report("k00000000000001", "17", "ended", [], ending="exited", exit_status=3)
 BEGAN = 1000 * SECOND

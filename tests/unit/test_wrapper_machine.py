@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
+from koalapy_adapters.wrapper.events import Settings
+from koalapy_adapters.wrapper.liveness import until_ended
 from koalapy_adapters.wrapper.machine import Machine
-from koalapy_adapters.wrapper.settings import Settings
-from koalapy_adapters.wrapper.silence import until_ended
 
 NODES = ["one", "two"]
 PHASES = ["started", "at_barrier", "released", "running", "ended"]

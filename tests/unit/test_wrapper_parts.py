@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koalapy_adapters.batch.protocol import Host
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.wrapper import keys, lines, nodename
-from koalapy_adapters.wrapper.division import divide, find, offsets, own_first
-from koalapy_adapters.wrapper.drive import Drive
-from koalapy_adapters.wrapper.environment import login_shell
+from koalapy_adapters.host import json_lines, node_identity
+from koalapy_adapters.host.event_loop import Drive
+from koalapy_adapters.host.node_identity import find
+from koalapy_adapters.wrapper.keys import key_space
+from koalapy_adapters.wrapper.process_layout import divide, offsets, own_first
+from koalapy_adapters.wrapper.program.environment import login_shell
 
 
 def hosts(*processors: int) -> list[Host]:
@@ -83,14 +85,14 @@ def test_the_wrappers_node_comes_first() -> None:
     ],
 )
 def test_an_address_is_one_that_peers_reach(sources: list[list[str]], connected: str, expected: str) -> None:
-    assert nodename.choose(sources, connected, "node7") == expected
+    assert node_identity.choose(sources, connected, "node7") == expected
 
 
 def test_only_the_batch_systems_variables_are_the_jobs_own() -> None:
     environment = {"SLURM_JOB_ID": "1", "PE_HOSTFILE": "/x", "AWS_SECRET": "s", "PATH": "/bin", "PBS_NODEFILE": "/y"}
-    assert set(nodename.of_batch(environment)) == {"SLURM_JOB_ID", "PE_HOSTFILE", "PBS_NODEFILE"}
+    assert set(node_identity.of_batch(environment)) == {"SLURM_JOB_ID", "PE_HOSTFILE", "PBS_NODEFILE"}
     captured = {"SLURM_NODEID": "0", "PATH": "/opt/bin", "SLURM_PROCID": "0"}
-    assert nodename.localized(captured, {"SLURM_NODEID": "1", "PATH": "/bin"}) == {
+    assert node_identity.localized(captured, {"SLURM_NODEID": "1", "PATH": "/bin"}) == {
         "SLURM_NODEID": "1",
         "PATH": "/opt/bin",
     }
@@ -105,12 +107,12 @@ def test_messages_of_several_agents_arrive_whole_however_their_lines_mix(
 ) -> None:
     queues: dict[int, list[bytes]] = {}
     for node, message in said:
-        queues.setdefault(node, []).extend(lines.pieces(node, message).splitlines(keepends=True))
+        queues.setdefault(node, []).extend(json_lines.pieces(node, message).splitlines(keepends=True))
     mixed = []
     while any(queues.values()):
         mixed.append(queues[data.draw(st.sampled_from([n for n, queue in queues.items() if queue]))].pop(0))
     assert all(len(line) < 1024 for line in mixed)
-    wire, assembler, heard = b"".join(mixed), lines.Assembler(), []
+    wire, assembler, heard = b"".join(mixed), json_lines.Assembler(), []
     while wire:
         size = data.draw(st.integers(1, 1000))
         heard += assembler.feed(wire[:size])
@@ -121,15 +123,15 @@ def test_messages_of_several_agents_arrive_whole_however_their_lines_mix(
 
 
 def test_what_a_launcher_says_itself_is_told_apart() -> None:
-    assembler = lines.Assembler()
+    assembler = json_lines.Assembler()
     heard = assembler.feed(b'Welcome to node7\n@1.{"said":"ready"}\n@2+{"sa\n@2.{broken\n')
-    assert heard == [lines.Piece(1, {"said": "ready"})]
+    assert heard == [json_lines.Piece(1, {"said": "ready"})]
     assert assembler.talk == [b"Welcome to node7", b'{"sa{broken']
 
 
 def test_a_writer_drops_what_nobody_reads_any_more() -> None:
     reading, writing = os.pipe()
-    writer = lines.Writer(writing, selectors.DefaultSelector())
+    writer = json_lines.Writer(writing, selectors.DefaultSelector())
     os.close(reading)
     writer.write(b"x")
     writer.write(b"y")
@@ -139,10 +141,10 @@ def test_a_writer_drops_what_nobody_reads_any_more() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.text(max_size=3)), max_size=30), st.randoms())
 def test_replicas_of_keys_agree_on_arrivals_in_any_order(puts: list[tuple[str, str]], dice: Any) -> None:
-    entries = [(keys.arrival(name, f"u{index}"), value) for index, (name, value) in enumerate(puts)]
+    entries = [(key_space.arrival(name, f"u{index}"), value) for index, (name, value) in enumerate(puts)]
     shuffled = list(entries)
     dice.shuffle(shuffled)
-    one, two = keys.Keys(), keys.Keys()
+    one, two = key_space.Keys(), key_space.Keys()
     for key, value in entries:
         assert one.put(key, value)
         assert not one.put(key, "another")
@@ -157,11 +159,11 @@ def test_replicas_of_keys_agree_on_arrivals_in_any_order(puts: list[tuple[str, s
     ("arrived", "count", "goal"), [(1, 3, 3), (3, 3, 3), (4, 3, 6), (6, 3, 6), (1, 1, 1), (5, 1, 5)]
 )
 def test_a_round_ends_with_a_multiple(arrived: int, count: int, goal: int) -> None:
-    assert keys.goal(arrived, count) == goal
+    assert key_space.goal(arrived, count) == goal
 
 
 def test_barriers_names_may_hold_slashes() -> None:
-    assert keys.barrier_of(keys.arrival("a/b", "u")) == "a/b"
+    assert key_space.barrier_of(key_space.arrival("a/b", "u")) == "a/b"
 
 
 @pytest.mark.parametrize(
@@ -189,8 +191,12 @@ def test_a_c_shell_checks_every_line() -> None:
 
 
 def test_a_line_is_one_line() -> None:
-    assert lines.line({"a": "x\ny"}).count(b"\n") == 1
-    assert lines.read(lines.line({"a": "\udcff"})) == {"a": "\udcff"} == json.loads(lines.line({"a": "\udcff"}))
+    assert json_lines.line({"a": "x\ny"}).count(b"\n") == 1
+    assert (
+        json_lines.read(json_lines.line({"a": "\udcff"}))
+        == {"a": "\udcff"}
+        == json.loads(json_lines.line({"a": "\udcff"}))
+    )
 
 
 class Twice:

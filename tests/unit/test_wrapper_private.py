@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.wrapper import private
-from koalapy_adapters.wrapper.environment import DUMP, login_shell
-from koalapy_adapters.wrapper.spawn import spawn
+from koalapy_adapters.host import private_dir
+from koalapy_adapters.host.spawn import spawn
+from koalapy_adapters.wrapper.program.environment import DUMP, login_shell
 
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh")
 WEEK_S = 7 * 86400
@@ -124,7 +124,7 @@ def test_what_killed_wrappers_left_is_swept_after_a_week_and_nothing_else(tmp_pa
         (place / "koala-other").mkdir()
         (place / f"koala-{99:016x}").symlink_to(tmp_path)
         with listen(alive, keep=True):
-            private.sweep(str(own), time.time() + 60)
+            private_dir.sweep(str(own), time.time() + 60)
         assert not dead.exists()
         assert not deaf.exists()
         assert {path.name for path in place.iterdir()} == {

@@ -22,7 +22,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set
 from koalapy_adapters.batch import pbs_meeting
 from koalapy_adapters.batch.pbs_meeting import Unmet
 from koalapy_adapters.batch.pbs_starting import Launchers, NoLauncher, starters
-from koalapy_adapters.wrapper import signals
+from koalapy_adapters.host import signals
 
 PATIENCE_S = 120.0  # with a node whose agent does not come
 LEAVES_S = 10.0  # for PBS's launchers, after all agents have ended
@@ -49,9 +49,9 @@ def main(argv: List[str]) -> int:
 
 def _far(path: str, agent: List[str]) -> int:
     """Never returns but on a node that is to have no agent."""
-    from koalapy_adapters.wrapper import nodename
+    from koalapy_adapters.host import node_identity
 
-    number = nodename.own_index(agent[-1].split(","))
+    number = node_identity.own_index(agent[-1].split(","))
     if number is None:
         return 0
     near = pbs_meeting.connect(pbs_meeting.read(path), number)
@@ -140,12 +140,12 @@ class Bridge:
         self._drop(number)
 
     def _drop(self, number: int) -> None:
-        from koalapy_adapters.wrapper import lines  # late: only when an agent is gone
+        from koalapy_adapters.host import json_lines  # late: only when an agent is gone
 
         end = self._ends.pop(number)
         if end.connection is not None:
             end.connection.close()
-        _write(lines.pieces(number, {"said": "lost", "sure": False}))
+        _write(json_lines.pieces(number, {"said": "lost", "sure": False}))
 
     def _turn(self, others: List[Any], timeout_s: Optional[float]) -> bool:
         """Wait, and pass on what there is; whether one of the others has something."""

@@ -29,7 +29,7 @@ from koalapy_adapters.kcm.actions import (
 from koalapy_adapters.kcm.attempts import Attempt, Core, Ending, Stage, failure
 from koalapy_adapters.kcm.forgetting import forget
 from koalapy_adapters.messages import Cancel, Clean, Done, Gone, Refused, Stop
-from koalapy_adapters.wrapper.silence import until_ended
+from koalapy_adapters.wrapper.liveness import until_ended
 
 _DECIDED = (CANCELLED, WALLTIME)  # endings of which the server does not need the node
 NOT_UNKNOWN = failure("known_tag", "request", "koalad itself has submitted this attempt.", "Cancel its job.")

@@ -41,7 +41,7 @@ from koalapy_adapters.messages import (
     Trust,
     Watch,
 )
-from koalapy_adapters.wrapper.contact import SILENCE
+from koalapy_adapters.wrapper.relay.contact import SILENCE
 
 
 class Machine:

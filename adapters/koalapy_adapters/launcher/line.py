@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from koalapy_adapters import messages
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.wrapper.lines import LineReader
+from koalapy_adapters.host.json_lines import LineReader
 
 FIRST_RETRY, LAST_RETRY = SECOND // 50, SECOND // 2
 

@@ -5,6 +5,8 @@ import selectors
 from typing import Any, Callable, Dict, List, Type
 
 from koalapy_adapters import clock
+from koalapy_adapters.host import signals
+from koalapy_adapters.host.event_loop import Drive, turn
 from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher.journal import Journal
 from koalapy_adapters.launcher.line import Line
@@ -12,9 +14,6 @@ from koalapy_adapters.launcher.machine import Machine, Settings
 from koalapy_adapters.launcher.pages import At
 from koalapy_adapters.launcher.slots import Setting, Slots
 from koalapy_adapters.launcher.suspension import Suspension
-from koalapy_adapters.wrapper import signals
-from koalapy_adapters.wrapper.drive import Drive
-from koalapy_adapters.wrapper.turns import turn
 
 _AGAIN = clock.SECOND // 50  # while something is swept
 _LEAVE_S = 2.0

@@ -3,9 +3,9 @@
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from koalapy_adapters.host.spawn import encoded
 from koalapy_adapters.launcher.lines import Lines
 from koalapy_adapters.launcher.space import Compiled
-from koalapy_adapters.wrapper.processes import encoded
 
 Json = Dict[str, Any]
 

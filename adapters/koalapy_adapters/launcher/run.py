@@ -5,12 +5,12 @@ import sys
 from typing import Any, Dict, List
 
 from koalapy_adapters import clock, layout
+from koalapy_adapters.host import descendants
 from koalapy_adapters.launcher.loop import Loop
 from koalapy_adapters.launcher.machine import Settings
 from koalapy_adapters.launcher.program import Program, limits
 from koalapy_adapters.launcher.slot import Limits
 from koalapy_adapters.launcher.slots import Setting, SlotBroken
-from koalapy_adapters.wrapper import descendants
 
 Json = Dict[str, Any]
 

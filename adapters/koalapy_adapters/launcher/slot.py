@@ -11,6 +11,7 @@ import time
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 from koalapy_adapters import clock
+from koalapy_adapters.host import descendants
 from koalapy_adapters.launcher import starting
 from koalapy_adapters.launcher.journal import EXITED, FAILED, KILLED, OUTPUT, WALLTIME, Journal
 from koalapy_adapters.launcher.machine import AT_ONCE
@@ -18,7 +19,6 @@ from koalapy_adapters.launcher.pages import Pages
 from koalapy_adapters.launcher.program import Program
 from koalapy_adapters.launcher.queue import Puller
 from koalapy_adapters.launcher.streams import Streams, say
-from koalapy_adapters.wrapper import descendants
 
 LOOSE = b"-"  # before the line of a result that is in no journal
 FLUSH = clock.SECOND // 50  # results wait for others so long at most, while the slot works

@@ -9,13 +9,13 @@ import traceback
 from typing import Any, Callable, Dict, List, NamedTuple, NoReturn
 
 from koalapy_adapters import layout
+from koalapy_adapters.host import descendants, json_lines, signals
 from koalapy_adapters.launcher.events import Row
 from koalapy_adapters.launcher.journal import Journal
 from koalapy_adapters.launcher.pages import At, Pages
 from koalapy_adapters.launcher.program import Program
 from koalapy_adapters.launcher.queue import Puller, Queue
 from koalapy_adapters.launcher.slot import LOOSE, Limits, Slot, serve
-from koalapy_adapters.wrapper import descendants, lines, signals
 
 _BROKEN = 70  # EX_SOFTWARE
 
@@ -143,7 +143,7 @@ class _Process:
     def __init__(self, pid: int, results: int) -> None:
         self.pid = pid
         self._results = results
-        self._reader = lines.LineReader()
+        self._reader = json_lines.LineReader()
         os.set_blocking(results, False)
 
     def lines(self) -> List[bytes]:

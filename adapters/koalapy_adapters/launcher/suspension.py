@@ -11,7 +11,7 @@ import time
 from typing import Callable, Collection
 
 from koalapy_adapters import clock
-from koalapy_adapters.wrapper import descendants
+from koalapy_adapters.host import descendants
 
 LOOK_EVERY = clock.SECOND
 _STANDING_S = 0.2  # between two looks while it stands still

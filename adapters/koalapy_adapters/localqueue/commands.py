@@ -4,11 +4,11 @@ import signal
 from typing import Any, Callable, Dict, List, Optional
 
 from koalapy_adapters.errors import RequestError
+from koalapy_adapters.host.descendants import send, start_of
 from koalapy_adapters.localqueue import jobs, script
 from koalapy_adapters.localqueue.recovery import state_of
 from koalapy_adapters.localqueue.scheduling import mend, remove_script, start_jobs
 from koalapy_adapters.localqueue.spool import Spool, now
-from koalapy_adapters.wrapper.descendants import send, start_of
 
 VERSION = "1"
 

@@ -6,10 +6,10 @@ import signal
 import time
 from typing import Dict, NamedTuple
 
+from koalapy_adapters.host import descendants
 from koalapy_adapters.localqueue import jobs, scheduling
 from koalapy_adapters.localqueue.recovery import state_of
 from koalapy_adapters.localqueue.spool import Spool, now
-from koalapy_adapters.wrapper import descendants
 
 KILL_WAIT_S = 30.0  # between SIGTERM and SIGKILL, as Slurm's KillWait
 _PASSED_ON = ("HOME", "LANG", "TZ")  # not LC_ALL: it is C, for the sake of our own commands

@@ -3,10 +3,10 @@
 from typing import Dict, List
 
 from koalapy_adapters.errors import RequestError
+from koalapy_adapters.host import descendants
 from koalapy_adapters.localqueue import jobs, script
 from koalapy_adapters.localqueue.scheduling import mark, marked, remove_script
 from koalapy_adapters.localqueue.spool import Spool, boot, now
-from koalapy_adapters.wrapper import descendants
 
 _PASSED_OVER = 100000  # ids that may have been given out since the newest one that is known
 _LOST = "the files of the local queue were damaged, and nothing shows whether this job ran"

@@ -5,9 +5,9 @@ import signal
 import time
 from typing import Callable, List, Tuple
 
+from koalapy_adapters.host import descendants
 from koalapy_adapters.localqueue import jobs
 from koalapy_adapters.localqueue.spool import Spool, boot, now
-from koalapy_adapters.wrapper import descendants
 
 MARK = "KOALA_LOCAL_JOB"  # in the environment of every process of a job: ID@DIRECTORY
 _REMEMBERED_US = 600 * 1000000  # how long an ended job stays in the state

@@ -6,9 +6,9 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import Launch, Stopped
 from koalapy_adapters.errors import BatchError, UnreadableError
-from koalapy_adapters.wrapper import nodename
-from koalapy_adapters.wrapper.division import divide, offsets, own_first
+from koalapy_adapters.host import node_identity
 from koalapy_adapters.wrapper.events import Json, Node, failure
+from koalapy_adapters.wrapper.process_layout import divide, offsets, own_first
 
 
 class Allocation(NamedTuple):
@@ -59,7 +59,7 @@ def read_allocation(batch: str, program: Json, batch_id: str) -> Allocation:
         raise _broken(dialect, error) from error
     if not hosts:
         raise UnreadableError("no_hosts", "The batch system named no node of this job.", "Look at the job's variables.")
-    index = nodename.own_index([host.name for host in hosts])
+    index = node_identity.own_index([host.name for host in hosts])
     ordered = own_first(hosts, hosts[index or 0].name)
     counts = divide(ordered, program["launch"], program["processors"], program["threads"])
     return Allocation(dialect, batch_id or dialect.batch_id(os.environ), [host.name for host in ordered], counts)

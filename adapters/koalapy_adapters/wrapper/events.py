@@ -7,6 +7,17 @@ from koalapy_adapters.messages import Failure, Report
 Json = Dict[str, Any]
 
 
+class Settings(NamedTuple):
+    """What is fixed for this attempt. Durations are integer microseconds."""
+
+    tag: str
+    batch_id: str
+    barrier_timeout: int
+    walltime: int
+    grace: int
+    orphan_timeout: int
+
+
 class Node(NamedTuple):
     """A node of the allocation and how many processes run there. No agent is started where none do."""
 

@@ -6,24 +6,24 @@ import sys
 from typing import Any, Callable, Dict, List, Optional, Type
 
 from koalapy_adapters import clock, messages
-from koalapy_adapters.wrapper import descendants, events, nodename, reasons, signals
+from koalapy_adapters.host import descendants, node_identity, signals
+from koalapy_adapters.host.event_loop import Drive, turn
+from koalapy_adapters.wrapper import events, failure_texts
+from koalapy_adapters.wrapper.agent.group import Heard, Nodes
 from koalapy_adapters.wrapper.allocation import Allocation
-from koalapy_adapters.wrapper.capturing import Capturing
-from koalapy_adapters.wrapper.carrier import Carrier
-from koalapy_adapters.wrapper.contact import Contact, Place, shut_out_after
-from koalapy_adapters.wrapper.drive import Drive
-from koalapy_adapters.wrapper.environment import SetupError
-from koalapy_adapters.wrapper.executable import NoExecutable, locate
-from koalapy_adapters.wrapper.handshake import Handshake
-from koalapy_adapters.wrapper.keys import Keys
-from koalapy_adapters.wrapper.letterbox import Letterbox
+from koalapy_adapters.wrapper.attempt import Attempt, write_hosts
+from koalapy_adapters.wrapper.keys.key_space import Keys
+from koalapy_adapters.wrapper.launcher_bridge import Carrier
+from koalapy_adapters.wrapper.liveness import between_words, silence
 from koalapy_adapters.wrapper.machine import RUNNING, STARTED, Machine
-from koalapy_adapters.wrapper.nodes import Heard, Nodes
-from koalapy_adapters.wrapper.program import Attempt, write_hosts
-from koalapy_adapters.wrapper.relay import Callbacks, Relay, Ways, jitter
-from koalapy_adapters.wrapper.shared import Performed, Shared
-from koalapy_adapters.wrapper.silence import between_words, silence
-from koalapy_adapters.wrapper.turns import turn
+from koalapy_adapters.wrapper.program.environment import Capturing, SetupError
+from koalapy_adapters.wrapper.program.executable import NoExecutable, locate
+from koalapy_adapters.wrapper.relay.address import Place
+from koalapy_adapters.wrapper.relay.client import Callbacks, Relay, Ways, jitter
+from koalapy_adapters.wrapper.relay.contact import Contact, shut_out_after
+from koalapy_adapters.wrapper.relay.file_client import Letterbox
+from koalapy_adapters.wrapper.relay.handshake import Handshake
+from koalapy_adapters.wrapper.shared_directory import Performed, Shared
 
 Json = Dict[str, Any]
 
@@ -122,7 +122,7 @@ class Loop:
 
     def _signalled(self) -> events.Signalled:
         stopped = self._allocation.why_stopped() if self._allocation else None
-        return events.Signalled(reasons.stopped(stopped) if stopped else None)
+        return events.Signalled(failure_texts.stopped(stopped) if stopped else None)
 
     def reap(self) -> None:
         """Notice the children that ended."""
@@ -139,7 +139,7 @@ class Loop:
             self._executable = self._locate()
         except SetupError as error:
             self.handle(
-                events.PreparationFailed(reasons.setup_failed(str(error), self._attempt.program["setup"] != []))
+                events.PreparationFailed(failure_texts.setup_failed(str(error), self._attempt.program["setup"] != []))
             )
         except NoExecutable as error:
             self.handle(events.PreparationFailed(error.error))
@@ -179,10 +179,12 @@ class Loop:
             self.handle(_AGENT_EVENTS[message["said"]](self, said.node, message))
 
     def _ready(self, node: str, message: Json) -> Any:
-        return events.NodeReady(node, nodename.choose(message["sources"], self._connected_to, node))
+        return events.NodeReady(node, node_identity.choose(message["sources"], self._connected_to, node))
 
     def _failed(self, node: str, message: Json) -> Any:
-        return events.NodeFailed(node, reasons.cannot_start(node, message["what"], self._executable, message["why"]))
+        return events.NodeFailed(
+            node, failure_texts.cannot_start(node, message["what"], self._executable, message["why"])
+        )
 
     def _on_entered(self, address: str, offset: int) -> None:
         self._connected_to, self._offset = address, offset
@@ -202,7 +204,7 @@ class Loop:
         return Relay(ways, Contact(handshake.open, jitter, patience), callbacks, clock.now)
 
     def _on_shut_out(self, addresses: List[str], port: int) -> None:
-        self.handle(events.PreparationFailed(reasons.shut_out(os.uname().nodename, addresses, port)))
+        self.handle(events.PreparationFailed(failure_texts.shut_out(os.uname().nodename, addresses, port)))
 
     def _on_relay_lost(self, heard_at: int) -> None:
         if self._carrier is not None:
@@ -266,7 +268,7 @@ class Loop:
         try:
             write_hosts(self._attempt, command.hosts)
         except OSError as error:
-            self.handle(events.PreparationFailed(reasons.no_room("the hosts file", error)))
+            self.handle(events.PreparationFailed(failure_texts.no_room("the hosts file", error)))
             return
         size = sum(processes for _, _, processes in command.hosts)
         self.nodes.broadcast({"do": "release", "first_rank": command.first_rank, "size": size})

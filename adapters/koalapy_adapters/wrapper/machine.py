@@ -11,10 +11,10 @@ from typing import Any, Callable, Dict, List, Optional, Type
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
-from koalapy_adapters.wrapper import reasons
-from koalapy_adapters.wrapper.farewell import Farewell
-from koalapy_adapters.wrapper.settings import Settings
-from koalapy_adapters.wrapper.silence import until_ended
+from koalapy_adapters.wrapper import failure_texts
+from koalapy_adapters.wrapper.events import Settings
+from koalapy_adapters.wrapper.liveness import until_ended
+from koalapy_adapters.wrapper.shutdown import Farewell
 
 STARTED, AT_BARRIER, RELEASED, RUNNING, ENDED = "started", "at_barrier", "released", "running", "ended"
 
@@ -81,11 +81,11 @@ class Machine:
         return [e.Leave(0)]
 
     def _on_claimed_before(self, now: int, event: e.ClaimedBefore) -> List[Any]:
-        recorded = reasons.recorded_report(event.record)
+        recorded = failure_texts.recorded_report(event.record)
         if recorded is not None:
             self._farewell = Farewell(recorded, now, second=True, recorded=True)
             return []
-        self._report = self._report._replace(ending="restarted", error=reasons.RESTARTED)
+        self._report = self._report._replace(ending="restarted", error=failure_texts.RESTARTED)
         return self._finish(now)
 
     def _on_preparation_failed(self, now: int, event: e.PreparationFailed) -> List[Any]:
@@ -119,8 +119,8 @@ class Machine:
             self._report = self._report._replace(exit_status=event.exit_status)
         if event.exit_status == 0:
             return []
-        outside = event.signal and event.signal not in reasons.OWN_FAULTS
-        error = reasons.process_failed(event)
+        outside = event.signal and event.signal not in failure_texts.OWN_FAULTS
+        error = failure_texts.process_failed(event)
         return self._end(now, "killed" if outside else "exited", self._settings.grace, error)
 
     def _on_emptied(self, now: int, event: e.NodeEmptied) -> List[Any]:
@@ -137,13 +137,13 @@ class Machine:
             self._nodes[event.node] = "cut off"
             self._silent_until = now + until_ended(self._settings.orphan_timeout, self._settings.grace)
         if not began:
-            return self._end(now, "failed", 0, reasons.agent_not_started(event.node))
-        return self._end(now, "killed", self._settings.grace, reasons.agent_lost(event.node))
+            return self._end(now, "failed", 0, failure_texts.agent_not_started(event.node))
+        return self._end(now, "killed", self._settings.grace, failure_texts.agent_lost(event.node))
 
     def _on_signalled(self, now: int, event: e.Signalled) -> List[Any]:
         if event.why is None:
-            return self._end(now, "killed", self._settings.grace, reasons.SIGNALLED)
-        ending = "walltime" if event.why["code"] == reasons.WALLTIME["code"] else "failed"
+            return self._end(now, "killed", self._settings.grace, failure_texts.SIGNALLED)
+        ending = "walltime" if event.why["code"] == failure_texts.WALLTIME["code"] else "failed"
         return self._end(now, ending, self._settings.grace, event.why)
 
     def _on_resumed(self, now: int, event: e.Resumed) -> List[Any]:
@@ -259,19 +259,19 @@ class Machine:
 
     def _too_slow(self, now: int) -> List[Any]:
         waiting = [name for name, stage in self._nodes.items() if stage == "waiting"]
-        error = reasons.agents_late(waiting) if self._captured else reasons.SETUP_SLOW
+        error = failure_texts.agents_late(waiting) if self._captured else failure_texts.SETUP_SLOW
         return self._end(now, "failed", 0, error)
 
     def _leave_barrier(self, now: int) -> List[Any]:
-        return self._end(now, "left_barrier", 0, reasons.LEFT_BARRIER)
+        return self._end(now, "left_barrier", 0, failure_texts.LEFT_BARRIER)
 
     def _exceed(self, now: int) -> List[Any]:
-        return self._end(now, "walltime", self._settings.grace, reasons.WALLTIME)
+        return self._end(now, "walltime", self._settings.grace, failure_texts.WALLTIME)
 
     def _orphaned(self, now: int) -> List[Any]:
         """The grace counts from when it became one: noticed late, after a node's standstill, it has none left."""
         late = now - self._contact - self._settings.orphan_timeout
-        return self._end(now, "killed", max(0, self._settings.grace - late), reasons.ORPHANED)
+        return self._end(now, "killed", max(0, self._settings.grace - late), failure_texts.ORPHANED)
 
     def _abandon(self, now: int) -> List[Any]:
         """Agents that do not answer are killed; those that even then do not end (a hung disk) are left behind."""

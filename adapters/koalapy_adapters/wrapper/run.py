@@ -7,14 +7,16 @@ import traceback
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.wrapper import descendants, events, reasons
+from koalapy_adapters.host import descendants
+from koalapy_adapters.host.private_dir import remove, sweep
+from koalapy_adapters.wrapper import events, failure_texts
+from koalapy_adapters.wrapper.agent.fork import Forked
 from koalapy_adapters.wrapper.allocation import Allocation, as_failure, read_allocation
-from koalapy_adapters.wrapper.forking import Forked
-from koalapy_adapters.wrapper.furnishing import Furnished
+from koalapy_adapters.wrapper.attempt import Attempt, read_attempt, write_broken
 from koalapy_adapters.wrapper.loop import Loop
-from koalapy_adapters.wrapper.private import remove, sweep
-from koalapy_adapters.wrapper.program import Attempt, read_attempt, write_broken
-from koalapy_adapters.wrapper.shared import read_record, read_relay
+from koalapy_adapters.wrapper.program.prepare_workdir import Furnished
+from koalapy_adapters.wrapper.relay.address import read_relay
+from koalapy_adapters.wrapper.shared_directory import read_record
 
 Json = Dict[str, Any]
 
@@ -61,7 +63,7 @@ def again(directory: str, component: Json) -> int:
 def _supervise(attempt: Attempt, begun: Begun) -> int:
     allocation, error = _allocation(attempt)
     if begun.furnished.error is not None:
-        error = reasons.no_room("the attempt's directory", begun.furnished.error)
+        error = failure_texts.no_room("the attempt's directory", begun.furnished.error)
     loop = Loop(attempt, allocation, begun.private)
     try:
         loop.nodes.add_forked(allocation.names[0] if allocation else os.uname().nodename, begun.forked)

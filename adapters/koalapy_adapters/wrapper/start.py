@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, TypeVar
 
 from koalapy_adapters import claims, layout
 from koalapy_adapters.files import DISK, Files
-from koalapy_adapters.wrapper import private, signals
+from koalapy_adapters.host import private_dir, signals
 
 Json = Dict[str, Any]
 T = TypeVar("T")
@@ -63,13 +63,13 @@ def decide(attempt: str, own: claims.Claim, files: Files = DISK) -> str:
 
 def _run(directory: str, component: Json) -> int:
     signals.hold()  # until the loop, and the agent, can heed them
-    from koalapy_adapters.wrapper.forking import fork_agent  # late: a revoked attempt leaves without it
+    from koalapy_adapters.wrapper.agent.fork import fork_agent  # late: a revoked attempt leaves without it
 
-    private_directory = private.make()
+    private_directory = private_dir.make()
     forked = fork_agent(private_directory)
-    from koalapy_adapters.wrapper import furnishing  # late: the agent imports its own part meanwhile
+    from koalapy_adapters.wrapper.program import prepare_workdir  # late: the agent imports its own part meanwhile
 
-    furnished = furnishing.furnish(directory, component, private_directory)
+    furnished = prepare_workdir.furnish(directory, component, private_directory)
     from koalapy_adapters.wrapper import run  # late: the login shell takes as long
 
     return run.first(directory, component, run.Begun(forked, furnished, private_directory))

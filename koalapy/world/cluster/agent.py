@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from koalapy_adapters.wrapper import events
-from koalapy_adapters.wrapper.agent import ORPHAN_GRACE
+from koalapy_adapters.wrapper.agent.node_agent import ORPHAN_GRACE
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.world.agenda import Entry

@@ -11,7 +11,7 @@ from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher import journal
 from koalapy_adapters.launcher.machine import AT_ONCE, Machine, Settings
 from koalapy_adapters.launcher.space import Compiled
-from koalapy_adapters.wrapper.program import Attempt
+from koalapy_adapters.wrapper.attempt import Attempt
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.world.agenda import Entry

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from koalapy_adapters import messages
-from koalapy_adapters.wrapper import contact, events, reasons
-from koalapy_adapters.wrapper.handshake import Handshake
-from koalapy_adapters.wrapper.letterbox import Letterbox
-from koalapy_adapters.wrapper.line import Listener
-from koalapy_adapters.wrapper.post import Post
+from koalapy_adapters.wrapper import events, failure_texts
+from koalapy_adapters.wrapper.relay import contact
+from koalapy_adapters.wrapper.relay.file_client import Letterbox
+from koalapy_adapters.wrapper.relay.file_transport import Post
+from koalapy_adapters.wrapper.relay.handshake import Handshake
+from koalapy_adapters.wrapper.relay.transport import Listener
 
 from koalapy.model.units import MILLISECOND, Duration
 from koalapy.world.agenda import Entry
@@ -66,7 +67,7 @@ class Guest:
         self._closed = False
 
     def found(self, place: Any) -> None:
-        """What the relay's file says; see contact.Place."""
+        """What the relay's file says; see relay.address.Place."""
         self._do(self._contact.found(self._host.clock(), place))
 
     def send(self, message: Any) -> None:
@@ -119,7 +120,7 @@ class Guest:
             elif isinstance(action, contact.Lost):
                 self._host.shut_out(action.heard_at)
             elif isinstance(action, contact.ShutOut):
-                shut_out = reasons.shut_out(self._host.node.name, action.addresses, action.port)
+                shut_out = failure_texts.shut_out(self._host.node.name, action.addresses, action.port)
                 self._host.handle(events.PreparationFailed(shut_out))
             else:
                 self._host.seek_relay()

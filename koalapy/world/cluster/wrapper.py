@@ -7,14 +7,15 @@ from typing import Any
 from koalapy_adapters import messages
 from koalapy_adapters.batch.protocol import Host
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.wrapper import events, reasons, shared, start
+from koalapy_adapters.wrapper import events, failure_texts, shared_directory, start
 from koalapy_adapters.wrapper.allocation import as_failure
-from koalapy_adapters.wrapper.contact import shut_out_after
-from koalapy_adapters.wrapper.division import divide
-from koalapy_adapters.wrapper.handshake import Handshake
-from koalapy_adapters.wrapper.letterbox import Letterbox
+from koalapy_adapters.wrapper.attempt import Attempt, read_attempt
 from koalapy_adapters.wrapper.machine import AT_BARRIER, RUNNING, Machine
-from koalapy_adapters.wrapper.program import Attempt, read_attempt
+from koalapy_adapters.wrapper.process_layout import divide
+from koalapy_adapters.wrapper.relay.address import read_relay
+from koalapy_adapters.wrapper.relay.contact import shut_out_after
+from koalapy_adapters.wrapper.relay.file_client import Letterbox
+from koalapy_adapters.wrapper.relay.handshake import Handshake
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.world.agenda import Entry
@@ -115,10 +116,10 @@ class SimWrapper(Process):
         patience = shut_out_after(settings.barrier_timeout)
         handshake = Handshake(self.tag, self._attempt.token, self._mount)
         self.guest = Guest(self.around, self, self, handshake, patience, box)
-        self.guest.found(shared.read_relay(self._attempt.relay_file, self._mount))
+        self.guest.found(read_relay(self._attempt.relay_file, self._mount))
         self._beat()
         if verdict == start.SAY_SO:
-            self.handle(events.ClaimedBefore(shared.read_record(self.directory, self._mount)))
+            self.handle(events.ClaimedBefore(shared_directory.read_record(self.directory, self._mount)))
         else:
             self.around.witness.claimed(self.tag, self.name)
             self._supervise()
@@ -136,7 +137,7 @@ class SimWrapper(Process):
             if each.processes:
                 self._agents.add(self._agent(node, each.processes))
         self.handle(events.Claimed(nodes))
-        failed = reasons.no_executable(program["executable"], "does not exist", "Stage it in.")
+        failed = failure_texts.no_executable(program["executable"], "does not exist", "Stage it in.")
         captured = events.EnvironmentCaptured() if plan.found else events.PreparationFailed(failed)
         self.after(between(self._dice, *_LOGIN), lambda: self.handle(captured))
 
@@ -206,10 +207,10 @@ class SimWrapper(Process):
             assert self.guest is not None
             self.guest.found(relay)
 
-        self._files.in_turn(lambda: shared.read_relay(self._attempt.relay_file, self._mount), found)
+        self._files.in_turn(lambda: read_relay(self._attempt.relay_file, self._mount), found)
 
     def _beat(self) -> None:
-        self._files.in_turn(lambda: shared.touch_heartbeat(self.directory, self._mount), self._beaten)
+        self._files.in_turn(lambda: shared_directory.touch_heartbeat(self.directory, self._mount), self._beaten)
 
     def _beaten(self, event: Any) -> None:
         self.after(Duration(self._attempt.heartbeat), self._beat)
@@ -241,7 +242,7 @@ class SimWrapper(Process):
         try:
             self._mount.write(f"{self.directory}/hosts", b"")
         except OSError as error:
-            self.handle(events.PreparationFailed(reasons.no_room("the hosts file", error)))
+            self.handle(events.PreparationFailed(failure_texts.no_room("the hosts file", error)))
             return
         self._agents.release(len({cluster_of(address) for _, address, _ in command.hosts}))
 
@@ -255,7 +256,8 @@ class SimWrapper(Process):
     def _write_record(self, command: events.WriteRecord) -> None:
         record = dict(messages.to_json(command.report), clock=self.clock(), offset=self._offset)
         self._files.in_turn(
-            lambda: shared.write_record(self.directory, record, command.only_if_none, self._mount), self.handle
+            lambda: shared_directory.write_record(self.directory, record, command.only_if_none, self._mount),
+            self.handle,
         )
 
     def _leave(self, command: events.Leave) -> None:

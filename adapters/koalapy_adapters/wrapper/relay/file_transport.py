@@ -9,8 +9,8 @@ from typing import Any, Callable, List, Optional
 from koalapy_adapters import letters
 from koalapy_adapters.channel import Keys
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.wrapper.letterbox import Exchanged, Letterbox
-from koalapy_adapters.wrapper.line import Listener
+from koalapy_adapters.wrapper.relay.file_client import Exchanged, Letterbox
+from koalapy_adapters.wrapper.relay.transport import Listener
 
 AWAITED, IDLE = SECOND, 2 * SECOND  # the longest between two looks, while something waits for what comes and else
 PATIENCE = 75 * SECOND  # with an answer: an attribute cache may hide a file for a minute

@@ -25,9 +25,9 @@ def fork_agent(directory: str) -> Forked:
     try:
         os.close(commands)
         os.close(answers)
-        from koalapy_adapters.wrapper import agent
+        from koalapy_adapters.wrapper.agent import node_agent
 
-        status = agent.serve(0, command_read, answer_write, directory)
+        status = node_agent.serve(0, command_read, answer_write, directory)
     except Exception:
         import traceback
 

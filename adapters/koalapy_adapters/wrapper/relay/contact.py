@@ -9,7 +9,8 @@ from typing import Any, Callable, List, NamedTuple, Optional
 from koalapy_adapters import messages
 from koalapy_adapters.channel import Keys
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.wrapper.handshake import Answer, Opening, Welcomed
+from koalapy_adapters.wrapper.relay.address import Place
+from koalapy_adapters.wrapper.relay.handshake import Answer, Opening, Welcomed
 
 BEAT = 10 * SECOND
 SILENCE = 35 * SECOND  # after which a connection is given up
@@ -18,21 +19,6 @@ CONNECT_WITHIN = 5 * SECOND
 IN_VAIN = 2  # tries by a KCM that lives, before anybody is told that it cannot be reached
 
 APART, TRYING, OPENING, IN = "apart", "trying", "opening", "in"
-
-
-class Place(NamedTuple):
-    """Where the relay is, by its file: at a port of one of these addresses, or at an office (see letters).
-
-    Neither where there is no such file. `touched`: its time of change, which a KCM that lives changes. `secret`: by
-    which that KCM and we know each other. `last`: addresses to try when none of the others is it.
-    """
-
-    addresses: List[str] = []
-    port: int = 0
-    office: str = ""
-    touched: float = 0.0
-    secret: str = ""
-    last: List[str] = []
 
 
 class Seek(NamedTuple):

@@ -7,9 +7,9 @@ import sys
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from koalapy_adapters.batch.protocol import Launch
-from koalapy_adapters.wrapper import descendants, lines
-from koalapy_adapters.wrapper.forking import Forked
-from koalapy_adapters.wrapper.spawn import spawn
+from koalapy_adapters.host import descendants, json_lines
+from koalapy_adapters.host.spawn import spawn
+from koalapy_adapters.wrapper.agent.fork import Forked
 
 Json = Dict[str, Any]
 
@@ -53,18 +53,20 @@ class Nodes:
         """`shares`: processes and first rank of each node."""
         for channel in self._channels:
             own = [shares.get(name, [0, 0]) for name in channel.names]
-            channel.commands.write(lines.line(dict(message, do="prepare", shares=own, elsewhere=not channel.forked)))
+            channel.commands.write(
+                json_lines.line(dict(message, do="prepare", shares=own, elsewhere=not channel.forked))
+            )
 
     def broadcast(self, message: Json) -> None:
         """To every agent that listens."""
         for channel in self._channels:
-            channel.commands.write(lines.line(message))
+            channel.commands.write(json_lines.line(message))
 
     def speak(self) -> None:
         """A word to the agents of other nodes, who take silence for our end."""
         for channel in self._channels:
             if not channel.forked:
-                channel.commands.write(lines.line({"do": "hear"}))
+                channel.commands.write(json_lines.line({"do": "hear"}))
 
     @property
     def sweeping(self) -> bool:
@@ -100,8 +102,8 @@ class Nodes:
         for channel in self._channels:
             channel.commands.close()
 
-    def _writer(self, descriptor: int) -> lines.Writer:
-        return lines.Writer(descriptor, self._selector)
+    def _writer(self, descriptor: int) -> json_lines.Writer:
+        return json_lines.Writer(descriptor, self._selector)
 
     def _add(self, channel: "_Channel") -> None:
         self._channels.append(channel)
@@ -130,7 +132,7 @@ class _Channel:
         self,
         names: List[str],
         pid: int,
-        commands: lines.Writer,
+        commands: json_lines.Writer,
         answers: int,
         forked: bool = False,
         own: Optional[List[str]] = None,
@@ -143,13 +145,13 @@ class _Channel:
         self.forked = forked
         self.sweeping = False
         self.ended = False  # its output, just now
-        self._assembler = lines.Assembler()
+        self._assembler = json_lines.Assembler()
         self._open = True
         os.set_blocking(answers, False)
 
-    def read(self) -> List[lines.Piece]:
+    def read(self) -> List[json_lines.Piece]:
         """All that can be read now."""
-        found: List[lines.Piece] = []
+        found: List[json_lines.Piece] = []
         while self._open:
             try:
                 data = os.read(self.answers, 1 << 16)

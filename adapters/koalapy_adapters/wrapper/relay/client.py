@@ -6,11 +6,12 @@ import threading
 from typing import Any, Callable, List, NamedTuple, Optional, Union
 
 from koalapy_adapters import messages
-from koalapy_adapters.wrapper import contact
-from koalapy_adapters.wrapper.letterbox import Letterbox
-from koalapy_adapters.wrapper.line import Listener
-from koalapy_adapters.wrapper.post import Perform, Post
-from koalapy_adapters.wrapper.sockets import Sockets
+from koalapy_adapters.wrapper.relay import contact
+from koalapy_adapters.wrapper.relay.address import Place
+from koalapy_adapters.wrapper.relay.file_client import Letterbox
+from koalapy_adapters.wrapper.relay.file_transport import Perform, Post
+from koalapy_adapters.wrapper.relay.tcp_transport import Sockets
+from koalapy_adapters.wrapper.relay.transport import Listener
 
 
 class Callbacks(NamedTuple):
@@ -50,7 +51,7 @@ class Relay:
         self._post = Post(ways.box, ways.perform, listener, clock)
         self._line: Union[Sockets, Post] = self._sockets
 
-    def connect(self, now: int, place: contact.Place) -> None:
+    def connect(self, now: int, place: Place) -> None:
         """Where the relay's file says that it is. Ignored while there is a connection."""
         self._do(self._contact.found(now, place))
 

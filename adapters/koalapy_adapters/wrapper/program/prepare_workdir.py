@@ -4,7 +4,7 @@ import os
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters import layout
-from koalapy_adapters.wrapper.environment import Capture
+from koalapy_adapters.wrapper.program.environment import Capture
 
 
 class Furnished(NamedTuple):

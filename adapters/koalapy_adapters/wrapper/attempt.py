@@ -7,8 +7,7 @@ from koalapy_adapters import layout
 from koalapy_adapters.clock import SECOND, microseconds, now
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.messages import Report, to_json
-from koalapy_adapters.wrapper.events import Json, failure
-from koalapy_adapters.wrapper.settings import Settings
+from koalapy_adapters.wrapper.events import Json, Settings, failure
 
 HEARTBEAT = 10 * SECOND
 

@@ -2,9 +2,7 @@
 
 import os
 import socket
-from typing import Dict, List, Mapping, Optional, Tuple
-
-from koalapy_adapters.wrapper.division import find
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 # What batch systems put into a job's environment. Nothing else of it reaches the program.
 BATCH_PREFIXES = (
@@ -70,6 +68,18 @@ def own_names() -> List[str]:
 def own_index(names: List[str]) -> Optional[int]:
     """Which of these nodes this is; the only one surely is."""
     return 0 if len(names) == 1 else find(names, own_names())
+
+
+def find(names: Sequence[str], own: Sequence[str]) -> Optional[int]:
+    """Which of the names is this node's, that is known as `own`; with or without a domain."""
+    for wanted in own:
+        if wanted in names:
+            return list(names).index(wanted)
+    shortened = [name.partition(".")[0] for name in names]
+    for wanted in own:
+        if wanted.partition(".")[0] in shortened:
+            return shortened.index(wanted.partition(".")[0])
+    return None
 
 
 def sources(addresses: List[str]) -> List[Tuple[str, str]]:

@@ -5,7 +5,7 @@ import signal
 import time
 from typing import Callable
 
-from koalapy_adapters.wrapper import descendants, lines, private
+from koalapy_adapters.host import descendants, json_lines, private_dir
 
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
 _LOST = 75
@@ -13,7 +13,7 @@ _LOST = 75
 
 def run(index: int, serve: Callable[[str], int]) -> int:
     """Run the agent, given its private directory, in a child; its exit status. Of an agent that died, all is killed."""
-    directory = private.make()
+    directory = private_dir.make()
     try:
         descendants.become_subreaper()
         pid = os.fork()
@@ -31,8 +31,8 @@ def run(index: int, serve: Callable[[str], int]) -> int:
         _say_lost(index)
         return _LOST
     finally:
-        private.remove(directory)
-        private.sweep(directory, time.time())
+        private_dir.remove(directory)
+        private_dir.sweep(directory, time.time())
 
 
 def _be_agent(serve: Callable[[str], int], directory: str) -> None:
@@ -58,6 +58,6 @@ def _await(pid: int) -> int:
 
 def _say_lost(index: int) -> None:
     try:
-        os.write(1, lines.pieces(index, {"said": "lost"}))
+        os.write(1, json_lines.pieces(index, {"said": "lost"}))
     except OSError:
         pass  # the launcher's end will say it

@@ -8,9 +8,9 @@ from typing import Any, Callable, List, NamedTuple, Optional
 from koalapy_adapters import layout
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.wrapper import events
-from koalapy_adapters.wrapper.contact import Place
 from koalapy_adapters.wrapper.events import Json
-from koalapy_adapters.wrapper.reasons import recorded_report
+from koalapy_adapters.wrapper.failure_texts import recorded_report
+from koalapy_adapters.wrapper.relay.address import read_relay
 
 
 class Performed(NamedTuple):
@@ -37,7 +37,7 @@ class Shared:
         self._tasks.put(lambda: touch_heartbeat(self._attempt))
 
     def seek_relay(self) -> None:
-        """-> contact.Place"""
+        """-> relay.address.Place"""
         self._tasks.put(lambda: read_relay(self._relay_file))
 
     def write_record(self, record: Json, only_if_none: bool) -> None:
@@ -63,19 +63,6 @@ class Shared:
             result = self._tasks.get()()
             self._results.append(result)
             os.write(self._writable, b".")
-
-
-def read_relay(path: str, files: Files = DISK) -> Place:
-    try:
-        data = layout.read_json(path, files)
-        if data is None:
-            return Place()
-        post = str(data.get("post") or "")
-        office = os.path.join(os.path.dirname(path), os.path.basename(post)) if post else ""
-        addresses, last = ([str(address) for address in data.get(key) or []] for key in ("addresses", "last"))
-        return Place(addresses, int(data["port"]), office, files.modified(path), str(data["secret"]), last)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Place()  # a KCM may be about to write it; it is read again
 
 
 def read_record(attempt: str, files: Files = DISK) -> Optional[Json]:

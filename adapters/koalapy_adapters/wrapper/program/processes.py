@@ -5,6 +5,7 @@ import signal
 from typing import Any, Dict, List, NamedTuple
 
 from koalapy_adapters import clock, layout
+from koalapy_adapters.host.spawn import encoded
 
 _LAST_LINES, _LAST_BYTES = 5, 1024  # of standard error, of a process that failed
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
@@ -105,15 +106,6 @@ class Started:
         words = [line.split() for line in said.decode().splitlines()]
         self.at = max((int(word[1]) for word in words if word[0] == "at"), default=0)
         self.errors = [OSError(int(word[1]), os.strerror(int(word[1]))) for word in words if word[0] == "error"]
-
-
-def encoded(text: str) -> bytes:
-    """The bytes that a user wrote, whatever the locale of this node is."""
-    return text.encode("utf-8", "surrogateescape")
-
-
-def decoded(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
 
 
 def _execute(argv: List[bytes], environment: Dict[bytes, bytes], standard: List[int], said: int) -> None:

@@ -12,10 +12,11 @@ import sys
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters import clock
-from koalapy_adapters.wrapper import descendants, guard, lines, private, signals
-from koalapy_adapters.wrapper.keyserver import KeyServer
-from koalapy_adapters.wrapper.processes import Plan, Prepared
-from koalapy_adapters.wrapper.turns import turn
+from koalapy_adapters.host import descendants, json_lines, private_dir, signals
+from koalapy_adapters.host.event_loop import turn
+from koalapy_adapters.wrapper.agent import agent_guard
+from koalapy_adapters.wrapper.keys.key_server import KeyServer
+from koalapy_adapters.wrapper.program.processes import Plan, Prepared
 
 Json = Dict[str, Any]
 
@@ -25,13 +26,13 @@ _AGAIN = clock.SECOND // 20  # between two sweeps
 
 def main(argv: List[str]) -> int:
     """`agent NODE,NODE…`: the nodes of this launcher. Returns when the wrapper has left."""
-    from koalapy_adapters.wrapper import nodename
+    from koalapy_adapters.host import node_identity
 
-    index = nodename.own_index(argv[0].split(","))
+    index = node_identity.own_index(argv[0].split(","))
     if index is None:
         sys.stderr.write("koala agent: this node, %s, is none of %s.\n" % (os.uname().nodename, argv[0]))
         return 1
-    return guard.run(index, lambda directory: serve(index or 0, 0, 1, directory))
+    return agent_guard.run(index, lambda directory: serve(index or 0, 0, 1, directory))
 
 
 def serve(index: int, commands: int, answers: int, directory: str) -> int:
@@ -40,7 +41,7 @@ def serve(index: int, commands: int, answers: int, directory: str) -> int:
     try:
         return Agent(index, commands, answers, directory).run()
     finally:
-        private.remove(directory)
+        private_dir.remove(directory)
 
 
 class Agent:
@@ -50,8 +51,8 @@ class Agent:
         self._index = index
         self._commands = commands
         self._selector = selectors.DefaultSelector()
-        self._out = lines.Writer(answers, self._selector)
-        self._reader = lines.LineReader()
+        self._out = json_lines.Writer(answers, self._selector)
+        self._reader = json_lines.LineReader()
         self._server = KeyServer(
             directory,
             self._selector,
@@ -98,7 +99,7 @@ class Agent:
             return
         self._heard_at = clock.now()
         for text in self._reader.feed(data):
-            self._obey(lines.read(text))
+            self._obey(json_lines.read(text))
 
     def _obey(self, message: Json) -> None:
         do = message["do"]
@@ -112,12 +113,12 @@ class Agent:
             self._server.learn(message["key"], message["value"])
 
     def _prepare(self, message: Json) -> None:
-        from koalapy_adapters.wrapper import nodename
+        from koalapy_adapters.host import node_identity
 
         processes, offset = message["shares"][self._index]
         environment = dict(message["environment"])
         if message["elsewhere"]:
-            environment = nodename.localized(environment, os.environ)
+            environment = node_identity.localized(environment, os.environ)
         environment["KOALA_SOCKET"] = self._server.path
         self._grace = message["grace"]
         self._passes_on = message.get("passes_on", False)
@@ -128,7 +129,7 @@ class Agent:
         except OSError as error:
             self._say("failed", what="prepare", why=str(error))
             return
-        self._say("ready", sources=nodename.sources(message["relay"]))
+        self._say("ready", sources=node_identity.sources(message["relay"]))
 
     def _release(self, first_rank: int, size: int) -> None:
         if self._prepared is None or self._started or self._sweeping:
@@ -228,4 +229,4 @@ class Agent:
 
     def _say(self, said: str, **details: Any) -> None:
         details["said"] = said
-        self._out.write(lines.pieces(self._index, details))
+        self._out.write(json_lines.pieces(self._index, details))

@@ -4,8 +4,6 @@ import os
 import signal
 from typing import List, Mapping, Optional, Sequence
 
-from koalapy_adapters.wrapper.processes import encoded
-
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _NOT_FOUND = 127
 
@@ -24,6 +22,15 @@ def spawn(
     if pid == 0:
         _become(words, variables, standard, directory, more or {})
     return pid
+
+
+def encoded(text: str) -> bytes:
+    """The bytes that a user wrote, whatever the locale of this node is."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def decoded(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _become(

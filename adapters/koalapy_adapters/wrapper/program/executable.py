@@ -3,9 +3,9 @@
 import os
 from typing import Dict, List
 
+from koalapy_adapters.host.spawn import encoded
 from koalapy_adapters.wrapper.events import Json
-from koalapy_adapters.wrapper.processes import encoded
-from koalapy_adapters.wrapper.reasons import no_executable
+from koalapy_adapters.wrapper.failure_texts import no_executable
 
 _STAGE = "Stage it in, or name it by an absolute path."
 _PERMIT = "Set its executable bit (chmod +x)."

@@ -11,8 +11,8 @@ import selectors
 import socket
 from typing import Any, Callable, Dict, List, Tuple
 
-from koalapy_adapters.wrapper import keys
-from koalapy_adapters.wrapper.lines import LineReader
+from koalapy_adapters.host.json_lines import LineReader
+from koalapy_adapters.wrapper.keys import key_space
 
 NAME = "rendezvous"
 _MAX_REQUEST = 1 << 20  # a value of escaped characters is six times as long
@@ -43,7 +43,7 @@ class KeyServer:
         self._publish = publish
         self._tell_asking = asking
         self._asking = False
-        self._keys = keys.Keys()
+        self._keys = key_space.Keys()
         self._awaited: Dict[str, List[Callable[[], None]]] = {}  # a key; what to do when it is there
         self._barriers: Dict[str, List[Tuple[int, "_Client"]]] = {}  # a barrier; (arrivals wanted, who waits)
         self._arrivals = 0
@@ -57,8 +57,8 @@ class KeyServer:
             return
         for act in self._awaited.pop(key, []):
             act()
-        if key.startswith(keys.ARRIVALS):
-            self._let_through(keys.barrier_of(key))
+        if key.startswith(key_space.ARRIVALS):
+            self._let_through(key_space.barrier_of(key))
         self._note_asking()
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class KeyServer:
             self._tell_asking(asking)
 
     def _put(self, key: str, value: str, then: Callable[[], None]) -> None:
-        if self._keys.size + len(key) + len(value) > keys.MAX_TOTAL:
+        if self._keys.size + len(key) + len(value) > key_space.MAX_TOTAL:
             raise BadRequest("The rendezvous holds 64 MiB already. Pass large data by files or by the network.")
         if self._keys.get(key) is None:
             self._publish(key, value)
@@ -105,10 +105,10 @@ class KeyServer:
 
     def _arrive(self, client: "_Client", barrier: str, count: int) -> None:
         self._arrivals += 1
-        key = keys.arrival(barrier, "%s.%d" % (self._unique, self._arrivals))
+        key = key_space.arrival(barrier, "%s.%d" % (self._unique, self._arrivals))
 
         def arrived() -> None:
-            wanted = keys.goal(self._keys.arrivals(barrier), count)
+            wanted = key_space.goal(self._keys.arrivals(barrier), count)
             self._barriers.setdefault(barrier, []).append((wanted, client))
 
         self._put(key, "", arrived)

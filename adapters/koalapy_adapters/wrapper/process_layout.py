@@ -1,9 +1,10 @@
 """How a component's processes are divided over the nodes of its allocation."""
 
-from typing import List, Optional, Sequence
+from typing import List, Sequence
 
 from koalapy_adapters.batch.protocol import Host
 from koalapy_adapters.errors import SiteError, UnreadableError
+from koalapy_adapters.host.node_identity import find
 
 PER_PROCESSOR, PER_NODE, ONCE = "per-processor", "per-node", "once"
 
@@ -43,18 +44,6 @@ def own_first(hosts: Sequence[Host], own: str) -> List[Host]:
     index = find([host.name for host in hosts], [own])
     first = 0 if index is None else index
     return [hosts[first], *(host for position, host in enumerate(hosts) if position != first)]
-
-
-def find(names: Sequence[str], own: Sequence[str]) -> Optional[int]:
-    """Which of the names is this node's, that is known as `own`; with or without a domain."""
-    for wanted in own:
-        if wanted in names:
-            return list(names).index(wanted)
-    shortened = [name.partition(".")[0] for name in names]
-    for wanted in own:
-        if wanted.partition(".")[0] in shortened:
-            return shortened.index(wanted.partition(".")[0])
-    return None
 
 
 def _fill(hosts: Sequence[Host], processes: int, threads: int) -> List[int]:

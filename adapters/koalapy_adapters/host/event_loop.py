@@ -1,9 +1,18 @@
-"""How a loop runs its machine: events go in one after the other, and what it answers is done in order."""
+"""Waiting for descriptors, and feeding what happened to a machine whose answers are carried out in order."""
 
+import selectors
 from collections import deque
-from typing import Any, Callable, Deque
+from typing import Any, Callable, Deque, Optional
 
 from koalapy_adapters import clock
+
+
+def turn(selector: selectors.BaseSelector, timeout: Optional[float]) -> None:
+    """Wait, and call. What an earlier call of the same turn has unregistered, and perhaps closed, is passed over."""
+    for key, _ in selector.select(timeout):
+        current = selector.get_map().get(key.fd)
+        if current is not None and current.fileobj is key.fileobj:
+            current.data()
 
 
 class Drive:

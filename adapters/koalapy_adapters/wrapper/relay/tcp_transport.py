@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional
 from koalapy_adapters import frames, messages
 from koalapy_adapters.channel import Channel, Keys
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.wrapper.line import Listener
+from koalapy_adapters.wrapper.relay.transport import Listener
 
 PATIENCE = 5 * SECOND  # with an answer
 MAX_WAITING = 1 << 25  # bytes that a stuck relay may leave unsent

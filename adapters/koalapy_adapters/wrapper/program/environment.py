@@ -2,12 +2,13 @@
 
 import os
 import pwd
+import selectors
 import shlex
-from typing import Dict, List, NamedTuple
+import signal
+from typing import Dict, List, NamedTuple, Optional
 
-from koalapy_adapters.wrapper import nodename
-from koalapy_adapters.wrapper.processes import decoded, encoded
-from koalapy_adapters.wrapper.spawn import spawn
+from koalapy_adapters.host import descendants, node_identity
+from koalapy_adapters.host.spawn import decoded, encoded, spawn
 
 _BOURNE = ("sh", "bash", "dash", "ksh", "ksh93", "mksh", "zsh", "ash")
 _C_SHELLS = ("csh", "tcsh")
@@ -70,6 +71,36 @@ class Capture:
         return _parse(self._data)
 
 
+class Capturing:
+    """Of one capture at most. `pids`: the shell's, until `finish`."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._selector = selector
+        self._capture: Optional[Capture] = None
+
+    @property
+    def pids(self) -> List[int]:
+        return [self._capture.pid] if self._capture is not None else []
+
+    def begin(self, capture: Capture) -> None:
+        self._capture = capture
+        for descriptor in (capture.environment, capture.words):
+            self._selector.register(descriptor, selectors.EVENT_READ, capture.readable)
+
+    def end(self) -> None:
+        """Tell a login shell that still runs to end; its start-up files may hold locks, and get to let go of them."""
+        for pid in self.pids:
+            descendants.send([pid, *descendants.descendants(pid)], signal.SIGTERM)
+
+    def finish(self, status: int) -> Dict[str, str]:
+        """The environment, once the shell has ended with this status. Raises SetupError."""
+        capture, self._capture = self._capture, None
+        assert capture is not None
+        self._selector.unregister(capture.environment)
+        self._selector.unregister(capture.words)
+        return capture.finish(status)
+
+
 def login_shell(wanted: str, setup: List[str], file: str, dump: str) -> Shell:
     """The user's shell; where that is neither of Bourne's nor of C's kind, /bin/sh.
 
@@ -92,7 +123,7 @@ def _base() -> Dict[str, str]:
     user = pwd.getpwuid(os.getuid())
     base = {"HOME": user.pw_dir}
     base.update((name, os.environ[name]) for name in _PASSED_ON if name in os.environ)
-    base.update(nodename.of_batch(os.environ))
+    base.update(node_identity.of_batch(os.environ))
     base.update(USER=user.pw_name, LOGNAME=user.pw_name, SHELL=user.pw_shell or "/bin/sh", PATH=_PATH)
     return base
 

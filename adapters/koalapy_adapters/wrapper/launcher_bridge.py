@@ -9,8 +9,8 @@ import selectors
 import socket
 from typing import Any, Callable, Dict, Optional
 
+from koalapy_adapters.host.json_lines import LineReader
 from koalapy_adapters.messages import FromLauncher
-from koalapy_adapters.wrapper.lines import LineReader
 
 Json = Dict[str, Any]
 

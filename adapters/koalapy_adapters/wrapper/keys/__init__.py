@@ -1,0 +1,1 @@
+"""The rendezvous of a program's processes: a key space that all nodes share, and its server on each node."""

@@ -1,0 +1,1 @@
+"""The user's program: its working directory, environment and executable, and its processes on one node."""
