@@ -203,7 +203,7 @@ class Driver:
         step = self.engine.handle(now, events)
         self._recorder.handled(step)
         if self._group is not None:
-            self.engine.views(now)  # numbers that nothing reckons with yet are found out
+            self.engine.summaries(now)  # numbers that nothing reckons with yet are found out
         leap = self._leap([event for event in events if isinstance(event, StoreRestored)])
         confirmed = [number for delivery in deliveries for number in delivery.confirmed if number in self._outbox]
         self._uncommitted = self._change(step, confirmed, leap), deliveries, step

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from koalapy.broker.fit import Lack, lacks
+from koalapy.broker.fit import Misfit, misfits
 from koalapy.coallocation import (
     batch_status,
     claim,
@@ -21,7 +21,7 @@ from koalapy.coallocation import (
 from koalapy.coallocation.barrier import deadline
 from koalapy.coallocation.step import RunListStep
 from koalapy.core.core import Core
-from koalapy.information.kis import View
+from koalapy.information.kis import ClusterSummary
 from koalapy.model.change import Snapshot
 from koalapy.model.events import (
     AttemptForgotten,
@@ -62,7 +62,7 @@ from koalapy.model.units import Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scavenging import black_holes, feeding, idle_nodes, parameters, pilots
 from koalapy.scavenging.scavenger import Scavenger
-from koalapy.scheduler.ahead import Overtaken
+from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.passes import Passes
 from koalapy.scheduler.schedule import Claim, Decision, Policies, Reject
 
@@ -139,7 +139,7 @@ class Engine:
             for react in REACTIONS[type(event)]:
                 react(core, now, event)
         if self._run_list_step.fire_due(core, now):
-            self._passes.look_again()
+            self._passes.mark_stale()
             core.mark_dirty()
         self._run_list_step.run(core, now)
         restored_store.bind_waiting(core, now)
@@ -149,8 +149,8 @@ class Engine:
                 self._carry_out(now, decision)
         self._scavenger.step(now)
         self._run_list_step.set_timers(core, now)
-        for word in core.poll_urgency.words(core.information, bool(core.queue), core.run_list.claimed_on):
-            core.records.say(word)
+        for command in core.poll_urgency.changes(core.information, bool(core.queue), core.run_list.claimed_on):
+            core.records.say(command)
         step = core.records.take()
         core.pruning.note_commands(step.commands)
         return step
@@ -174,15 +174,15 @@ class Engine:
 
     # ---- what the API asks; answers are of this instant, and nothing is changed
 
-    def views(self, now: Instant) -> list[View]:
-        return self.core.information.views(now)
+    def summaries(self, now: Instant) -> list[ClusterSummary]:
+        return self.core.information.summaries(now)
 
-    def explain(self, now: Instant, job: JobId) -> list[Lack]:
+    def explain(self, now: Instant, job: JobId) -> list[Misfit]:
         """What each cluster lacks for each component of a waiting job."""
         found = self.core.records.jobs.get(job)
         if found is None or found.runner is not None:
             return []
-        return lacks(dict(enumerate(found.request.components)), self.views(now))
+        return misfits(dict(enumerate(found.request.components)), self.summaries(now))
 
     def gives_back_at(self, job: Job) -> Instant | None:
         """When a job that claims gives its processors back if it was not released. None if no time runs."""

@@ -127,10 +127,10 @@ class _Collector:
         debts = GaugeMetricFamily("koala_pending_cancels", "Batch jobs still to be cancelled.", labels=of_cluster)
         owed = [debt.cluster for debt in self._service.debts()]
         for each in self._service.clusters():
-            name, state = [each.view.name], each.known.state  # the view counts what sweeps have as idle too
+            name, state = [each.summary.name], each.known.state  # the view counts what sweeps have as idle too
             connected.add_metric(name, float(each.known.connected))
-            usable.add_metric(name, float(each.view.trouble is None))
-            debts.add_metric(name, owed.count(each.view.name))
+            usable.add_metric(name, float(each.summary.trouble is None))
+            debts.add_metric(name, owed.count(each.summary.name))
             if state is None:
                 continue
             capacity.add_metric(name, state.total)
@@ -155,7 +155,7 @@ class _Collector:
         )
         for each in self._service.clusters():
             for kind in _KINDS:
-                key = (each.view.name, kind)
+                key = (each.summary.name, kind)
                 seconds.add_metric(list(key), counted.processor_s.get(key, 0.0))
                 if kind != "held":
                     attempts.add_metric(list(key), counted.attempts.get(key, 0))

@@ -3,16 +3,16 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from koalapy.broker.fit import lack
-from koalapy.broker.room import Room, backlog_left
-from koalapy.information.kis import View
-from koalapy.information.promises import processors_taken
+from koalapy.broker.availability import Availability, backlog_left
+from koalapy.broker.fit import misfit
+from koalapy.information.commitments import processors_taken
+from koalapy.information.kis import ClusterSummary
 from koalapy.model.errors import Reason
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.policies.placement import Offer, Placement, PlacementPolicy, Wish
+from koalapy.policies.placement import Demand, IdleCluster, PlacementChoice, PlacementPolicy
 
 # cluster of each component in order; None: an optional component that is left out
-Allocation = tuple[str | None, ...]
+Placement = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,38 +22,36 @@ class PolicyFailed:
     reason: Reason
 
 
-def place(
-    request: Request, views: Sequence[View], policy: PlacementPolicy, without: Collection[str] = ()
-) -> Allocation | PolicyFailed | None:
-    """An allocation on idle processors, all within one network unless the job's components do not communicate.
+def find_placement(
+    request: Request, availability: Availability, policy: PlacementPolicy
+) -> Placement | PolicyFailed | None:
+    """Place a request on idle processors, all within one network unless its components do not communicate.
 
-    Optional components are left out only if the job does not fit with them. None: it does not fit.
+    Optional components are omitted only if the job does not fit with them. None: it does not fit.
     """
-    return place_in(request, Room(views).without(without), policy)
-
-
-def place_in(request: Request, room: Room, policy: PlacementPolicy) -> Allocation | PolicyFailed | None:
     for components in _wanted(request):
-        for network in room.networks(request):
+        for network in availability.networks(request):
             answer = _place_within(components, network, policy)
             if isinstance(answer, PolicyFailed):
                 return answer
             if answer is not None:
-                return _allocation(request, answer)
+                return _placement_of(request, answer)
     return None
 
 
-def shortest_queue(request: Request, views: Sequence[View], without: Collection[str] = ()) -> Allocation | None:
+def shortest_queue(
+    request: Request, summaries: Sequence[ClusterSummary], excluded: Collection[str] = ()
+) -> Placement | None:
     """A batch queue for every component though it is busy: the shortest that fits and whose backlog allows it.
 
     Components that communicate go to one network: of those that take all of them, the one whose longest chosen queue
     is shortest. Optional components are left out only if no network takes them too. None if none takes the others.
     """
-    networks = Room(views).without(without).networks(request)
+    networks = Availability(summaries).without(excluded).networks(request)
     for components in _wanted(request):
         found = [queues for network in networks if (queues := _queues_within(components, network)) is not None]
         if found:
-            return _allocation(request, min(found, key=lambda queues: queues[0])[1])
+            return _placement_of(request, min(found, key=lambda queues: queues[0])[1])
     return None
 
 
@@ -64,30 +62,36 @@ def _wanted(request: Request) -> list[dict[int, ComponentRequest]]:
     return [everything] if len(needed) == len(everything) else [everything, needed]
 
 
-def _allocation(request: Request, placed: Mapping[int, str]) -> Allocation:
+def _placement_of(request: Request, placed: Mapping[int, str]) -> Placement:
     return tuple(placed.get(index) for index in range(len(request.components)))
 
 
-def _queues_within(components: Mapping[int, ComponentRequest], room: Room) -> tuple[int, dict[int, str]] | None:
+def _queues_within(
+    components: Mapping[int, ComponentRequest], availability: Availability
+) -> tuple[int, dict[int, str]] | None:
     """Length of the longest queue that is chosen, and the cluster of each component.
 
     Components that name a cluster come first, then the others by decreasing size: what a component may choose is not
     taken by one that has more choice.
     """
     chosen: dict[int, str] = {}
-    asked = dict.fromkeys(room.usable, 0)
+    asked = dict.fromkeys(availability.usable, 0)
     for index, component in sorted(components.items(), key=lambda each: (not each[1].cluster, -each[1].processors)):
-        fitting = [view for name, view in room.usable.items() if _may_wait(component, view, asked[name])]
+        fitting = [
+            summary for name, summary in availability.usable.items() if _may_wait(component, summary, asked[name])
+        ]
         if not fitting:
             return None
-        best = min(fitting, key=lambda view: (_queue_length(view), view.backlog + asked[view.name], -view.total))
+        best = min(
+            fitting, key=lambda summary: (_queue_length(summary), summary.backlog + asked[summary.name], -summary.total)
+        )
         asked[best.name] += processors_taken(component, best.settings)
         chosen[index] = best.name
-    return max((_queue_length(room.usable[name]) for name in chosen.values()), default=0), chosen
+    return max((_queue_length(availability.usable[name]) for name in chosen.values()), default=0), chosen
 
 
 def _place_within(
-    components: dict[int, ComponentRequest], room: Room, policy: PlacementPolicy
+    components: dict[int, ComponentRequest], availability: Availability, policy: PlacementPolicy
 ) -> dict[int, str] | PolicyFailed | None:
     """Named components first (DCS: an ordered request fits or not), then the policy places the others."""
     placed: dict[int, str] = {}
@@ -95,38 +99,39 @@ def _place_within(
     for index, component in components.items():
         if component.cluster is None:
             continue
-        view = room.usable.get(component.cluster)
-        if view is None:
+        summary = availability.usable.get(component.cluster)
+        if summary is None:
             return None
-        idle = left.get(view.name, view.idle)
-        if lack(component, view if idle == view.idle else replace(view, idle=idle)) is not None:
+        idle = left.get(summary.name, summary.idle)
+        if misfit(component, summary if idle == summary.idle else replace(summary, idle=idle)) is not None:
             return None
-        left[view.name] = idle - processors_taken(component, view.settings)
-        placed[index] = view.name
+        left[summary.name] = idle - processors_taken(component, summary.settings)
+        placed[index] = summary.name
     free = {index: component for index, component in components.items() if component.cluster is None}
-    return _ask(free, room, left, policy, placed) if free else placed
+    return _ask(free, availability, left, policy, placed) if free else placed
 
 
-def _offers(room: Room, left: dict[str, int]) -> tuple[Offer, ...]:
+def _idle_clusters(availability: Availability, left: dict[str, int]) -> tuple[IdleCluster, ...]:
     if not left:
-        return room.offers
+        return availability.idle_clusters
     return tuple(
-        Offer(each.cluster, left[each.cluster], used=True) if each.cluster in left else each for each in room.offers
+        IdleCluster(each.cluster, left[each.cluster], used=True) if each.cluster in left else each
+        for each in availability.idle_clusters
     )
 
 
 def _ask(
     components: dict[int, ComponentRequest],
-    room: Room,
+    availability: Availability,
     left: dict[str, int],
     policy: PlacementPolicy,
     placed: dict[int, str],
 ) -> dict[int, str] | PolicyFailed | None:
     """`left`: what named components have left on the clusters that they use."""
-    wishes = tuple(Wish(index, each.processors, room.demand(each)) for index, each in components.items())
+    demands = tuple(Demand(index, each.processors, availability.demand(each)) for index, each in components.items())
     try:
-        answer = policy(wishes, _offers(room, left))
-        problem = None if answer is None else _problem(answer, wishes, room.idle | left)
+        answer = policy(demands, _idle_clusters(availability, left))
+        problem = None if answer is None else _problem(answer, demands, availability.idle | left)
     except Exception as error:
         problem, answer = f"it raised {type(error).__name__}: {error}", None
     if problem:
@@ -135,22 +140,22 @@ def _ask(
     return None if answer is None else placed | dict(answer)
 
 
-def _problem(answer: Placement, wishes: Sequence[Wish], idle: dict[str, int]) -> str | None:
+def _problem(answer: PlacementChoice, demands: Sequence[Demand], idle: dict[str, int]) -> str | None:
     """What is wrong with a policy's answer: it must place every wish where there is room."""
-    for each in wishes:
+    for each in demands:
         cluster = answer.get(each.index)
         if cluster is None or cluster not in each.demand:
             return f"component {each.index} cannot go to {cluster}"
         idle[cluster] -= each.demand[cluster]
-    overfull = [answer[each.index] for each in wishes if idle[answer[each.index]] < 0]
+    overfull = [answer[each.index] for each in demands if idle[answer[each.index]] < 0]
     return f"{overfull[0]} has not so many idle processors" if overfull else None
 
 
-def _may_wait(component: ComponentRequest, view: View, asked: int) -> bool:
+def _may_wait(component: ComponentRequest, summary: ClusterSummary, asked: int) -> bool:
     """With what its siblings ask there (`asked`) it must fit into the cluster, and into the backlog of ours there."""
-    together = asked + processors_taken(component, view.settings)
-    return together <= backlog_left(view) and lack(component, view, now=False) is None
+    together = asked + processors_taken(component, summary.settings)
+    return together <= backlog_left(summary) and misfit(component, summary, now=False) is None
 
 
-def _queue_length(view: View) -> int:
-    return view.state.waiting_local if view.state else 0
+def _queue_length(summary: ClusterSummary) -> int:
+    return summary.state.waiting_local if summary.state else 0

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from koalapy.information.kis import View
-from koalapy.information.promises import processors_taken
+from koalapy.information.commitments import processors_taken
+from koalapy.information.kis import ClusterSummary
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.request import ComponentRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class Misfit:
     """What a cluster lacks for a component."""
 
     cluster: str
@@ -19,36 +19,38 @@ class Lack:
     reason: Reason
 
 
-def demand(component: ComponentRequest, views: Iterable[View]) -> dict[str, int]:
+def demand(component: ComponentRequest, summaries: Iterable[ClusterSummary]) -> dict[str, int]:
     """The processors it takes on each cluster, of those without trouble, that could take it at all."""
-    taken = {view.name: (processors_taken(component, view.settings), view.largest) for view in views}
+    taken = {summary.name: (processors_taken(component, summary.settings), summary.largest) for summary in summaries}
     return {name: needed for name, (needed, largest) in taken.items() if needed <= largest}
 
 
-def lack(component: ComponentRequest, view: View, *, now: bool = True) -> Reason | None:
+def misfit(component: ComponentRequest, summary: ClusterSummary, *, now: bool = True) -> Reason | None:
     """Why the component does not go there; with `now` False, regardless of how many processors are idle."""
-    if component.cluster not in (None, view.name):
+    if component.cluster not in (None, summary.name):
         return Reason("elsewhere", "request", f"its component names {component.cluster}.")
-    if view.trouble:
-        return view.trouble
-    needed = processors_taken(component, view.settings)
-    if needed > view.largest:
-        return _too_large(view, needed)
-    if now and needed > view.idle:
-        return Reason("busy", "transient", _busy(view, needed), "It waits until they are idle.")
-    return _shape(component, view, needed) if now else None
+    if summary.trouble:
+        return summary.trouble
+    needed = processors_taken(component, summary.settings)
+    if needed > summary.largest:
+        return _too_large(summary, needed)
+    if now and needed > summary.idle:
+        return Reason("busy", "transient", _busy(summary, needed), "It waits until they are idle.")
+    return _shape(component, summary, needed) if now else None
 
 
-def _too_large(view: View, needed: int) -> Reason:
-    total, largest = view.whole or view.size
+def _too_large(summary: ClusterSummary, needed: int) -> Reason:
+    total, largest = summary.whole or summary.size
     if needed <= largest:
-        message = f"has only {view.total} of its {_of(total)} now, but {_needed(needed)}."
-        if total == view.total:
-            message = f"gives one component at most {_of(view.largest)} now, and not {largest}, but {_needed(needed)}."
+        message = f"has only {summary.total} of its {_of(total)} now, but {_needed(needed)}."
+        if total == summary.total:
+            message = (
+                f"gives one component at most {_of(summary.largest)} now, and not {largest}, but {_needed(needed)}."
+            )
         return Reason(
             "smaller", "transient", message, "Ask the site which nodes are down, or ask for fewer processors."
         )
-    if not total and not view.settled:
+    if not total and not summary.size_known:
         message = f"shows no processors at all, but {_needed(needed)}."
         return Reason("smaller", "transient", message, "Ask the site whether its nodes are up.")
     if needed > total:
@@ -58,10 +60,12 @@ def _too_large(view: View, needed: int) -> Reason:
     return Reason("too_large", "request", message, "Ask for fewer, in more components.")
 
 
-def _busy(view: View, needed: int) -> str:
-    promised = f" ({view.promised} more {_are(view.promised)} promised to other jobs)" if view.promised else ""
-    are = "is" if 1 in (view.idle, view.total) else "are"
-    return f"{view.idle} of {_of(view.total)} {are} idle{promised}, but {_needed(needed)}."
+def _busy(summary: ClusterSummary, needed: int) -> str:
+    committed = (
+        f" ({summary.committed} more {_are(summary.committed)} promised to other jobs)" if summary.committed else ""
+    )
+    are = "is" if 1 in (summary.idle, summary.total) else "are"
+    return f"{summary.idle} of {_of(summary.total)} {are} idle{committed}, but {_needed(needed)}."
 
 
 def _of(processors: int) -> str:
@@ -76,15 +80,15 @@ def _needed(processors: int) -> str:
     return f"{processors} {_are(processors)} needed"
 
 
-def _shape(component: ComponentRequest, view: View, needed: int) -> Reason | None:
+def _shape(component: ComponentRequest, summary: ClusterSummary, needed: int) -> Reason | None:
     """So many processors a node need nodes with so many free."""
-    most = view.state.largest_idle if view.state is not None else None
+    most = summary.state.largest_idle if summary.state is not None else None
     if most is not None and needed > most:
         return Reason("busy", "transient", f"{_of(most)} {_are(most)} idle for one component, but {_needed(needed)}.")
     per_node = component.processors_per_node
-    if per_node is None or view.state is None or not view.state.free_nodes:
+    if per_node is None or summary.state is None or not summary.state.free_nodes:
         return None
-    nodes = sum(count for free, count in view.state.free_nodes if free >= per_node)
+    nodes = sum(count for free, count in summary.state.free_nodes if free >= per_node)
     wanted = -(-component.processors // per_node)
     if nodes >= wanted:
         return None
@@ -92,12 +96,12 @@ def _shape(component: ComponentRequest, view: View, needed: int) -> Reason | Non
     return Reason("busy", "transient", f"{free}, but {counted_as(wanted, 'such node is', 'such nodes are')} needed.")
 
 
-def lacks(components: Mapping[int, ComponentRequest], views: Sequence[View]) -> list[Lack]:
+def misfits(components: Mapping[int, ComponentRequest], summaries: Sequence[ClusterSummary]) -> list[Misfit]:
     """For `koala explain`: of every component, what each cluster that it may go to lacks."""
     found = []
     for index, component in components.items():
-        for view in views:
-            reason = lack(component, view)
+        for summary in summaries:
+            reason = misfit(component, summary)
             if reason is not None and reason.code != "elsewhere":
-                found.append(Lack(view.name, index, reason))
+                found.append(Misfit(summary.name, index, reason))
     return found

@@ -22,7 +22,7 @@ class Shape(NamedTuple):
     communication: bool
 
 
-class Need(NamedTuple):
+class MinimumDemand(NamedTuple):
     """What a shape cannot do without, in processors; it may need more, where nodes are taken whole.
 
     `named`: so many on that cluster. `free`: (size, so many components of at least that size), each size once.
@@ -48,14 +48,14 @@ def _component(component: ComponentRequest) -> ComponentShape:
 
 
 @lru_cache(maxsize=1 << 14)
-def need_of(shape: Shape) -> Need:
+def minimum_demand(shape: Shape) -> MinimumDemand:
     needed = [each for each in shape.components if not each.optional]
     sizes = sorted((each.processors for each in needed if each.cluster is None), reverse=True)
     named: dict[str, int] = {}
     for each in needed:
         if each.cluster is not None:
             named[each.cluster] = named.get(each.cluster, 0) + each.processors
-    return Need(max((each.processors for each in needed), default=0), tuple(named.items()), _at_least(sizes))
+    return MinimumDemand(max((each.processors for each in needed), default=0), tuple(named.items()), _at_least(sizes))
 
 
 def _at_least(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from koalapy.core.core import Core
+from koalapy.information.commitments import processors_taken
 from koalapy.information.kis import Known
-from koalapy.information.promises import processors_taken
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId, tag_of
 from koalapy.model.job import Component, Job

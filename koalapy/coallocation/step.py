@@ -1,6 +1,6 @@
 """The run list's step: what follows for jobs from changes and from time: releases, time-outs, ends, deadlocks."""
 
-from koalapy.broker.patience import waits_for
+from koalapy.broker.wait_deadlines import wait_deadlines
 from koalapy.coallocation import barrier, completion, deadlock, missing, stopping
 from koalapy.core.core import Core
 from koalapy.model.alarms import Alarms
@@ -40,7 +40,7 @@ class RunListStep:
             job = core.records.jobs[identity]
             if job.state.active and job.runner is None:
                 _examine(core, now, identity)
-        if core.information.promises.moved or not core.run_list.split.keys().isdisjoint(dirty):
+        if core.information.commitments.dirty or not core.run_list.split.keys().isdisjoint(dirty):
             _break_deadlocks(core, now)  # made by a measurement, or by a change of a job in it
 
     def set_timers(self, core: Core, now: Instant) -> None:
@@ -89,7 +89,7 @@ def _break_deadlocks(core: Core, now: Instant) -> None:
 def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     """When time alone changes something for the job; None: never. For one of the run list it may have passed."""
     if job.state.queued and job.runner is None:
-        return min([moment for moment in waits_for(job, core.settings) if moment > now], default=None)
+        return min([moment for moment in wait_deadlines(job, core.settings) if moment > now], default=None)
     if not job.state.active:
         return None
     deadline = barrier.deadline(job, core.settings)

@@ -32,7 +32,7 @@ class AtBarrier:
         for attempt in [each for each, where in self._clusters.items() if where == cluster]:
             del self._clusters[attempt]
 
-    def reckon(self, moves: Sequence[Move], job: Job) -> None:
+    def apply(self, moves: Sequence[Move], job: Job) -> None:
         for attempt, _, lives in moves:
             if not lives:
                 self._clusters.pop(attempt, None)

@@ -11,7 +11,7 @@ from koalapy.core.session_state import SessionState
 from koalapy.core.startup_gate import StartupGate
 from koalapy.core.wait_queue import WaitQueue
 from koalapy.information.kis import Information
-from koalapy.information.watching import Watching
+from koalapy.information.poll_urgency import PollUrgency
 from koalapy.model.change import Snapshot
 from koalapy.model.identity import AttemptId
 from koalapy.model.records import Records
@@ -34,12 +34,12 @@ class Core:
         self.information = Information(settings.clusters, snapshot.instance, settings.settles)
         self.run_list, self.queue, self.launchers = RunList(), WaitQueue(), Launchers()
         self.at_barrier = AtBarrier()
-        lives = self.information.promises, self.at_barrier
+        lives = self.information.commitments, self.at_barrier
         self.records = Records(snapshot, (self.run_list, self.queue, self.launchers), lives)
         self.silent: dict[AttemptId, None] = {job.attempt_of(each): None for job in snapshot.jobs for each in job.live}
         self.recalled = RecalledAttempts(names)
         self.startup_gate = StartupGate(names, snapshot.jobs)
-        self.poll_urgency = Watching()
+        self.poll_urgency = PollUrgency()
         self.foreign = ForeignStatements()
         self.came_before: dict[str, list[AttemptId]] = {}
         self.pruning = PruningState()

@@ -5,26 +5,26 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from koalapy.broker.shape import Need, Shape, need_of, shape_of
+from koalapy.broker.shape import MinimumDemand, Shape, minimum_demand, shape_of
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.request import WhenBusy
 from koalapy.model.units import Instant
 
 
-class Place(NamedTuple):
-    """Where a job stands: places are in the order of the queue."""
+class Position(NamedTuple):
+    """A job's position in the wait queue; positions sort in the order of the queue."""
 
     priority: int
-    place: int
+    number: int
     job: JobId
 
 
 class Waiting(NamedTuple):
     job: Job
-    place: Place
+    position: Position
     shape: Shape
-    need: Need
+    minimum: MinimumDemand
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
@@ -36,14 +36,14 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
 class WaitQueue:
     """An index over the jobs. It knows which waiting jobs need not be looked at, whatever policies there are.
 
-    `order`: all places. `doubted`: places of jobs that may be too large for the grid's present clusters. `moved`: the
-    first place where a job has come, gone or changed since moves were last forgotten, None if none has.
+    `order`: all positions. `to_recheck`: positions of jobs that may be too large for the grid's present clusters.
+    `moved`: the first position where a job has come, gone or changed since moves were last forgotten; None if none has.
     """
 
     def __init__(self) -> None:
-        self.order: list[Place] = []
-        self.doubted: list[Place] = []
-        self.moved: Place | None = None
+        self.order: list[Position] = []
+        self.to_recheck: list[Position] = []
+        self.moved: Position | None = None
         self._waiting: dict[JobId, Waiting] = {}
         self._by_size, self._patient = _BySize(), _BySize()
         self._arrivals: list[tuple[Instant, JobId]] = []  # a heap of those that wait until they may be patient
@@ -52,8 +52,8 @@ class WaitQueue:
     def __len__(self) -> int:
         return len(self.order)
 
-    def at(self, place: Place) -> Waiting:
-        return self._waiting[place.job]
+    def at(self, position: Position) -> Waiting:
+        return self._waiting[position.job]
 
     def changed(self, before: Job | None, after: Job | None) -> None:
         job = after or before
@@ -68,7 +68,7 @@ class WaitQueue:
             self._enter(after)
         elif _stands_as(old.job, after):
             self._waiting[after.id] = old._replace(job=after)
-            self._move(old.place)
+            self._move(old.position)
         else:
             self._leave(old)
             self._enter(after)
@@ -76,7 +76,7 @@ class WaitQueue:
     def forget_moves(self) -> None:
         self.moved = None
 
-    def pass_time(self, since: Instant) -> None:
+    def let_queue(self, since: Instant) -> None:
         """Jobs that wait since then, or longer, may go into batch queues if they would rather."""
         while self._arrivals and self._arrivals[0][0] <= since:
             arrival, job = heapq.heappop(self._arrivals)
@@ -84,54 +84,54 @@ class WaitQueue:
             if waiting is not None and waiting.job.waiting_since == arrival:
                 self._patient.add(waiting)
 
-    def doubt(self, sizes: object) -> None:
+    def recheck(self, sizes: object) -> None:
         """What fits on clusters of some sizes may not fit on those of others."""
         if sizes != self._sizes:
-            self._sizes, self.doubted = sizes, list(self.order)
+            self._sizes, self.to_recheck = sizes, list(self.order)
 
-    def doubts(self, place: Place) -> bool:
-        return bool(self.doubted) and _find(self.doubted, place) is not None
+    def needs_recheck(self, position: Position) -> bool:
+        return bool(self.to_recheck) and _find(self.to_recheck, position) is not None
 
-    def trust(self, end: Place | None) -> None:
+    def mark_feasible(self, end: Position | None) -> None:
         """Whoever is nearer to the head than that (None: everybody) fits, if nobody else were there."""
-        del self.doubted[: len(self.doubted) if end is None else bisect_left(self.doubted, end)]
+        del self.to_recheck[: len(self.to_recheck) if end is None else bisect_left(self.to_recheck, end)]
 
-    def worth_a_look(self, idle: int, backlog: int, since: Place | None = None) -> Iterator[Waiting]:
+    def candidates(self, idle: int, backlog: int, since: Position | None = None) -> Iterator[Waiting]:
         """In order, those of which something may be decided where the largest component that fits has this size.
 
         `backlog`: that any batch queue would take. `since`: only who stands there or behind. The queue must not change
         meanwhile.
         """
         last = None
-        lists = [*self._by_size.up_to(idle), *self._patient.up_to(backlog), self.doubted]
+        lists = [*self._by_size.up_to(idle), *self._patient.up_to(backlog), self.to_recheck]
         if since is not None:
-            lists = [places[bisect_left(places, since) :] for places in lists]
-        for place in heapq.merge(*lists):
-            if place is not last:
-                last = place
-                yield self._waiting[place.job]
+            lists = [positions[bisect_left(positions, since) :] for positions in lists]
+        for position in heapq.merge(*lists):
+            if position is not last:
+                last = position
+                yield self._waiting[position.job]
 
     def _enter(self, job: Job) -> None:
         shape = shape_of(job.request)
-        place = Place(job.request.priority, job.place, job.id)
-        waiting = self._waiting[job.id] = Waiting(job, place, shape, need_of(shape))
-        insort(self.order, place)
-        insort(self.doubted, place)
+        position = Position(job.request.priority, job.place, job.id)
+        waiting = self._waiting[job.id] = Waiting(job, position, shape, minimum_demand(shape))
+        insort(self.order, position)
+        insort(self.to_recheck, position)
         self._by_size.add(waiting)
         if job.request.when_busy is WhenBusy.QUEUE and job.waiting_since is not None:
             heapq.heappush(self._arrivals, (job.waiting_since, job.id))
-        self._move(place)
+        self._move(position)
 
     def _leave(self, waiting: Waiting) -> None:
         del self._waiting[waiting.job.id]
-        _remove(self.order, waiting.place)
-        _remove(self.doubted, waiting.place)
+        _remove(self.order, waiting.position)
+        _remove(self.to_recheck, waiting.position)
         self._by_size.remove(waiting)
         self._patient.remove(waiting)
-        self._move(waiting.place)
+        self._move(waiting.position)
 
-    def _move(self, place: Place) -> None:
-        self.moved = place if self.moved is None else min(place, self.moved)
+    def _move(self, position: Position) -> None:
+        self.moved = position if self.moved is None else min(position, self.moved)
 
 
 def _stands_as(before: Job, after: Job) -> bool:
@@ -144,30 +144,30 @@ class _BySize:
     """Places in order, for each size."""
 
     def __init__(self) -> None:
-        self._places: dict[int, list[Place]] = {}
+        self._positions: dict[int, list[Position]] = {}
 
     def add(self, waiting: Waiting) -> None:
         """Once, however often it is added."""
-        places = self._places.setdefault(waiting.need.largest, [])
-        if _find(places, waiting.place) is None:
-            insort(places, waiting.place)
+        positions = self._positions.setdefault(waiting.minimum.largest, [])
+        if _find(positions, waiting.position) is None:
+            insort(positions, waiting.position)
 
     def remove(self, waiting: Waiting) -> None:
-        places = self._places.get(waiting.need.largest, [])
-        if _remove(places, waiting.place) and not places:
-            del self._places[waiting.need.largest]
+        positions = self._positions.get(waiting.minimum.largest, [])
+        if _remove(positions, waiting.position) and not positions:
+            del self._positions[waiting.minimum.largest]
 
-    def up_to(self, size: int) -> list[list[Place]]:
-        return [places for each, places in self._places.items() if each <= size]
+    def up_to(self, size: int) -> list[list[Position]]:
+        return [positions for each, positions in self._positions.items() if each <= size]
 
 
-def _remove(places: list[Place], place: Place) -> bool:
-    found = _find(places, place)
+def _remove(positions: list[Position], position: Position) -> bool:
+    found = _find(positions, position)
     if found is not None:
-        del places[found]
+        del positions[found]
     return found is not None
 
 
-def _find(places: list[Place], place: Place) -> int | None:
-    found = bisect_left(places, place)
-    return found if found < len(places) and places[found] == place else None
+def _find(positions: list[Position], position: Position) -> int | None:
+    found = bisect_left(positions, position)
+    return found if found < len(positions) and positions[found] == position else None

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from koalapy.information.promises import Promises, Scavenged, processors_of, processors_taken
+from koalapy.information.commitments import Commitments, Scavenged, processors_of, processors_taken
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.evolve import evolver, quick
@@ -40,27 +40,27 @@ class Known:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ClusterSummary:
     """A cluster as the broker sees it now, in processors. `idle` has what is promised but not shown yet taken off.
 
     A cluster that cannot be used has nothing idle, and `trouble` says why. `backlog`: processors of ours that wait
     in its queue; `state` is the last measurement, however old, but for what sweeps have: that counts as idle here,
     since they give it to whoever is placed on it.
 
-    `whole`: the size of the cluster when nothing of it is broken, None if that is its present one. `settled`: whether
-    the cluster has been measured for so long that its size is known, even if no earlier one is.
+    `whole`: the size of the cluster when nothing of it is broken; None if that is its present size. `size_known`:
+    whether the cluster was measured for long enough to know its size.
     """
 
     name: str
     settings: ClusterSettings
     total: int
     idle: int
-    promised: int
+    committed: int
     backlog: int
     trouble: Reason | None
     state: ClusterState | None
     whole: Size | None = None
-    settled: bool = True
+    size_known: bool = True
 
     @property
     def largest(self) -> int:
@@ -72,26 +72,26 @@ class View:
         return self.total, self.largest
 
 
-_evolve_known, evolve_view = evolver(Known), evolver(View)
+_evolve_known, evolve_summary = evolver(Known), evolver(ClusterSummary)
 
 
 class Information:
     """The clusters of the grid, by name, in the order of the grid file.
 
-    `promises` is to be an index of the records. `reachable`: the clusters that are connected. `availability` grows
-    whenever a view is another than before in what placing depends on.
+    `commitments` is an index of the records. `reachable`: the clusters that are connected. `availability_version`
+    grows whenever a summary changes in anything that placing depends on.
     """
 
     def __init__(self, clusters: Iterable[ClusterSettings], instance: InstanceId, settles: Duration = DAY) -> None:
         """`settles`: a smaller size that has been measured for so long, without a break, is the cluster's own."""
         self._settles = settles
         self.clusters: dict[str, Known] = {settings.name: Known(settings=settings) for settings in clusters}
-        self.promises = Promises(instance, [known.settings for known in self.clusters.values()])
+        self.commitments = Commitments(instance, [known.settings for known in self.clusters.values()])
         self.reachable: frozenset[str] = frozenset()
-        self.availability = 0
-        self._views: dict[str, View] = {}
+        self.availability_version = 0
+        self._summaries: dict[str, ClusterSummary] = {}
         self._good_until: dict[str, Instant] = {}  # if nothing happens there
-        self._looked_at = Instant(0)
+        self._refreshed_at = Instant(0)
 
     def connected(self, cluster: str, version: str) -> None:
         known = self.clusters[cluster]
@@ -99,24 +99,24 @@ class Information:
         trouble = Reason("not_measured", "transient", message, "Wait a moment.")
         version = version or known.version
         again = {"smaller_since": None, "measured_since": None}
-        self._know(known, {"connected": True, "version": version, "state": None, "trouble": trouble, **again})
+        self._update(known, {"connected": True, "version": version, "state": None, "trouble": trouble, **again})
 
     def lost(self, cluster: str, reason: Reason) -> None:
-        self._know(self.clusters[cluster], {"connected": False, "trouble": reason})
+        self._update(self.clusters[cluster], {"connected": False, "trouble": reason})
 
     def measured(self, cluster: str, state: ClusterState) -> None:
         """A measurement older than the last one is left aside."""
         known = self.clusters[cluster]
         if known.state is None or state.measured_at >= known.state.measured_at:
-            self._know(known, {"state": state, "trouble": None, **_sizes(known, state, self._settles)})
+            self._update(known, {"state": state, "trouble": None, **_sizes(known, state, self._settles)})
 
     def measurement_failed(self, cluster: str, reason: Reason) -> None:
-        self._know(self.clusters[cluster], {"trouble": reason})
+        self._update(self.clusters[cluster], {"trouble": reason})
 
-    def inherit(self, before: "Information") -> None:
+    def inherit(self, previous: "Information") -> None:
         """Take over how large the clusters are when nothing of them is broken, which they do not say again."""
-        for name in self.clusters.keys() & before.clusters.keys():
-            self._know(self.clusters[name], {"whole": before.clusters[name].whole})
+        for name in self.clusters.keys() & previous.clusters.keys():
+            self._update(self.clusters[name], {"whole": previous.clusters[name].whole})
 
     def is_connected(self, cluster: str | None) -> bool:
         return cluster in self.clusters and self.clusters[cluster].connected
@@ -129,45 +129,45 @@ class Information:
             if known.connected and known.state and processors_taken(component, known.settings) <= largest(known.state)
         ]
 
-    def views(self, now: Instant) -> list[View]:
+    def summaries(self, now: Instant) -> list[ClusterSummary]:
         """Only what may be another than before is looked at again."""
-        still_good = self._views and self._looked_at <= now <= min(self._good_until.values(), default=now)
-        for name in self.promises.moved if still_good else self.clusters:
-            self._look_at(now, self.clusters[name])
-        self.promises.moved.clear()
-        self._looked_at = now
-        return list(self._views.values())
+        still_good = self._summaries and self._refreshed_at <= now <= min(self._good_until.values(), default=now)
+        for name in self.commitments.dirty if still_good else self.clusters:
+            self._refresh(now, self.clusters[name])
+        self.commitments.dirty.clear()
+        self._refreshed_at = now
+        return list(self._summaries.values())
 
-    def _look_at(self, now: Instant, known: Known) -> None:
+    def _refresh(self, now: Instant, known: Known) -> None:
         name = known.settings.name
-        promises = self.promises
-        before, view = (
-            self._views.get(name),
-            _view(now, known, *promises.on(name), promises.of_sweeps(name), self._settles),
+        commitments = self.commitments
+        previous, summary = (
+            self._summaries.get(name),
+            _summary(now, known, *commitments.on(name), commitments.scavenged_on(name), self._settles),
         )
-        if before is None or not same_room(before, view):
-            self.availability += 1
-        self._views[name] = view
-        self._good_until[name] = _good_until(now, known, view)
+        if previous is None or not same_availability(previous, summary):
+            self.availability_version += 1
+        self._summaries[name] = summary
+        self._good_until[name] = _good_until(now, known, summary)
 
-    def _know(self, before: Known, changes: dict[str, object]) -> None:
-        known, name = _evolve_known(before, changes), before.settings.name
+    def _update(self, previous: Known, changes: dict[str, object]) -> None:
+        known, name = _evolve_known(previous, changes), previous.settings.name
         self.clusters[name] = known
-        self.promises.shown(name, known.state)
-        if known.connected is not before.connected:
+        self.commitments.measured(name, known.state)
+        if known.connected is not previous.connected:
             self.reachable = frozenset(name for name, each in self.clusters.items() if each.connected)
 
 
-def same_room(one: View, other: View) -> bool:
+def same_availability(one: ClusterSummary, other: ClusterSummary) -> bool:
     """Whether they are the same in all that placing depends on."""
     same = one.idle == other.idle and one.total == other.total and one.backlog == other.backlog
-    same = same and one.whole == other.whole and one.settled is other.settled
+    same = same and one.whole == other.whole and one.size_known is other.size_known
     if not same or (one.trouble is None) is not (other.trouble is None):
         return False
-    return one.state is other.state or _shape(one.state) == _shape(other.state)
+    return one.state is other.state or _placing_state(one.state) == _placing_state(other.state)
 
 
-def _shape(state: ClusterState | None) -> tuple[object, ...] | None:
+def _placing_state(state: ClusterState | None) -> tuple[object, ...] | None:
     return (state.free_nodes, state.waiting_local, state.largest, state.largest_idle) if state else None
 
 
@@ -196,28 +196,30 @@ def _larger(one: Size, other: Size) -> Size:
     return max(one[0], other[0]), max(one[1], other[1])
 
 
-def _settled(known: Known, settles: Duration) -> bool:
+def _is_size_known(known: Known, settles: Duration) -> bool:
     if known.state is None or known.measured_since is None:
         return False
     return known.state.measured_at - known.measured_since >= settles
 
 
-def _view(now: Instant, known: Known, promised: int, backlog: int, scavenged: Scavenged, settles: Duration) -> View:
+def _summary(
+    now: Instant, known: Known, committed: int, backlog: int, scavenged: Scavenged, settles: Duration
+) -> ClusterSummary:
     name, state = known.settings.name, known.state
-    trouble = known.trouble or _stale(now, known)
+    trouble = known.trouble or _staleness(now, known)
     if state is not None and scavenged.nodes:
         state = _without_sweeps(state, scavenged)
-    return View(
+    return ClusterSummary(
         name=name,
         settings=known.settings,
         total=state.total if state else 0,
-        idle=max(0, state.idle - promised) if state and not trouble else 0,
-        promised=promised,
+        idle=max(0, state.idle - committed) if state and not trouble else 0,
+        committed=committed,
         backlog=backlog,
         trouble=trouble,
         state=state,
         whole=known.whole if state is not None and known.whole != (state.total, largest(state)) else None,
-        settled=_settled(known, settles),
+        size_known=_is_size_known(known, settles),
     )
 
 
@@ -225,7 +227,7 @@ def _without_sweeps(state: ClusterState, scavenged: Scavenged) -> ClusterState:
     """As if the sweeps' Launchers had gone. A batch system that suspends them for others may show as idle what they
     have: then it shows more in use and idle than there is, and so much of it is idle already.
     """
-    nodes = _beyond(state.idle + state.ours + state.others - state.total, scavenged.nodes)
+    nodes = _left_after(state.idle + state.ours + state.others - state.total, scavenged.nodes)
     processors = sum(nodes)
     free = Counter(dict(state.free_nodes))
     if free or not state.idle:  # else it does not tell of nodes
@@ -239,7 +241,7 @@ def _without_sweeps(state: ClusterState, scavenged: Scavenged) -> ClusterState:
     )
 
 
-def _beyond(processors: int, nodes: Iterable[tuple[int, int]]) -> list[int]:
+def _left_after(processors: int, nodes: Iterable[tuple[int, int]]) -> list[int]:
     """The processors of each of these nodes, without so many of them."""
     left: list[int] = []
     for size in (size for size, count in nodes for _ in range(count)):
@@ -249,7 +251,7 @@ def _beyond(processors: int, nodes: Iterable[tuple[int, int]]) -> list[int]:
     return left
 
 
-def _stale(now: Instant, known: Known) -> Reason | None:
+def _staleness(now: Instant, known: Known) -> Reason | None:
     age = now - known.state.measured_at if known.state else 0
     if age <= known.settings.max_age:
         return None
@@ -257,11 +259,11 @@ def _stale(now: Instant, known: Known) -> Reason | None:
     return Reason("stale", "transient", message, "Nothing is placed there until it answers again.")
 
 
-def _good_until(now: Instant, known: Known, view: View) -> Instant:
+def _good_until(now: Instant, known: Known, summary: ClusterSummary) -> Instant:
     """The last instant of which the view is true. One of a cluster not heard of lately says how long ago that was."""
     if known.trouble or known.state is None:
         return _FOR_EVER
-    return now if view.trouble else Instant(known.state.measured_at + known.settings.max_age)
+    return now if summary.trouble else Instant(known.state.measured_at + known.settings.max_age)
 
 
 _FOR_EVER = Instant(1 << 62)

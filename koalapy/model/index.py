@@ -24,7 +24,7 @@ Move = tuple[AttemptId, Component, bool]
 class LifeIndex(Protocol):
     """The same of attempts that may have a batch job."""
 
-    def reckon(self, moves: Sequence[Move], job: Job) -> None:
+    def apply(self, moves: Sequence[Move], job: Job) -> None:
         """Attempts of the job began to live (True) or live no more (False)."""
         ...
 
@@ -63,7 +63,7 @@ class LiveAttempts:
         """In the order of jobs and their components."""
         return sorted(self._clusters.get(cluster, ()))
 
-    def reckon(self, moves: Sequence[Move], job: Job) -> None:
+    def apply(self, moves: Sequence[Move], job: Job) -> None:
         for attempt, component, lives in moves:
             assert component.cluster is not None
             if lives:

@@ -194,7 +194,7 @@ class Records:
         job = before if after is None else after
         if moves and job is not None:
             for each in self._life_indices:
-                each.reckon(moves, job)
+                each.apply(moves, job)
 
     def _clear(self) -> None:
         self._changed: dict[JobId, Job] = {}

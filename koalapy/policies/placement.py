@@ -1,6 +1,6 @@
 """Which cluster each component of a job goes to. A policy sees only the components whose user named no cluster.
 
-A placement policy is `(wishes, offers) -> {component index: cluster} | None`; None: the job does not fit.
+A placement policy is `(demands, idle_clusters) -> {component index: cluster} | None`; None: the job does not fit.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from operator import attrgetter
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Demand:
     """A component to place. `demand`: processors it takes on each cluster where it may go (whole nodes count whole)."""
 
     index: int
@@ -18,7 +18,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class IdleCluster:
     """A cluster's idle processors, what is promised already off. `used`: a component of this job is there."""
 
     cluster: str
@@ -26,18 +26,18 @@ class Offer:
     used: bool = False
 
 
-Placement = Mapping[int, str]
-PlacementPolicy = Callable[[Sequence[Wish], Sequence[Offer]], Placement | None]
+PlacementChoice = Mapping[int, str]
+PlacementPolicy = Callable[[Sequence[Demand], Sequence[IdleCluster]], PlacementChoice | None]
 
 
-def worst_fit(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | None:
+def worst_fit(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -> PlacementChoice | None:
     """DCS, section 2.4: balance the load, and avoid reusing clusters as far as possible.
 
     Components by decreasing size; each goes to the head of N (clusters without a component of this job, by decreasing
     idle processors), else to the head of Y (those with one), else the job cannot be placed.
     """
 
-    emptiest_first = sorted(offers, key=attrgetter("idle"), reverse=True)
+    emptiest_first = sorted(idle_clusters, key=attrgetter("idle"), reverse=True)
 
     def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
         yield (
@@ -45,10 +45,10 @@ def worst_fit(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | No
         )  # what is unused stays as idle as it was
         yield sorted((cluster for cluster in idle if cluster in used), key=lambda cluster: -idle[cluster])
 
-    return _greedily(wishes, offers, candidates)
+    return _greedily(demands, idle_clusters, candidates)
 
 
-def cluster_minimisation(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | None:
+def cluster_minimisation(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -> PlacementChoice | None:
     """As few clusters as possible: a component joins its siblings where it fits, else takes the emptiest cluster."""
 
     def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
@@ -56,43 +56,45 @@ def cluster_minimisation(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Pla
         yield from ([cluster] for cluster in by_idle if cluster in used)
         yield from ([cluster] for cluster in by_idle if cluster not in used)
 
-    return _greedily(wishes, offers, candidates)
+    return _greedily(demands, idle_clusters, candidates)
 
 
-def best_fit(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | None:
+def best_fit(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -> PlacementChoice | None:
     """Leave as little as possible idle where a component goes, and the large holes to large components."""
 
     def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
         yield from ([cluster] for cluster in sorted(idle, key=lambda cluster: idle[cluster]))
 
-    return _greedily(wishes, offers, candidates)
+    return _greedily(demands, idle_clusters, candidates)
 
 
 Candidates = Callable[[Mapping[str, int], set[str]], Iterable[Iterable[str]]]
 
 
-def _greedily(wishes: Sequence[Wish], offers: Sequence[Offer], candidates: Candidates) -> Placement | None:
+def _greedily(
+    demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster], candidates: Candidates
+) -> PlacementChoice | None:
     """Components by decreasing size, each on the first head of a list where it fits. Ties go by the file's order."""
-    idle = {offer.cluster: offer.idle for offer in offers}
-    used = {offer.cluster for offer in offers if offer.used}
+    idle = {cluster.cluster: cluster.idle for cluster in idle_clusters}
+    used = {cluster.cluster for cluster in idle_clusters if cluster.used}
     placement: dict[int, str] = {}
-    for wish in sorted(wishes, key=lambda wish: (-wish.processors, wish.index)):
-        chosen = _first_head_that_fits(wish, idle, candidates(idle, used))
+    for demand in sorted(demands, key=lambda demand: (-demand.processors, demand.index)):
+        chosen = _first_head_that_fits(demand, idle, candidates(idle, used))
         if chosen is None:
             return None
-        placement[wish.index] = chosen
-        idle[chosen] -= wish.demand[chosen]
+        placement[demand.index] = chosen
+        idle[chosen] -= demand.demand[chosen]
         used.add(chosen)
     return placement
 
 
-def _first_head_that_fits(wish: Wish, idle: Mapping[str, int], lists: Iterable[Iterable[str]]) -> str | None:
+def _first_head_that_fits(demand: Demand, idle: Mapping[str, int], lists: Iterable[Iterable[str]]) -> str | None:
     for clusters in lists:
-        head = next((cluster for cluster in clusters if cluster in wish.demand), None)
-        if head is not None and wish.demand[head] <= idle[head]:
+        head = next((cluster for cluster in clusters if cluster in demand.demand), None)
+        if head is not None and demand.demand[head] <= idle[head]:
             return head
     return None
 
 
 # These place every job whose components could each have an idle cluster of their own, whatever else is idle.
-FIND_ROOM_APART: tuple[PlacementPolicy, ...] = (worst_fit, cluster_minimisation, best_fit)
+FIND_CLUSTERS_APART: tuple[PlacementPolicy, ...] = (worst_fit, cluster_minimisation, best_fit)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from koalapy.core.core import Core
 from koalapy.core.launchers import place
-from koalapy.information.kis import Known, View
-from koalapy.information.promises import Promises
+from koalapy.information.commitments import Commitments
+from koalapy.information.kis import ClusterSummary, Known
 from koalapy.model.cluster import ClusterState
 from koalapy.model.events import ClusterMeasured
 from koalapy.model.hours import offset_at
@@ -57,8 +57,8 @@ class Ground:
 
     def survey(self, core: Core, now: Instant) -> None:
         """Look at every cluster's nodes, and learn from them if something was measured since the last step."""
-        views = {view.name: view for view in core.information.views(now)}
-        self.nodes = {name: self._look(core, now, views[name]) for name in core.information.clusters}
+        summaries = {summary.name: summary for summary in core.information.summaries(now)}
+        self.nodes = {name: self._look(core, now, summaries[name]) for name in core.information.clusters}
         if core.nodes_changed:
             core.nodes_changed = False
             for name, each in self.nodes.items():
@@ -73,19 +73,19 @@ class Ground:
         """Nodes that sweeps may expect to have, grid-wide; before anything was learned those that they may have now."""
         return self.prediction.forecast(now) or float(sum(each.allowed for each in self.nodes.values()))
 
-    def _look(self, core: Core, now: Instant, view: View) -> Nodes:
-        name = view.name
+    def _look(self, core: Core, now: Instant, summary: ClusterSummary) -> Nodes:
+        name = summary.name
         known, there = core.information.clusters[name], core.launchers.on(name)
         sizes = [node_size(known, core.node_sizes.get(name, 0)), *(place(each).processors for each in there)]
         size = core.node_sizes[name] = max(sizes)
-        return look(core, now, known, view, len(there), size, self._policy)
+        return look(core, now, known, summary, len(there), size, self._policy)
 
 
 def look(
     core: Core,
     now: Instant,
     known: Known,
-    view: View,
+    summary: ClusterSummary,
     held: int,
     size: int,
     policy: IdlenessPolicy,
@@ -94,14 +94,14 @@ def look(
     site, state = known.settings.scavenge, known.state
     if site.off:
         return _shut("the grid file keeps sweeps off it")
-    if state is None or (view.trouble is not None and not held):
-        return _shut(str(view.trouble or "it has not been measured").rstrip("."), held)
-    seen = view.trouble is None
+    if state is None or (summary.trouble is not None and not held):
+        return _shut(str(summary.trouble or "it has not been measured").rstrip("."), held)
+    seen = summary.trouble is None
     if seen and state.others_hidden and not site.native:
         return _shut("others' jobs cannot be seen there, so that sweeps could be in their way")
     if not size:
         return _shut("no node of it was ever seen idle")
-    idle = _idle(known, core.information.promises) if seen else []
+    idle = _idle(known, core.information.commitments) if seen else []
     sight = Sight(
         total=max(1, state.total // size),
         idle=len(idle),
@@ -112,7 +112,7 @@ def look(
         rules=site,
     )
     if not seen:  # hours end, though nobody knows what is idle
-        return _shut(str(view.trouble).rstrip("."), min(held, _ask(policy, sight)[0]))
+        return _shut(str(summary.trouble).rstrip("."), min(held, _ask(policy, sight)[0]))
     return _allowed(sight, idle, policy)
 
 
@@ -140,14 +140,14 @@ def _ask(policy: IdlenessPolicy, sight: Sight) -> tuple[int, str]:
     return call_policy(lambda: policy(sight), lambda found: wrong_allowance(found, sight), sight.held)
 
 
-def _idle(known: Known, promises: Promises) -> list[int]:
+def _idle(known: Known, commitments: Commitments) -> list[int]:
     """Nodes that are wholly idle, the largest first, without those of what is promised or wanted: that comes first."""
     state, name = known.state, known.settings.name
     if state is None:
         return []
-    scavenged = promises.of_sweeps(name)
+    scavenged = commitments.scavenged_on(name)
     sizes = sorted(_each((*_taken(known, state), *scavenged.freed)), reverse=True)
-    spoken_for = promises.on(name)[0] + scavenged.coming + state.wanted_local
+    spoken_for = commitments.on(name)[0] + scavenged.coming + state.wanted_local
     while sizes and spoken_for > 0:
         spoken_for -= sizes.pop(0)
     return sizes

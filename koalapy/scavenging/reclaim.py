@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from koalapy.core.core import Core
 from koalapy.core.launchers import place, staying
+from koalapy.information.commitments import processors_of
 from koalapy.information.kis import Known
-from koalapy.information.promises import processors_of
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.units import Instant
@@ -21,13 +21,13 @@ def processors_short(core: Core, known: Known, launchers: Sequence[Job]) -> int:
     state = known.state
     if state is None or known.settings.scavenge.native:
         return 0
-    promises = core.information.promises
-    promised, _ = promises.on(known.settings.name)
-    scavenged = promises.of_sweeps(known.settings.name)
+    commitments = core.information.commitments
+    committed, _ = commitments.on(known.settings.name)
+    scavenged = commitments.scavenged_on(known.settings.name)
     stay = {each.id for each in staying(launchers)}
     going = sum(place(each).processors for each in launchers if each.id not in stay)
     idle = state.idle + processors_of(scavenged.freed) - scavenged.coming
-    wanted = promised + state.wanted_local
+    wanted = committed + state.wanted_local
     return max(0, wanted - idle - going) if wanted else 0
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from koalapy.broker.answers import Answers
-from koalapy.broker.room import Room
-from koalapy.core.wait_queue import Place, WaitQueue
+from koalapy.broker.availability import Availability
+from koalapy.broker.placement_cache import PlacementCache
+from koalapy.core.wait_queue import Position, WaitQueue
 from koalapy.information.kis import Information
 from koalapy.model.identity import JobId
 from koalapy.model.settings import Settings
@@ -27,13 +27,13 @@ class Passes:
         self.newest = newest
         self._queue, self._information = queue, information
         self._settings, self._policies = settings, policies
-        self._answers = Answers(policies.placement)
-        self._room = Room(())
+        self._answers = PlacementCache(policies.placement)
+        self._room = Availability(())
         self._availability: int | None = None  # at which the clusters were found to have that room
         self._settled = False  # by the last pass: in this room it has decided all of who stands before its end
-        self._end: Place | None = None  # from which on the last pass tried nobody
+        self._end: Position | None = None  # from which on the last pass tried nobody
 
-    def look_again(self) -> None:
+    def mark_stale(self) -> None:
         """A moment that a job of the queue waited for has come: what was read before may decide something else."""
         self._settled = False
 
@@ -57,9 +57,9 @@ class Passes:
 
     def _look_at_clusters(self, now: Instant) -> None:
         """The room is the same one as long as no cluster has more or less of it."""
-        views = self._information.views(now)
-        if self._availability == self._information.availability:
+        summaries = self._information.summaries(now)
+        if self._availability == self._information.availability_version:
             return
-        self._availability = self._information.availability
-        if not self._room.is_as(views):
-            self._room, self._settled = Room(views, self._room), False
+        self._availability = self._information.availability_version
+        if not self._room.is_as(summaries):
+            self._room, self._settled = Availability(summaries, self._room), False

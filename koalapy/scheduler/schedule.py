@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from koalapy.broker.answers import Answers
-from koalapy.broker.broker import Allocation, PolicyFailed, shortest_queue
-from koalapy.broker.fit import lacks
-from koalapy.broker.patience import excluded, queues_since
-from koalapy.broker.room import Room
-from koalapy.core.wait_queue import Place, Waiting, WaitQueue
-from koalapy.information.kis import View
+from koalapy.broker.availability import Availability
+from koalapy.broker.broker import Placement, PolicyFailed, shortest_queue
+from koalapy.broker.fit import misfits
+from koalapy.broker.placement_cache import PlacementCache
+from koalapy.broker.wait_deadlines import excluded_clusters, may_queue_from
+from koalapy.core.wait_queue import Position, Waiting, WaitQueue
+from koalapy.information.kis import ClusterSummary
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.evolve import quick
@@ -20,7 +20,7 @@ from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.policies.queueing import QueueingPolicy
-from koalapy.scheduler.ahead import Ahead, Overtaken
+from koalapy.scheduler.blocked_ahead import BlockedAhead, Overtaken
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Claim:
     """Take these clusters for the job. `patient`: it goes into batch queues, not on idle processors."""
 
     job: JobId
-    allocation: Allocation
+    placement: Placement
     patient: bool = False
 
 
@@ -60,19 +60,19 @@ class Pass:
     """
 
     decisions: list[Decision]
-    left: Room
-    end: Place | None
+    left: Availability
+    end: Position | None
     settled: bool
 
 
 def schedule(
     now: Instant,
     queue: WaitQueue,
-    room: Room,
-    answers: Answers,
+    availability: Availability,
+    cache: PlacementCache,
     settings: Settings,
     policy: QueueingPolicy,
-    since: Place | None = None,
+    since: Position | None = None,
     newest: JobId | None = None,
 ) -> Pass:
     """One pass over the wait queue, head first. A job that does not fit keeps its place and counts nothing.
@@ -86,92 +86,98 @@ def schedule(
 
     Jobs up to `newest` were there when koalad started. They do not fail for a size that a cluster has shown only since.
     """
-    queue.pass_time(Instant(now - settings.queue_after))
-    queue.doubt(room.sizes)
+    queue.let_queue(Instant(now - settings.queue_after))
+    queue.recheck(availability.sizes)
     decisions: list[Decision] = []
-    ahead = Ahead(queue, partial(_stalled, now, room=room, answers=answers))
-    end: Place | None = None
-    for waiting in queue.worth_a_look(room.most_idle, room.most_backlog, since):
-        doubted = queue.doubts(waiting.place)
-        if not (doubted or room.may_take(waiting.need) or _may_queue(now, waiting, room, settings)):
+    ahead = BlockedAhead(queue, partial(_stalled, now, availability=availability, cache=cache))
+    end: Position | None = None
+    for waiting in queue.candidates(availability.most_idle, availability.most_backlog, since):
+        recheck = queue.needs_recheck(waiting.position)
+        if not (recheck or availability.may_fit(waiting.minimum) or _may_queue(now, waiting, availability, settings)):
             continue
-        ahead.come_to(waiting.place)
+        ahead.advance(waiting.position)
         if not policy(ahead, settings.max_overtakes):
-            end = waiting.place
+            end = waiting.position
             break
-        decision = _decide(now, waiting, room, answers, settings, doubted, newest)
+        decision = _decide(now, waiting, availability, cache, settings, recheck, newest)
         if decision is None:
             continue
         if isinstance(decision, Claim):
-            room = room.after(decision.allocation, waiting.job.request, decision.patient)
+            availability = availability.after(decision.placement, waiting.job.request, decision.patient)
             ahead.overtake()
-        ahead.leave_out(waiting.place)
+        ahead.skip(waiting.position)
         decisions.append(decision)
-    queue.trust(end)
+    queue.mark_feasible(end)
     overtaken = ahead.overtaken
-    return Pass([*decisions, *overtaken], room, end, settled=not overtaken)
+    return Pass([*decisions, *overtaken], availability, end, settled=not overtaken)
 
 
 def _decide(
     now: Instant,
     waiting: Waiting,
-    room: Room,
-    answers: Answers,
+    availability: Availability,
+    cache: PlacementCache,
     settings: Settings,
-    doubted: bool,
+    recheck: bool,
     newest: JobId | None,
 ) -> Decision | None:
     job, shape = waiting.job, waiting.shape
-    without = excluded(now, job)
-    allocation = answers.place(job.request, shape, room, without) if room.may_take(waiting.need) else None
-    if isinstance(allocation, PolicyFailed):
-        return Reject(job.id, allocation.reason)
-    if allocation is not None:
-        return Claim(job.id, allocation)
-    if doubted and answers.never_fits(job.request, shape, room, anew=newest is None or job.id > newest):
-        return Reject(job.id, too_large(job.request, room.views))
-    if not _may_queue(now, waiting, room, settings):
+    excluded = excluded_clusters(now, job)
+    placement = (
+        cache.find_placement(job.request, shape, availability, excluded)
+        if availability.may_fit(waiting.minimum)
+        else None
+    )
+    if isinstance(placement, PolicyFailed):
+        return Reject(job.id, placement.reason)
+    if placement is not None:
+        return Claim(job.id, placement)
+    if recheck and cache.never_fits(job.request, shape, availability, anew=newest is None or job.id > newest):
+        return Reject(job.id, too_large(job.request, availability.summaries))
+    if not _may_queue(now, waiting, availability, settings):
         return None
-    allocation = shortest_queue(job.request, room.views, without)
-    return Claim(job.id, allocation, patient=True) if allocation is not None else None
+    placement = shortest_queue(job.request, availability.summaries, excluded)
+    return Claim(job.id, placement, patient=True) if placement is not None else None
 
 
-def _may_queue(now: Instant, waiting: Waiting, room: Room, settings: Settings) -> bool:
+def _may_queue(now: Instant, waiting: Waiting, availability: Availability, settings: Settings) -> bool:
     """Whether it is patient by now, and some batch queue would take its largest component."""
-    since = queues_since(waiting.job, settings)
-    return since is not None and now >= since and waiting.need.largest <= room.most_backlog
+    since = may_queue_from(waiting.job, settings)
+    return since is not None and now >= since and waiting.minimum.largest <= availability.most_backlog
 
 
-def _stalled(now: Instant, waiting: Waiting, room: Room, answers: Answers) -> bool:
+def _stalled(now: Instant, waiting: Waiting, availability: Availability, cache: PlacementCache) -> bool:
     """Whether what it needs cannot be used now: a named cluster is in trouble or left out, none is usable at all, or
     all are usable, and too small for it.
     """
     job = waiting.job
-    without = excluded(now, job)
-    if all(name in without for name in room.usable):
+    excluded = excluded_clusters(now, job)
+    if all(name in excluded for name in availability.usable):
         return True
     named = (component.cluster for component in job.request.components if not component.optional)
-    if any(name is not None and (name not in room.usable or name in without) for name in named):
+    if any(name is not None and (name not in availability.usable or name in excluded) for name in named):
         return True
-    return answers.too_small(job.request, waiting.shape, room)
+    return cache.too_small(job.request, waiting.shape, availability)
 
 
-def _smaller(request: Request, views: Sequence[View]) -> str:
+def _smaller(request: Request, summaries: Sequence[ClusterSummary]) -> str:
     """Splitting a component helps only where the sum fits the grid."""
-    if request.processors > sum((view.whole or view.size)[0] for view in views):
+    if request.processors > sum((summary.whole or summary.size)[0] for summary in summaries):
         return "Ask for fewer processors: the whole grid has not as many."
     return "Ask for fewer processors, or split it into more components."
 
 
-def too_large(request: Request, views: Sequence[View]) -> Reason:
+def too_large(request: Request, summaries: Sequence[ClusterSummary]) -> Reason:
     """Why a job fails that never fits."""
-    sizes = ", ".join(f"{view.name} has {(view.whole or view.size)[0]}" for view in views)
-    found = [each for each in lacks(dict(enumerate(request.components)), views) if each.reason.code == "too_large"]
+    sizes = ", ".join(f"{summary.name} has {(summary.whole or summary.size)[0]}" for summary in summaries)
+    found = [
+        each for each in misfits(dict(enumerate(request.components)), summaries) if each.reason.code == "too_large"
+    ]
     asked = " + ".join(str(component.processors) for component in request.components)
     which = f"component {found[0].component}" if found else "the job"
     return Reason(
         "too_large",
         "request",
         f"{which[0].upper()}{which[1:]} never fits: the job asks for {counted_as(asked, 'processor')}; {sizes}.",
-        _smaller(request, views),
+        _smaller(request, summaries),
     )

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from koalapy.broker.answers import Answers
-from koalapy.broker.broker import PolicyFailed, place_in
-from koalapy.broker.room import Room
+from koalapy.broker.availability import Availability
+from koalapy.broker.broker import PolicyFailed, find_placement
+from koalapy.broker.placement_cache import PlacementCache
 from koalapy.broker.shape import shape_of
 from koalapy.engine import Engine
 from koalapy.model.errors import Reason
@@ -36,17 +36,21 @@ class Checked:
 def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolicy) -> Checked:
     if request.parameters is not None:
         return _check_sweep(engine, request)
-    room = Room(engine.views(now))
-    answer = place_in(request, room.whole(), policy)
+    availability = Availability(engine.summaries(now))
+    answer = find_placement(request, availability.whole(), policy)
     if isinstance(answer, PolicyFailed):
         return Checked(request, Fits.NEVER, answer.reason)
     if answer is not None:
         return Checked(request, Fits.YES)
-    if Answers(policy).never_fits(request, shape_of(request), room):
-        return Checked(request, Fits.NEVER, too_large(request, room.views))
+    if PlacementCache(policy).never_fits(request, shape_of(request), availability):
+        return Checked(request, Fits.NEVER, too_large(request, availability.summaries))
     named = {component.cluster for component in request.components}
-    doubtful = room.troubled | room.unsettled(anew=True)
-    unseen = tuple(view.name for view in room.views if view.name in doubtful and (None in named or view.name in named))
+    doubtful = availability.troubled | availability.size_unknown(anew=True)
+    unseen = tuple(
+        summary.name
+        for summary in availability.summaries
+        if summary.name in doubtful and (None in named or summary.name in named)
+    )
     return Checked(request, Fits.UNKNOWN, unseen=unseen)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from koalapy.core.foreign import Foreign
 from koalapy.engine import Engine
-from koalapy.information.kis import Known, View
+from koalapy.information.kis import ClusterSummary, Known
 from koalapy.model.identity import JobId
 from koalapy.model.units import Instant, format_instant
 from koalapy.views.sweeps import scavenged
@@ -27,7 +27,7 @@ class ClusterReport:
     """One cluster for `koala clusters`."""
 
     known: Known
-    view: View
+    summary: ClusterSummary
     age: int | None  # microseconds since the measurement
     scavenged: int = 0  # processors that Launchers have
     foreign: Foreign | None = None  # what it has said of what is not its own
@@ -39,19 +39,19 @@ def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
     foreign = engine.core.foreign.foreign
     return [
         ClusterReport(
-            known[view.name], view, _age(now, view), taken.get(view.name, 0), foreign.get(view.name),
-            _silent(engine, view.name),
+            known[summary.name], summary, _age(now, summary), taken.get(summary.name, 0), foreign.get(summary.name),
+            _silent(engine, summary.name),
         )
-        for view in engine.views(now)
+        for summary in engine.summaries(now)
     ]  # fmt: skip
 
 
 def cluster_troubles(reports: Iterable[ClusterReport]) -> list[str]:
     """A sentence for each cluster that cannot be used, has silent components, or spoke of what is not its own."""
     told = list(reports)
-    unusable = [f"{each.view.name}: {each.view.trouble}" for each in told if each.view.trouble]
-    silent = [_nothing_is_heard(each.view.name, each.silent) for each in told if each.silent]
-    return unusable + silent + [_spoke_of_others(each.view.name, each.foreign) for each in told if each.foreign]
+    unusable = [f"{each.summary.name}: {each.summary.trouble}" for each in told if each.summary.trouble]
+    silent = [_nothing_is_heard(each.summary.name, each.silent) for each in told if each.silent]
+    return unusable + silent + [_spoke_of_others(each.summary.name, each.foreign) for each in told if each.foreign]
 
 
 def _silent(engine: Engine, cluster: str) -> Silent | None:
@@ -64,8 +64,8 @@ def _silent(engine: Engine, cluster: str) -> Silent | None:
     return Silent(len(found), tuple(jobs), min(instants))
 
 
-def _age(now: Instant, view: View) -> int | None:
-    return None if view.state is None else max(0, now - view.state.measured_at)
+def _age(now: Instant, summary: ClusterSummary) -> int | None:
+    return None if summary.state is None else max(0, now - summary.state.measured_at)
 
 
 def _nothing_is_heard(name: str, silent: Silent) -> str:

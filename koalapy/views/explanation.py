@@ -6,9 +6,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from koalapy.broker.broker import place
-from koalapy.broker.fit import Lack
-from koalapy.broker.patience import excluded
+from koalapy.broker.availability import Availability
+from koalapy.broker.broker import find_placement
+from koalapy.broker.fit import Misfit
+from koalapy.broker.wait_deadlines import excluded_clusters
 from koalapy.coallocation.stopping import account_held
 from koalapy.core.wait_queue import in_order
 from koalapy.engine import Engine
@@ -41,7 +42,7 @@ class Explanation:
     job: Job
     clusters: tuple[str, ...]
     troubles: Mapping[str, Reason]
-    lacks: tuple[Lack, ...] = ()
+    lacks: tuple[Misfit, ...] = ()
     fits: bool = False
     ahead: int = 0
     first: JobId | None = None
@@ -55,9 +56,9 @@ class Explanation:
 
 
 def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) -> Explanation:
-    views = engine.views(now)
-    clusters = tuple(view.name for view in views)
-    troubles = {view.name: view.trouble for view in views if view.trouble}
+    summaries = engine.summaries(now)
+    clusters = tuple(summary.name for summary in summaries)
+    troubles = {summary.name: summary.trouble for summary in summaries if summary.trouble}
     if job.runner is not None:
         scavenger = engine.scavenger
         no_more = scavenger.why_no_more(now, job) if job.state is JobState.RUNNING else {}
@@ -76,7 +77,7 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
         )
     if job.state is not JobState.WAITING:
         return Explanation(job, clusters, troubles)
-    without = excluded(now, job)
+    without = excluded_clusters(now, job)
     lacks = [lack for lack in engine.explain(now, job.id) if lack.cluster not in without]
     waiting = [each.id for each in in_order(engine.records.jobs.values())]
     return Explanation(
@@ -84,7 +85,7 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
         clusters,
         troubles,
         lacks=tuple(_left_out(now, job) + lacks),
-        fits=isinstance(place(job.request, views, placement, without), tuple),
+        fits=isinstance(find_placement(job.request, Availability(summaries).without(without), placement), tuple),
         ahead=waiting.index(job.id) if job.id in waiting else 0,
         first=waiting[0] if waiting else None,
     )
@@ -103,10 +104,10 @@ def _launchers_of(engine: Engine, sweep: Job) -> Iterator[Component]:
             yield from job.live
 
 
-def _left_out(now: Instant, job: Job) -> list[Lack]:
+def _left_out(now: Instant, job: Job) -> list[Misfit]:
     """Clusters at fault are left out for the job for a while (DESIGN, promise 3)."""
     return [
-        Lack(cluster, each.index, _why_left_out(job, cluster, Duration(until - now)))
+        Misfit(cluster, each.index, _why_left_out(job, cluster, Duration(until - now)))
         for cluster, until in job.excluded
         if now < until
         for each in job.components
@@ -245,11 +246,11 @@ _SUMMARIES: dict[JobState, Callable[[Explanation], str]] = {
 }
 
 
-def _sick(lack: Lack) -> bool:
+def _sick(lack: Misfit) -> bool:
     return lack.reason.code not in _WELL
 
 
-def _lacks(component: Component, found: Explanation) -> list[Lack]:
+def _lacks(component: Component, found: Explanation) -> list[Misfit]:
     return [lack for lack in found.lacks if lack.component == component.index]
 
 

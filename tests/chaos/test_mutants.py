@@ -26,7 +26,7 @@ from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 
 from koalapy import chaos, engine
 from koalapy.broker import broker
-from koalapy.broker.room import Room
+from koalapy.broker.availability import Availability
 from koalapy.chaos.fault_schedule import FAULTS
 from koalapy.chaos.plan import plan
 from koalapy.chaos.run import Result, run
@@ -35,7 +35,7 @@ from koalapy.chaos.violation import Violation
 from koalapy.coallocation import barrier, clusters, completion, pruning, speaking, stopping
 from koalapy.core import wait_queue
 from koalapy.driver import Driver
-from koalapy.information import promises
+from koalapy.information import commitments
 from koalapy.model.events import ClusterMeasured
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
@@ -44,7 +44,7 @@ from koalapy.model.sweep import ResultBatch, Runner
 from koalapy.model.units import Duration, Instant
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
 from koalapy.scheduler import schedule
-from koalapy.scheduler.ahead import Ahead
+from koalapy.scheduler.blocked_ahead import BlockedAhead
 from koalapy.store.memory import MemoryStore
 from koalapy.world.koalad.host import SimKoalad
 from koalapy.world.koalad.koalad_process import Life
@@ -222,16 +222,16 @@ def _an_optional_component_is_needed() -> Any:
 
 
 def _promised_processors_are_forgotten() -> Any:
-    return patch.object(promises.Promises, "on", lambda self, cluster: (0, 0))
+    return patch.object(commitments.Commitments, "on", lambda self, cluster: (0, 0))
 
 
 def _priority_counts_for_nothing() -> Any:
-    real = wait_queue.Place
-    return patch.object(wait_queue, "Place", lambda priority, place, job: real(0, place, job))
+    real = wait_queue.Position
+    return patch.object(wait_queue, "Position", lambda priority, position, job: real(0, position, job))
 
 
 def _passing_is_not_counted() -> Any:
-    return patch.object(Ahead, "overtake", lambda self: None)
+    return patch.object(BlockedAhead, "overtake", lambda self: None)
 
 
 def _released_although_one_is_missing() -> Any:
@@ -282,7 +282,7 @@ def _no_value_of_a_message_is_looked_at() -> Any:
 
 
 def _exclusive_nodes_are_rounded_down() -> Any:
-    real = promises.processors_taken
+    real = commitments.processors_taken
 
     def processors_taken(component: Any, cluster: Any) -> int:
         size, taken = cluster.processors_per_node, real(component, cluster)
@@ -335,17 +335,19 @@ def _siblings_do_not_count_in_the_backlog() -> Any:
 
 def _the_backlog_is_what_was_measured() -> Any:
     """Jobs that no measurement shows yet do not count."""
-    real, add = Room.after, promises._Book._add
+    real, add = Availability.after, commitments._ClusterCommitments._add
     after = patch.object(
-        Room, "after", lambda self, allocation, request, patient=False: real(self, allocation, request)
+        Availability, "after", lambda self, placement, request, patient=False: real(self, placement, request)
     )
-    unseen = patch.object(promises._Book, "_add", lambda self, entry, sign: add(self, (*entry[:3], False), sign))
+    unseen = patch.object(
+        commitments._ClusterCommitments, "_add", lambda self, entry, sign: add(self, (*entry[:3], False), sign)
+    )
     return _together(after, unseen)
 
 
 def _what_fits_exactly_is_not_looked_at() -> Any:
     return patch.object(
-        wait_queue._BySize, "up_to", lambda self, size: [jobs for each, jobs in self._places.items() if each < size]
+        wait_queue._BySize, "up_to", lambda self, size: [jobs for each, jobs in self._positions.items() if each < size]
     )
 
 

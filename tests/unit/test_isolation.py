@@ -80,8 +80,8 @@ def test_two_at_once(world: World) -> None:
 def test_others_numbers_and_sessions_are_not_forgotten(world: World) -> None:
     world.driver.step([submit(processors=8), world.say("evil", measured("evil", None))])
     assert world.driver.engine.core.information.reachable == {"good", "third"}
-    views = {view.name: view.state is not None for view in world.driver.engine.views(world.now())}
-    assert views == {"good": True, "evil": False, "third": True}
+    summaries = {summary.name: summary.state is not None for summary in world.driver.engine.summaries(world.now())}
+    assert summaries == {"good": True, "evil": False, "third": True}
 
 
 def test_what_a_user_makes_fail_is_refused_to_that_user(world: World) -> None:

@@ -18,7 +18,7 @@ from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import Blocked, QueueingPolicy, fcfs, fpfs
-from koalapy.scheduler.ahead import Overtaken
+from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.passes import Passes
 from koalapy.scheduler.schedule import Claim, Decision, Policies
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koalapy.broker.answers import Answers
-from koalapy.broker.broker import PolicyFailed, place, shortest_queue
-from koalapy.broker.room import Room
+from koalapy.broker.availability import Availability
+from koalapy.broker.broker import PolicyFailed, find_placement, shortest_queue
+from koalapy.broker.placement_cache import PlacementCache
 from koalapy.core.wait_queue import WaitQueue, in_order
-from koalapy.information.kis import View
+from koalapy.information.kis import ClusterSummary
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
@@ -21,16 +21,16 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Duration, Instant
 from koalapy.policies.placement import (
-    Offer,
-    Placement,
+    Demand,
+    IdleCluster,
+    PlacementChoice,
     PlacementPolicy,
-    Wish,
     best_fit,
     cluster_minimisation,
     worst_fit,
 )
 from koalapy.policies.queueing import Blocked, QueueingPolicy, fcfs, fpfs
-from koalapy.scheduler.ahead import Overtaken
+from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.schedule import Claim, Decision, Reject, schedule
 
 NOW, QUEUE_AFTER = Instant(1_000), Duration(500)
@@ -40,7 +40,7 @@ DOWN = Reason("down", "transient", "It is down.", "")
 
 
 def plain(
-    now: Instant, waiting: Sequence[Job], views: list[View], wanted: Settings, placement: PlacementPolicy,
+    now: Instant, waiting: Sequence[Job], summaries: list[ClusterSummary], wanted: Settings, placement: PlacementPolicy,
     queueing: QueueingPolicy,
 ) -> list[Decision]:  # fmt: skip
     """The pass as the paper has it (DCS, section 3.2), job by job."""
@@ -51,64 +51,71 @@ def plain(
         wall = [Blocked(0, -1)] if stalled and not blocked else []
         if not queueing([*blocked, *wall], wanted.max_overtakes):
             break
-        decision = decide(now, job, views, wanted, placement)
+        decision = decide(now, job, summaries, wanted, placement)
         if isinstance(decision, Claim):
-            views = list(Room(views).after(decision.allocation, job.request, decision.patient).views)
+            summaries = list(Availability(summaries).after(decision.placement, job.request, decision.patient).summaries)
             if blocked:
                 passed += 1
                 blocked[0] = Blocked(blocked[0].job, blocked[0].overtaken + 1)
         if decision is not None:
             decisions.append(decision)
-        elif is_stalled(now, job, views, placement):
+        elif is_stalled(now, job, summaries, placement):
             stalled = True
         else:
             blocked.append(Blocked(job.id, job.overtaken))
     return decisions + ([Overtaken(JobId(blocked[0].job), passed)] if passed else [])
 
 
-def decide(now: Instant, job: Job, views: list[View], wanted: Settings, placement: PlacementPolicy) -> Decision | None:
+def decide(
+    now: Instant, job: Job, summaries: list[ClusterSummary], wanted: Settings, placement: PlacementPolicy
+) -> Decision | None:
     without = {cluster for cluster, until in job.excluded if now < until}
-    allocation = place(job.request, views, placement, without)
-    if isinstance(allocation, PolicyFailed):
-        return Reject(job.id, allocation.reason)
-    if allocation is not None:
-        return Claim(job.id, allocation)
-    if never_fits(job, views, placement):
+    found = find_placement(job.request, Availability(summaries).without(without), placement)
+    if isinstance(found, PolicyFailed):
+        return Reject(job.id, found.reason)
+    if found is not None:
+        return Claim(job.id, found)
+    if never_fits(job, summaries, placement):
         return Reject(job.id, DOWN)
     if job.request.when_busy is WhenBusy.QUEUE and now >= (job.waiting_since or 0) + wanted.queue_after:
-        queue = shortest_queue(job.request, views, without)
+        queue = shortest_queue(job.request, summaries, without)
         return Claim(job.id, queue, patient=True) if queue is not None else None
     return None
 
 
-def never_fits(job: Job, views: list[View], placement: PlacementPolicy) -> bool:
+def never_fits(job: Job, summaries: list[ClusterSummary], placement: PlacementPolicy) -> bool:
     named = {each.cluster for each in job.request.components}
-    asked = [view for view in views if None in named or view.name in named]
-    if any(view.trouble for view in asked):
+    asked = [summary for summary in summaries if None in named or summary.name in named]
+    if any(summary.trouble for summary in asked):
         return False
-    if any(not (view.settled or (job.id > NEWEST and (view.whole or view.size)[0])) for view in asked):
+    if any(not (summary.size_known or (job.id > NEWEST and (summary.whole or summary.size)[0])) for summary in asked):
         return False
-    return place(job.request, [emptied(view, view.whole or view.size) for view in asked], placement) is None
+    return (
+        find_placement(
+            job.request, Availability([emptied(summary, summary.whole or summary.size) for summary in asked]), placement
+        )
+        is None
+    )
 
 
-def emptied(view: View, size: tuple[int, int]) -> View:
-    assert view.state is not None
+def emptied(summary: ClusterSummary, size: tuple[int, int]) -> ClusterSummary:
+    assert summary.state is not None
     total, largest = size
-    state = replace(view.state, total=total, largest=largest, free_nodes=(), largest_idle=None)
-    return replace(view, total=total, idle=total, state=state)
+    state = replace(summary.state, total=total, largest=largest, free_nodes=(), largest_idle=None)
+    return replace(summary, total=total, idle=total, state=state)
 
 
-def is_stalled(now: Instant, job: Job, views: list[View], placement: PlacementPolicy) -> bool:
+def is_stalled(now: Instant, job: Job, summaries: list[ClusterSummary], placement: PlacementPolicy) -> bool:
     without = {cluster for cluster, until in job.excluded if now < until}
-    usable = {view.name for view in views if view.trouble is None} - without
+    usable = {summary.name for summary in summaries if summary.trouble is None} - without
     named = {each.cluster for each in job.request.components if each.cluster and not each.optional}
     if not usable or not named <= usable:
         return True
     asked = {each.cluster for each in job.request.components}
-    if any(view.trouble for view in views if None in asked or view.name in asked):
+    if any(summary.trouble for summary in summaries if None in asked or summary.name in asked):
         return False
-    empty = [emptied(view, view.size) for view in views if view.trouble is None]
-    return place(job.request, empty, placement) is None
+    empty = [emptied(summary, summary.size) for summary in summaries if summary.trouble is None]
+    return find_placement(job.request, Availability(empty), placement) is None
 
 
 # ---- what it is tried on
@@ -134,7 +141,7 @@ def cluster(draw: st.DrawFn, name: str) -> ClusterSettings:
 
 
 @st.composite
-def view(draw: st.DrawFn, limits: ClusterSettings) -> View:
+def summary(draw: st.DrawFn, limits: ClusterSettings) -> ClusterSummary:
     total, trouble = draw(st.sampled_from((0, 4, 8, 8, 16, 16))), draw(st.sampled_from((None, None, None, None, DOWN)))
     idle = draw(st.integers(0, total)) if trouble is None else 0
     free_nodes = draw(st.sampled_from(((), ((2, 1), (4, 2)))))
@@ -146,17 +153,17 @@ def view(draw: st.DrawFn, limits: ClusterSettings) -> View:
     backlog = draw(st.integers(0, 6))
     most = min(total, largest or total)
     whole = draw(st.sampled_from((None, None, None, (total * 2, most), (total + 4, most + 4))))
-    return View(
+    return ClusterSummary(
         name=limits.name,
         settings=limits,
         total=total,
         idle=idle,
-        promised=0,
+        committed=0,
         backlog=backlog,
         trouble=trouble,
         state=state,
         whole=whole,
-        settled=draw(st.sampled_from((True, True, True, False))),
+        size_known=draw(st.sampled_from((True, True, True, False))),
     )
 
 
@@ -177,10 +184,10 @@ def waiting_job(draw: st.DrawFn, number: int) -> Job:
 
 
 @st.composite
-def grids(draw: st.DrawFn) -> tuple[list[Job], list[list[View]]]:
+def grids(draw: st.DrawFn) -> tuple[list[Job], list[list[ClusterSummary]]]:
     jobs = [draw(waiting_job(number)) for number in range(1, draw(st.integers(1, 12)) + 1)]
     clusters = [draw(cluster(name)) for name in CLUSTERS]
-    return jobs, [[draw(view(each)) for each in clusters] for _ in range(draw(st.integers(1, 3)))]
+    return jobs, [[draw(summary(each)) for each in clusters] for _ in range(draw(st.integers(1, 3)))]
 
 
 def alone(blocked: Sequence[Blocked], max_overtakes: int) -> bool:
@@ -193,18 +200,21 @@ def alone(blocked: Sequence[Blocked], max_overtakes: int) -> bool:
 @given(grid=grids(), max_overtakes=st.integers(0, 4))
 @settings(derandomize=True, max_examples=60)
 def test_a_pass_decides_as_the_plain_one(
-    placement: PlacementPolicy, queueing: QueueingPolicy, grid: tuple[list[Job], list[list[View]]], max_overtakes: int
+    placement: PlacementPolicy,
+    queueing: QueueingPolicy,
+    grid: tuple[list[Job], list[list[ClusterSummary]]],
+    max_overtakes: int,
 ) -> None:
     """Also the passes after it, on other clusters, with all that queue and answers remember."""
     jobs, moments = grid
     wanted = Settings(clusters=(), max_overtakes=max_overtakes, queue_after=QUEUE_AFTER)
-    queue, answers, room = WaitQueue(), Answers(placement), None
+    queue, cache, availability = WaitQueue(), PlacementCache(placement), None
     for job in jobs:
         queue.changed(None, job)
-    for now, views in enumerate(moments, NOW):
-        room = Room(views, room)
-        found = schedule(Instant(now), queue, room, answers, wanted, queueing, newest=NEWEST).decisions
-        assert ids(found) == ids(plain(Instant(now), in_order(jobs), views, wanted, placement, queueing))
+    for now, summaries in enumerate(moments, NOW):
+        availability = Availability(summaries, availability)
+        found = schedule(Instant(now), queue, availability, cache, wanted, queueing, newest=NEWEST).decisions
+        assert ids(found) == ids(plain(Instant(now), in_order(jobs), summaries, wanted, placement, queueing))
         jobs = carried_out(jobs, found, queue)
 
 
@@ -227,13 +237,13 @@ def carried_out(jobs: list[Job], decisions: list[Decision], queue: WaitQueue) ->
 def test_a_policy_is_not_asked_where_there_is_no_room() -> None:
     asked = []
 
-    def policy(wishes: object, offers: object) -> None:
-        asked.append(wishes)
+    def policy(demands: object, idle_clusters: object) -> None:
+        asked.append(demands)
 
-    view = view_of("a", total=8, idle=2)
+    summary = view_of("a", total=8, idle=2)
     queue = WaitQueue()
     queue.changed(None, job_of(ComponentRequest(processors=4, executable="./program")))
-    found = schedule(NOW, queue, Room([view]), Answers(policy), Settings(clusters=()), fpfs).decisions
+    found = schedule(NOW, queue, Availability([summary]), PlacementCache(policy), Settings(clusters=()), fpfs).decisions
     assert [type(each) for each in found] == [Reject]
     assert len(asked) == 1, "only whether it would ever fit"
 
@@ -241,27 +251,31 @@ def test_a_policy_is_not_asked_where_there_is_no_room() -> None:
 def test_what_has_been_asked_is_not_asked_again() -> None:
     asked = []
 
-    def policy(wishes: Sequence[Wish], offers: Sequence[Offer]) -> Placement | None:
-        asked.append(offers)
-        return {0: "a", 1: "b"} if offers[0].idle == 8 else None
+    def policy(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -> PlacementChoice | None:
+        asked.append(idle_clusters)
+        return {0: "a", 1: "b"} if idle_clusters[0].idle == 8 else None
 
-    queue, answers, pair = WaitQueue(), Answers(policy), [ComponentRequest(processors=2, executable="./program")] * 2
+    queue, cache, pair = (
+        WaitQueue(),
+        PlacementCache(policy),
+        [ComponentRequest(processors=2, executable="./program")] * 2,
+    )
     for number in (1, 2):
         queue.changed(None, job_of(*pair, number=number))
-    room = Room([view_of("a", total=8, idle=4), view_of("b", total=8, idle=4)])
+    availability = Availability([view_of("a", total=8, idle=4), view_of("b", total=8, idle=4)])
     for _ in range(3):
-        assert not schedule(NOW, queue, room, answers, Settings(clusters=()), fpfs).decisions
-    assert [[each.idle for each in offers] for offers in asked] == [[4, 4], [8, 8]]
+        assert not schedule(NOW, queue, availability, cache, Settings(clusters=()), fpfs).decisions
+    assert [[each.idle for each in idle_clusters] for idle_clusters in asked] == [[4, 4], [8, 8]]
 
 
 def test_a_waiting_job_whose_request_is_another_now_is_looked_at_anew() -> None:
     queue, before = WaitQueue(), job_of(ComponentRequest(processors=4, executable="./program"))
     queue.changed(None, before)
-    queue.trust(None)
-    assert not list(queue.worth_a_look(2, 0))
+    queue.mark_feasible(None)
+    assert not list(queue.candidates(2, 0))
     queue.changed(before, job_of(ComponentRequest(processors=2, executable="./program")))
-    queue.trust(None)
-    assert [each.need.largest for each in queue.worth_a_look(2, 0)] == [2]
+    queue.mark_feasible(None)
+    assert [each.minimum.largest for each in queue.candidates(2, 0)] == [2]
 
 
 @pytest.mark.parametrize(
@@ -279,10 +293,10 @@ def test_batch_queues_of_one_job_are_in_one_network(
 ) -> None:
     """Two components of all processors of a cluster; a and d are linked, and so are b and c."""
     networks = {"a": "x", "b": "y", "c": "y", "d": "x"}
-    views = [view_of(name, 8, 0, count, networks[name]) for name, count in waiting.items()]
+    summaries = [view_of(name, 8, 0, count, networks[name]) for name, count in waiting.items()]
     wanted = (ComponentRequest(processors=8, executable="./program"),) * 2
     request = Request(name="job", components=wanted, communication=communication)
-    assert shortest_queue(request, views) == chosen
+    assert shortest_queue(request, summaries) == chosen
 
 
 @pytest.mark.parametrize(
@@ -306,14 +320,16 @@ def test_batch_queues_take_a_job_of_several_components_if_they_have_room_for_wha
         ComponentRequest(processors=size, cluster=cluster, optional=bool(optional), executable="./program")
         for size, cluster, *optional in wanted
     )
-    views = [view_of("a", 8, 0, 0), view_of("b", 8, 0, 5), replace(view_of("down", 8, 0, 0), trouble=DOWN)]
-    assert shortest_queue(Request(name="job", components=components), views) == chosen
+    summaries = [view_of("a", 8, 0, 0), view_of("b", 8, 0, 5), replace(view_of("down", 8, 0, 0), trouble=DOWN)]
+    assert shortest_queue(Request(name="job", components=components), summaries) == chosen
 
 
-def view_of(name: str, total: int, idle: int, waiting: int = 0, network: str = "default") -> View:
+def view_of(name: str, total: int, idle: int, waiting: int = 0, network: str = "default") -> ClusterSummary:
     state = ClusterState(measured_at=NOW, total=total, idle=idle, ours=0, others=total - idle, waiting_local=waiting)
     limits = ClusterSettings(name=name, batch="slurm", network=network)
-    return View(name=name, settings=limits, total=total, idle=idle, promised=0, backlog=0, trouble=None, state=state)
+    return ClusterSummary(
+        name=name, settings=limits, total=total, idle=idle, committed=0, backlog=0, trouble=None, state=state
+    )
 
 
 def job_of(*wanted: ComponentRequest, number: int = 1) -> Job:

@@ -16,20 +16,20 @@ def clusters(reports: Iterable[ClusterReport]) -> Document:
 
 def cluster(report: ClusterReport) -> Document:
     """`connection` is up, down, connecting or asks; `reason` says in one sentence why nothing is placed there."""
-    known, view, state = report.known, report.view, report.view.state
+    known, summary, state = report.known, report.summary, report.summary.state
     numbers = {name: _number(state, name) for name in ("total", "ours", "others", "waiting_local")}
     return {
-        "name": view.name,
+        "name": summary.name,
         "batch": known.settings.batch,
         "version": known.version or None,
         "connection": _connection(report),
         **numbers,
         "scavenged": report.scavenged if state else None,
-        "idle": view.idle if state else None,
-        "promised": view.promised,
+        "idle": summary.idle if state else None,
+        "promised": summary.committed,
         "unit": state.unit if state else None,
         "age_s": None if report.age is None else round(report.age / SECOND, 3),
-        "reason": str(view.trouble) if view.trouble else None,
+        "reason": str(summary.trouble) if summary.trouble else None,
         "foreign": report.foreign.count if report.foreign else 0,
     }
 

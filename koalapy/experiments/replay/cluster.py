@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from koalapy.information.promises import processors_taken
+from koalapy.information.commitments import processors_taken
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
 from koalapy.model.commands import SubmitComponent
 from koalapy.model.events import ClusterConnected, ClusterMeasured, Event

@@ -158,7 +158,7 @@ class Runner:
         """Return once no cluster has a trouble, at the latest after two minutes, or when koalad ends."""
         with suppress(KoalaError):
             for _ in range(_LOOKS):
-                if all(each.view.trouble is None for each in self._koalad.clusters()):
+                if all(each.summary.trouble is None for each in self._koalad.clusters()):
                     return
                 if self._koalad.ending.wait(_LOOK_S):
                     return

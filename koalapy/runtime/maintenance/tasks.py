@@ -110,7 +110,7 @@ def check(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
     reports = koalad.clusters()
     found = {} if dry else koalad.examine(koalad.ending)
     wrong: list[str] = []
-    for view in (each.view for each in reports):
+    for view in (each.summary for each in reports):
         sentences = found.get(view.name) or ([] if view.trouble is None else [str(view.trouble)])
         wrong += [f"{view.name}: {sentence}" for sentence in sentences]
     if wrong:

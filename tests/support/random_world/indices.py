@@ -1,13 +1,13 @@
 """Every index of the engine answers what a walk over all its jobs finds."""
 
-from koalapy.broker.answers import Answers
-from koalapy.broker.patience import queues_since
-from koalapy.broker.room import Room
-from koalapy.broker.shape import need_of, shape_of
+from koalapy.broker.availability import Availability
+from koalapy.broker.placement_cache import PlacementCache
+from koalapy.broker.shape import minimum_demand, shape_of
+from koalapy.broker.wait_deadlines import may_queue_from
 from koalapy.coallocation import barrier, missing
 from koalapy.core.wait_queue import WaitQueue, in_order
 from koalapy.engine import Engine
-from koalapy.information.promises import processors_taken
+from koalapy.information.commitments import processors_taken
 from koalapy.model.identity import AttemptId, tag_of
 from koalapy.model.job import Job
 from koalapy.model.records import Records
@@ -53,48 +53,52 @@ def _attempts_on(records: Records, cluster: str) -> list[AttemptId]:
 def _promised(engine: Engine) -> None:
     records = engine.records
     for name, known in engine.core.information.clusters.items():
-        promised = backlog = 0
+        committed = backlog = 0
         for job, component in records.live(name):
             tag, taken = (
                 tag_of(records.instance, job.attempt_of(component)),
                 processors_taken(component.request, known.settings),
             )
             unseen = known.state is None or tag not in known.state.allocated
-            promised += taken if unseen else 0
+            committed += taken if unseen else 0
             pending = known.state is not None and tag in known.state.pending
             backlog += taken if pending or (unseen and job.patient) else 0
-        found = engine.core.information.promises.on(name)
-        promise(found == (promised, backlog), "promises are those of all live attempts", (name, found))
+        found = engine.core.information.commitments.on(name)
+        promise(found == (committed, backlog), "promises are those of all live attempts", (name, found))
 
 
 def _views(engine: Engine, now: Instant) -> None:
-    for view, known in zip(engine.views(now), engine.core.information.clusters.values(), strict=True):
+    for summary, known in zip(engine.summaries(now), engine.core.information.clusters.values(), strict=True):
         state = known.state
         stale = state is not None and now - state.measured_at > known.settings.max_age
-        promise((view.trouble is None) == (known.trouble is None and not stale), "views tell trouble", view)
-        usable = state is not None and view.trouble is None
+        promise((summary.trouble is None) == (known.trouble is None and not stale), "views tell trouble", summary)
+        usable = state is not None and summary.trouble is None
         idle = (
-            max(0, state.idle - engine.core.information.promises.on(view.name)[0])
+            max(0, state.idle - engine.core.information.commitments.on(summary.name)[0])
             if usable and state is not None
             else 0
         )
-        promise(view.idle == idle, "views tell what is idle", (view, idle))
-        promise(view.total == (state.total if state is not None else 0), "views tell sizes", view)
+        promise(summary.idle == idle, "views tell what is idle", (summary, idle))
+        promise(summary.total == (state.total if state is not None else 0), "views tell sizes", summary)
         promise(
-            (view.promised, view.backlog) == engine.core.information.promises.on(view.name), "views tell promises", view
+            (summary.committed, summary.backlog) == engine.core.information.commitments.on(summary.name),
+            "views tell promises",
+            summary,
         )
 
 
 def _queue(engine: Engine) -> None:
     waiting = in_order(engine.records.jobs.values())
     queue = engine.core.queue
-    promise([place.job for place in queue.order] == [job.id for job in waiting], "the queue is in order", queue.order)
-    promise([queue.at(place).job for place in queue.order] == waiting, "the queue has the jobs as they are")
+    promise(
+        [position.job for position in queue.order] == [job.id for job in waiting], "the queue is in order", queue.order
+    )
+    promise([queue.at(position).job for position in queue.order] == waiting, "the queue has the jobs as they are")
     for idle in range(9):
-        looked_at = [each.job.id for each in queue.worth_a_look(idle, -1)]
-        fitting = [job.id for job in waiting if need_of(shape_of(job.request)).largest <= idle]
-        doubted = {place.job for place in queue.doubted}
-        expected = [job.id for job in waiting if job.id in fitting or job.id in doubted]
+        looked_at = [each.job.id for each in queue.candidates(idle, -1)]
+        fitting = [job.id for job in waiting if minimum_demand(shape_of(job.request)).largest <= idle]
+        to_recheck = {position.job for position in queue.to_recheck}
+        expected = [job.id for job in waiting if job.id in fitting or job.id in to_recheck]
         promise(looked_at == expected, "whoever may fit is looked at", (idle, looked_at, expected))
 
 
@@ -102,11 +106,11 @@ def _passes(engine: Engine, settings: Settings, policies: Policies, now: Instant
     """Where the pass was left out, one that remembers nothing decides nothing either."""
     if engine.core.startup_gate.missing:
         return
-    queue, room = WaitQueue(), Room(engine.views(now))
+    queue, availability = WaitQueue(), Availability(engine.summaries(now))
     for job in engine.records.jobs.values():
         queue.changed(None, job)
-    answers, newest = Answers(policies.placement), engine.newest_before
-    found = schedule(now, queue, room, answers, settings, policies.queueing, newest=newest)
+    cache, newest = PlacementCache(policies.placement), engine.newest_before
+    found = schedule(now, queue, availability, cache, settings, policies.queueing, newest=newest)
     promise(not found.decisions, "a pass leaves nothing to be decided", found.decisions)
 
 
@@ -131,7 +135,7 @@ def _wakeup(engine: Engine, settings: Settings, now: Instant) -> Instant | None:
 
 def _moments(engine: Engine, settings: Settings, now: Instant, job: Job) -> list[Instant]:
     if job.state.queued:
-        since = queues_since(job, settings)
+        since = may_queue_from(job, settings)
         moments = [until for _, until in job.excluded] + ([since] if since is not None else [])
         return [moment for moment in moments if moment > now]
     told = [barrier.deadline(job, settings)]

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from koalapy.broker.broker import place_in
-from koalapy.broker.room import Room
+from koalapy.broker.availability import Availability
+from koalapy.broker.broker import find_placement
 from koalapy.coallocation import barrier, deadlock
 from koalapy.engine import Engine
-from koalapy.information.promises import processors_taken
+from koalapy.information.commitments import processors_taken
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelComponent, CollectOutput, Command, ReleaseComponent, SubmitComponent
 from koalapy.model.events import ClusterConnected, ComponentReported, ComponentSeen, Event
@@ -202,33 +202,35 @@ class Promises:
     def _stalled(self, job: Job) -> bool:
         """It waits for a cluster, not for processors."""
         out = {name for name, until in job.excluded if self._grid.decided_at < until}
-        usable = {view.name for view in self._grid.engine.views(self._grid.decided_at) if view.trouble is None} - out
+        usable = {
+            summary.name for summary in self._grid.engine.summaries(self._grid.decided_at) if summary.trouble is None
+        } - out
         needed = {each.cluster for each in job.request.components if each.cluster and not each.optional}
         return not usable or bool(needed - usable) or self._too_small(job)
 
     def _too_small(self, job: Job) -> bool:
         """Whether all clusters that may take it can be asked, and would not now if nobody else were there."""
-        room = Room(self._grid.engine.views(self._grid.decided_at))
+        availability = Availability(self._grid.engine.summaries(self._grid.decided_at))
         named = {each.cluster for each in job.request.components}
-        if any(None in named or name in named for name in room.troubled):
+        if any(None in named or name in named for name in availability.troubled):
             return False
-        return place_in(job.request, room.emptied(), self._grid.policies.placement) is None
+        return find_placement(job.request, availability.emptied(), self._grid.policies.placement) is None
 
     def _fits(self, job: Job, later: set[JobId]) -> None:
         """Promised is no more than what was known to be idle."""
         records = self._grid.engine.records
-        views = {view.name: view for view in self._grid.engine.views(self._grid.decided_at)}
+        summaries = {summary.name: summary for summary in self._grid.engine.summaries(self._grid.decided_at)}
         for name in {component.cluster or "" for component in job.live}:
-            view = views[name]
-            assert view.state is not None, "broken: claims are on clusters that are known"
-            promise(view.trouble is None, "claims are on clusters in reach", (job.id, view.trouble))
-            promised = sum(
-                processors_taken(each.request, view.settings)
+            summary = summaries[name]
+            assert summary.state is not None, "broken: claims are on clusters that are known"
+            promise(summary.trouble is None, "claims are on clusters in reach", (job.id, summary.trouble))
+            committed = sum(
+                processors_taken(each.request, summary.settings)
                 for other, each in records.live(name)
                 if other.id not in later
-                and tag_of(records.instance, other.attempt_of(each)) not in view.state.allocated
+                and tag_of(records.instance, other.attempt_of(each)) not in summary.state.allocated
             )
-            promise(promised <= view.state.idle, "no more is promised than is idle", (job.id, name, promised))
+            promise(committed <= summary.state.idle, "no more is promised than is idle", (job.id, name, committed))
 
     # ---- of the world
 

@@ -1,4 +1,4 @@
-"""What a waiting job waits for besides processors: its patience, and clusters that are left out for it."""
+"""The instants after which a waiting job may be placed where it may not be placed yet."""
 
 from collections.abc import Sequence
 
@@ -8,21 +8,21 @@ from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 
 
-def queues_since(job: Job, settings: Settings) -> Instant | None:
-    """From when on the job may go into a batch queue; None: it waits for idle processors."""
+def may_queue_from(job: Job, settings: Settings) -> Instant | None:
+    """The instant from which the job may enter a batch queue; None if it waits for idle processors only."""
     if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
         return None
     return Instant(job.waiting_since + settings.queue_after)
 
 
-def excluded(now: Instant, job: Job) -> frozenset[str]:
-    """Clusters left out for this job."""
+def excluded_clusters(now: Instant, job: Job) -> frozenset[str]:
+    """The clusters that are excluded for this job now."""
     return frozenset() if not job.excluded else frozenset(cluster for cluster, until in job.excluded if now < until)
 
 
-def waits_for(job: Job, settings: Settings) -> Sequence[Instant]:
-    """The moments from which on the job may go where it may not go before."""
-    since = queues_since(job, settings)
+def wait_deadlines(job: Job, settings: Settings) -> Sequence[Instant]:
+    """All instants, past ones too, from which the job may go where it could not go before."""
+    since = may_queue_from(job, settings)
     if since is None and not job.excluded:
         return ()
     return [until for _, until in job.excluded] + ([since] if since is not None else [])

@@ -36,13 +36,13 @@ def processors_of(nodes: Iterable[tuple[int, int]]) -> int:
     return sum(size * count for size, count in nodes)
 
 
-class Promises:
+class Commitments:
     """An index over the jobs: an attempt counts from its claim until nothing of it is left."""
 
     def __init__(self, instance: InstanceId, clusters: Iterable[ClusterSettings]) -> None:
         self._instance = instance
-        self._books = {settings.name: _Book(settings) for settings in clusters}
-        self.moved: dict[str, None] = {}  # clusters whose numbers may be others than when this was last cleared
+        self._clusters = {settings.name: _ClusterCommitments(settings) for settings in clusters}
+        self.dirty: dict[str, None] = {}  # clusters whose numbers may be others than when this was last cleared
 
     def on(self, cluster: str) -> tuple[int, int]:
         """Processors promised there that its batch system does not show as taken, and those that wait in its queue:
@@ -50,28 +50,28 @@ class Promises:
 
         What sweeps have is no promise: it is given to others as soon as they want it.
         """
-        book = self._books[cluster]
-        return book.promised, book.backlog
+        found = self._clusters[cluster]
+        return found.committed, found.backlog
 
-    def of_sweeps(self, cluster: str) -> Scavenged:
-        return self._books[cluster].scavenged
+    def scavenged_on(self, cluster: str) -> Scavenged:
+        return self._clusters[cluster].scavenged
 
-    def shown(self, cluster: str, state: ClusterState | None) -> None:
+    def measured(self, cluster: str, state: ClusterState | None) -> None:
         """The batch system's newest measurement; None: it is forgotten."""
-        self._books[cluster].show(state)
-        self.moved[cluster] = None
+        self._clusters[cluster].measured(state)
+        self.dirty[cluster] = None
 
-    def reckon(self, moves: Sequence[Move], job: Job) -> None:
+    def apply(self, moves: Sequence[Move], job: Job) -> None:
         for attempt, component, lives in moves:
-            book = self._books.get(component.cluster or "")
-            if book is None:
+            cluster = self._clusters.get(component.cluster or "")
+            if cluster is None:
                 continue  # a cluster that the grid file no longer has
             if lives:
-                taken = processors_taken(component.request, book.settings)
-                book.enter(attempt, (tag_of(self._instance, attempt), taken, job.glide is not None, job.patient))
+                taken = processors_taken(component.request, cluster.settings)
+                cluster.add(attempt, (tag_of(self._instance, attempt), taken, job.glide is not None, job.patient))
             else:
-                book.strike(attempt)
-            self.moved[book.settings.name] = None
+                cluster.remove(attempt)
+            self.dirty[cluster.settings.name] = None
 
 
 # processors taken; whether a sweep's Launcher takes them; whether it went into a batch queue however busy that was
@@ -80,17 +80,17 @@ _NOTHING = Scavenged()
 _NO_TAGS: frozenset[Tag] = frozenset()
 
 
-class _Book:
+class _ClusterCommitments:
     """One cluster's live attempts, and what its batch system showed when it was last asked."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.settings = settings
-        self.promised = self.backlog = 0
+        self.committed = self.backlog = 0
         self._coming = 0
         self._held: Counter[int] = Counter()
         self._freed: dict[Tag, int] = {}
         self._entries: dict[AttemptId, _Entry] = {}
-        self._allocated: frozenset[Tag] = frozenset()
+        self._shown: frozenset[Tag] = frozenset()
         self._pending: frozenset[Tag] = frozenset()
 
     @property
@@ -99,42 +99,42 @@ class _Book:
             return _NOTHING
         return Scavenged(self._coming, _sorted(self._held), _sorted(Counter(self._freed.values())))
 
-    def enter(self, attempt: AttemptId, entry: _Entry) -> None:
+    def add(self, attempt: AttemptId, entry: _Entry) -> None:
         self._entries[attempt] = entry
-        self._add(entry, 1)
+        self._count(entry, 1)
 
-    def strike(self, attempt: AttemptId) -> None:
+    def remove(self, attempt: AttemptId) -> None:
         entry = self._entries.pop(attempt)
-        self._add(entry, -1)
+        self._count(entry, -1)
         tag, taken, glides, _ = entry
-        if glides and tag in self._allocated:
+        if glides and tag in self._shown:
             self._freed[tag] = taken
 
-    def show(self, state: ClusterState | None) -> None:
+    def measured(self, state: ClusterState | None) -> None:
         allocated = frozenset(state.allocated) if state else _NO_TAGS
         pending = frozenset(state.pending) if state else _NO_TAGS
-        if allocated == self._allocated and pending == self._pending:
+        if allocated == self._shown and pending == self._pending:
             return  # the sums are as they would be
-        self._allocated, self._pending = allocated, pending
-        self.promised = self.backlog = self._coming = 0
+        self._shown, self._pending = allocated, pending
+        self.committed = self.backlog = self._coming = 0
         self._held.clear()
         if self._freed:
-            self._freed = {tag: taken for tag, taken in self._freed.items() if tag in self._allocated}
+            self._freed = {tag: taken for tag, taken in self._freed.items() if tag in self._shown}
         for entry in self._entries.values():
-            self._add(entry, 1)
+            self._count(entry, 1)
 
-    def _add(self, entry: _Entry, sign: int) -> None:
+    def _count(self, entry: _Entry, sign: int) -> None:
         tag, taken, glides, patient = entry
         if glides:
-            self._add_launcher(tag, taken, sign)
+            self._count_launcher(tag, taken, sign)
             return
-        if tag not in self._allocated:
-            self.promised += sign * taken
-        if tag in self._pending or (patient and tag not in self._allocated):
+        if tag not in self._shown:
+            self.committed += sign * taken
+        if tag in self._pending or (patient and tag not in self._shown):
             self.backlog += sign * taken
 
-    def _add_launcher(self, tag: Tag, taken: int, sign: int) -> None:
-        if tag not in self._allocated:
+    def _count_launcher(self, tag: Tag, taken: int, sign: int) -> None:
+        if tag not in self._shown:
             self._coming += sign * taken
         elif self._held[taken] + sign:
             self._held[taken] += sign

@@ -1,0 +1,164 @@
+"""The clusters at one moment as placing needs them, with what has been found out about them once and for all."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from koalapy.broker.fit import demand
+from koalapy.broker.shape import MinimumDemand
+from koalapy.information.commitments import processors_taken
+from koalapy.information.kis import ClusterSummary, Size, evolve_summary, same_availability
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.policies.placement import IdleCluster
+
+
+class Availability:
+    """What can be used of it: clusters without trouble. It never changes; `after` gives the room that is left.
+
+    `most_backlog`: the largest component that any batch queue would still take. `sizes`: what is known of every
+    cluster's size; None where it cannot be used now.
+    """
+
+    def __init__(self, summaries: Iterable[ClusterSummary], like: "Availability | None" = None) -> None:
+        """`like`: another room of the same clusters, whose findings hold here too if all sizes are the same."""
+        self.summaries = tuple(summaries)
+        self.usable = {summary.name: summary for summary in self.summaries if summary.trouble is None}
+        self.idle = {name: summary.idle for name, summary in self.usable.items()}
+        self.most_idle = max(self.idle.values(), default=0)
+        self.most_backlog = max(map(backlog_left, self.usable.values()), default=0)
+        self.sizes = tuple(
+            [(summary.name, _sizes(summary) if summary.trouble is None else None) for summary in self.summaries]
+        )
+        self._demands: dict[tuple[int, int | None, bool], Mapping[str, int]] = {}
+        if like is not None and like.sizes == self.sizes:
+            self.sizes, self._demands = like.sizes, like._demands
+        self._most = {
+            name: most for name, summary in self.usable.items() if (most := _largest_idle(summary)) is not None
+        }
+        self._idle_clusters: tuple[IdleCluster, ...] = ()
+        self._slots: dict[int, int] = {}
+        self._networks: list[Availability] | None = None
+
+    @property
+    def troubled(self) -> frozenset[str]:
+        return frozenset(summary.name for summary in self.summaries if summary.trouble is not None)
+
+    @property
+    def smaller(self) -> bool:
+        """Whether some cluster has fewer processors now than when nothing of it is broken."""
+        return any(summary.whole is not None for summary in self.usable.values())
+
+    def size_unknown(self, *, anew: bool) -> frozenset[str]:
+        """Clusters whose size is not known yet. `anew`: a job that was not there before may go by what they show, if
+        that is anything: its user is there to be told.
+        """
+        size_unknown = (summary for summary in self.usable.values() if not summary.size_known)
+        return frozenset(summary.name for summary in size_unknown if not anew or not (summary.whole or summary.size)[0])
+
+    @property
+    def idle_clusters(self) -> tuple[IdleCluster, ...]:
+        """What is idle, nothing of it used."""
+        if not self._idle_clusters:
+            self._idle_clusters = tuple(IdleCluster(name, idle) for name, idle in self.idle.items())
+        return self._idle_clusters
+
+    def is_as(self, summaries: Sequence[ClusterSummary]) -> bool:
+        """Whether the clusters have this very room."""
+        return len(summaries) == len(self.summaries) and all(map(same_availability, summaries, self.summaries))
+
+    def may_fit(self, minimum: MinimumDemand) -> bool:
+        """False: it does not fit, whatever policy is asked."""
+        for cluster, processors in minimum.named:
+            if self.idle.get(cluster, -1) < processors:
+                return False
+        return all(self._slots_of(size) >= count for size, count in minimum.free)
+
+    def demand(self, component: ComponentRequest) -> Mapping[str, int]:
+        """What a component that names no cluster takes on each cluster that is large enough for it, and may be now."""
+        key = component.processors, component.processors_per_node, component.exclusive
+        found = self._demands.get(key)
+        if found is None:
+            found = self._demands[key] = demand(component, self.usable.values())
+        if self._most:
+            return {name: needed for name, needed in found.items() if needed <= self._most.get(name, needed)}
+        return found
+
+    def networks(self, request: Request) -> list["Availability"]:
+        """What components may share: each network of its own, the one with the most idle processors first."""
+        if not request.communication or len(request.components) == 1:
+            return [self]
+        if self._networks is None:
+            self._networks = self._by_network()
+        return self._networks
+
+    def has_clusters_apart(self, request: Request) -> bool:
+        """Whether there is surely a cluster of its own for each component, if nobody were there and none is named."""
+        for network in self.networks(request):
+            clusters = len(network.usable)
+            too_small = sum(clusters - len(network.demand(component)) for component in request.components)
+            if clusters - too_small >= len(request.components):
+                return True
+        return False
+
+    def without(self, clusters: Collection[str]) -> "Availability":
+        return Availability(summary for summary in self.summaries if summary.name not in clusters) if clusters else self
+
+    def after(self, placement: Sequence[str | None], request: Request, patient: bool = False) -> "Availability":
+        """With the allocation's processors off, and in the backlog of jobs that went into batch queues (`patient`)."""
+        taken: dict[str, int] = {}
+        for cluster, component in zip(placement, request.components, strict=True):
+            if cluster is not None:
+                taken[cluster] = taken.get(cluster, 0) + processors_taken(component, self.usable[cluster].settings)
+        return Availability((_less(summary, taken.get(summary.name, 0), patient) for summary in self.summaries), self)
+
+    def emptied(self) -> "Availability":
+        """If nobody were on the clusters."""
+        return Availability(_empty(summary, summary.size) for summary in self.usable.values())
+
+    def whole(self) -> "Availability":
+        """If nobody were on the clusters, and nothing of them were broken."""
+        return Availability(_empty(summary, summary.whole or summary.size) for summary in self.usable.values())
+
+    def _slots_of(self, size: int) -> int:
+        """How many components of the size would fit at once."""
+        found = self._slots.get(size)
+        if found is None:
+            found = self._slots[size] = sum(idle // size for idle in self.idle.values())
+        return found
+
+    def _by_network(self) -> list["Availability"]:
+        networks: dict[str, list[ClusterSummary]] = {}
+        for summary in self.usable.values():
+            networks.setdefault(summary.settings.network, []).append(summary)
+        if len(networks) == 1:
+            return [self]
+        ordered = sorted(networks.values(), key=lambda network: -sum(summary.idle for summary in network))
+        return [Availability(network) for network in ordered]
+
+
+def backlog_left(summary: ClusterSummary) -> int:
+    """Processors of ours that may still be put into its queue."""
+    limit = summary.total if summary.settings.backlog is None else summary.settings.backlog
+    return min(limit - summary.backlog, summary.total)
+
+
+def _less(summary: ClusterSummary, taken: int, patient: bool) -> ClusterSummary:
+    changes = {"idle": max(0, summary.idle - taken), "committed": summary.committed + taken}
+    if patient:
+        changes["backlog"] = summary.backlog + taken
+    return evolve_summary(summary, changes) if taken else summary
+
+
+def _empty(summary: ClusterSummary, size: Size) -> ClusterSummary:
+    total, largest = size
+    state = summary.state
+    if state is not None:
+        state = replace(state, total=total, largest=largest, free_nodes=(), largest_idle=None)
+    return replace(summary, total=total, idle=total, state=state)
+
+
+def _sizes(summary: ClusterSummary) -> tuple[Size, Size | None, bool]:
+    return summary.size, summary.whole, summary.size_known
+
+
+def _largest_idle(summary: ClusterSummary) -> int | None:
+    return summary.state.largest_idle if summary.state else None

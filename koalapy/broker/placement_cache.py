@@ -1,0 +1,88 @@
+"""What the broker has answered: it is not asked again while nothing has changed that the answer depends on."""
+
+from collections.abc import Callable
+
+from koalapy.broker.availability import Availability
+from koalapy.broker.broker import Placement, PolicyFailed, find_placement
+from koalapy.broker.shape import Shape
+from koalapy.information.kis import Size
+from koalapy.model.request import Request
+from koalapy.policies.placement import FIND_CLUSTERS_APART, PlacementPolicy
+
+_MANY = 100_000  # shapes; then they are forgotten
+
+
+class PlacementCache:
+    """One policy's, which must be a pure function."""
+
+    def __init__(self, policy: PlacementPolicy) -> None:
+        self._policy = policy
+        self._room: Availability | None = None
+        self._refused: dict[tuple[Shape, frozenset[str]], None] = {}
+        self._whole = _Empty(policy, Availability.whole)
+        self._emptied = _Empty(policy, Availability.emptied)
+
+    def find_placement(
+        self, request: Request, shape: Shape, availability: Availability, excluded: frozenset[str]
+    ) -> Placement | PolicyFailed | None:
+        """As the broker's `place`."""
+        if availability is not self._room:
+            self._room, self._refused = availability, {}
+        if (shape, excluded) in self._refused:
+            return None
+        answer = find_placement(request, availability.without(excluded), self._policy)
+        if answer is None:
+            self._refused[shape, excluded] = None
+        return answer
+
+    def never_fits(self, request: Request, shape: Shape, availability: Availability, *, anew: bool = True) -> bool:
+        """Whether the job does not fit even on idle clusters of which nothing is broken. False while one that might
+        take it cannot be asked, or its size is not known. `anew`: it was not there when koalad started.
+        """
+        named = {component.cluster for component in shape.components}
+        doubtful = availability.troubled | availability.size_unknown(anew=anew)
+        if doubtful and (None in named or not doubtful.isdisjoint(named)):
+            return False
+        return not self._whole.takes(request, shape, availability)
+
+    def too_small(self, request: Request, shape: Shape, availability: Availability) -> bool:
+        """Whether the clusters that may take it can all be asked, and would not take it now if nobody were there."""
+        named = {component.cluster for component in shape.components}
+        if availability.troubled and (None in named or not availability.troubled.isdisjoint(named)):
+            return False
+        return not (self._emptied if availability.smaller else self._whole).takes(request, shape, availability)
+
+
+class _Empty:
+    """What fits on clusters where nobody is, made of a room by `emptied`."""
+
+    def __init__(self, policy: PlacementPolicy, emptied: Callable[[Availability], Availability]) -> None:
+        self._policy = policy
+        self._made = emptied
+        self._sizes: dict[str, Size] = {}
+        self._noticed: object = None  # the sizes of the room that was last noticed
+        self._empty: Availability | None = None
+        self._fits: dict[Shape, bool] = {}
+
+    def takes(self, request: Request, shape: Shape, availability: Availability) -> bool:
+        empty = self._notice(availability)
+        fits = self._fits.get(shape)
+        if fits is None:
+            named = {component.cluster for component in shape.components}
+            fits = self._fits[shape] = self._fits_in(empty, request, named)
+        return fits
+
+    def _fits_in(self, empty: Availability, request: Request, named: set[str | None]) -> bool:
+        if self._policy in FIND_CLUSTERS_APART and named == {None} and empty.has_clusters_apart(request):
+            return True
+        return find_placement(request, empty, self._policy) is not None
+
+    def _notice(self, availability: Availability) -> Availability:
+        """The room, if nobody were there. A cluster of another size makes other answers."""
+        if self._empty is None or availability.sizes is not self._noticed:
+            self._noticed, self._empty = availability.sizes, self._made(availability)
+            sizes = {name: summary.size for name, summary in self._empty.usable.items()}
+            if len(self._fits) > _MANY or any(self._sizes.get(name) != size for name, size in sizes.items()):
+                self._fits = {}
+            self._sizes |= sizes
+        return self._empty
