@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from koalapy.engine import Engine
-from koalapy.model.change import Change, Leap, OutboxEntry
+from koalapy.model.change import Change, EpochJump, OutboxEntry
 from koalapy.model.commands import (
-    CancelComponent,
+    CancelAttempt,
     CollectOutput,
     Command,
-    ForgetComponent,
-    ReleaseComponent,
-    SubmitComponent,
-    Word,
+    ForgetAttempt,
+    Hint,
+    ReleaseAttempt,
+    SubmitAttempt,
 )
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import (
@@ -86,7 +86,7 @@ class Links(Protocol):
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None: ...
 
-    def say(self, word: Word) -> None: ...
+    def hint(self, hint: Hint) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
 
@@ -204,9 +204,9 @@ class Driver:
         self._recorder.handled(step)
         if self._group is not None:
             self.engine.summaries(now)  # numbers that nothing reckons with yet are found out
-        leap = self._leap([event for event in events if isinstance(event, StoreRestored)])
+        jump = self._epoch_jump([event for event in events if isinstance(event, StoreRestored)])
         confirmed = [number for delivery in deliveries for number in delivery.confirmed if number in self._outbox]
-        self._uncommitted = self._change(step, confirmed, leap), deliveries, step
+        self._uncommitted = self._change(step, confirmed, jump), deliveries, step
         self._commit()
 
     def retry(self) -> None:
@@ -340,14 +340,14 @@ class Driver:
         cluster, epoch = delivery.session
         return epoch <= self._ended.get(cluster, -1)
 
-    def _leap(self, restored: list[StoreRestored]) -> Leap | None:
+    def _epoch_jump(self, restored: list[StoreRestored]) -> EpochJump | None:
         if not restored:
             return None
-        leap = Leap(max(event.epoch for event in restored), max(event.last_number for event in restored))
-        self._next_number = max(self._next_number, leap.last_number + 1)
-        return leap
+        jump = EpochJump(max(event.epoch for event in restored), max(event.last_number for event in restored))
+        self._next_number = max(self._next_number, jump.last_number + 1)
+        return jump
 
-    def _change(self, step: Step, confirmed: list[int], leap: Leap | None) -> Change:
+    def _change(self, step: Step, confirmed: list[int], jump: EpochJump | None) -> Change:
         sent = tuple(self._numbered(command) for command in step.commands)
         superseded = [number for entry in sent for number in self._superseded_by(entry)]
         superseded += self._left_behind(step.removed)
@@ -359,7 +359,7 @@ class Driver:
             history=step.history,
             sent=sent,
             confirmed=tuple(dict.fromkeys([*confirmed, *superseded])),
-            leap=leap,
+            epoch_jump=jump,
             results=step.results,
             learned=step.learned,
             usage=step.usage,
@@ -374,13 +374,13 @@ class Driver:
 
     def _superseded_by(self, entry: OutboxEntry) -> list[int]:
         """A cancel supersedes whatever was to be sent to its attempt before it."""
-        if not isinstance(entry.command, CancelComponent):
+        if not isinstance(entry.command, CancelAttempt):
             return []
         attempt = entry.command.attempt
         return [
             number
             for number, command in self._outbox_of_job(attempt.job)
-            if isinstance(command, SubmitComponent | ReleaseComponent | CancelComponent) and command.attempt == attempt
+            if isinstance(command, SubmitAttempt | ReleaseAttempt | CancelAttempt) and command.attempt == attempt
         ]
 
     def _left_behind(self, removed: tuple[JobId, ...]) -> list[int]:
@@ -389,7 +389,7 @@ class Driver:
             number
             for job in removed
             for number, command in self._outbox_of_job(job)
-            if isinstance(command, ForgetComponent)
+            if isinstance(command, ForgetAttempt)
         ]
 
     def _act(self, change: Change, deliveries: Sequence[Delivery], step: Step) -> None:
@@ -408,8 +408,8 @@ class Driver:
         for entry in change.sent:
             doubt = self._is_doubtful(entry.command)
             self._over_link(cluster_of(entry.command), failed, self._links.send, entry, doubt)
-        for word in step.words:
-            self._over_link(word.cluster, failed, self._links.say, word)
+        for hint in step.hints:
+            self._over_link(hint.cluster, failed, self._links.hint, hint)
         for delivery in deliveries:
             if delivery.after is not None:
                 delivery.after(step)
@@ -436,7 +436,7 @@ class Driver:
     def _is_doubtful(self, command: Command) -> bool:
         """A store that was restored from a backup does not know what was submitted after it."""
         below = self.engine.records.counters.doubtful_below
-        return isinstance(command, SubmitComponent) and command.attempt.job < below
+        return isinstance(command, SubmitAttempt) and command.attempt.job < below
 
     # ---- the outbox
 
@@ -491,6 +491,6 @@ def _job_of(command: Command) -> JobId:
 
 def cluster_of(command: Command) -> str | None:
     """The cluster that a command goes to, None for one that goes to several."""
-    if isinstance(command, SubmitComponent | ReleaseComponent | CancelComponent | ForgetComponent):
+    if isinstance(command, SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt):
         return command.cluster
     return None

@@ -10,10 +10,10 @@ from koalapy.coallocation import (
     claim,
     clusters,
     completion,
+    event_origin,
     first_signs,
     pruning,
     restored_store,
-    speaking,
     stopping,
     user_requests,
     wrapper_reports,
@@ -24,17 +24,16 @@ from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.change import Snapshot
 from koalapy.model.events import (
+    AttemptCleanedUp,
     AttemptForgotten,
     AttemptsAccounted,
+    AttemptStuck,
+    AttemptSubmitted,
+    BatchStatusSeen,
     CancelRequested,
     ClusterConnected,
     ClusterLost,
     ClusterMeasured,
-    ComponentGone,
-    ComponentLingers,
-    ComponentReported,
-    ComponentSeen,
-    ComponentSubmitted,
     Event,
     FilesMoved,
     FilesStaged,
@@ -52,6 +51,7 @@ from koalapy.model.events import (
     ReleaseRequested,
     StoreRestored,
     SubmissionFailed,
+    WrapperReported,
 )
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
@@ -76,12 +76,12 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         ReleaseRequested: (user_requests.on_release_requested,),
         FilesMoved: (claim.on_files_moved,),
         FilesStaged: (claim.on_files_moved,),
-        ComponentSubmitted: (claim.on_submitted,),
+        AttemptSubmitted: (claim.on_submitted,),
         SubmissionFailed: (claim.on_submission_failed,),
-        ComponentSeen: (batch_status.on_seen,),
-        ComponentReported: (wrapper_reports.on_reported,),
-        ComponentGone: (stopping.on_gone,),
-        ComponentLingers: (stopping.on_lingers,),
+        BatchStatusSeen: (batch_status.on_seen,),
+        WrapperReported: (wrapper_reports.on_reported,),
+        AttemptCleanedUp: (stopping.on_cleaned_up,),
+        AttemptStuck: (stopping.on_cancel_stuck,),
         OutputCollected: (completion.on_output_collected, pruning.on_output_collected),
         OutputKept: (completion.on_output_kept, pruning.on_output_kept),
         PruneRequested: (pruning.on_prune_requested,),
@@ -132,7 +132,7 @@ class Engine:
         """Take a batch of events; with none, whatever time has brought about."""
         core = self.core
         for each in events:
-            event = speaking.own_part(core, each)
+            event = event_origin.own_part(core, each)
             if event is None:
                 continue
             first_signs.note(core, now, event)
@@ -150,7 +150,7 @@ class Engine:
         self._scavenger.step(now)
         self._run_list_step.set_timers(core, now)
         for command in core.poll_urgency.changes(core.information, bool(core.queue), core.run_list.claimed_on):
-            core.records.say(command)
+            core.records.hint(command)
         step = core.records.take()
         core.pruning.note_commands(step.commands)
         return step
@@ -167,10 +167,10 @@ class Engine:
             case Claim(_, allocation, patient):
                 claim.claim(core, now, job, allocation, patient)
             case Reject(_, reason):
-                core.records.put(job.to(JobState.FAILED, reason=reason, finished_at=now))
+                core.records.put(job.transition(JobState.FAILED, reason=reason, finished_at=now))
                 core.records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
             case Overtaken(_, times):
-                core.records.put(job.but(overtaken=job.overtaken + times))
+                core.records.put(job.replace(overtaken=job.overtaken + times))
 
     # ---- what the API asks; answers are of this instant, and nothing is changed
 

@@ -171,7 +171,7 @@ class _Matter:
         if job is None or job.runner is None or job.runner.out_on(self._name):
             return _NO_SWEEP
         live = self._engine.records.live(self._name)
-        here = any(each.glide is not None and each.glide.sweep == job.id for each, _ in live)
+        here = any(each.pilot is not None and each.pilot.sweep == job.id for each, _ in live)
         return _NO_SWEEP if here else job.id
 
     def parameters(self, job: Job | None) -> list[int]:

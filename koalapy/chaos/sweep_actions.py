@@ -94,4 +94,4 @@ def _sweep(world: World, dice: Random) -> JobId | None:
 def _launchers_on(world: World, cluster: SimCluster) -> bool:
     engine = world.koalad.engine
     live = engine.records.live(cluster.name) if engine is not None else ()
-    return any(job.glide is not None for job, _ in live)
+    return any(job.pilot is not None for job, _ in live)

@@ -55,7 +55,7 @@ def _job(world: World, dice: Random) -> JobId | None:
     """One that a user knows the number of: no Launcher."""
     engine = world.koalad.engine
     jobs = list(engine.records.jobs.values()) if engine is not None else []
-    known = [job.id for job in jobs if job.glide is None]
+    known = [job.id for job in jobs if job.pilot is None]
     return dice.choice(known) if known else None
 
 

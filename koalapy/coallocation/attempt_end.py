@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from koalapy.coallocation.claim import give_up, told
-from koalapy.coallocation.stopping import account_held, end, stop
+from koalapy.coallocation.claim import give_up, reason_details
+from koalapy.coallocation.stopping import account_held, cancel_attempt, stop_job
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
@@ -16,7 +16,7 @@ _S = ComponentState
 _INSTANTS = ("at_barrier_at", "released_at", "started_at", "ended_at")
 
 
-def update(core: Core, now: Instant, job: Job, component: Component, changes: dict[str, Any]) -> Job:
+def update_component(core: Core, now: Instant, job: Job, component: Component, changes: dict[str, Any]) -> Job:
     """Put what differs, and tell a change of state."""
     different = {name: value for name, value in changes.items() if getattr(component, name) != value}
     if not different:
@@ -31,13 +31,13 @@ def update(core: Core, now: Instant, job: Job, component: Component, changes: di
     return job
 
 
-def with_start(job: Job) -> Job:
+def with_started_at(job: Job) -> Job:
     """The job has started when its last component has."""
     if job.started_at is not None or job.state is not JobState.RUNNING:
         return job
     starts = [component.started_at for component in job.present]
     known = [start for start in starts if start is not None]
-    return job.but(started_at=max(known)) if len(known) == len(starts) else job
+    return job.replace(started_at=max(known)) if len(known) == len(starts) else job
 
 
 def look_at(job: JobId, component: int) -> str:
@@ -45,7 +45,7 @@ def look_at(job: JobId, component: int) -> str:
     return f"Look at its standard error with `koala logs {job} -c {component} -e`."
 
 
-def over(
+def attempt_ended(
     core: Core, now: Instant, job: Job, component: Component, changes: dict[str, Any], reason: Reason | None
 ) -> None:
     """An attempt is over: `reason` None means that its program ended well."""
@@ -55,20 +55,20 @@ def over(
         state, reason = _S.CANCELLED, None  # as it was told to
     job = account_held(job, changes["ended_at"], component)
     changes = changes | {"state": state, "reason": reason}
-    job = with_start(job.with_component(component.index, **changes))
+    job = with_started_at(job.with_component(component.index, **changes))
     component = job.components[component.index]
     core.records.note_component(
         now, job, component, "component_ended",
         state=str(state), batch_id=component.batch_id, exit_status=component.exit_status,
-        **_known_instants(component), **(told(reason) if reason else {}),
+        **_known_instants(component), **(reason_details(reason) if reason else {}),
     )  # fmt: skip
-    job = core.records.put(end(core, job, component))
+    job = core.records.put(cancel_attempt(core, job, component))
     if reason is None or job.state is JobState.STOPPING:
         return None
     if job.state is JobState.CLAIMING or not released:
         return give_up(core, now, job, component, reason)
     if not component.request.optional:
-        stop(core, now, job, _outcome(job, reason), reason.on(component.cluster or ""))
+        stop_job(core, now, job, _outcome(job, reason), reason.on(component.cluster or ""))
 
 
 def _outcome(job: Job, reason: Reason) -> Outcome:

@@ -1,9 +1,9 @@
 """The barrier: nobody starts before everybody has come, and nobody waits for ever (DCS, section 3.5)."""
 
 from koalapy.coallocation.claim import BARRIER_MARGIN
-from koalapy.coallocation.stopping import account_held, end, stop
+from koalapy.coallocation.stopping import account_held, cancel_attempt, stop_job
 from koalapy.core.core import Core
-from koalapy.model.commands import ReleaseComponent
+from koalapy.model.commands import ReleaseAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId
 from koalapy.model.job import Component, Job, Outcome
@@ -44,14 +44,14 @@ def _release(core: Core, now: Instant, job: Job) -> None:
     for component in job.present:
         assert component.cluster is not None
         core.records.command(
-            ReleaseComponent(
+            ReleaseAttempt(
                 cluster=component.cluster, attempt=job.attempt_of(component), first_rank=first_rank, hosts=hosts
             )
         )
         first_rank += sum(node.processes for node in component.nodes)
     released = {"state": ComponentState.RELEASED, "released_at": now}
-    components = tuple([each if each.missing else each.but(**released) for each in job.components])
-    core.records.put(account_held(job, now).to(JobState.RUNNING, components=components))
+    components = tuple([each if each.missing else each.replace(**released) for each in job.components])
+    core.records.put(account_held(job, now).transition(JobState.RUNNING, components=components))
     core.records.note(now, job.id, "job_released", processes=first_rank)
 
 
@@ -75,12 +75,12 @@ def time_out(core: Core, now: Instant, job: Job) -> None:
     code, limit = (
         ("barrier_timeout", settings.barrier_timeout) if barrier_over else ("claim_timeout", settings.claim_timeout)
     )
-    stop(core, now, job, Outcome.SUBMISSION_FAILURE, _too_late(code, late, limit))
+    stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, _too_late(code, late, limit))
 
 
 def _go_without(core: Core, now: Instant, job: Job, late: list[Component]) -> None:
     for component in late:
-        job = end(core, job, component)
+        job = cancel_attempt(core, job, component)
         reason = _too_late("left_out", [component], Duration(now - (job.claimed_at or now)))
         job = job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason)
         core.records.note_component(now, job, component, "component_left_out", code=reason.code, message=str(reason))
@@ -89,7 +89,7 @@ def _go_without(core: Core, now: Instant, job: Job, late: list[Component]) -> No
 
 def _claim_ends(job: Job, settings: Settings) -> Instant | None:
     """The claim's time counts until the last batch job has started. A Launcher's is its sweep's to count."""
-    if job.claimed_at is None or job.patient or job.glide is not None or not _missing(job):
+    if job.claimed_at is None or job.patient or job.pilot is not None or not _missing(job):
         return None
     return Instant(job.claimed_at + settings.claim_timeout + _jitter(job, settings.claim_timeout))
 

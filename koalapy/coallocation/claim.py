@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from koalapy.coallocation.stopping import end, stop
+from koalapy.coallocation.stopping import cancel_attempt, stop_job
 from koalapy.core.core import Core
-from koalapy.model.commands import LauncherWork, SubmitComponent
+from koalapy.model.commands import LauncherWork, SubmitAttempt
 from koalapy.model.errors import Reason
-from koalapy.model.events import ComponentSubmitted, FilesMoved, FilesStaged, SubmissionFailed
+from koalapy.model.events import AttemptSubmitted, FilesMoved, FilesStaged, SubmissionFailed
 from koalapy.model.identity import MAX_ATTEMPTS
 from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.states import ComponentState, JobState
@@ -23,12 +23,14 @@ def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], 
     """Submit every placed component. Optional ones without a cluster are left out of this try."""
     if any(component.attempt + 1 >= MAX_ATTEMPTS for component in job.components):
         reason = Reason("too_many_attempts", "ours", f"A component was tried {MAX_ATTEMPTS} times.", "Submit it anew.")
-        core.records.put(job.to(JobState.FAILED, reason=reason, finished_at=now))
+        core.records.put(job.transition(JobState.FAILED, reason=reason, finished_at=now))
         return core.records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
     components = tuple(
         _fresh(component, cluster) for component, cluster in zip(job.components, allocation, strict=True)
     )
-    job = job.to(JobState.CLAIMING, claimed_at=now, components=components, reason=None, outcome=None, patient=patient)
+    job = job.transition(
+        JobState.CLAIMING, claimed_at=now, components=components, reason=None, outcome=None, patient=patient
+    )
     core.records.put(job)
     placed = {str(component.index): component.cluster for component in components if component.cluster}
     core.records.note(now, job.id, "job_claimed", clusters=placed)
@@ -52,14 +54,14 @@ def _fresh(component: Component, cluster: str | None) -> Component:
         attempt=component.attempt + 1,
         state=ComponentState.SUBMITTING,
         cluster=cluster,
-        gone=False,
+        cleaned_up=False,
     )
 
 
-def _submission(core: Core, job: Job, component: Component) -> SubmitComponent:
+def _submission(core: Core, job: Job, component: Component) -> SubmitAttempt:
     """Asked of the batch system: the program's walltime, the time at the barrier, and a margin (DESIGN, promise 2)."""
     assert component.cluster is not None
-    return SubmitComponent(
+    return SubmitAttempt(
         cluster=component.cluster,
         attempt=job.attempt_of(component),
         components=len(job.components),
@@ -69,7 +71,7 @@ def _submission(core: Core, job: Job, component: Component) -> SubmitComponent:
         stage_in=job.request.stage_in,
         directory=job.request.directory,
         files=job.request.files,
-        lowest=job.glide is not None,
+        lowest=job.pilot is not None,
         avoid=_avoided(core, job, component.cluster),
         launcher=_work(core, job, component),
     )
@@ -77,13 +79,13 @@ def _submission(core: Core, job: Job, component: Component) -> SubmitComponent:
 
 def _work(core: Core, job: Job, component: Component) -> LauncherWork | None:
     """What a Launcher runs; None for a job that is none."""
-    if job.glide is None:
+    if job.pilot is None:
         return None
-    request = core.records.jobs[job.glide.sweep].request
+    request = core.records.jobs[job.pilot.sweep].request
     assert request.parameters is not None
     template = request.components[0]
     return LauncherWork(
-        sweep=job.glide.sweep,
+        sweep=job.pilot.sweep,
         space=request.parameters,
         slots=component.processors // max(1, template.processors),
         limit=template.walltime,
@@ -93,7 +95,7 @@ def _work(core: Core, job: Job, component: Component) -> LauncherWork | None:
 
 def _avoided(core: Core, job: Job, cluster: str) -> tuple[str, ...]:
     """Hosts on which everything that the Launcher's sweep ran has failed."""
-    runner = core.records.jobs[job.glide.sweep].runner if job.glide is not None else None
+    runner = core.records.jobs[job.pilot.sweep].runner if job.pilot is not None else None
     return tuple(host for name, host in runner.left_out if name == cluster) if runner is not None else ()
 
 
@@ -105,16 +107,16 @@ def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) ->
     job, component = found
     if component.state is not ComponentState.SUBMITTING:
         return
-    core.records.put(job.but(claimed_at=now))
+    core.records.put(job.replace(claimed_at=now))
     if isinstance(event, FilesStaged):
         told = {"files": event.files, "size": event.size, "version": event.version}
         core.records.note_component(now, job, component, "files_staged", **told)
 
 
-def on_submitted(core: Core, now: Instant, event: ComponentSubmitted) -> None:
+def on_submitted(core: Core, now: Instant, event: AttemptSubmitted) -> None:
     """Its batch job is in the queue."""
     found = core.records.component(event.attempt)
-    if found is None or found[1].gone:
+    if found is None or found[1].cleaned_up:
         return
     job, component = found
     changes: dict[str, object] = {"batch_id": event.batch_id}
@@ -128,17 +130,19 @@ def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> N
     """The attempt is over; what that means for its job is decided here (DCS, section 3.2)."""
     core.mark_dirty()
     found = core.records.component(event.attempt)
-    if found is None or found[1].gone or found[1].ending:
+    if found is None or found[1].cleaned_up or found[1].cancelling:
         return  # one that is being ended is gone when its cluster says so
     job, component = found
     job = core.records.put(
-        job.with_component(component.index, state=ComponentState.FAILED, gone=True, reason=event.reason, ended_at=now)
+        job.with_component(
+            component.index, state=ComponentState.FAILED, cleaned_up=True, reason=event.reason, ended_at=now
+        )
     )
-    core.records.note_component(now, job, component, "submission_failed", **told(event.reason))
+    core.records.note_component(now, job, component, "submission_failed", **reason_details(event.reason))
     give_up(core, now, job, job.components[component.index], event.reason)
 
 
-def told(reason: Reason) -> dict[str, object]:
+def reason_details(reason: Reason) -> dict[str, object]:
     """A reason as history keeps it."""
     return {"code": reason.code, "message": str(reason), "words": reason.words}
 
@@ -152,26 +156,26 @@ def give_up(core: Core, now: Instant, job: Job, component: Component, reason: Re
     if job.state is JobState.STOPPING:
         return None
     if component.request.optional:
-        job = end(core, job, component)
+        job = cancel_attempt(core, job, component)
         core.records.put(job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason))
-        return core.records.note_component(now, job, component, "component_left_out", **told(reason))
+        return core.records.note_component(now, job, component, "component_left_out", **reason_details(reason))
     named = component.request.cluster is not None
     refused_there = reason.whose == "site" or (reason.whose == "request" and bool(reason.command))
     said = reason.on(component.cluster or "")
     if not refused_there:
         outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
-        return stop(core, now, job, outcome, said)
+        return stop_job(core, now, job, outcome, said)
     if named and reason.whose == "request":
-        return stop(core, now, job, Outcome.FAILED, said)
+        return stop_job(core, now, job, Outcome.FAILED, said)
     job = core.records.put(_exclude(job, component, now))
     core.records.note_component(now, job, component, "cluster_left_out", until_at=now + EXCLUSION)
     others = [name for name in core.information.could_take(component.request) if name not in dict(job.excluded)]
     if not named and others:
-        return stop(core, now, job, Outcome.GIVE_BACK, said)
+        return stop_job(core, now, job, Outcome.GIVE_BACK, said)
     outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
-    return stop(core, now, job, outcome, said)
+    return stop_job(core, now, job, outcome, said)
 
 
 def _exclude(job: Job, component: Component, now: Instant) -> Job:
     kept = {cluster: until for cluster, until in job.excluded if until > now}
-    return job.but(excluded=(*(kept | {component.cluster or "": Instant(now + EXCLUSION)}).items(),))
+    return job.replace(excluded=(*(kept | {component.cluster or "": Instant(now + EXCLUSION)}).items(),))

@@ -1,6 +1,6 @@
 """Jobs whose components have all ended well: their output is brought, then they are done."""
 
-from koalapy.coallocation.stopping import stop
+from koalapy.coallocation.stopping import stop_job
 from koalapy.core.core import Core
 from koalapy.model.commands import CollectOutput
 from koalapy.model.events import OutputCollected, OutputKept
@@ -17,8 +17,8 @@ def finish_if_over(core: Core, now: Instant, job: Job) -> None:
     if not all(each.state.final for each in present):
         return None
     if not job.request.stage_out:
-        return stop(core, now, job, Outcome.DONE)
-    job = core.records.put(job.but(collecting=True))
+        return stop_job(core, now, job, Outcome.DONE)
+    job = core.records.put(job.replace(collecting=True))
     sources = tuple((each.cluster, job.attempt_of(each)) for each in present if each.cluster is not None)
     request = job.request
     core.records.command(
@@ -37,7 +37,7 @@ def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> Non
     told = {"files": event.files, "size": event.size, "notes": list(event.notes)} if event.files or event.notes else {}
     message = {"message": str(event.reason)} if event.reason else {}
     core.records.note(now, job.id, "output_collected", **message, **told)
-    stop(core, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)
+    stop_job(core, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)
 
 
 def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
@@ -45,7 +45,7 @@ def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
     job = event.job
     if not job.state.final or job.output_home is not OutputHome.COMING:
         return
-    core.records.put(job.but(output_home=OutputHome.LOST if event.reason else OutputHome.HOME))
+    core.records.put(job.replace(output_home=OutputHome.LOST if event.reason else OutputHome.HOME))
     told = {"size": event.size, "left_out": event.left_out, "notes": list(event.notes)}
     message = {"message": str(event.reason)} if event.reason else {}
     core.records.note(now, job.id, "output_kept", **message, **told)

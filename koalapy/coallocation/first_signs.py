@@ -1,7 +1,7 @@
 """Attempts that lived when koalad started: the first sign of each goes into its job's story."""
 
 from koalapy.core.core import Core
-from koalapy.model.events import ComponentGone, ComponentReported, ComponentSeen, ComponentSubmitted, Event
+from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, BatchStatusSeen, Event, WrapperReported
 from koalapy.model.units import Instant
 
 MISSING = "missing"  # the batch system does not list it: no sign
@@ -14,18 +14,18 @@ def note(core: Core, now: Instant, event: Event) -> None:
     """
     if not core.silent or not isinstance(event, _SIGNS) or event.attempt not in core.silent:
         return
-    if isinstance(event, ComponentReported):
+    if isinstance(event, WrapperReported):
         _found(core, now, event, event.phase, "wrapper")
-    elif isinstance(event, ComponentSeen) and event.state != MISSING:
+    elif isinstance(event, BatchStatusSeen) and event.state != MISSING:
         _found(core, now, event, event.state, "batch system")
-    elif not isinstance(event, ComponentSeen):
+    elif not isinstance(event, BatchStatusSeen):
         del core.silent[event.attempt]
 
 
-def _found(core: Core, now: Instant, event: ComponentReported | ComponentSeen, found: str, by: str) -> None:
+def _found(core: Core, now: Instant, event: WrapperReported | BatchStatusSeen, found: str, by: str) -> None:
     del core.silent[event.attempt]
     known = core.records.component(event.attempt)
-    if known is None or known[1].gone:
+    if known is None or known[1].cleaned_up:
         return
     job, component = known
     core.records.note_component(
@@ -34,4 +34,4 @@ def _found(core: Core, now: Instant, event: ComponentReported | ComponentSeen, f
     )  # fmt: skip
 
 
-_SIGNS = (ComponentReported, ComponentSeen, ComponentSubmitted, ComponentGone)
+_SIGNS = (WrapperReported, BatchStatusSeen, AttemptSubmitted, AttemptCleanedUp)

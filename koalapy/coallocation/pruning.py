@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from koalapy.core.core import Core
 from koalapy.core.pruning import PruneWanted
-from koalapy.model.commands import ForgetComponent
+from koalapy.model.commands import ForgetAttempt
 from koalapy.model.events import AttemptForgotten, OutputCollected, OutputKept, PruneRequested
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Job
@@ -34,7 +34,7 @@ def on_prune_requested(core: Core, now: Instant, event: PruneRequested) -> None:
         under_way = pruning.directories.get(job.id, {})
         for cluster, attempt in _directories_of(job):
             if attempt not in under_way and cluster not in event.without:
-                core.records.command(ForgetComponent(cluster=cluster, attempt=attempt))
+                core.records.command(ForgetAttempt(cluster=cluster, attempt=attempt))
                 pruning.directories.setdefault(job.id, {})[attempt] = cluster
         _finish(core, now, wanted)
 
@@ -108,7 +108,7 @@ def _why_kept(core: Core, job: Job, before: Instant, owing: set[JobId]) -> str:
         return PENDING_CANCEL
     if job.id in core.pruning.collecting:
         return COLLECTING
-    if job.glide is not None and job.glide.sweep in core.records.jobs:
+    if job.pilot is not None and job.pilot.sweep in core.records.jobs:
         return OF_A_SWEEP
     return ""
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from koalapy.coallocation.stopping import account_held
 from koalapy.core.core import Core
-from koalapy.model.events import ComponentReported, StoreRestored
+from koalapy.model.events import StoreRestored, WrapperReported
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, JobId
 from koalapy.model.job import Component, Counters, Job
 from koalapy.model.records import Records
@@ -81,12 +81,12 @@ def doubtful(records: Records) -> list[Job]:
     return [job for job in records.jobs.values() if job.id < below] if below else []
 
 
-def released_before(core: Core, now: Instant, job: Job, event: ComponentReported) -> Job:
+def released_before(core: Core, now: Instant, job: Job, event: WrapperReported) -> Job:
     """A report that shows a release which this store knows nothing of: it was given after the backup, to all."""
     shown = event.released_at is not None or event.started_at is not None or event.phase in _SHOWS_RELEASE
     if not shown or job.state is not JobState.CLAIMING or job.id >= core.records.counters.doubtful_below:
         return job
-    job = account_held(job, now).to(JobState.RUNNING)
+    job = account_held(job, now).transition(JobState.RUNNING)
     for component in job.present:
         if not component.state.final:
             released_at = event.released_at or now

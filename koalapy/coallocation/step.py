@@ -70,19 +70,19 @@ def _settle(core: Core, now: Instant, identity: JobId) -> None:
     if job.state is not JobState.STOPPING:
         return
     reachable = core.information.reachable
-    if not all(stopping.can_be_ended(component, reachable) for component in job.live):
-        job = stopping.owe_what_cannot_be_ended(core, now, job)
+    if not all(stopping.can_be_cancelled(component, reachable) for component in job.live):
+        job = stopping.owe_what_cannot_be_cancelled(core, now, job)
     if job.live:
         return
     settings = core.settings
-    limits = (settings.max_submission_failures, settings.max_completion_failures) if job.glide is None else _NEVER_AGAIN
-    stopping.settle(core, now, job, *limits)
+    limits = (settings.max_submission_failures, settings.max_completion_failures) if job.pilot is None else _NEVER_AGAIN
+    stopping.apply_outcome(core, now, job, *limits)
     core.mark_dirty()
 
 
 def _break_deadlocks(core: Core, now: Instant) -> None:
     while (younger := deadlock.job_to_give_back(core, core.run_list.split)) is not None:
-        stopping.stop(core, now, younger, Outcome.GIVE_BACK, deadlock.GIVEN_BACK)
+        stopping.stop_job(core, now, younger, Outcome.GIVE_BACK, deadlock.GIVEN_BACK)
         _settle(core, now, younger.id)
 
 
@@ -101,5 +101,5 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
 
 
 def _lost_at(core: Core, component: Component) -> Instant | None:
-    in_reach = not component.gone and core.information.is_connected(component.cluster)
+    in_reach = not component.cleaned_up and core.information.is_connected(component.cluster)
     return missing.lost_at(component, core.settings) if in_reach else None

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from koalapy.core.core import Core
-from koalapy.model.commands import CancelComponent, CollectOutput, ForgetComponent, Of
+from koalapy.model.commands import CancelAttempt, CollectOutput, ForgetAttempt, Of
 from koalapy.model.errors import Reason
-from koalapy.model.events import ComponentGone, ComponentLingers
+from koalapy.model.events import AttemptCleanedUp, AttemptStuck
 from koalapy.model.identity import AttemptId
 from koalapy.model.job import Component, Debt, Job, Outcome, OutputHome
 from koalapy.model.request import KeepOutput
@@ -13,40 +13,40 @@ from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 
 
-def stop(core: Core, now: Instant, job: Job, outcome: Outcome | None = None, reason: Reason | None = None) -> None:
+def stop_job(core: Core, now: Instant, job: Job, outcome: Outcome | None = None, reason: Reason | None = None) -> None:
     """End whatever of the job is left. The first outcome counts, but a user's cancel overrides one that is no end."""
     if job.state is not JobState.STOPPING:
-        job = account_held(job, now).to(JobState.STOPPING, outcome=outcome, reason=reason)
+        job = account_held(job, now).transition(JobState.STOPPING, outcome=outcome, reason=reason)
         of_what = {"sweep": True} if job.runner is not None else {}
         core.records.note(now, job.id, "job_stopping", outcome=str(outcome), **of_what, **_because(reason))
     elif outcome is Outcome.CANCELLED and not (job.outcome and job.outcome.ends):
-        job = job.but(outcome=outcome, reason=reason)
+        job = job.replace(outcome=outcome, reason=reason)
     for component in job.live:
-        job = end(core, job, component)
+        job = cancel_attempt(core, job, component)
     core.records.put(job)
 
 
-def end(core: Core, job: Job, component: Component) -> Job:
-    """Revoke and cancel one attempt, once (twice if forced); ComponentGone says when nothing of it is left.
+def cancel_attempt(core: Core, job: Job, component: Component) -> Job:
+    """Revoke and cancel one attempt, once (twice if forced); AttemptCleanedUp says when nothing of it is left.
 
     The job with a note of it is to be put by the caller.
     """
     component = job.components[component.index]
     assert component.cluster is not None
-    if component.gone or (component.ending and not job.forced):
+    if component.cleaned_up or (component.cancelling and not job.forced):
         return job
     core.records.command(
-        CancelComponent(
+        CancelAttempt(
             cluster=component.cluster,
             attempt=job.attempt_of(component),
             batch_id=component.batch_id,
             force=job.forced,
         )
     )
-    return job.with_component(component.index, ending=True)
+    return job.with_component(component.index, cancelling=True)
 
 
-def on_gone(core: Core, now: Instant, event: ComponentGone) -> None:
+def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
     """Nothing of the attempt is left on its cluster: processors may have come free."""
     core.mark_dirty()
     debt = core.records.settle(event.attempt)
@@ -54,48 +54,48 @@ def on_gone(core: Core, now: Instant, event: ComponentGone) -> None:
         where = {"component": event.attempt.component, "attempt": event.attempt.number, "cluster": debt.cluster}
         core.records.note(now, event.attempt.job, "debt_settled", **where, batch_id=debt.batch_id)
     if debt is not None and debt.past:
-        core.records.command(ForgetComponent(cluster=debt.cluster, attempt=debt.attempt))
+        core.records.command(ForgetAttempt(cluster=debt.cluster, attempt=debt.attempt))
     found = core.records.component(event.attempt)
-    if found is None or found[1].gone:
+    if found is None or found[1].cleaned_up:
         return
     job, component = found
-    changes: dict[str, object] = {"gone": True}
+    changes: dict[str, object] = {"cleaned_up": True}
     if not component.state.final:
         changes |= {"state": ComponentState.CANCELLED, "ended_at": component.ended_at or now}
     core.records.put(job.with_component(component.index, **changes))
     core.records.note_component(now, job, component, "component_gone")
 
 
-def on_lingers(core: Core, now: Instant, event: ComponentLingers) -> None:
-    """Its batch system cannot end it: what follows, see `owe_what_cannot_be_ended`."""
+def on_cancel_stuck(core: Core, now: Instant, event: AttemptStuck) -> None:
+    """Its batch system cannot end it: what follows, see `owe_what_cannot_be_cancelled`."""
     found = core.records.component(event.attempt)
-    if found is not None and not found[1].gone:
-        core.records.put(found[0].with_component(found[1].index, lingers=event.reason))
+    if found is not None and not found[1].cleaned_up:
+        core.records.put(found[0].with_component(found[1].index, stuck=event.reason))
 
 
-def can_be_ended(component: Component, reachable: frozenset[str]) -> bool:
+def can_be_cancelled(component: Component, reachable: frozenset[str]) -> bool:
     """Whether its cluster is in reach, and its batch system not known to be at its wits' end."""
-    return component.cluster in reachable and component.lingers is None
+    return component.cluster in reachable and component.stuck is None
 
 
-def owe_what_cannot_be_ended(core: Core, now: Instant, job: Job) -> Job:
+def owe_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> Job:
     """Batch jobs that cannot be ended become debts, so that the job need not wait for their clusters.
 
     Not where a program may run: then the next try waits (promises 1 and 2), unless there is none, or its user said so.
     """
     nobody_waits = job.outcome is Outcome.FAILED or job.forced
     for component in job.live:
-        if component.cluster is None or can_be_ended(component, core.information.reachable):
+        if component.cluster is None or can_be_cancelled(component, core.information.reachable):
             continue
         if _may_run(component) and not nobody_waits:
             continue
         attempt = job.attempt_of(component)
-        why = component.lingers if component.cluster in core.information.reachable else None
+        why = component.stuck if component.cluster in core.information.reachable else None
         batch_id = component.batch_id
-        core.records.owe(Debt(attempt=attempt, cluster=component.cluster, batch_id=batch_id, since=now, lingers=why))
+        core.records.owe(Debt(attempt=attempt, cluster=component.cluster, batch_id=batch_id, since=now, stuck=why))
         core.records.note_component(now, job, component, "debt_recorded", batch_id=batch_id, **_because(why))
         state = component.state if component.state.final else ComponentState.CANCELLED
-        job = job.with_component(component.index, gone=True, state=state, ended_at=component.ended_at or now)
+        job = job.with_component(component.index, cleaned_up=True, state=state, ended_at=component.ended_at or now)
     return core.records.put(job)
 
 
@@ -104,7 +104,7 @@ def _may_run(component: Component) -> bool:
     return component.state.facts.released and (not component.state.final or component.unknown_since is not None)
 
 
-def settle(core: Core, now: Instant, job: Job, max_submissions: int, max_completions: int) -> None:
+def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_completions: int) -> None:
     """Nothing of the job is left: back into the wait queue, or over (DCS, sections 3.2 and 3.5).
 
     A submission failure is counted, and at the maximum the job is removed. A completion failure is counted, sets the
@@ -113,28 +113,28 @@ def settle(core: Core, now: Instant, job: Job, max_submissions: int, max_complet
     outcome = job.outcome
     if outcome is Outcome.SUBMISSION_FAILURE:
         failures = job.submission_failures + 1
-        job = job.but(submission_failures=failures)
+        job = job.replace(submission_failures=failures)
         return _again(core, now, job) if failures < max_submissions else _over(core, now, job, JobState.FAILED)
     if outcome is Outcome.COMPLETION_FAILURE:
         failures = job.completion_failures + 1
-        job = job.but(completion_failures=failures, submission_failures=0)
+        job = job.replace(completion_failures=failures, submission_failures=0)
         return _again(core, now, job) if failures <= max_completions else _over(core, now, job, JobState.FAILED)
     if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):
-        return _back(core, now, job, job.place, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
+        return _back(core, now, job, job.position, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
     return _over(core, now, job, JobState(str(outcome)))
 
 
 def _again(core: Core, now: Instant, job: Job) -> None:
-    _back(core, now, job, core.records.tail(), JobState.WAITING)
+    _back(core, now, job, core.records.new_tail_position(), JobState.WAITING)
 
 
-def _back(core: Core, now: Instant, job: Job, place: int, state: JobState) -> None:
+def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) -> None:
     for component in job.components:
         _forget(core, job.attempt_of(component), component.cluster)
-    job = job.to(
+    job = job.transition(
         state,
-        place=place,
-        overtaken=0 if place != job.place else job.overtaken,
+        position=position,
+        overtaken=0 if position != job.position else job.overtaken,
         waiting_since=now,
         claimed_at=None,
         started_at=None,
@@ -153,7 +153,7 @@ def _forget(core: Core, attempt: AttemptId, cluster: str | None) -> None:
     if debt is not None:
         core.records.owe(replace(debt, past=True))
     elif cluster is not None:
-        core.records.command(ForgetComponent(cluster=cluster, attempt=attempt))
+        core.records.command(ForgetAttempt(cluster=cluster, attempt=attempt))
 
 
 def _waiting(component: Component) -> Component:
@@ -161,11 +161,11 @@ def _waiting(component: Component) -> Component:
 
 
 def _over(core: Core, now: Instant, job: Job, state: JobState) -> None:
-    job = job.to(state, finished_at=now)
+    job = job.transition(state, finished_at=now)
     sources = tuple((each.cluster, job.attempt_of(each)) for each in job.components if each.cluster and each.attempt)
     keeps = job.request.keep_output is KeepOutput.HOME and bool(sources)
     if keeps:
-        job = job.but(output_home=OutputHome.COMING)
+        job = job.replace(output_home=OutputHome.COMING)
         core.records.command(CollectOutput(job=job.id, sources=sources, paths=(), directory="", of=Of.WRITTEN))
     core.records.put(job)
     core.records.note(now, job.id, f"job_{state}", **_because(job.reason))
@@ -183,7 +183,7 @@ def account_held(job: Job, now: Instant, only: Component | None = None) -> Job:
         for component in ([only] if only else job.components)
         if component.state is ComponentState.AT_BARRIER and component.at_barrier_at is not None
     )
-    return job.but(held=job.held + held) if held else job
+    return job.replace(held=job.held + held) if held else job
 
 
 def _because(reason: Reason | None) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """What users ask of jobs: to be submitted, cancelled, held and released."""
 
-from koalapy.coallocation.stopping import stop
+from koalapy.coallocation.stopping import stop_job
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, ReleaseRequested
@@ -24,7 +24,7 @@ def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
         owner=event.owner,
         request=event.request,
         state=JobState.WAITING,
-        place=core.records.tail(),
+        position=core.records.new_tail_position(),
         submitted_at=now,
         waiting_since=now,
         components=tuple(Component(index=i, request=each) for i, each in enumerate(components)),
@@ -45,24 +45,24 @@ def on_cancel_requested(core: Core, now: Instant, event: CancelRequested) -> Non
         return None
     if not job.state.active:
         core.mark_dirty()
-        core.records.put(job.to(JobState.CANCELLED, finished_at=now, reason=_CANCELLED))
+        core.records.put(job.transition(JobState.CANCELLED, finished_at=now, reason=_CANCELLED))
         return core.records.note(now, job.id, "job_cancelled")
-    job = core.records.put(job.but(forced=job.forced or event.force))
+    job = core.records.put(job.replace(forced=job.forced or event.force))
     core.records.note(now, job.id, "cancel_requested", force=event.force)
     core.mark_dirty()
-    return stop(core, now, job, Outcome.CANCELLED, _CANCELLED)
+    return stop_job(core, now, job, Outcome.CANCELLED, _CANCELLED)
 
 
 def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
     """A job that claims gives back and is held; one that runs is left alone, but for a sweep, whose nodes go."""
     job = core.records.jobs.get(event.job)
     if job is not None and job.state.queued:
-        core.records.put(job.to(JobState.HELD))
+        core.records.put(job.transition(JobState.HELD))
         core.records.note(now, job.id, "job_held")
     elif job is not None and _may_stop(job):
-        stop(core, now, job, Outcome.HOLD)
+        stop_job(core, now, job, Outcome.HOLD)
     elif job is not None and job.outcome is Outcome.GIVE_BACK:
-        core.records.put(job.but(outcome=Outcome.HOLD))
+        core.records.put(job.replace(outcome=Outcome.HOLD))
         core.records.note(now, job.id, "job_held")
     if job is not None:
         core.mark_dirty()
@@ -70,7 +70,7 @@ def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
 
 def _may_stop(job: Job) -> bool:
     """Whether it can be held though it has processors."""
-    if job.glide is not None:
+    if job.pilot is not None:
         return False  # its sweep can
     runs = job.runner is not None and job.state is JobState.RUNNING and not job.collecting
     return job.state is JobState.CLAIMING or runs
@@ -82,7 +82,9 @@ def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> N
     if job is None or not (job.state is JobState.HELD or job.outcome is Outcome.HOLD):
         return
     held = job.state is JobState.HELD
-    core.records.put(job.to(JobState.WAITING, waiting_since=now) if held else job.but(outcome=Outcome.GIVE_BACK))
+    core.records.put(
+        job.transition(JobState.WAITING, waiting_since=now) if held else job.replace(outcome=Outcome.GIVE_BACK)
+    )
     core.records.note(now, job.id, "job_unheld")
     core.mark_dirty()
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from koalapy.coallocation import barrier
-from koalapy.coallocation.attempt_end import look_at, over, update, with_start
+from koalapy.coallocation.attempt_end import attempt_ended, look_at, update_component, with_started_at
 from koalapy.coallocation.restored_store import released_before
 from koalapy.core.core import Core
 from koalapy.model.cluster import Node
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason, Whose
-from koalapy.model.events import ComponentReported
+from koalapy.model.events import WrapperReported
 from koalapy.model.job import Component, Job
 from koalapy.model.request import ComponentRequest, Launch
 from koalapy.model.states import ComponentState, JobState
@@ -23,12 +23,12 @@ _BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED)
 _UNRELEASED = (*_BEFORE_BARRIER, _S.AT_BARRIER)
 
 
-def on_reported(core: Core, now: Instant, event: ComponentReported) -> None:
+def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
     """The wrapper's word. It may tell again what it told before, and skip steps that it told nobody."""
     if event.phase == "ended":
         core.mark_dirty()
     found = core.records.component(event.attempt)
-    if found is None or found[1].gone or found[1].state.final:
+    if found is None or found[1].cleaned_up or found[1].state.final:
         return None
     job, component = found
     job = released_before(core, now, job, event)
@@ -42,8 +42,8 @@ def on_reported(core: Core, now: Instant, event: ComponentReported) -> None:
     changes = _progress(now, component, event)
     if job.state is JobState.STOPPING:
         changes.pop("state", None)
-    job = update(core, now, job, component, changes)
-    started = with_start(job)
+    job = update_component(core, now, job, component, changes)
+    started = with_started_at(job)
     if started is not job:
         core.records.put(started)
     if event.phase == "at_barrier":
@@ -58,17 +58,17 @@ def _is_division(request: ComponentRequest, nodes: Sequence[Node]) -> bool:
     return sum(counts) == request.processes(len(counts))
 
 
-def _misdivided(core: Core, now: Instant, job: Job, component: Component, event: ComponentReported) -> None:
+def _misdivided(core: Core, now: Instant, job: Job, component: Component, event: WrapperReported) -> None:
     """Ranks and hosts of all components would be wrong by it: the attempt is ended, and that cluster left out."""
     count = sum(node.processes for node in event.nodes)
     found = f"{counted_as(count, 'process', 'processes')} on {counted_as(len(event.nodes), 'node')}"
     message = f"Its wrapper reported {found}, which is not what was asked for."
     reason = Reason("wrong_processes", "site", message, "Look for what runs as the KCM on its head node.")
     changes = _progress(now, component, replace(event, nodes=(), phase="started"))
-    over(core, now, job, component, changes | {"ended_at": now}, reason)
+    attempt_ended(core, now, job, component, changes | {"ended_at": now}, reason)
 
 
-def _progress(now: Instant, component: Component, event: ComponentReported) -> dict[str, Any]:
+def _progress(now: Instant, component: Component, event: WrapperReported) -> dict[str, Any]:
     changes: dict[str, Any] = {
         "allocated_at": component.allocated_at or now,
         "batch_id": event.batch_id or component.batch_id,
@@ -85,7 +85,7 @@ def _progress(now: Instant, component: Component, event: ComponentReported) -> d
     return changes | ({"state": state} if state else {})
 
 
-def _instants(component: Component, event: ComponentReported) -> dict[str, Instant]:
+def _instants(component: Component, event: WrapperReported) -> dict[str, Instant]:
     """As the wrapper's clock has them; but nothing that follows our release can have happened before it."""
     told: dict[str, Instant] = {}
     if event.began_at is not None:
@@ -111,15 +111,15 @@ def _state_after(state: ComponentState, phase: str) -> ComponentState | None:
     return _S.QUEUED if state is _S.SUBMITTING else None
 
 
-def _ended(core: Core, now: Instant, job: Job, component: Component, event: ComponentReported) -> None:
+def _ended(core: Core, now: Instant, job: Job, component: Component, event: WrapperReported) -> None:
     changes = _progress(now, component, event)
     started_at = changes.get("started_at", component.started_at) or Instant(0)
     changes |= {"ended_at": max(event.ended_at or now, started_at), "exit_status": event.exit_status}
     reason = None if event.ending == "exited" and event.exit_status == 0 else _failure(job, component, event)
-    over(core, now, job, component, changes, reason)
+    attempt_ended(core, now, job, component, changes, reason)
 
 
-def _failure(job: Job, component: Component, event: ComponentReported) -> Reason:
+def _failure(job: Job, component: Component, event: WrapperReported) -> Reason:
     index = component.index
     if event.reason is not None and event.reason.code != _PROCESS_FAILED:
         return _as_counted(event.reason, event.ending)
@@ -138,7 +138,7 @@ def _failure(job: Job, component: Component, event: ComponentReported) -> Reason
     return Reason(event.ending or "lost", "transient", f"component {index} {told.get(event.ending, 'was lost.')}", "")
 
 
-def _of_program(job: Job, index: int, event: ComponentReported) -> Reason:
+def _of_program(job: Job, index: int, event: WrapperReported) -> Reason:
     """Of one that failed: which process of it was the first, and the end of its standard error, if they are known."""
     how = f"exit status {event.exit_status}."
     speaker = words = ""

@@ -22,12 +22,12 @@ class Launchers:
 
     def changed(self, before: Job | None, after: Job | None) -> None:
         job = before if after is None else after
-        if job is None or (job.runner is None and job.glide is None):
+        if job is None or (job.runner is None and job.pilot is None):
             return
         if job.runner is not None:
             self._sweep(job, over=after is None or after.state.final)
-        elif after is not None and job.glide is not None:
-            self._launcher(after, job.glide.sweep, before)
+        elif after is not None and job.pilot is not None:
+            self._launcher(after, job.pilot.sweep, before)
 
     def _sweep(self, job: Job, over: bool) -> None:
         if over:
@@ -69,7 +69,9 @@ def place(launcher: Job) -> Component:
 
 def staying(launchers: Iterable[Job]) -> list[Job]:
     """Those that were not asked to go, and do not go by themselves."""
-    return [each for each in launchers if each.glide is not None and not each.glide.going and each.outcome is None]
+    return [
+        each for each in launchers if each.pilot is not None and not each.pilot.stop_reason and each.outcome is None
+    ]
 
 
 def runner_of(sweep: Job) -> Runner:

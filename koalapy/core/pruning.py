@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from koalapy.model.commands import CollectOutput, Command, ForgetComponent
+from koalapy.model.commands import CollectOutput, Command, ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 
@@ -32,7 +32,7 @@ class PruningState:
     def note_commands(self, commands: Iterable[Command]) -> None:
         """Note what a step is going to commit, or what was not confirmed when koalad started."""
         for each in commands:
-            if isinstance(each, ForgetComponent):
+            if isinstance(each, ForgetAttempt):
                 self.directories.setdefault(each.attempt.job, {})[each.attempt] = each.cluster
             elif isinstance(each, CollectOutput):
                 self.collecting[each.job] = None

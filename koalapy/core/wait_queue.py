@@ -30,7 +30,7 @@ class Waiting(NamedTuple):
 def in_order(jobs: Iterable[Job]) -> list[Job]:
     """The waiting jobs, head first; sweeps wait for other things."""
     waiting = (job for job in jobs if job.state.queued and job.runner is None)
-    return sorted(waiting, key=lambda job: (job.request.priority, job.place))
+    return sorted(waiting, key=lambda job: (job.request.priority, job.position))
 
 
 class WaitQueue:
@@ -113,7 +113,7 @@ class WaitQueue:
 
     def _enter(self, job: Job) -> None:
         shape = shape_of(job.request)
-        position = Position(job.request.priority, job.place, job.id)
+        position = Position(job.request.priority, job.position, job.id)
         waiting = self._waiting[job.id] = Waiting(job, position, shape, minimum_demand(shape))
         insort(self.order, position)
         insort(self.to_recheck, position)
@@ -135,9 +135,9 @@ class WaitQueue:
 
 
 def _stands_as(before: Job, after: Job) -> bool:
-    """Whether it is in the same place, for the same, since the same instant."""
+    """Whether it is in the same position, for the same, since the same instant."""
     same = before.request is after.request or before.request == after.request
-    return same and before.place == after.place and before.waiting_since == after.waiting_since
+    return same and before.position == after.position and before.waiting_since == after.waiting_since
 
 
 class _BySize:

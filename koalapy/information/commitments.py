@@ -68,7 +68,7 @@ class Commitments:
                 continue  # a cluster that the grid file no longer has
             if lives:
                 taken = processors_taken(component.request, cluster.settings)
-                cluster.add(attempt, (tag_of(self._instance, attempt), taken, job.glide is not None, job.patient))
+                cluster.add(attempt, (tag_of(self._instance, attempt), taken, job.pilot is not None, job.patient))
             else:
                 cluster.remove(attempt)
             self.dirty[cluster.settings.name] = None
@@ -106,8 +106,8 @@ class _ClusterCommitments:
     def remove(self, attempt: AttemptId) -> None:
         entry = self._entries.pop(attempt)
         self._count(entry, -1)
-        tag, taken, glides, _ = entry
-        if glides and tag in self._shown:
+        tag, taken, is_pilot, _ = entry
+        if is_pilot and tag in self._shown:
             self._freed[tag] = taken
 
     def measured(self, state: ClusterState | None) -> None:
@@ -124,8 +124,8 @@ class _ClusterCommitments:
             self._count(entry, 1)
 
     def _count(self, entry: _Entry, sign: int) -> None:
-        tag, taken, glides, patient = entry
-        if glides:
+        tag, taken, is_pilot, patient = entry
+        if is_pilot:
             self._count_launcher(tag, taken, sign)
             return
         if tag not in self._shown:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from koalapy.information.commitments import Commitments, Scavenged, processors_of, processors_taken
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.errors import Reason
-from koalapy.model.evolve import evolver, quick
+from koalapy.model.fast_frozen import fast_frozen, replacer
 from koalapy.model.identity import InstanceId
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import DAY, Duration, Instant, format_duration
@@ -17,7 +17,7 @@ Size = tuple[int, int]  # all processors of a cluster, and the most of them that
 NEVER_CONNECTED = Reason("connecting", "transient", "koalad has not reached its head node yet.", "Wait a moment.")
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What KIS knows of one cluster. `trouble` says why it cannot be used, None while it can.
@@ -38,7 +38,7 @@ class Known:
     measured_since: Instant | None = None
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSummary:
     """A cluster as the broker sees it now, in processors. `idle` has what is promised but not shown yet taken off.
@@ -72,7 +72,7 @@ class ClusterSummary:
         return self.total, self.largest
 
 
-_evolve_known, evolve_summary = evolver(Known), evolver(ClusterSummary)
+_evolve_known, evolve_summary = replacer(Known), replacer(ClusterSummary)
 
 
 class Information:

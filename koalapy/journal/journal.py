@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from koalapy.engine import Engine
 from koalapy.journal.state import copy_of
-from koalapy.model.commands import Command, Word
+from koalapy.model.commands import Command, Hint
 from koalapy.model.events import (
     AttemptsAccounted,
     ClusterMeasured,
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     now: Instant
     events: Sequence[Event]
     commands: tuple[Command, ...] | None
-    words: tuple[Word, ...]
+    hints: tuple[Hint, ...]
 
 
 class Journal:
@@ -74,7 +74,7 @@ class Journal:
 
     def handled(self, step: Step) -> None:
         """Note what the batch came to."""
-        self._noted += step.commands, step.words
+        self._noted += step.commands, step.hints
 
     def failed(self, error: Exception) -> None:
         """The batch that was noted last failed, in the engine or after it."""

@@ -43,14 +43,14 @@ def replay(taken: Taken, replaying: Callable[[int], None] = lambda batch: None) 
         failure = ""
         try:
             step = engine.handle(batch.now, batch.events)
-            got: list[Any] | None = [*step.commands, *step.words]
+            got: list[Any] | None = [*step.commands, *step.hints]
         except Exception as error:
             failure, got = f"{type(error).__name__}: {error}", None
         engine.next_wakeup()
         found = _difference(number, batch, got, failure, taken.error)
         if found is not None or got is None or batch.commands is None:
             return Replayed(number, events, commands, words, failure if found is None else "", found)
-        events, commands, words = events + len(batch.events), commands + len(batch.commands), words + len(batch.words)
+        events, commands, words = events + len(batch.events), commands + len(batch.commands), words + len(batch.hints)
     return Replayed(len(batches), events, commands, words)
 
 
@@ -59,11 +59,11 @@ def _difference(number: int, batch: Batch, got: list[Any] | None, failure: str, 
         as_there = batch.commands is None and got is None and failure.partition(":")[0] == error.partition(":")[0]
         if as_there:
             return None
-        expected = f"the engine fails: {error}" if batch.commands is None else _told([*batch.commands, *batch.words])
+        expected = f"the engine fails: {error}" if batch.commands is None else _told([*batch.commands, *batch.hints])
         return Difference(
             number, batch.now, expected, _told(got) if got is not None else f"the engine fails: {failure}"
         )
-    for one, other in zip_longest(map(_plain, [*batch.commands, *batch.words]), map(_plain, got)):
+    for one, other in zip_longest(map(_plain, [*batch.commands, *batch.hints]), map(_plain, got)):
         if one != other:
             return Difference(number, batch.now, one or "nothing more", other or "nothing more")
     return None
@@ -77,7 +77,7 @@ _NO_SECRETS = Secrets()
 
 
 def _plain(value: Any, name: str = "") -> str:
-    """`SubmitComponent(cluster='a', ...)`, with environments and what looks secret hidden.
+    """`SubmitAttempt(cluster='a', ...)`, with environments and what looks secret hidden.
 
     A journal's texts are hidden already; what an engine makes of them is hidden again, to be compared.
     """

@@ -55,7 +55,7 @@ def _document(writer: "_Writer", taken: Taken, version: str) -> Document:
             "now": batch.now,
             "events": writer.each(batch.events),
             "commands": None if batch.commands is None else writer.each(batch.commands),
-            "words": writer.each(batch.words),
+            "hints": writer.each(batch.hints),
         }
         for batch in taken.batches
     ]
@@ -84,7 +84,7 @@ def load(document: Any, policies: Load) -> Taken:
                 each["now"],
                 [reader.read(event) for event in each["events"]],
                 None if each["commands"] is None else tuple(reader.read(command) for command in each["commands"]),
-                tuple(reader.read(word) for word in each["words"]),
+                tuple(reader.read(hint) for hint in each["hints"]),
             )
             for each in document["batches"]
         )

@@ -11,14 +11,14 @@ from koalapy.link import sweeps, translate
 from koalapy.link.cluster import Cluster
 from koalapy.link.offset import ClockOffset
 from koalapy.link.outstanding import ComponentCommand, Outstanding
-from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent, Word
+from koalapy.model.commands import CancelAttempt, ForgetAttempt, Hint, ReleaseAttempt, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptCleanedUp,
     AttemptForgotten,
+    AttemptStuck,
+    AttemptSubmitted,
     ClusterConnected,
-    ComponentGone,
-    ComponentLingers,
-    ComponentSubmitted,
     Event,
     MeasurementFailed,
     SubmissionFailed,
@@ -94,11 +94,11 @@ class Conversation:
         """The command that was begun; nothing if it was cancelled while its files were staged. See wire.Submit."""
         command = self._outstanding.get(number)
         instance = self._cluster.instance
-        if isinstance(command, CancelComponent):
+        if isinstance(command, CancelAttempt):
             return (translate.cancel(instance, number, command),)
-        if isinstance(command, ForgetComponent):
+        if isinstance(command, ForgetAttempt):
             return (translate.forget(instance, number, command),)
-        if isinstance(command, ReleaseComponent):
+        if isinstance(command, ReleaseAttempt):
             return (translate.release(instance, number, command),)
         if command is None or not self._outstanding.is_wanted(number):
             return ()
@@ -128,8 +128,8 @@ class Conversation:
         event = SubmissionFailed(cluster=self._cluster.name, attempt=command.attempt, reason=reason)
         return Heard((self._delivery((event,), (number,)),))
 
-    def tell(self, word: Word) -> Messages:
-        return (translate.word(self._cluster.instance, word),)
+    def hint(self, hint: Hint) -> Messages:
+        return (translate.hint_message(self._cluster.instance, hint),)
 
     def acknowledge(self, epoch: int, number: int) -> Messages:
         """Events up to this number are committed. Those of another session's KCM are gone with it."""
@@ -207,9 +207,9 @@ class Conversation:
     def _told_of_attempt(self, attempt: AttemptId, message: Any) -> _Told:
         name = self._cluster.name
         if isinstance(message, wire.Gone):
-            return (ComponentGone(cluster=name, attempt=attempt),), self._outstanding.confirm_gone(attempt)
+            return (AttemptCleanedUp(cluster=name, attempt=attempt),), self._outstanding.confirm_gone(attempt)
         if isinstance(message, wire.Lingers):
-            return (ComponentLingers(cluster=name, attempt=attempt, reason=translate.reason_of(message.error)),), ()
+            return (AttemptStuck(cluster=name, attempt=attempt, reason=translate.reason_of(message.error)),), ()
         if isinstance(message, wire.BatchSeen):
             return (translate.seen(name, attempt, message, self._ours),), ()
         if isinstance(message, wire.Report):
@@ -238,30 +238,30 @@ class Conversation:
 
     def _on_submitted(self, message: wire.Submitted) -> Heard:
         command = self._outstanding.get(message.id)
-        if not isinstance(command, SubmitComponent):
+        if not isinstance(command, SubmitAttempt):
             return Heard()
-        event = ComponentSubmitted(cluster=self._cluster.name, attempt=command.attempt, batch_id=message.batch_id)
+        event = AttemptSubmitted(cluster=self._cluster.name, attempt=command.attempt, batch_id=message.batch_id)
         return self._confirmed(message.id, event)
 
     def _on_refused(self, message: wire.Refused) -> Heard:
         """A cancel is confirmed by Gone alone; it is sent again after the next connect."""
         command = self._outstanding.get(message.id)
         reason = translate.reason_of(message.error)
-        if isinstance(command, SubmitComponent):
+        if isinstance(command, SubmitAttempt):
             return self.fail(message.id, self._unstaged.pop(message.id, reason))
-        if command is None or isinstance(command, CancelComponent):
+        if command is None or isinstance(command, CancelAttempt):
             return Heard(refused=(command, reason))
         events: tuple[Event, ...] = ()
-        if isinstance(command, ForgetComponent):
+        if isinstance(command, ForgetAttempt):
             events = (AttemptForgotten(cluster=self._cluster.name, attempt=command.attempt, refused=reason),)
         return Heard(self._confirmed(message.id, *events).deliveries, refused=(command, reason))
 
     def _on_done(self, message: wire.Done) -> Heard:
         command = self._outstanding.get(message.id)
-        if isinstance(command, ForgetComponent):
+        if isinstance(command, ForgetAttempt):
             event = AttemptForgotten(cluster=self._cluster.name, attempt=command.attempt)
             return self._confirmed(message.id, event)
-        return self._confirmed(message.id) if isinstance(command, ReleaseComponent) else Heard()
+        return self._confirmed(message.id) if isinstance(command, ReleaseAttempt) else Heard()
 
     def _confirmed(self, number: int, *events: Event) -> Heard:
         self._outstanding.confirm(number)

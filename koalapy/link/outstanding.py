@@ -1,9 +1,9 @@
 """The commands that were sent over one session and are not confirmed yet."""
 
-from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent
+from koalapy.model.commands import CancelAttempt, ForgetAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.identity import AttemptId
 
-ComponentCommand = SubmitComponent | ReleaseComponent | CancelComponent | ForgetComponent
+ComponentCommand = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt
 
 
 class Outstanding:
@@ -37,7 +37,7 @@ class Outstanding:
     def confirm_gone(self, attempt: AttemptId) -> tuple[int, ...]:
         """Nothing of the attempt is left: its cancel is done, and what was asked before it has no object any more."""
         numbers = self._numbers.get(attempt, ())
-        gone = tuple(number for number in numbers if not isinstance(self._commands[number], ForgetComponent))
+        gone = tuple(number for number in numbers if not isinstance(self._commands[number], ForgetAttempt))
         for number in gone:
             self.confirm(number)
         return gone
@@ -46,5 +46,5 @@ class Outstanding:
         """Whether it is still to be done: not confirmed, nor cancelled with its attempt."""
         command = self._commands.get(number)
         return command is not None and not any(
-            isinstance(self._commands[other], CancelComponent) for other in self._numbers[command.attempt]
+            isinstance(self._commands[other], CancelAttempt) for other in self._numbers[command.attempt]
         )

@@ -9,19 +9,19 @@ from koalapy_adapters.errors import BatchError
 
 from koalapy.model.cluster import ClusterState, Node
 from koalapy.model.commands import (
-    CancelComponent,
+    CancelAttempt,
     FeedSweep,
-    ForgetComponent,
+    ForgetAttempt,
+    Hint,
     LauncherWork,
     RecallParameters,
-    ReleaseComponent,
-    SubmitComponent,
+    ReleaseAttempt,
+    SubmitAttempt,
     TrustLauncher,
     WatchCluster,
-    Word,
 )
 from koalapy.model.errors import Reason, Whose
-from koalapy.model.events import ClusterMeasured, ComponentReported, ComponentSeen, MeasurementFailed
+from koalapy.model.events import BatchStatusSeen, ClusterMeasured, MeasurementFailed, WrapperReported
 from koalapy.model.identity import AttemptId, InstanceId, Tag, attempt_of, tag_of
 from koalapy.model.units import SECOND, Duration, Instant
 
@@ -34,14 +34,14 @@ _WISHES = ("processors_per_node", "memory_per_processor", "gpus", "exclusive", "
 
 
 def submit(
-    instance: InstanceId, number: int, command: SubmitComponent, staged: list[list[Any]], doubt: bool, grace: Duration
+    instance: InstanceId, number: int, command: SubmitAttempt, staged: list[list[Any]], doubt: bool, grace: Duration
 ) -> wire.Submit:
     """`staged`: [path in the working directory, content hash, mode]."""
     tag = tag_of(instance, command.attempt)
     return wire.Submit(number, tag, _batch(command), program(command, grace)._asdict(), staged, doubt)
 
 
-def _batch(command: SubmitComponent) -> dict[str, Any]:
+def _batch(command: SubmitAttempt) -> dict[str, Any]:
     """The component's wishes; what it does not say is the grid file's to say."""
     request = command.request
     said = {name: getattr(request, name) for name in _WISHES if getattr(request, name)}
@@ -52,7 +52,7 @@ def _batch(command: SubmitComponent) -> dict[str, Any]:
     return {"processors": request.processors, "walltime_s": walltime_s, **said, **native, **manners, **avoid}
 
 
-def program(command: SubmitComponent, grace: Duration) -> wire.Program:
+def program(command: SubmitAttempt, grace: Duration) -> wire.Program:
     request, attempt, work = command.request, command.attempt, command.launcher
     return wire.Program(
         job=attempt.job,
@@ -85,29 +85,29 @@ def _sweep(work: LauncherWork) -> dict[str, Any]:
     }
 
 
-def release(instance: InstanceId, number: int, command: ReleaseComponent) -> wire.Release:
+def release(instance: InstanceId, number: int, command: ReleaseAttempt) -> wire.Release:
     hosts: list[list[Any]] = [list(host) for host in command.hosts]
     return wire.Release(number, tag_of(instance, command.attempt), command.first_rank, hosts)
 
 
-def cancel(instance: InstanceId, number: int, command: CancelComponent) -> wire.Cancel:
+def cancel(instance: InstanceId, number: int, command: CancelAttempt) -> wire.Cancel:
     return wire.Cancel(number, tag_of(instance, command.attempt), command.batch_id, command.force)
 
 
-def word(instance: InstanceId, said: Word) -> wire.Watch | wire.Feed | wire.Recall | wire.Trust:
-    match said:
+def hint_message(instance: InstanceId, hint: Hint) -> wire.Watch | wire.Feed | wire.Recall | wire.Trust:
+    match hint:
         case WatchCluster():
-            return wire.Watch(said.urgent)
+            return wire.Watch(hint.urgent)
         case FeedSweep():
-            ranges = [list(pair) for pair in said.numbers.pairs]
-            return wire.Feed(said.sweep, ranges, said.anew, [tag_of(instance, each) for each in said.launchers])
+            ranges = [list(pair) for pair in hint.numbers.pairs]
+            return wire.Feed(hint.sweep, ranges, hint.anew, [tag_of(instance, each) for each in hint.launchers])
         case RecallParameters():
-            return wire.Recall(said.sweep, said.most)
+            return wire.Recall(hint.sweep, hint.most)
         case TrustLauncher():
-            return wire.Trust(tag_of(instance, said.attempt))
+            return wire.Trust(tag_of(instance, hint.attempt))
 
 
-def forget(instance: InstanceId, number: int, command: ForgetComponent) -> wire.Forget:
+def forget(instance: InstanceId, number: int, command: ForgetAttempt) -> wire.Forget:
     return wire.Forget(number, tag_of(instance, command.attempt))
 
 
@@ -177,8 +177,8 @@ def measure_failed(cluster: str, message: wire.MeasureFailed) -> MeasurementFail
     return MeasurementFailed(cluster=cluster, reason=reason_of(message.error))
 
 
-def seen(cluster: str, attempt: AttemptId, message: wire.BatchSeen, mapped: Mapped) -> ComponentSeen:
-    return ComponentSeen(
+def seen(cluster: str, attempt: AttemptId, message: wire.BatchSeen, mapped: Mapped) -> BatchStatusSeen:
+    return BatchStatusSeen(
         cluster=cluster,
         attempt=attempt,
         batch_id=message.batch_id,
@@ -192,11 +192,11 @@ def seen(cluster: str, attempt: AttemptId, message: wire.BatchSeen, mapped: Mapp
     )
 
 
-def reported(cluster: str, attempt: AttemptId, message: wire.Report, mapped: Mapped) -> ComponentReported:
+def reported(cluster: str, attempt: AttemptId, message: wire.Report, mapped: Mapped) -> WrapperReported:
     def ours(instant: int | None) -> Instant | None:
         return None if instant is None else mapped(instant)
 
-    return ComponentReported(
+    return WrapperReported(
         cluster=cluster,
         attempt=attempt,
         batch_id=message.batch_id,

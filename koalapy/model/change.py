@@ -19,7 +19,7 @@ class OutboxEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Leap:
+class EpochJump:
     """The store was restored from a backup: it goes on with an epoch and an outbox number beyond all it ever used."""
 
     epoch: int
@@ -38,7 +38,7 @@ class Change:
     confirmed: tuple[int, ...] = ()  # numbers of outbox entries that are no more
     history: tuple[History, ...] = ()
     removed: tuple[JobId, ...] = ()  # pruned jobs, their history with them; none that has a debt
-    leap: Leap | None = None
+    epoch_jump: EpochJump | None = None
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None  # in place of what was learned before
     usage: tuple[Usage, ...] = ()  # of attempts whose try ended; summed up by day when their jobs are removed
@@ -56,7 +56,7 @@ class Change:
             or self.history
             or self.removed
             or self.counters
-            or self.leap
+            or self.epoch_jump
             or self.results
             or self.learned
             or self.usage

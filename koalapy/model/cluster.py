@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from koalapy.model.evolve import quick
+from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.hours import Hours
 from koalapy.model.identity import Tag
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
@@ -51,7 +51,7 @@ class ClusterSettings:
     scavenge: Scavenge = Scavenge()
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
     """One measurement of a cluster, in processors, each counted once.
@@ -85,7 +85,7 @@ class ClusterState:
     whole_nodes: tuple[tuple[int, int], ...] = ()
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node of an allocation: its name, the address its peers reach it by, and how many processes run there."""

@@ -7,7 +7,7 @@ only said, after the commit of what it follows from.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from koalapy.model.evolve import quick
+from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.request import ComponentRequest
@@ -29,12 +29,12 @@ class LauncherWork:
     grace: Duration
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitComponent:
+class SubmitAttempt:
     """Stage the files in, then put the attempt into the batch system.
 
-    Answered by ComponentSubmitted or SubmissionFailed. `walltime` is the batch job's (program, barrier and margin).
+    Answered by AttemptSubmitted or SubmissionFailed. `walltime` is the batch job's (program, barrier and margin).
     """
 
     cluster: str
@@ -51,9 +51,9 @@ class SubmitComponent:
     launcher: LauncherWork | None = None
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseComponent:
+class ReleaseAttempt:
     """Let it out of its barrier. `hosts`: (component, address, processes) of the whole job, in order of ranks."""
 
     cluster: str
@@ -62,10 +62,10 @@ class ReleaseComponent:
     hosts: tuple[tuple[int, str, int], ...]
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CancelComponent:
-    """Revoke and end it. Confirmed by ComponentGone, by nothing before. Supersedes what was to be sent before it."""
+class CancelAttempt:
+    """Revoke and end it. Confirmed by AttemptCleanedUp, by nothing before. Supersedes what was to be sent before it."""
 
     cluster: str
     attempt: AttemptId
@@ -74,7 +74,7 @@ class CancelComponent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetComponent:
+class ForgetAttempt:
     """Its end is recorded; its directory may go."""
 
     cluster: str
@@ -151,7 +151,7 @@ class TrustLauncher:
 
 
 # Committed to the outbox before they are sent, and kept there until they are confirmed.
-Command = SubmitComponent | ReleaseComponent | CancelComponent | ForgetComponent | CollectOutput
+Command = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt | CollectOutput
 
 # Only said: what is lost with a connection is said again, in other words, after the next one.
-Word = WatchCluster | FeedSweep | RecallParameters | TrustLauncher
+Hint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher

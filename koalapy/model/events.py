@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from koalapy.model.cluster import ClusterState, Node
 from koalapy.model.errors import Reason
-from koalapy.model.evolve import quick
+from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job
@@ -16,7 +16,7 @@ from koalapy.model.usage import BatchSpan
 # ---- from users
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
     """`key` is the client's own; a job of that key that exists already is not made again."""
@@ -44,7 +44,7 @@ class ReleaseRequested:
     job: JobId
 
 
-# ---- from links to clusters: `cluster` is the one that says so, and speaks for itself only (coallocation.speaking)
+# ---- from links to clusters: `cluster` is the one that says so, and speaks for itself only (coallocation.event_origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class ClusterLost:
     reason: Reason
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMeasured:
     cluster: str
@@ -107,9 +107,9 @@ class FilesStaged:
     version: str
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentSubmitted:
+class AttemptSubmitted:
     attempt: AttemptId
     batch_id: str
     cluster: str = ""
@@ -124,9 +124,9 @@ class SubmissionFailed:
     cluster: str = ""
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentSeen:
+class BatchStatusSeen:
     """The batch system's own view: queued, held, running, suspended, ended or missing (no longer listed).
 
     `stuck`: the code of a pending reason that cannot clear. `ending`, once ended: exited, killed, lost, walltime,
@@ -146,9 +146,9 @@ class ComponentSeen:
     silent_since: Instant | None = None
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentReported:
+class WrapperReported:
     """All that the wrapper knows of its attempt; the same may be told again, and steps may be skipped.
 
     `phase`: started (the batch job runs), at_barrier, released, running, ended. `ending`, once ended: exited, killed,
@@ -170,9 +170,9 @@ class ComponentReported:
     began_at: Instant | None = None
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentGone:
+class AttemptCleanedUp:
     """After a cancel: no batch job of this attempt is left, and none that comes late can run its program."""
 
     attempt: AttemptId
@@ -180,7 +180,7 @@ class ComponentGone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentLingers:
+class AttemptStuck:
     """After a cancel: its batch system lists it still, and will until its administrator helps. It is cancelled on."""
 
     attempt: AttemptId
@@ -227,7 +227,7 @@ class OutputKept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptForgotten:
-    """The answer to ForgetComponent: its directory is removed, or the KCM `refused` to remove it."""
+    """The answer to ForgetAttempt: its directory is removed, or the KCM `refused` to remove it."""
 
     cluster: str
     attempt: AttemptId
@@ -313,12 +313,12 @@ Event = (
     | MeasurementFailed
     | FilesMoved
     | FilesStaged
-    | ComponentSubmitted
+    | AttemptSubmitted
     | SubmissionFailed
-    | ComponentSeen
-    | ComponentReported
-    | ComponentGone
-    | ComponentLingers
+    | BatchStatusSeen
+    | WrapperReported
+    | AttemptCleanedUp
+    | AttemptStuck
     | AttemptsAccounted
     | OutputCollected
     | AttemptForgotten

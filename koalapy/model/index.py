@@ -90,10 +90,10 @@ def moves_of(before: Job | None, after: Job | None) -> Sequence[Move]:
 
 
 def _lives(component: Component | None) -> bool:
-    return component is not None and not component.gone and component.cluster is not None
+    return component is not None and not component.cleaned_up and component.cluster is not None
 
 
 def _same_life(was: Component | None, now: Component | None) -> bool:
     if was is None or now is None:
         return False
-    return was.gone is now.gone and was.cluster == now.cluster and was.attempt == now.attempt
+    return was.cleaned_up is now.cleaned_up and was.cluster == now.cluster and was.attempt == now.attempt

@@ -6,22 +6,22 @@ from typing import Any
 
 from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason
-from koalapy.model.evolve import evolver, quick
+from koalapy.model.fast_frozen import fast_frozen, replacer
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JOB_TRANSITIONS, ComponentState, JobState
-from koalapy.model.sweep import Glide, Runner, evolve_runner
+from koalapy.model.sweep import Pilot, Runner, replace_runner
 from koalapy.model.units import Instant
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """One element of a run list: the state of a component's last attempt (DCS, section 3.5).
 
-    `attempt` counts from 1; 0 before the first. All instants are koalad's clock. `ending`: its cluster was told to
-    end it. `began_at`: when its batch job began, by its wrapper. `gone`: nothing of this attempt is left in its
-    cluster's batch system, or a debt says that something may be. `lingers`: why its batch system does not end it.
+    `attempt` counts from 1; 0 before the first. All instants are koalad's clock. `cancelling`: its cluster was asked to
+    end it. `began_at`: when its batch job began, by its wrapper. `cleaned_up`: nothing of this attempt is left in its
+    cluster's batch system, or a debt says that something may be. `stuck`: why its batch system does not end it.
     `silent_since`: since when nothing has been heard of its wrapper, though it is not known to have ended.
     """
 
@@ -43,14 +43,14 @@ class Component:
     pending_reason: str = ""
     unknown_since: Instant | None = None
     reason: Reason | None = None
-    ending: bool = False
-    gone: bool = True
-    lingers: Reason | None = None
+    cancelling: bool = False
+    cleaned_up: bool = True
+    stuck: Reason | None = None
     silent_since: Instant | None = None
 
-    def but(self, **changes: Any) -> "Component":
+    def replace(self, **changes: Any) -> "Component":
         """The component with these fields another."""
-        return _evolve_component(self, changes)
+        return _replace_component(self, changes)
 
     @property
     def processors(self) -> int:
@@ -59,7 +59,7 @@ class Component:
     @property
     def is_silent(self) -> bool:
         """Whether nothing has been heard of its wrapper for a while, and it is not known to have ended."""
-        return self.silent_since is not None and not self.gone and not self.state.final
+        return self.silent_since is not None and not self.cleaned_up and not self.state.final
 
     @property
     def missing(self) -> bool:
@@ -93,22 +93,22 @@ class OutputHome(StrEnum):
     LOST = "lost"  # not all of it could be brought, for good
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One job. `place` orders the wait queue within a priority; a job sent to the tail gets a new one.
+    """One job. `position` orders the wait queue within a priority; a job sent to the tail gets a new one.
 
     `held` is in processor-microseconds: allocated, but waiting at a barrier. `excluded` says until when a cluster is
     left out for this job. `collecting`: components are over, staged-out files are on their way. `patient`: it went
     into batch queues and has no claim time-out. `forced`: its user does not want to wait for clusters out of reach.
-    `runner`: it is a sweep, and has no components of its own. `glide`: it is a Launcher of a sweep.
+    `runner`: it is a sweep, and has no components of its own. `pilot`: it is a Launcher of a sweep.
     """
 
     id: JobId
     owner: str
     request: Request
     state: JobState
-    place: int
+    position: int
     submitted_at: Instant
     components: tuple[Component, ...]
     started_at: Instant | None = None
@@ -127,10 +127,10 @@ class Job:
     forced: bool = False
     key: str = ""
     runner: Runner | None = None
-    glide: Glide | None = None
+    pilot: Pilot | None = None
     output_home: OutputHome = OutputHome.NONE
 
-    def to(self, state: JobState, **changes: Any) -> "Job":
+    def transition(self, state: JobState, **changes: Any) -> "Job":
         """The job in another state; once it is over no parameter of it is out any more.
 
         Raises ValueError for a transition that the table does not have.
@@ -138,20 +138,20 @@ class Job:
         if state not in JOB_TRANSITIONS[self.state]:
             raise ValueError(f"job {self.id} cannot go from {self.state} to {state}")
         if state.final and self.runner is not None:
-            changes = {"runner": evolve_runner(self.runner, {"out": ()}), **changes}
-        return _evolve_job(self, {"state": state, **changes})
+            changes = {"runner": replace_runner(self.runner, {"out": ()}), **changes}
+        return _replace_job(self, {"state": state, **changes})
 
-    def but(self, **changes: Any) -> "Job":
-        """The job with these fields another. Not for its state: see `to`."""
-        return _evolve_job(self, changes)
+    def replace(self, **changes: Any) -> "Job":
+        """The job with these fields another. Not for its state: see `transition`."""
+        return _replace_job(self, changes)
 
     def with_component(self, index: int, **changes: Any) -> "Job":
         components = list(self.components)
-        components[index] = components[index].but(**changes)
-        return _evolve_job(self, {"components": tuple(components)})
+        components[index] = components[index].replace(**changes)
+        return _replace_job(self, {"components": tuple(components)})
 
     def with_runner(self, runner: Runner) -> "Job":
-        return _evolve_job(self, {"runner": runner})
+        return _replace_job(self, {"runner": runner})
 
     def attempt_of(self, component: Component) -> AttemptId:
         return AttemptId(self.id, component.index, component.attempt)
@@ -166,14 +166,14 @@ class Job:
 
     @property
     def live(self) -> tuple[Component, ...]:
-        return tuple([component for component in self.components if not component.gone])
+        return tuple([component for component in self.components if not component.cleaned_up])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Debt:
     """A batch job that could not be ended because its cluster is out of reach; it will be when it can be.
 
-    `past`: its job is beyond this try, so that nobody will ask for what the attempt wrote. `lingers`: the cluster is in
+    `past`: its job is beyond this try, so that nobody will ask for what the attempt wrote. `stuck`: the cluster is in
     reach, and this is why its batch system does not end it.
     """
 
@@ -182,13 +182,13 @@ class Debt:
     batch_id: str
     since: Instant
     past: bool = False
-    lingers: Reason | None = None
+    stuck: Reason | None = None
 
 
 OUTPUT_PRUNED = "output_pruned"  # the kind of the line that says that a job has no directories any more
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """One line of a job's story, as `koala show` tells it."""
@@ -199,7 +199,7 @@ class History:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Counters:
     """What the engine counts: the next job's id, the next place in the wait queue, the next Launcher's id.
@@ -209,10 +209,10 @@ class Counters:
     """
 
     next_job: int = 1
-    next_place: int = 1
+    next_position: int = 1
     doubtful_below: int = 0
     next_launcher: int = FIRST_LAUNCHER
 
 
-_evolve_job, _evolve_component = evolver(Job), evolver(Component)
-evolve_counters = evolver(Counters)
+_replace_job, _replace_component = replacer(Job), replacer(Component)
+replace_counters = replacer(Counters)

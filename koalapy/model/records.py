@@ -5,24 +5,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from koalapy.model.change import Snapshot
-from koalapy.model.commands import Command, Word
-from koalapy.model.evolve import quick
+from koalapy.model.commands import Command, Hint
+from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, AttemptId, InstanceId, JobId
 from koalapy.model.index import Index, Keys, LifeIndex, LiveAttempts, moves_of
-from koalapy.model.job import Component, Counters, Debt, History, Job, evolve_counters
+from koalapy.model.job import Component, Counters, Debt, History, Job, replace_counters
 from koalapy.model.learned import Learned
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
 from koalapy.model.usage import BatchSpan, Usage, usage_of_try
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one batch of events led to: commands and words for once the rest is committed."""
+    """What one batch of events led to: commands and hints for once the rest is committed."""
 
     commands: tuple[Command, ...] = ()
-    words: tuple[Word, ...] = ()
+    hints: tuple[Hint, ...] = ()
     jobs: tuple[Job, ...] = ()
     debts: tuple[Debt, ...] = ()
     settled: tuple[AttemptId, ...] = ()
@@ -94,8 +94,8 @@ class Records:
     def command(self, command: Command) -> None:
         self._commands.append(command)
 
-    def say(self, word: Word) -> None:
-        self._words.append(word)
+    def hint(self, hint: Hint) -> None:
+        self._hints.append(hint)
 
     def owe(self, debt: Debt) -> None:
         self.debts[debt.attempt] = debt
@@ -114,7 +114,7 @@ class Records:
         number = self.counters.next_job
         if number >= FIRST_LAUNCHER:
             return None
-        self.counters = evolve_counters(self.counters, {"next_job": number + 1})
+        self.counters = replace_counters(self.counters, {"next_job": number + 1})
         return self._given(number)
 
     def new_launcher_id(self) -> JobId | None:
@@ -122,7 +122,7 @@ class Records:
         number = self.counters.next_launcher
         if number >= MAX_JOBS:
             return None
-        self.counters = evolve_counters(self.counters, {"next_launcher": number + 1})
+        self.counters = replace_counters(self.counters, {"next_launcher": number + 1})
         return self._given(number)
 
     def _given(self, number: int) -> JobId:
@@ -134,12 +134,12 @@ class Records:
         self.counters = counters
         self._counted = True
 
-    def tail(self) -> int:
-        """The next place at the tail of the wait queue."""
-        place = self.counters.next_place
-        self.counters = evolve_counters(self.counters, {"next_place": place + 1})
+    def new_tail_position(self) -> int:
+        """The next position at the tail of the wait queue."""
+        position = self.counters.next_position
+        self.counters = replace_counters(self.counters, {"next_position": position + 1})
         self._counted = True
-        return place
+        return position
 
     def has_key(self, owner: str, key: str) -> bool:
         """Whether a job of this key is there, or has ended so lately that somebody may still ask for it by the key."""
@@ -162,7 +162,7 @@ class Records:
     def take(self) -> Step:
         step = Step(
             commands=tuple(self._commands),
-            words=tuple(self._words),
+            hints=tuple(self._hints),
             jobs=tuple(self._changed.values()),
             debts=tuple(self._debts.values()),
             settled=tuple(self._settled),
@@ -199,7 +199,7 @@ class Records:
     def _clear(self) -> None:
         self._changed: dict[JobId, Job] = {}
         self._commands: list[Command] = []
-        self._words: list[Word] = []
+        self._hints: list[Hint] = []
         self._history: list[History] = []
         self._results: list[ResultBatch] = []
         self._learned = None

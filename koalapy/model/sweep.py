@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from koalapy.model.evolve import evolver
+from koalapy.model.fast_frozen import replacer
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.units import Instant
@@ -133,17 +133,17 @@ class Runner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glide:
+class Pilot:
     """What a Launcher's job knows beyond other jobs: whose it is, and why it was asked to go ('' it was not).
 
-    `going`: preempted (for others' jobs), shrunk (for another runner), withdrawn (it had not started in time), idle
-    (nothing was left for it), black_hole, over (its sweep is). `suspended` by its batch system: now, or before ('' it
-    never was), as the sweep's story tells it; what is out of reach stays what it was.
+    `stop_reason`: preempted (for others' jobs), shrunk (for another runner), withdrawn (it had not started in time),
+    idle (nothing was left for it), black_hole, over (its sweep is). `suspended` by its batch system: now, or before (''
+    it never was), as the sweep's story tells it; what is out of reach stays what it was.
     """
 
     sweep: JobId
-    going: str = ""
+    stop_reason: str = ""
     suspended: str = ""
 
 
-evolve_runner = evolver(Runner)
+replace_runner = replacer(Runner)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from koalapy.model.evolve import quick
+from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Job
 from koalapy.model.units import DAY, Instant
@@ -34,7 +34,7 @@ class By(StrEnum):
     DAY = "day"
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What one attempt used. `charged`: its job, of a Launcher its sweep, whose `name` it has.
@@ -57,7 +57,7 @@ class Usage:
     accounted: bool = False
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpan:
     """When a batch job began and ended, and its processors, as the accounting of its `cluster` has them."""
@@ -91,7 +91,7 @@ class Sum(NamedTuple):
         return Sum(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayUsage:
     """What a user used on one cluster on a UTC day, by attempts of pruned jobs. `day`: the instant of its midnight."""
@@ -109,7 +109,7 @@ def usage_of_try(tried: Job, after: Job, now: Instant | None = None) -> tuple[Us
     to that instant.
     """
     lost = not after.state.final and not after.state.active
-    kind = Kind.SCAVENGED if tried.glide is not None else Kind.LOST if lost else Kind.RUN
+    kind = Kind.SCAVENGED if tried.pilot is not None else Kind.LOST if lost else Kind.RUN
     entries = (_usage(tried, each, kind, now) for each in tried.components if each.cluster is not None)
     return tuple(entry for entry in entries if entry is not None)
 
@@ -128,7 +128,7 @@ def _usage(job: Job, component: Component, kind: Kind, now: Instant | None) -> U
     return Usage(
         attempt=job.attempt_of(component),
         owner=job.owner,
-        charged=job.glide.sweep if job.glide is not None else job.id,
+        charged=job.pilot.sweep if job.pilot is not None else job.id,
         name=job.request.name,
         cluster=component.cluster or "",
         processors=component.processors,

@@ -11,15 +11,15 @@ import structlog
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.messages import Done, Welcome
 
+from koalapy.coallocation.event_origin import is_elsewhere
 from koalapy.coallocation.restored_store import doubtful
-from koalapy.coallocation.speaking import is_elsewhere
 from koalapy.config import GridFile, cluster_config
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.vetting import CONNECTS, Verdict, Vetting
 from koalapy.model.change import OutboxEntry
-from koalapy.model.commands import CollectOutput, ForgetComponent, Word
+from koalapy.model.commands import CollectOutput, ForgetAttempt, Hint
 from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId
@@ -112,13 +112,13 @@ class ClusterLinks:
         if isinstance(command, CollectOutput):
             self._collector.collect(entry.number, command)
         elif command.cluster in self._links:
-            if isinstance(command, ForgetComponent):
+            if isinstance(command, ForgetAttempt):
                 self._hub.forget(command.attempt)
             self._links[command.cluster].send(entry.number, command, doubt)
 
-    def say(self, word: Word) -> None:
-        if word.cluster in self._links:
-            self._links[word.cluster].say(word)
+    def hint(self, hint: Hint) -> None:
+        if hint.cluster in self._links:
+            self._links[hint.cluster].hint(hint)
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         self._links[cluster].acknowledge(epoch, number)

@@ -14,7 +14,7 @@ from koalapy.scavenging.shares import nodes_wanted
 
 
 def in_turn(waiting: Sequence[Job]) -> list[Job]:
-    return sorted(waiting, key=lambda job: (job.request.priority, job.place))
+    return sorted(waiting, key=lambda job: (job.request.priority, job.position))
 
 
 def admit(
@@ -56,4 +56,4 @@ def tell(core: Core, now: Instant, sweep: Job, message: str) -> None:
 
 def _begun(now: Instant, sweep: Job) -> Job:
     runner = replace(runner_of(sweep), admitted_at=now)
-    return replace(sweep.to(JobState.RUNNING), runner=runner, started_at=sweep.started_at or now)
+    return replace(sweep.transition(JobState.RUNNING), runner=runner, started_at=sweep.started_at or now)

@@ -8,7 +8,7 @@ from koalapy.model.identity import AttemptId
 from koalapy.model.job import Job
 from koalapy.model.units import Instant
 from koalapy.scavenging.parameters import put_runner
-from koalapy.scavenging.pilots import send_away
+from koalapy.scavenging.pilots import stop_pilot
 
 
 def on_suspected(core: Core, now: Instant, event: LauncherSuspected) -> None:
@@ -21,7 +21,7 @@ def judge(core: Core, now: Instant) -> None:
     """Of each suspect: is it the node, or the program? It waits as long as only time can tell."""
     for attempt in list(core.sessions.suspects):
         found = core.records.component(attempt)
-        if found is None or found[0].glide is None or found[0].glide.going:
+        if found is None or found[0].pilot is None or found[0].pilot.stop_reason:
             del core.sessions.suspects[attempt]
         elif (good := _works_elsewhere(core, found[0], attempt)) is not None:
             host = core.sessions.suspects.pop(attempt)
@@ -31,8 +31,8 @@ def judge(core: Core, now: Instant) -> None:
 
 def _works_elsewhere(core: Core, suspect: Job, attempt: AttemptId) -> bool | None:
     """Whether the program works for other Launchers of the sweep by now; None while it cannot be said."""
-    assert suspect.glide is not None
-    others = [each.attempt_of(place(each)) for each in staying(core.launchers.of(suspect.glide.sweep))]
+    assert suspect.pilot is not None
+    others = [each.attempt_of(place(each)) for each in staying(core.launchers.of(suspect.pilot.sweep))]
     others = [each for each in others if each != attempt and each not in core.sessions.suspects]
     if any(core.sessions.latest.get(each, False) for each in others):
         return True
@@ -41,17 +41,17 @@ def _works_elsewhere(core: Core, suspect: Job, attempt: AttemptId) -> bool | Non
 
 
 def _leave_out(core: Core, now: Instant, suspect: Job, host: str) -> None:
-    assert suspect.glide is not None
-    sweep, cluster = core.records.jobs[suspect.glide.sweep], place(suspect).cluster or ""
+    assert suspect.pilot is not None
+    sweep, cluster = core.records.jobs[suspect.pilot.sweep], place(suspect).cluster or ""
     left_out = runner_of(sweep).left_out
     if (cluster, host) not in left_out:
         put_runner(core, sweep, left_out=(*left_out, (cluster, host)))
     core.records.note(now, sweep.id, "black_hole_left_out", cluster=cluster, host=host)
-    send_away(core, now, suspect, "black_hole")
+    stop_pilot(core, now, suspect, "black_hole")
 
 
 def _trust(core: Core, now: Instant, suspect: Job, attempt: AttemptId) -> None:
-    assert suspect.glide is not None
+    assert suspect.pilot is not None
     cluster = place(suspect).cluster or ""
-    core.records.say(TrustLauncher(cluster=cluster, attempt=attempt))
-    core.records.note(now, suspect.glide.sweep, "black_hole_trusted", cluster=cluster, launcher=suspect.id)
+    core.records.hint(TrustLauncher(cluster=cluster, attempt=attempt))
+    core.records.note(now, suspect.pilot.sweep, "black_hole_trusted", cluster=cluster, launcher=suspect.id)

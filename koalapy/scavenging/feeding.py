@@ -83,7 +83,7 @@ def attempts_on(core: Core, sweep: Job, cluster: str) -> tuple[AttemptId, ...]:
     return tuple(
         each.attempt_of(place(each))
         for each in core.launchers.of(sweep.id)
-        if place(each).cluster == cluster and not place(each).gone
+        if place(each).cluster == cluster and not place(each).cleaned_up
     )
 
 
@@ -125,11 +125,11 @@ def _hand_out(core: Core, sweep: Job, cluster: str, numbers: Intervals) -> Job:
 def _say(core: Core, sweep: Job, cluster: str, numbers: Intervals, there: tuple[AttemptId, ...]) -> None:
     """The first that a KCM hears of a sweep is all that is out there."""
     if (sweep.id, cluster) in core.sessions.begun:
-        core.records.say(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=numbers))
+        core.records.hint(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=numbers))
         return
     core.sessions.begun[sweep.id, cluster] = None
     everything = runner_of(sweep).out_on(cluster)
-    core.records.say(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=everything, anew=True, launchers=there))
+    core.records.hint(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=everything, anew=True, launchers=there))
 
 
 def hungry(core: Core, sweep: JobId) -> Iterable[str]:
@@ -156,7 +156,7 @@ def recall(core: Core, sweep: Job) -> None:
         ):
             continue
         core.sessions.recalled[sweep.id, cluster] = len(numbers)
-        core.records.say(RecallParameters(cluster=cluster, sweep=sweep.id, most=more))
+        core.records.hint(RecallParameters(cluster=cluster, sweep=sweep.id, most=more))
         lack -= more
 
 

@@ -10,7 +10,7 @@ from koalapy.model.events import LaunchersSeen, ParametersEnded, ParametersRetur
 from koalapy.model.identity import JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job, Outcome
-from koalapy.model.sweep import ParameterResult, ResultBatch, Runner, evolve_runner
+from koalapy.model.sweep import ParameterResult, ResultBatch, Runner, replace_runner
 from koalapy.model.units import Instant
 
 PerCluster = tuple[tuple[str, Intervals], ...]
@@ -96,7 +96,7 @@ def on_returned(core: Core, now: Instant, event: ParametersReturned) -> None:
 
 
 def put_runner(core: Core, sweep: Job, **changes: object) -> Job:
-    return core.records.put(sweep.with_runner(evolve_runner(runner_of(sweep), changes)))
+    return core.records.put(sweep.with_runner(replace_runner(runner_of(sweep), changes)))
 
 
 def sweep_of(core: Core, sweep: JobId) -> Job | None:
@@ -120,9 +120,9 @@ def finish_sweep(core: Core, now: Instant, sweep: Job) -> None:
     """Its Launchers go meanwhile; the answer is treated as any job's is (coallocation.completion)."""
     request = sweep.request
     if not request.stage_out:
-        stopping.stop(core, now, sweep, Outcome.DONE)
+        stopping.stop_job(core, now, sweep, Outcome.DONE)
     elif not sweep.collecting:
-        core.records.put(sweep.but(collecting=True))
+        core.records.put(sweep.replace(collecting=True))
         core.records.command(
             CollectOutput(
                 job=sweep.id,

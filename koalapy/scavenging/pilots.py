@@ -16,14 +16,14 @@ from koalapy.model.request import LOWEST_PRIORITY, ComponentRequest, Launch, Req
 from koalapy.model.settings import Scavenging, Settings
 from koalapy.model.states import ComponentState as _C
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Glide
+from koalapy.model.sweep import Pilot
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.scavenging.parameters import put_runner, sweep_of
 
 START_TIMEOUT = Duration(30 * SECOND)  # while it waits it competes with others' jobs
 _BESIDE = Duration(MINUTE)  # of a Launcher's walltime: until its first parameter begins, and after the last has ended
 
-WHY = {
+STOP_REASONS = {
     "preempted": Reason("preempted", "transient", "Other jobs want its node.", ""),
     "shrunk": Reason("shrunk", "transient", "Another sweep has a right to its node.", ""),
     "withdrawn": Reason("withdrawn", "transient", "Its batch job did not start in time.", ""),
@@ -44,10 +44,10 @@ def launch(core: Core, now: Instant, sweep: Job, cluster: ClusterSettings, size:
         owner=sweep.owner,
         request=request,
         state=JobState.WAITING,
-        place=0,
+        position=0,
         submitted_at=now,
         components=(Component(index=0, request=request.components[0]),),
-        glide=Glide(sweep=sweep.id),
+        pilot=Pilot(sweep=sweep.id),
     )
     claim.claim(core, now, job, (cluster.name,), patient=False)
     return True
@@ -89,20 +89,22 @@ def slots_of(template: ComponentRequest, size: int) -> int:
     return size // max(1, template.processors)
 
 
-def send_away(core: Core, now: Instant, launcher: Job, going: str, force: bool = False) -> None:
+def stop_pilot(core: Core, now: Instant, launcher: Job, stop_reason: str, force: bool = False) -> None:
     """Ask it to go: what it runs comes back, what it has run is kept. Nothing happens if it goes already."""
     launcher = core.records.jobs[launcher.id]
     if launcher.state.final or (launcher.state is JobState.STOPPING and not force):
         return
-    assert launcher.glide is not None
-    launcher = replace(launcher, glide=replace(launcher.glide, going=launcher.glide.going or going), forced=force)
-    stopping.stop(core, now, launcher, Outcome.CANCELLED, WHY[going])
+    assert launcher.pilot is not None
+    launcher = replace(
+        launcher, pilot=replace(launcher.pilot, stop_reason=launcher.pilot.stop_reason or stop_reason), forced=force
+    )
+    stopping.stop_job(core, now, launcher, Outcome.CANCELLED, STOP_REASONS[stop_reason])
 
 
 def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
     """After a backup nobody knows what became of Launchers: all make room for new ones."""
     for launcher in list(core.launchers):
-        send_away(core, now, launcher, "over")
+        stop_pilot(core, now, launcher, "over")
 
 
 def starts_until(launcher: Job, settings: Settings) -> Instant | None:
@@ -127,17 +129,17 @@ SHORT_LIFE = Duration(20 * SECOND)  # one that ends by itself so soon has not dr
 
 def ended(core: Core, now: Instant, launcher: Job) -> None:
     """Called once, when nothing of it is left."""
-    assert launcher.glide is not None
+    assert launcher.pilot is not None
     component = place(launcher)
     core.sessions.forget_launcher(launcher.attempt_of(component))
-    sweep = sweep_of(core, launcher.glide.sweep)
+    sweep = sweep_of(core, launcher.pilot.sweep)
     if sweep is None:
         return
     if component.allocated_at is not None:
         spent = max(0, (component.ended_at or now) - component.allocated_at)
         sweep = put_runner(core, sweep, charged=runner_of(sweep).charged + spent * component.processors)
     cluster = component.cluster or ""
-    if launcher.glide.going == "withdrawn":
+    if launcher.pilot.stop_reason == "withdrawn":
         core.pauses.begin(now, cluster)
     elif (reason := _failure(launcher)) is not None and not _preempted(core.settings, launcher, reason):
         _failed(core, now, sweep, launcher, reason)
@@ -145,8 +147,8 @@ def ended(core: Core, now: Instant, launcher: Job) -> None:
 
 def _failure(launcher: Job) -> Reason | None:
     """Why it is to be replaced; None where it was asked to go, or has drained."""
-    assert launcher.glide is not None
-    if launcher.glide.going or launcher.state is JobState.CANCELLED:
+    assert launcher.pilot is not None
+    if launcher.pilot.stop_reason or launcher.state is JobState.CANCELLED:
         return None
     if launcher.state is JobState.FAILED:
         return launcher.reason or Reason("lost", "transient", "It was lost.", "")
@@ -160,7 +162,7 @@ def _failure(launcher: Job) -> Reason | None:
 def _preempted(settings: Settings, launcher: Job, reason: Reason) -> bool:
     """Whether its batch system took its node for others', as the site has it, or its walltime in that it suspended it:
     that is no failure."""
-    if reason.code == "walltime_exceeded" and launcher.glide is not None and launcher.glide.suspended:
+    if reason.code == "walltime_exceeded" and launcher.pilot is not None and launcher.pilot.suspended:
         return True
     native = [each.name for each in settings.clusters if each.scavenge.native]
     return reason.code in _TAKEN and place(launcher).started_at is not None and place(launcher).cluster in native
@@ -206,7 +208,7 @@ def leave_out(core: Core, now: Instant, sweep: JobId, cluster: str, code: str, w
     core.records.note(now, sweep, "cluster_left_out", cluster=cluster, until_at=until, code=code, message=message)
 
 
-NOW, BEFORE = "now", "before"  # see Glide
+NOW, BEFORE = "now", "before"  # see Pilot
 
 
 def has_turned(launcher: Job) -> bool:
@@ -226,13 +228,13 @@ def note_suspensions(core: Core, now: Instant, turned: Iterable[JobId]) -> None:
         if launcher is None or launcher.state.final or not has_turned(launcher):
             continue
         stands = place(launcher).state is _C.SUSPENDED
-        glide = replace(_glide(launcher), suspended=NOW if stands else BEFORE)
-        core.records.put(launcher.but(glide=glide))
-        counts[glide.sweep, place(launcher).cluster or "", "sweep_suspended" if stands else "sweep_resumed"] += 1
+        pilot = replace(_glide(launcher), suspended=NOW if stands else BEFORE)
+        core.records.put(launcher.replace(pilot=pilot))
+        counts[pilot.sweep, place(launcher).cluster or "", "sweep_suspended" if stands else "sweep_resumed"] += 1
     for (sweep, cluster, kind), nodes in counts.items():
         core.records.note(now, sweep, kind, cluster=cluster, nodes=nodes)
 
 
-def _glide(launcher: Job) -> Glide:
-    assert launcher.glide is not None
-    return launcher.glide
+def _glide(launcher: Job) -> Pilot:
+    assert launcher.pilot is not None
+    return launcher.pilot

@@ -12,7 +12,7 @@ from koalapy.model.job import Job
 from koalapy.model.units import Instant
 from koalapy.policies.preemption import Candidate, PreemptionPolicy, wrong_order
 from koalapy.policies.shares import Claimant, FairShare, wrong_reclaim
-from koalapy.scavenging.pilots import send_away, starts_until
+from koalapy.scavenging.pilots import starts_until, stop_pilot
 from koalapy.scavenging.policy_calls import call_policy
 
 
@@ -79,14 +79,14 @@ def _candidate(core: Core, launcher: Job) -> Candidate:
     return Candidate(launcher=launcher.id, running=running, pulled_at=pulled_at, started_at=component.allocated_at)
 
 
-def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterable[Job], going: str) -> None:
-    """`going`: preempted, or shrunk."""
+def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterable[Job], stop_reason: str) -> None:
+    """`stop_reason`: preempted, or shrunk."""
     count = running = 0
     for launcher in chosen:
         count += 1
         running += core.sessions.doing.get(launcher.attempt_of(place(launcher)), (0, now))[0]
-        send_away(core, now, launcher, going)
-    if count and going == "preempted":
+        stop_pilot(core, now, launcher, stop_reason)
+    if count and stop_reason == "preempted":
         core.records.note(now, sweep, "sweep_preempted", cluster=cluster, nodes=count, parameters=running)
     elif count:
         core.records.note(now, sweep, "sweep_shrunk", cluster=cluster, nodes=count, message=_OTHERS)
@@ -94,7 +94,7 @@ def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterabl
 
 def stop_idlers(core: Core, now: Instant, sweep: Job, idle: Sequence[Job]) -> None:
     for launcher in idle:
-        send_away(core, now, launcher, "idle")
+        stop_pilot(core, now, launcher, "idle")
     for cluster, nodes in Counter(place(each).cluster for each in idle).items():
         core.records.note(now, sweep.id, "sweep_shrunk", cluster=cluster, nodes=nodes, message=_NOTHING_LEFT)
 
@@ -104,9 +104,9 @@ def withdraw(core: Core, now: Instant) -> None:
     late: Counter[tuple[JobId, str]] = Counter()
     for launcher in list(core.launchers):
         cluster, until = place(launcher).cluster or "", starts_until(launcher, core.settings)
-        if until is not None and now >= until and launcher.glide is not None:
-            send_away(core, now, launcher, "withdrawn")
-            late[launcher.glide.sweep, cluster] += 1
+        if until is not None and now >= until and launcher.pilot is not None:
+            stop_pilot(core, now, launcher, "withdrawn")
+            late[launcher.pilot.sweep, cluster] += 1
         elif (started_at := place(launcher).allocated_at) is not None:
             core.pauses.started(cluster, started_at)
     for (sweep, cluster), nodes in late.items():

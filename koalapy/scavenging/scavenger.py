@@ -27,7 +27,7 @@ from koalapy.scavenging import (
     shares,
 )
 from koalapy.scavenging.idle_nodes import Ground, Nodes
-from koalapy.scavenging.pilots import launch, send_away, starts_until
+from koalapy.scavenging.pilots import launch, starts_until, stop_pilot
 from koalapy.scavenging.prediction import Prediction
 
 
@@ -120,16 +120,16 @@ class Scavenger:
         elif sweep.state is JobState.RUNNING:
             reason = feasibility.why_hopeless(self._core, sweep)
             if reason is not None:
-                stopping.stop(self._core, now, sweep, Outcome.FAILED, reason)
+                stopping.stop_job(self._core, now, sweep, Outcome.FAILED, reason)
         sweep = self._core.records.jobs[sweep.id]
         if sweep.state is not JobState.STOPPING and not sweep.collecting:
             return
         launchers = self._core.launchers.of(sweep.id)
         for launcher in launchers:
-            if not launcher.glide or not launcher.glide.going or (sweep.forced and not launcher.forced):
-                send_away(self._core, now, launcher, "over", sweep.forced)
+            if not launcher.pilot or not launcher.pilot.stop_reason or (sweep.forced and not launcher.forced):
+                stop_pilot(self._core, now, launcher, "over", sweep.forced)
         if not launchers and sweep.state is JobState.STOPPING:
-            stopping.settle(self._core, now, sweep, 1, 0)
+            stopping.apply_outcome(self._core, now, sweep, 1, 0)
             self._core.sessions.forget_sweep(sweep.id)
 
     # ---- nodes
@@ -154,17 +154,17 @@ class Scavenger:
             elif known.state is not None and len(stay) > each.allowed:
                 self._take(now, name, len(stay) - each.allowed, "preempted")
 
-    def _take(self, now: Instant, cluster: str, count: int, going: str) -> None:
+    def _take(self, now: Instant, cluster: str, count: int, stop_reason: str) -> None:
         found, wrong = reclaim.most_held(self._claimants(now), cluster, count, self._policies.fairshare)
         for sweep, nodes in found.items():
             self._heed(now, JobId(sweep), "what the fair-share policy takes", wrong)
-            self._shrink(now, JobId(sweep), cluster, nodes, going)
+            self._shrink(now, JobId(sweep), cluster, nodes, stop_reason)
             shares.owe_nodes(self._core, JobId(sweep), cluster, nodes)
 
-    def _shrink(self, now: Instant, sweep: JobId, cluster: str, nodes: int, going: str) -> None:
+    def _shrink(self, now: Instant, sweep: JobId, cluster: str, nodes: int, stop_reason: str) -> None:
         order, wrong = reclaim.first_to_go(self._core, sweep, cluster, self._policies.preemption)
         self._heed(now, sweep, "the preemption policy", wrong)
-        reclaim.shrink(self._core, now, sweep, cluster, order[:nodes], going)
+        reclaim.shrink(self._core, now, sweep, cluster, order[:nodes], stop_reason)
 
     # ---- runners
 
@@ -226,7 +226,7 @@ class Scavenger:
 
     def _site(self, now: Instant, name: str, nodes: Nodes) -> Site:
         there = self._core.launchers.on(name)
-        coming = sum(1 for each in there if each.glide is not None and each.glide.going not in ("", "preempted"))
+        coming = sum(1 for each in there if each.pilot is not None and each.pilot.stop_reason not in ("", "preempted"))
         return shares.site(name, nodes, coming, self._core.pauses.active(now, name))
 
     def _grow(self, now: Instant, turn: shares.Turn, sizes: Sequence[int]) -> None:

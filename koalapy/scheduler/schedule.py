@@ -13,7 +13,7 @@ from koalapy.core.wait_queue import Position, Waiting, WaitQueue
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
-from koalapy.model.evolve import quick
+from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import JobId
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
@@ -31,7 +31,7 @@ class Policies:
     queueing: QueueingPolicy
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Take these clusters for the job. `patient`: it goes into batch queues, not on idle processors."""
@@ -75,9 +75,9 @@ def schedule(
     since: Position | None = None,
     newest: JobId | None = None,
 ) -> Pass:
-    """One pass over the wait queue, head first. A job that does not fit keeps its place and counts nothing.
+    """One pass over the wait queue, head first. A job that does not fit keeps its position and counts nothing.
 
-    Only jobs are looked at of which something can be decided, and only those at the place `since` or behind it, where
+    Only jobs are looked at of which something can be decided, and only those at the position `since` or behind it, where
     one is given. The queueing policy is asked before each of them, with all that is nearer to the head; once it has
     said no, it would say no of whoever comes after.
 

@@ -105,9 +105,9 @@ class MemoryStore:
             _refuse_conflicts(contents, change)
             _add(contents, change, lines)
             _take_away(contents, change)
-            if change.leap is not None:
-                self._epoch = contents.epoch = change.leap.epoch
-                contents.last_number = max(contents.last_number, change.leap.last_number)
+            if change.epoch_jump is not None:
+                self._epoch = contents.epoch = change.epoch_jump.epoch
+                contents.last_number = max(contents.last_number, change.epoch_jump.last_number)
 
     def check(self) -> None:
         with self._open() as contents:
@@ -117,18 +117,18 @@ class MemoryStore:
         with self._open() as contents:
             wanted = sorted(contents.jobs if ids is None else set(ids) & contents.jobs.keys())
             found = [contents.jobs[job_id] for job_id in wanted]
-        shown = [job for job in found if ids is not None or job.glide is None]
+        shown = [job for job in found if ids is not None or job.pilot is None]
         return [job for job in shown if states is None or job.state in states]
 
     def prunable(self, before: Instant, most: int, after: JobId, records: bool, launchers: bool) -> list[Job]:
         with self._open() as contents:
             found = [job for _, job in sorted(contents.jobs.items()) if job.id > after]
-            sweeps = {job.glide.sweep for job in found if job.glide is not None}
+            sweeps = {job.pilot.sweep for job in found if job.pilot is not None}
             over = {job.id for job in contents.jobs.values() if _was_over(job, before)}
             wanted = [
                 job
                 for job in found
-                if (job.glide.sweep if job.glide else job.id) in over and bool(job.glide) is launchers
+                if (job.pilot.sweep if job.pilot else job.id) in over and bool(job.pilot) is launchers
                 if job.id not in sweeps
                 if records or all(line.kind != OUTPUT_PRUNED for line in contents.history.get(job.id, ()))
             ]
@@ -297,7 +297,7 @@ def _was_over(job: Job, before: Instant) -> bool:
 
 
 def _is_launcher(job: Job, sweep: JobId) -> bool:
-    return job.glide is not None and job.glide.sweep == sweep
+    return job.pilot is not None and job.pilot.sweep == sweep
 
 
 def _forget_key(contents: _Contents, job_id: JobId) -> None:

@@ -66,7 +66,7 @@ class SqlStore:
         with self._transaction() as connection:
             found = self._jobs(connection, _UNFINISHED, checked=True)
             held = {each.job for each in self.unreadable() if each.kind == "job"}
-            held |= {job.id for job in found if job.glide is not None and job.glide.sweep in held}
+            held |= {job.id for job in found if job.pilot is not None and job.pilot.sweep in held}
             return Snapshot(
                 instance=self.instance,
                 counters=_counters(connection),

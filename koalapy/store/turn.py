@@ -23,7 +23,7 @@ class Turn:
         Raises StoreLocked if a later opener has come.
         """
         epoch, commits = connection.execute(_FACTS).one()
-        goal = change.leap.epoch if change.leap else self.epoch
+        goal = change.epoch_jump.epoch if change.epoch_jump else self.epoch
         if self._unsure is change and (epoch, commits) == (goal, self._commits + 1):
             return False
         self._refuse_unless_ours(epoch)
@@ -34,7 +34,7 @@ class Turn:
     def done(self, change: Change) -> None:
         """The transaction that took this turn is committed."""
         self.last_number = self._last_after(change)
-        self.epoch = change.leap.epoch if change.leap else self.epoch
+        self.epoch = change.epoch_jump.epoch if change.epoch_jump else self.epoch
         self._commits, self._unsure = self._commits + 1, None
 
     def check(self, connection: Connection) -> None:
@@ -47,8 +47,8 @@ class Turn:
 
     def _last_after(self, change: Change) -> int:
         numbers = [entry.number for entry in change.sent]
-        leapt = change.leap.last_number if change.leap else 0
-        return max(self.last_number, leapt, *numbers)
+        jumped = change.epoch_jump.last_number if change.epoch_jump else 0
+        return max(self.last_number, jumped, *numbers)
 
 
 def taken_over(where: str) -> StoreLocked:

@@ -42,7 +42,7 @@ class Changeable:
     stopping: Collection[Outcome] = ()
 
     def refusal(self, job: JobId, found: Job | None, unreadable: Iterable[Unreadable] = ()) -> RequestError | None:
-        if found is None or found.glide is not None:
+        if found is None or found.pilot is not None:
             return no_such(job, unreadable)
         of_sweeps = self.of_sweeps if found.runner and not found.collecting else ()
         stopping = found.state is JobState.STOPPING and found.outcome in self.stopping

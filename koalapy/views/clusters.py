@@ -60,7 +60,7 @@ def _silent(engine: Engine, cluster: str) -> Silent | None:
     instants = [component.silent_since for _, component in found if component.silent_since is not None]
     if not instants:
         return None
-    jobs = sorted({job.glide.sweep if job.glide is not None else job.id for job, _ in found})
+    jobs = sorted({job.pilot.sweep if job.pilot is not None else job.id for job, _ in found})
     return Silent(len(found), tuple(jobs), min(instants))
 
 

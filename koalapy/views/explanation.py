@@ -100,7 +100,7 @@ def summary(found: Explanation) -> str:
 
 def _launchers_of(engine: Engine, sweep: Job) -> Iterator[Component]:
     for job in engine.records.jobs.values():
-        if job.glide is not None and job.glide.sweep == sweep.id:
+        if job.pilot is not None and job.pilot.sweep == sweep.id:
             yield from job.live
 
 
@@ -221,7 +221,7 @@ def _stopping(found: Explanation) -> str:
 
 def _or_by_force(told: str, found: Explanation, left: Sequence[Component]) -> str:
     """And what to do about a batch system that does not end some of what is left."""
-    stuck = next((each.lingers for each in left if each.lingers), None)
+    stuck = next((each.stuck for each in left if each.stuck), None)
     if stuck is None:
         return told
     return f"{told} {stuck.advice} `koala cancel --force {found.job.id}` does not wait for it."
@@ -276,7 +276,7 @@ def _those_out_of_reach(components: list[Component], found: Explanation) -> str:
 
 
 def _why_silent(component: Component, found: Explanation) -> str:
-    trouble = found.troubles.get(component.cluster or "") or component.lingers
+    trouble = found.troubles.get(component.cluster or "") or component.stuck
     words = [trouble.message.rstrip(".")] if trouble else []
     if component.is_silent and component.silent_since is not None:
         words.append(f"its wrapper has been silent since {format_instant(component.silent_since)}")

@@ -35,7 +35,7 @@ def load_of(jobs: Iterable[Job], now: Instant) -> Load:
     states: tuple[Counter[JobState], Counter[JobState]] = (Counter(), Counter())
     longest = 0
     for job in jobs:
-        if job.glide is not None:
+        if job.pilot is not None:
             continue
         is_sweep = job.runner is not None
         states[is_sweep][job.state] += 1
@@ -57,7 +57,7 @@ class Counting:
     def committed(self, change: Change) -> None:
         self._commits += 1
         for job in change.jobs:
-            if job.state.final and job.glide is None:
+            if job.state.final and job.pilot is None:
                 self._jobs[job.state.value] += 1
         for batch in change.results:
             for result in batch.results:

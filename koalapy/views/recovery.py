@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from koalapy.model.change import Change, Snapshot
-from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent, SubmitComponent
+from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
@@ -58,12 +58,12 @@ class Recovery:
         self._unheard = {job.attempt_of(each) for job in snapshot.jobs for each in job.live}
         self._at_barrier = {job.id for job in snapshot.jobs if _at_barrier(job)}
         self._outbox = {entry.number: entry.command for entry in snapshot.outbox}
-        self._submitted = set(_attempts(self._outbox.values(), SubmitComponent))
-        self._cancelled = set(_attempts(self._outbox.values(), CancelComponent))
+        self._submitted = set(_attempts(self._outbox.values(), SubmitAttempt))
+        self._cancelled = set(_attempts(self._outbox.values(), CancelAttempt))
         self._collected = {each.job for each in self._outbox.values() if isinstance(each, CollectOutput)}
         self.recovered = Recovered(
             at=now,
-            jobs=_by_state(job for job in snapshot.jobs if job.glide is None),
+            jobs=_by_state(job for job in snapshot.jobs if job.pilot is None),
             at_barrier=sum(_at_barrier(job) for job in snapshot.jobs),
             attempts=len(self._unheard),
             commands=len(self._outbox),
@@ -75,7 +75,7 @@ class Recovery:
 
     def committed(self, now: Instant, change: Change) -> tuple[Line, ...]:
         """The lines that this commit adds."""
-        lines = [Line(now, "store_restored", _RESTORED)] if change.leap is not None else []
+        lines = [Line(now, "store_restored", _RESTORED)] if change.epoch_jump is not None else []
         lines += [line for told in change.history if (line := self._told(told, change)) is not None]
         lines += self._forgotten(now, change)
         self._add(lines)
@@ -103,10 +103,10 @@ class Recovery:
         """Directories of past attempts: a line for each cluster."""
         settled = set(change.settled)
         for entry in change.sent:
-            if isinstance(entry.command, ForgetComponent) and entry.command.attempt in settled:
+            if isinstance(entry.command, ForgetAttempt) and entry.command.attempt in settled:
                 self._outbox[entry.number] = entry.command
         confirmed = [command for number in change.confirmed if (command := self._outbox.pop(number, None))]
-        counts = Counter(command.cluster for command in confirmed if isinstance(command, ForgetComponent))
+        counts = Counter(command.cluster for command in confirmed if isinstance(command, ForgetAttempt))
         return [_forgot(now, cluster, count) for cluster, count in sorted(counts.items())]
 
     # ---- what history tells
@@ -227,10 +227,10 @@ _FOUND = {
 }
 _RESTORED = "The store was restored from a backup: the clusters know more than it does, and are asked what ran since."
 _COMMANDS = {
-    "SubmitComponent": "submit",
-    "ReleaseComponent": "release",
-    "CancelComponent": "cancel",
-    "ForgetComponent": "forget",
+    "SubmitAttempt": "submit",
+    "ReleaseAttempt": "release",
+    "CancelAttempt": "cancel",
+    "ForgetAttempt": "forget",
     "CollectOutput": "collect",
 }
 
@@ -242,7 +242,7 @@ def _beginning(found: Recovered, jobs: Sequence[Job], outbox: Iterable[Command])
     barrier = f" ({counted_as(found.at_barrier, 'job')} with components at a barrier)" if found.at_barrier else ""
     lines = [Line(found.at, "queue_recovered", f"Jobs that were not over: {states}{barrier}.")]
     if runners := [job.runner for job in jobs if job.runner is not None]:
-        launchers = sum(1 for job in jobs if job.glide is not None)
+        launchers = sum(1 for job in jobs if job.pilot is not None)
         done, count = sum(len(each.done) for each in runners), sum(each.count for each in runners)
         parameters, with_launchers = counted_as(count, "parameter"), counted_as(launchers, "Launcher")
         text = f"Sweeps: {len(runners)}, {done} of {parameters} done, with {with_launchers}."
@@ -268,7 +268,7 @@ def _at_barrier(job: Job) -> bool:
     return job.state is JobState.CLAIMING and any(each.state is ComponentState.AT_BARRIER for each in job.live)
 
 
-def _attempts(commands: Iterable[Command], kind: type[SubmitComponent | CancelComponent]) -> Iterable[AttemptId]:
+def _attempts(commands: Iterable[Command], kind: type[SubmitAttempt | CancelAttempt]) -> Iterable[AttemptId]:
     return (command.attempt for command in commands if isinstance(command, kind))
 
 

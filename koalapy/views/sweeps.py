@@ -96,8 +96,8 @@ def living_runners(engine: Engine, now: Instant, pace: Pace) -> list[RunnerRepor
     """By id; of the sweeps that are not over."""
     launchers: dict[JobId, list[Job]] = {}
     for job in engine.records.jobs.values():
-        if job.glide is not None:
-            launchers.setdefault(job.glide.sweep, []).append(job)
+        if job.pilot is not None:
+            launchers.setdefault(job.pilot.sweep, []).append(job)
     sweeps = sorted((job for job in engine.records.jobs.values() if job.runner is not None), key=lambda job: job.id)
     doing = engine.scavenger.running_parameters
     return [_living(job, launchers.get(job.id, []), doing, pace.per_minute(now, job.id), now) for job in sweeps]
@@ -134,7 +134,7 @@ def scavenged(jobs: Iterable[Job]) -> dict[str, int]:
     """Processors of each cluster that Launchers have."""
     found: dict[str, int] = {}
     for job in jobs:
-        if job.glide is not None and (cluster := _has_nodes(job.components[0])):
+        if job.pilot is not None and (cluster := _has_nodes(job.components[0])):
             found[cluster] = found.get(cluster, 0) + job.components[0].processors
     return found
 
@@ -156,9 +156,9 @@ def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing)
         cluster=cluster,
         nodes=len(having),
         processors=sum(job.components[0].processors for job in having),
-        starting=sum(not job.components[0].gone and job.components[0].allocated_at is None for job in here),
+        starting=sum(not job.components[0].cleaned_up and job.components[0].allocated_at is None for job in here),
         running=sum(running) if len(running) == len(heard) else None,
-        going=sum(job.glide is not None and job.glide.going != "" for job in having),
+        going=sum(job.pilot is not None and job.pilot.stop_reason != "" for job in having),
         suspended=len(suspended),
         out=len(runner.out_on(cluster)),
         owed=dict(runner.owed).get(cluster, 0),
@@ -168,7 +168,7 @@ def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing)
 
 def _has_nodes(component: Component) -> str | None:
     """The cluster on which it has its node now."""
-    has = not component.gone and component.allocated_at is not None and component.ended_at is None
+    has = not component.cleaned_up and component.allocated_at is not None and component.ended_at is None
     return component.cluster if has else None
 
 

@@ -16,22 +16,22 @@ from typing import Any
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
-from koalapy.model.commands import CancelComponent, ReleaseComponent, SubmitComponent
+from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptCleanedUp,
+    AttemptSubmitted,
+    BatchStatusSeen,
     CancelRequested,
     ClusterConnected,
     ClusterLost,
     ClusterMeasured,
-    ComponentGone,
-    ComponentReported,
-    ComponentSeen,
-    ComponentSubmitted,
     Event,
     HoldRequested,
     JobSubmitted,
     ReleaseRequested,
     SubmissionFailed,
+    WrapperReported,
 )
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Request, WhenBusy
@@ -90,7 +90,7 @@ def kinds_of(tape: Tape) -> dict[str, int]:
 
 
 def _words(event: Event) -> str:
-    if isinstance(event, ComponentReported):
+    if isinstance(event, WrapperReported):
         return f"component reported {event.phase}"
     return re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
 
@@ -145,11 +145,11 @@ class _Play:
         step = self._engine.handle(now, events)
         self._over += sum(job.state.final for job in step.jobs)
         for command in step.commands:
-            if isinstance(command, SubmitComponent):
+            if isinstance(command, SubmitAttempt):
                 self._soon(now, 300 * MILLISECOND, self._submit, command)
-            elif isinstance(command, ReleaseComponent):
+            elif isinstance(command, ReleaseAttempt):
                 self._soon(now, 100 * MILLISECOND, self._release, command)
-            elif isinstance(command, CancelComponent):
+            elif isinstance(command, CancelAttempt):
                 self._soon(now, 200 * MILLISECOND, self._cancel, command)
 
     def _soon(self, now: Instant, after: int, act: Callable[..., Iterator[Event]], *arguments: object) -> None:
@@ -205,7 +205,7 @@ class _Play:
             state = "running" if job.running else "queued"
             if job.seen != state:
                 job.seen = state
-                yield ComponentSeen(
+                yield BatchStatusSeen(
                     cluster=cluster.name, attempt=job.attempt, batch_id=_id(job), at=now, state=state, words="Resources"
                 )
         yield ClusterMeasured(cluster=cluster.name, state=self._state(now, cluster))
@@ -248,7 +248,7 @@ class _Play:
 
     # ---- wrappers
 
-    def _submit(self, now: Instant, command: SubmitComponent) -> Iterator[Event]:
+    def _submit(self, now: Instant, command: SubmitAttempt) -> Iterator[Event]:
         if self._dice.random() < 0.02:
             yield SubmissionFailed(cluster=command.cluster, attempt=command.attempt, reason=BUSY)
             return
@@ -258,7 +258,7 @@ class _Play:
         cluster = self._clusters[command.cluster]
         cluster.queue.append(job)
         self._start_jobs(now, cluster)
-        yield ComponentSubmitted(cluster=command.cluster, attempt=command.attempt, batch_id=_id(job))
+        yield AttemptSubmitted(cluster=command.cluster, attempt=command.attempt, batch_id=_id(job))
 
     def _report(self, now: Instant, job: _BatchJob, phases: tuple[str, ...]) -> Iterator[Event]:
         """The first phase now, the others one after another."""
@@ -275,28 +275,28 @@ class _Play:
             wait = job.walltime if phases[1] == "ended" else 200 * MILLISECOND
             self._soon(now, wait, self._report, job, phases[1:])
 
-    def _word(self, job: _BatchJob, ending: str = "", status: int | None = None) -> ComponentReported:
+    def _word(self, job: _BatchJob, ending: str = "", status: int | None = None) -> WrapperReported:
         assert job.attempt is not None
         nodes = tuple(
             Node(f"n{n}", f"10.0.0.{n}", min(8, job.processors - 8 * n)) for n in range(-(-job.processors // 8))
         )
-        return ComponentReported(
+        return WrapperReported(
             cluster=job.cluster, attempt=job.attempt, batch_id=_id(job), phase=job.phase, nodes=nodes, ending=ending,
             exit_status=status,
             at_barrier_at=job.began.get("at_barrier"), released_at=job.began.get("released"),
             started_at=job.began.get("running"), ended_at=job.began.get("ended"),
         )  # fmt: skip
 
-    def _release(self, now: Instant, command: ReleaseComponent) -> Iterator[Event]:
+    def _release(self, now: Instant, command: ReleaseAttempt) -> Iterator[Event]:
         job = self._batch.get(command.attempt)
         if job is not None:
             yield from self._report(now, job, ("released", "running", "ended"))
 
-    def _cancel(self, now: Instant, command: CancelComponent) -> Iterator[Event]:
+    def _cancel(self, now: Instant, command: CancelAttempt) -> Iterator[Event]:
         job = self._batch.pop(command.attempt, None)
         if job is not None:
             self._remove(now, self._clusters[command.cluster], job)
-        yield ComponentGone(cluster=command.cluster, attempt=command.attempt)
+        yield AttemptCleanedUp(cluster=command.cluster, attempt=command.attempt)
 
 
 def _id(job: _BatchJob) -> str:

@@ -12,15 +12,15 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterState, Node
-from koalapy.model.commands import Word
+from koalapy.model.commands import Hint
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptSubmitted,
     ClusterConnected,
     ClusterMeasured,
-    ComponentReported,
-    ComponentSubmitted,
     Event,
     JobSubmitted,
+    WrapperReported,
 )
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.job import Job
@@ -122,12 +122,12 @@ def _told(engine: Engine, attempt: AttemptId, phase: str) -> list[Event]:
     processors = engine.records.jobs[attempt.job].components[attempt.component].processors
     nodes = tuple(Node(f"n{n}", f"10.0.0.{n}", min(8, processors - 8 * n)) for n in range(-(-processors // 8)))
     cluster = engine.records.jobs[attempt.job].components[attempt.component].cluster or ""
-    report = ComponentReported(
+    report = WrapperReported(
         cluster=cluster, attempt=attempt, batch_id="1", phase=phase, nodes=nodes, at_barrier_at=START
     )
     if phase == "running":
         return [replace(report, released_at=START, started_at=START)]
-    return [ComponentSubmitted(cluster=cluster, attempt=attempt, batch_id="1"), report]
+    return [AttemptSubmitted(cluster=cluster, attempt=attempt, batch_id="1"), report]
 
 
 def _tag(engine: Engine, job: Job, component: int) -> Tag:
@@ -139,7 +139,7 @@ class _Links:
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None: ...
 
-    def say(self, word: Word) -> None: ...
+    def hint(self, hint: Hint) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
 

@@ -24,25 +24,25 @@ from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node, Scavenge
 from koalapy.model.commands import (
-    CancelComponent,
+    CancelAttempt,
     FeedSweep,
-    ForgetComponent,
-    ReleaseComponent,
-    SubmitComponent,
-    Word,
+    ForgetAttempt,
+    Hint,
+    ReleaseAttempt,
+    SubmitAttempt,
 )
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptCleanedUp,
     AttemptForgotten,
+    AttemptSubmitted,
     ClusterConnected,
     ClusterMeasured,
-    ComponentGone,
-    ComponentReported,
-    ComponentSubmitted,
     JobSubmitted,
     ParametersEnded,
     ParametersWanted,
     PruneRequested,
+    WrapperReported,
 )
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
@@ -86,42 +86,42 @@ class Clusters:
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
         command, now = entry.command, self.now
-        if isinstance(command, SubmitComponent):
+        if isinstance(command, SubmitAttempt):
             self.directories.add(command.attempt)
             common = {"cluster": command.cluster, "attempt": command.attempt, "batch_id": str(entry.number)}
             nodes = (Node("n1", "10.0.0.1", 1),)
             if command.launcher is not None:
                 self._sweeps[command.attempt] = command.launcher.sweep
-            came = ComponentReported(**common, phase="at_barrier", at_barrier_at=now, nodes=nodes)  # type: ignore[arg-type]
-            self.inbox.append(Delivery((ComponentSubmitted(**common), came), (entry.number,)))  # type: ignore[arg-type]
-        elif isinstance(command, ReleaseComponent) and command.attempt in self._sweeps:
+            came = WrapperReported(**common, phase="at_barrier", at_barrier_at=now, nodes=nodes)  # type: ignore[arg-type]
+            self.inbox.append(Delivery((AttemptSubmitted(**common), came), (entry.number,)))  # type: ignore[arg-type]
+        elif isinstance(command, ReleaseAttempt) and command.attempt in self._sweeps:
             of = self._sweeps[command.attempt]
             self.launchers.setdefault(of, []).append(command.attempt)
-            runs = ComponentReported(
+            runs = WrapperReported(
                 cluster=command.cluster, attempt=command.attempt, batch_id="1", phase="running", released_at=now,
                 started_at=now,
             )  # fmt: skip
             wanted = ParametersWanted(cluster=command.cluster, sweep=of, wanted=TOLD * LAUNCHERS)
             self.inbox.append(Delivery((runs, wanted), (entry.number,)))
-        elif isinstance(command, ReleaseComponent):
-            ended = ComponentReported(
+        elif isinstance(command, ReleaseAttempt):
+            ended = WrapperReported(
                 cluster=command.cluster, attempt=command.attempt, batch_id="1", phase="ended", released_at=now,
                 started_at=now, ended_at=now, exit_status=0, ending="exited",
             )  # fmt: skip
             self.inbox.append(Delivery((ended,), (entry.number,)))
-        elif isinstance(command, CancelComponent):
+        elif isinstance(command, CancelAttempt):
             of = self._sweeps.pop(command.attempt, JobId(0))
             self.launchers.pop(of, None)
-            gone = ComponentGone(cluster=command.cluster, attempt=command.attempt)
+            gone = AttemptCleanedUp(cluster=command.cluster, attempt=command.attempt)
             self.inbox.append(Delivery((gone,), (entry.number,)))
-        elif isinstance(command, ForgetComponent):
+        elif isinstance(command, ForgetAttempt):
             self.directories.remove(command.attempt)
             forgotten = AttemptForgotten(cluster=command.cluster, attempt=command.attempt)
             self.inbox.append(Delivery((forgotten,), (entry.number,)))
 
-    def say(self, word: Word) -> None:
-        if isinstance(word, FeedSweep) and word.numbers:
-            self.running.append(self._run(word))
+    def hint(self, hint: Hint) -> None:
+        if isinstance(hint, FeedSweep) and hint.numbers:
+            self.running.append(self._run(hint))
 
     def _run(self, feed: FeedSweep) -> Iterator[Delivery]:
         """What the cluster's Launchers in turn tell of these parameters, and that more are wanted."""

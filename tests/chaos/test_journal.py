@@ -13,7 +13,7 @@ from koalapy.engine import Engine
 from koalapy.journal.journal import Journal, Taken
 from koalapy.journal.replay import Replayed, replay
 from koalapy.journal.text import dump, load
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitAttempt
 from koalapy.model.events import Event
 from koalapy.model.records import Step
 from koalapy.model.settings import Settings
@@ -88,17 +88,17 @@ def test_a_mutant_is_found_with_its_batch(monkeypatch: pytest.MonkeyPatch) -> No
 
     def mutant(engine: Engine, now: Instant, events: Sequence[Event]) -> Any:
         step = original(engine, now, events)
-        return Step(commands=tuple(c for c in step.commands if not isinstance(c, SubmitComponent)), words=step.words)
+        return Step(commands=tuple(c for c in step.commands if not isinstance(c, SubmitAttempt)), words=step.hints)
 
     first = [next(n for n, batch in enumerate(read(text).batches, 1) if _submits(batch)) for text in texts]
     monkeypatch.setattr(Engine, "handle", mutant)
     found = [replayed(text).difference for text in texts]
     assert [each and each.batch for each in found] == first
-    assert all(each is not None and each.expected.startswith("SubmitComponent(") for each in found)
+    assert all(each is not None and each.expected.startswith("SubmitAttempt(") for each in found)
 
 
 def _submits(batch: Any) -> bool:
-    return any(isinstance(each, SubmitComponent) for each in batch.commands)
+    return any(isinstance(each, SubmitAttempt) for each in batch.commands)
 
 
 def test_a_document_is_small_enough_for_a_report() -> None:

@@ -32,7 +32,7 @@ from koalapy.chaos.plan import plan
 from koalapy.chaos.run import Result, run
 from koalapy.chaos.violation import Promise as P
 from koalapy.chaos.violation import Violation
-from koalapy.coallocation import barrier, clusters, completion, pruning, speaking, stopping
+from koalapy.coallocation import barrier, clusters, completion, event_origin, pruning, stopping
 from koalapy.core import wait_queue
 from koalapy.driver import Driver
 from koalapy.information import commitments
@@ -205,10 +205,10 @@ def _the_outbox_is_not_sent_again() -> Any:
 
 
 def _one_retry_too_many() -> Any:
-    real = stopping.settle
+    real = stopping.apply_outcome
     return patch.object(
         stopping,
-        "settle",
+        "apply_outcome",
         lambda core, now, job, submissions, completions: real(core, now, job, submissions + 1, completions + 1),
     )
 
@@ -216,7 +216,7 @@ def _one_retry_too_many() -> Any:
 def _an_optional_component_is_needed() -> Any:
     def go_without(core: Any, now: Any, job: Any, late: Any) -> None:
         reason = barrier._too_late("barrier_timeout", late, Duration(0))
-        stopping.stop(core, now, job, Outcome.SUBMISSION_FAILURE, reason)
+        stopping.stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, reason)
 
     return patch.object(barrier, "_go_without", go_without)
 
@@ -268,7 +268,7 @@ def _who_came_to_a_barrier_counts_for_ever() -> Any:
 
 
 def _a_cluster_speaks_for_others() -> Any:
-    return patch.object(speaking, "own_part", lambda core, event: event)
+    return patch.object(event_origin, "own_part", lambda core, event: event)
 
 
 def _no_value_of_a_message_is_looked_at() -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from koalapy.model.change import Change, Leap, OutboxEntry, Snapshot
-from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent
+from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
+from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.identity import INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
@@ -19,7 +19,7 @@ from koalapy.model.learned import Check, Hour, Learned, Past
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
-from koalapy.model.sweep import Axis, Glide, ParameterResult, ResultBatch, Runner, Source, Space
+from koalapy.model.sweep import Axis, ParameterResult, Pilot, ResultBatch, Runner, Source, Space
 from koalapy.model.units import DAY, Instant
 from koalapy.model.usage import BatchSpan, By, DayUsage, Kind, Sum, Usage, accounted, sums
 from koalapy.store.contract import Store
@@ -77,7 +77,7 @@ def a_job(number: int, state: JobState = JobState.WAITING, **fields: Any) -> Job
         owner=fields.pop("owner", "mona"),
         request=Request(name=f"poisson-{number}", components=(wish, wish)),
         state=state,
-        place=number,
+        position=number,
         submitted_at=Instant(1_900_000_000_000_000 + number),
         components=(Component(index=0, request=wish), Component(index=1, request=wish)),
         **fields,
@@ -97,7 +97,7 @@ def a_line(job: int, kind: str = "job_submitted", **details: Any) -> History:
 
 
 def entry(number: int, command: Command | None = None) -> OutboxEntry:
-    return OutboxEntry(number, command or ForgetComponent(cluster="vu", attempt=an_attempt(number)))
+    return OutboxEntry(number, command or ForgetAttempt(cluster="vu", attempt=an_attempt(number)))
 
 
 def a_sweep(number: int, count: int = 1_000_000) -> Job:
@@ -119,7 +119,7 @@ def a_sweep(number: int, count: int = 1_000_000) -> Job:
 
 
 def a_launcher(number: int, sweep: int, state: JobState = JobState.RUNNING) -> Job:
-    return a_job(number, state, glide=Glide(sweep=JobId(sweep), going="shrunk"))
+    return a_job(number, state, pilot=Pilot(sweep=JobId(sweep), stop_reason="shrunk"))
 
 
 def a_batch(sweep: int, first: int, count: int = 3, host: str = "node1") -> ResultBatch:
@@ -156,13 +156,13 @@ def test_an_empty_change_is_no_commit(store: Store) -> None:
 def test_everything_survives_reopening(opener: Opener) -> None:
     first = opener()
     commands: list[Command] = [
-        CancelComponent(cluster="vu", attempt=an_attempt(1, number=2), batch_id="9", force=True),
+        CancelAttempt(cluster="vu", attempt=an_attempt(1, number=2), batch_id="9", force=True),
         CollectOutput(job=JobId(1), sources=(("vu", an_attempt(1)),), paths=("result.npy",), directory="/home/mona"),
     ]
     change = Change(
         jobs=(a_job(2), a_job(1, JobState.CLAIMING)),
         debts=(a_debt(3), a_debt(1, component=1)),
-        counters=Counters(next_job=3, next_place=8),
+        counters=Counters(next_job=3, next_position=8),
         sent=(entry(1, commands[0]), entry(2, commands[1])),
         history=(a_line(1), a_line(1, "job_claimed", clusters=["vu"]), a_line(2)),
         learned=LEARNED,
@@ -175,7 +175,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
     assert second.instance == first.instance
     assert second.load() == Snapshot(
         instance=first.instance,
-        counters=Counters(next_job=3, next_place=8),
+        counters=Counters(next_job=3, next_position=8),
         jobs=(a_job(1, JobState.CLAIMING), a_job(2)),
         debts=(a_debt(1, component=1), a_debt(3)),
         outbox=(entry(1, commands[0]), entry(2, commands[1])),
@@ -451,7 +451,7 @@ def test_a_text_comes_back_whatever_it_holds(store: Store, strange: str) -> None
     job = a_job(1, key=strange, owner=strange)
     wish = replace(job.request.components[0], arguments=(strange,), environment=((strange, strange),), cluster=strange)
     job = replace(job, request=replace(job.request, name=strange, components=(wish,)))
-    command = ForgetComponent(cluster=strange, attempt=an_attempt(1))
+    command = ForgetAttempt(cluster=strange, attempt=an_attempt(1))
     debt = replace(a_debt(1), cluster=strange)
     store.commit(
         Change(jobs=(job,), debts=(debt,), sent=(entry(1, command),), history=(a_line(1, "odd", words=strange),))
@@ -618,7 +618,7 @@ def with_request(**fields: Any) -> Job:
 
 
 def a_cancel(**fields: Any) -> OutboxEntry:
-    return entry(8, replace(CancelComponent(cluster="vu", attempt=an_attempt(7), batch_id="9"), **fields))
+    return entry(8, replace(CancelAttempt(cluster="vu", attempt=an_attempt(7), batch_id="9"), **fields))
 
 
 def a_result(**fields: Any) -> ResultBatch:
@@ -648,13 +648,13 @@ WRONG: Any = {"a": 1}  # of no field's type
         ("jobs", a_job(7, owner=None), "Job", "owner"),
         ("debts", replace(a_debt(7), since=-(1 << 60)), "Debt", "since"),
         ("debts", replace(a_debt(7), attempt=AttemptId(JobId(7), 0, "1")), "Debt", "attempt.number"),  # type: ignore[arg-type]
-        ("jobs", replace(a_launcher(7, 1), glide=Glide(sweep=WRONG)), "Job", "glide.sweep"),
-        ("sent", a_cancel(batch_id=5), "OutboxEntry", "command.CancelComponent.batch_id"),
+        ("jobs", replace(a_launcher(7, 1), pilot=Pilot(sweep=WRONG)), "Job", "pilot.sweep"),
+        ("sent", a_cancel(batch_id=5), "OutboxEntry", "command.CancelAttempt.batch_id"),
         (
             "sent",
             a_cancel(attempt=an_attempt(7, number=1 << 60)),
             "OutboxEntry",
-            "command.CancelComponent.attempt.number",
+            "command.CancelAttempt.attempt.number",
         ),
         ("history", replace(a_line(7), at=1 << 60), "History", "at"),
         ("results", a_result(exit_status="x"), "ResultBatch", "results.0.exit_status"),
@@ -690,8 +690,8 @@ def test_what_a_program_or_a_batch_system_said_can_always_be_kept(store: Store) 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"leap": Leap(epoch=2, last_number=(1 << 63) - 1)},
-        {"leap": Leap(epoch=1 << 62, last_number=5)},
+        {"epoch_jump": EpochJump(epoch=2, last_number=(1 << 63) - 1)},
+        {"epoch_jump": EpochJump(epoch=1 << 62, last_number=5)},
         {"counters": Counters(next_job=10**30)},
         {"confirmed": (1 << 63,)},
         {"removed": ("7",)},
@@ -735,7 +735,7 @@ def test_a_leap_is_kept_with_the_rest_of_its_change(opener: Opener) -> None:
     """As after a backup was restored: the epochs and numbers that were used since it was made are left behind."""
     first = opener()
     first.commit(Change(sent=(entry(5),)))
-    first.commit(Change(leap=Leap(epoch=70, last_number=1000), counters=Counters(next_job=90)))
+    first.commit(Change(epoch_jump=EpochJump(epoch=70, last_number=1000), counters=Counters(next_job=90)))
     assert (first.epoch, first.next_number) == (70, 1001)
     first.check()
     first.commit(Change(jobs=(a_job(89),), sent=(entry(1001),)))
@@ -782,19 +782,19 @@ def test_readers_see_whole_commits_only(store: Store) -> None:
         places = [0]
         while not over.is_set():
             jobs = store.jobs()
-            assert len({job.place for job in jobs}) <= 1
+            assert len({job.position for job in jobs}) <= 1
             assert store.job(JobId(1)) is not None
             told = len(store.history(JobId(1)))
-            assert not jobs or told >= jobs[0].place
-            places.append(jobs[0].place)
+            assert not jobs or told >= jobs[0].position
+            places.append(jobs[0].position)
         assert places == sorted(places)
         return len(places)
 
-    store.commit(Change(jobs=tuple(replace(a_job(number), place=1) for number in (1, 2)), history=(a_line(1),)))
+    store.commit(Change(jobs=tuple(replace(a_job(number), position=1) for number in (1, 2)), history=(a_line(1),)))
     with ThreadPoolExecutor(3) as pool:
         readers = [pool.submit(watch) for _ in range(3)]
-        for place in range(2, 202):
-            moved = tuple(replace(a_job(number), place=place) for number in (1, 2))
+        for position in range(2, 202):
+            moved = tuple(replace(a_job(number), position=position) for number in (1, 2))
             store.commit(Change(jobs=moved, history=(a_line(1),)))
         over.set()
         assert all(reader.result() for reader in readers)

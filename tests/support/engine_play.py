@@ -6,17 +6,17 @@ from dataclasses import replace
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
-from koalapy.model.commands import CancelComponent, Command, WatchCluster, Word
+from koalapy.model.commands import CancelAttempt, Command, Hint, WatchCluster
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptCleanedUp,
+    AttemptSubmitted,
     ClusterConnected,
     ClusterLost,
     ClusterMeasured,
-    ComponentGone,
-    ComponentReported,
-    ComponentSubmitted,
     Event,
     JobSubmitted,
+    WrapperReported,
 )
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.job import Counters, Debt, History, Job
@@ -48,7 +48,7 @@ class Play:
         self.debts: dict[AttemptId, Debt] = {}
         self.history: list[History] = []
         self.pending: list[Command] = []
-        self.words: list[Word] = []  # polling hints left out
+        self.hints: list[Hint] = []  # those about polling left out
         self.results: list[ResultBatch] = []
         self.counters = Counters()
         self.learned = Learned()
@@ -67,12 +67,12 @@ class Play:
         self.debts |= {debt.attempt: debt for debt in step.debts}
         for attempt in step.settled:
             del self.debts[attempt]
-        self.words += [word for word in step.words if not isinstance(word, WatchCluster)]
+        self.hints += [hint for hint in step.hints if not isinstance(hint, WatchCluster)]
         self.results += step.results
         self.counters = step.counters or self.counters
         self.learned = step.learned or self.learned
-        hints = [word for word in step.words if isinstance(word, WatchCluster)]
-        self.urgent |= {hint.cluster: hint.urgent for hint in hints}
+        urgencies = [hint for hint in step.hints if isinstance(hint, WatchCluster)]
+        self.urgent |= {hint.cluster: hint.urgent for hint in urgencies}
         commands = list(step.commands)
         self.pending += commands
         return commands
@@ -114,13 +114,13 @@ class Play:
     def come(self, *attempts: AttemptId) -> None:
         """These attempts' batch jobs start and enter their barriers."""
         for attempt in attempts:
-            self.tell(ComponentSubmitted(attempt=attempt, batch_id=str(attempt)))
+            self.tell(AttemptSubmitted(attempt=attempt, batch_id=str(attempt)))
             self.tell(self.report(attempt, "at_barrier", at_barrier_at=self.now))
 
-    def report(self, attempt: AttemptId, phase: str, **facts: object) -> ComponentReported:
+    def report(self, attempt: AttemptId, phase: str, **facts: object) -> WrapperReported:
         request = self.job(attempt.job).components[attempt.component].request
         nodes = (Node(f"n{attempt.component}", f"10.0.0.{attempt.component}", request.processes(1)),)
-        return ComponentReported(attempt=attempt, batch_id=str(attempt), phase=phase, nodes=nodes, **facts)  # type: ignore[arg-type]
+        return WrapperReported(attempt=attempt, batch_id=str(attempt), phase=phase, nodes=nodes, **facts)  # type: ignore[arg-type]
 
     def run(self, job: JobId) -> None:
         self.come(*self.attempts(job))
@@ -134,9 +134,9 @@ class Play:
         """Every reachable cluster ends what it was told to end."""
         todo, self.pending = self.pending, []
         for command in todo:
-            if isinstance(command, CancelComponent) and command.cluster not in self.down:
-                self.tell(ComponentGone(attempt=command.attempt))
-            elif isinstance(command, CancelComponent):
+            if isinstance(command, CancelAttempt) and command.cluster not in self.down:
+                self.tell(AttemptCleanedUp(attempt=command.attempt))
+            elif isinstance(command, CancelAttempt):
                 self.pending.append(command)
 
     def lose(self, cluster: str) -> list[Command]:
@@ -179,7 +179,7 @@ def alike(**fields: object) -> Settings:
 def check(game: Play) -> None:
     """What must hold at the end of every test."""
     for job in game.jobs.values():
-        over = job.state.final and any(not each.gone for each in job.components)
+        over = job.state.final and any(not each.cleaned_up for each in job.components)
         assert not over, f"job {job.id} is {job.state} and something of it is left"
 
 

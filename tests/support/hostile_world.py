@@ -7,9 +7,9 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
-from koalapy.model.commands import SubmitComponent, Word
+from koalapy.model.commands import Hint, SubmitAttempt
 from koalapy.model.errors import Reason, TransientError
-from koalapy.model.events import ClusterConnected, ClusterMeasured, ComponentReported, Event, JobSubmitted
+from koalapy.model.events import ClusterConnected, ClusterMeasured, Event, JobSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
@@ -32,12 +32,12 @@ class Way:
         self._world = world
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
-        if isinstance(entry.command, SubmitComponent):
+        if isinstance(entry.command, SubmitAttempt):
             self._fail("send", entry.command.cluster)
             (self._world.resent if doubt else self._world.sent).append(entry.command)
 
-    def say(self, word: Word) -> None:
-        self._fail("say", word.cluster)
+    def hint(self, hint: Hint) -> None:
+        self._fail("hint", hint.cluster)
 
     def end_sessions(self, reason: Reason) -> dict[str, int]:
         return {}
@@ -58,8 +58,8 @@ class World:
         self.store = store or MemoryStore()
         self.honest: list[JobId] = []
         self.time = 10**12
-        self.sent: list[SubmitComponent] = []
-        self.resent: list[SubmitComponent] = []  # in doubt
+        self.sent: list[SubmitAttempt] = []
+        self.resent: list[SubmitAttempt] = []  # in doubt
         self.failing: set[tuple[str, str]] = set()  # calls, each with the cluster over whose link it raises
         self.acknowledged: list[tuple[str, int, int]] = []
         self.quarantined: list[tuple[str, Reason]] = []
@@ -115,7 +115,7 @@ def submit(processors: int = 2, cluster: str | None = None) -> Delivery:
     return Delivery((JobSubmitted(request=Request(name="job", components=(part,)), owner="me"),))
 
 
-def reported(cluster: str, attempt: AttemptId, **facts: Any) -> ComponentReported:
+def reported(cluster: str, attempt: AttemptId, **facts: Any) -> WrapperReported:
     nodes = (Node("n1", "10.0.0.1", 2),)
-    report = ComponentReported(cluster=cluster, attempt=attempt, batch_id="1", phase="at_barrier", nodes=nodes)
+    report = WrapperReported(cluster=cluster, attempt=attempt, batch_id="1", phase="at_barrier", nodes=nodes)
     return replace(report, **{"at_barrier_at": Instant(10**12), **facts})

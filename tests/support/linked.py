@@ -17,13 +17,13 @@ from koalapy_adapters.connections.protocol import Channel, Connection, Lines
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster, Timing
-from koalapy.model.commands import CancelComponent, ReleaseComponent, SubmitComponent
+from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.events import (
+    AttemptCleanedUp,
+    AttemptSubmitted,
     ClusterConnected,
     ClusterMeasured,
-    ComponentGone,
-    ComponentReported,
-    ComponentSubmitted,
+    WrapperReported,
 )
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest
@@ -171,15 +171,15 @@ class Haven:
 
     def send(self, command: Any, doubt: bool = False) -> int:
         number = next(self.numbers)
-        if isinstance(command, SubmitComponent):
+        if isinstance(command, SubmitAttempt):
             self._attempts.add(command.attempt)
         self.link.send(number, command, doubt)
         return number
 
-    def submit_of(self, script: str = "true", stage_in: Sequence[str] = (), **wishes: Any) -> SubmitComponent:
+    def submit_of(self, script: str = "true", stage_in: Sequence[str] = (), **wishes: Any) -> SubmitAttempt:
         """Of a new job that runs this script by sh."""
         wanted = {"processors": 1, "executable": "/bin/sh", "arguments": ("-c", script)}
-        return SubmitComponent(
+        return SubmitAttempt(
             cluster=self.name,
             attempt=AttemptId(JobId(next(self._jobs)), 0, 1),
             components=1,
@@ -190,26 +190,26 @@ class Haven:
             directory=str(self.directory),
         )
 
-    def at_barrier(self, command: SubmitComponent) -> ComponentReported:
+    def at_barrier(self, command: SubmitAttempt) -> WrapperReported:
         """Submit it, and wait until it is at its barrier."""
         number = self.send(command)
-        submitted = self.ear.event(ComponentSubmitted, lambda event: event.attempt == command.attempt)
+        submitted = self.ear.event(AttemptSubmitted, lambda event: event.attempt == command.attempt)
         assert number in self.ear.confirmed(number).confirmed
         self.known.append((command.attempt, submitted.batch_id))
         return self.reported(command.attempt, "at_barrier")
 
     def release(self, attempt: AttemptId) -> int:
         hosts = ((0, "127.0.0.1", 1),)
-        return self.send(ReleaseComponent(cluster=self.name, attempt=attempt, first_rank=0, hosts=hosts))
+        return self.send(ReleaseAttempt(cluster=self.name, attempt=attempt, first_rank=0, hosts=hosts))
 
-    def run(self, command: SubmitComponent) -> ComponentReported:
+    def run(self, command: SubmitAttempt) -> WrapperReported:
         """From submit to end."""
         self.at_barrier(command)
         self.ear.confirmed(self.release(command.attempt))
         return self.reported(command.attempt, "ended")
 
-    def reported(self, attempt: AttemptId, phase: str) -> ComponentReported:
-        return self.ear.event(ComponentReported, lambda event: event.attempt == attempt and event.phase == phase)
+    def reported(self, attempt: AttemptId, phase: str) -> WrapperReported:
+        return self.ear.event(WrapperReported, lambda event: event.attempt == attempt and event.phase == phase)
 
     def attempt_directory(self, attempt: AttemptId) -> Path:
         """Its directory in the shared one."""
@@ -232,9 +232,9 @@ class Haven:
             self.make().start()
             self.ear.event(ClusterConnected, after=after)
             for attempt in self._attempts:
-                self.send(CancelComponent(cluster=self.name, attempt=attempt, batch_id="", force=True))
+                self.send(CancelAttempt(cluster=self.name, attempt=attempt, batch_id="", force=True))
             for attempt in self._attempts:
-                self.ear.event(ComponentGone, lambda event, attempt=attempt: event.attempt == attempt, after)  # type: ignore[misc]
+                self.ear.event(AttemptCleanedUp, lambda event, attempt=attempt: event.attempt == attempt, after)  # type: ignore[misc]
         self.link.close()
 
 

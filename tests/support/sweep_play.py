@@ -9,12 +9,12 @@ from engine_play import INSTANCE, SIZES, UNREACHABLE, Play, make
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import CancelComponent, FeedSweep
+from koalapy.model.commands import CancelAttempt, FeedSweep
 from koalapy.model.events import (
+    AttemptCleanedUp,
     ClusterConnected,
     ClusterLost,
     ClusterMeasured,
-    ComponentGone,
     JobSubmitted,
     ParametersEnded,
     ParametersReturned,
@@ -105,12 +105,12 @@ class SweepPlay(Play):
 
     def launchers(self, sweep: JobId, cluster: str | None = None) -> list[Job]:
         """Those that are not over."""
-        found = (job for job in self.jobs.values() if job.glide is not None and job.glide.sweep == sweep)
+        found = (job for job in self.jobs.values() if job.pilot is not None and job.pilot.sweep == sweep)
         return [job for job in found if not job.state.final and cluster in (None, job.components[0].cluster)]
 
     def staying(self, sweep: JobId, cluster: str | None = None) -> list[Job]:
         """Those that were not asked to go."""
-        return [job for job in self.launchers(sweep, cluster) if job.glide is not None and not job.glide.going]
+        return [job for job in self.launchers(sweep, cluster) if job.pilot is not None and not job.pilot.stop_reason]
 
     def holds(self, sweep: JobId) -> dict[str, int]:
         return {name: count for name in self.sizes if (count := len(self.staying(sweep, name)))}
@@ -133,16 +133,16 @@ class SweepPlay(Play):
         return self.runner(sweep).out_on(cluster) - before
 
     def ran(self, launcher: Job, numbers: Iterable[int], status: int = 0, host: str = "n1") -> None:
-        assert launcher.glide is not None
+        assert launcher.pilot is not None
         rows = tuple(result(number, status, host) for number in numbers)
         attempt, cluster = launcher.attempt_of(launcher.components[0]), launcher.components[0].cluster or ""
-        self.tell(ParametersEnded(cluster=cluster, sweep=launcher.glide.sweep, attempt=attempt, results=rows))
+        self.tell(ParametersEnded(cluster=cluster, sweep=launcher.pilot.sweep, attempt=attempt, results=rows))
 
     def back(self, sweep: JobId, cluster: str, numbers: Intervals, begun: Intervals = NONE) -> None:
         self.tell(ParametersReturned(cluster=cluster, sweep=sweep, numbers=numbers, begun=begun))
 
     def feeds(self, cluster: str | None = None) -> list[FeedSweep]:
-        feeds = [word for word in self.words if isinstance(word, FeedSweep)]
+        feeds = [hint for hint in self.hints if isinstance(hint, FeedSweep)]
         return [each for each in feeds if cluster in (None, each.cluster)]
 
     def recorded(self, sweep: JobId) -> list[int]:
@@ -154,9 +154,9 @@ class SweepPlay(Play):
         """Launchers that were asked to go do, and nothing is left of them."""
         todo, self.pending = self.pending, []
         for command in todo:
-            if isinstance(command, CancelComponent) and command.cluster not in self.down:
-                self.tell(ComponentGone(attempt=command.attempt))
-            elif isinstance(command, CancelComponent):
+            if isinstance(command, CancelAttempt) and command.cluster not in self.down:
+                self.tell(AttemptCleanedUp(attempt=command.attempt))
+            elif isinstance(command, CancelAttempt):
                 self.pending.append(command)
 
 

@@ -9,19 +9,19 @@ from koalapy_adapters.errors import TransientError
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.conversation import Conversation
-from koalapy.model.commands import CancelComponent, ForgetComponent, ReleaseComponent, SubmitComponent
+from koalapy.model.commands import CancelAttempt, ForgetAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptCleanedUp,
     AttemptForgotten,
+    AttemptStuck,
+    AttemptSubmitted,
+    BatchStatusSeen,
     ClusterConnected,
     ClusterMeasured,
-    ComponentGone,
-    ComponentLingers,
-    ComponentReported,
-    ComponentSeen,
-    ComponentSubmitted,
     MeasurementFailed,
     SubmissionFailed,
+    WrapperReported,
 )
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest
@@ -44,8 +44,8 @@ def talk() -> Conversation:
     )
 
 
-def submit_of(attempt: AttemptId = ATTEMPT) -> SubmitComponent:
-    return SubmitComponent(
+def submit_of(attempt: AttemptId = ATTEMPT) -> SubmitAttempt:
+    return SubmitAttempt(
         cluster="vu",
         attempt=attempt,
         components=1,
@@ -57,16 +57,16 @@ def submit_of(attempt: AttemptId = ATTEMPT) -> SubmitComponent:
     )
 
 
-def release_of(attempt: AttemptId = ATTEMPT) -> ReleaseComponent:
-    return ReleaseComponent(cluster="vu", attempt=attempt, first_rank=0, hosts=((0, "10.0.0.1", 1),))
+def release_of(attempt: AttemptId = ATTEMPT) -> ReleaseAttempt:
+    return ReleaseAttempt(cluster="vu", attempt=attempt, first_rank=0, hosts=((0, "10.0.0.1", 1),))
 
 
-def cancel_of(attempt: AttemptId = ATTEMPT) -> CancelComponent:
-    return CancelComponent(cluster="vu", attempt=attempt, batch_id="17")
+def cancel_of(attempt: AttemptId = ATTEMPT) -> CancelAttempt:
+    return CancelAttempt(cluster="vu", attempt=attempt, batch_id="17")
 
 
-def forget_of(attempt: AttemptId = ATTEMPT) -> ForgetComponent:
-    return ForgetComponent(cluster="vu", attempt=attempt)
+def forget_of(attempt: AttemptId = ATTEMPT) -> ForgetAttempt:
+    return ForgetAttempt(cluster="vu", attempt=attempt)
 
 
 def event_of(number: int, body: Any | None = None) -> wire.Event:
@@ -167,10 +167,10 @@ def test_an_event_that_cannot_be_understood_is_said(talk: Conversation) -> None:
     [
         (wire.Measured(NOW, 8, 4, 2, 2, 0, [TAG], [], []), ClusterMeasured),
         (wire.MeasureFailed(NOW, {"code": "down"}), MeasurementFailed),
-        (wire.BatchSeen(TAG, "17", NOW, "running"), ComponentSeen),
-        (wire.Report(TAG, "17", "at_barrier", [["n1", "10.0.0.1", 2]]), ComponentReported),
-        (wire.Gone(TAG, NOW), ComponentGone),
-        (wire.Lingers(TAG, NOW, {"code": "lingers"}), ComponentLingers),
+        (wire.BatchSeen(TAG, "17", NOW, "running"), BatchStatusSeen),
+        (wire.Report(TAG, "17", "at_barrier", [["n1", "10.0.0.1", 2]]), WrapperReported),
+        (wire.Gone(TAG, NOW), AttemptCleanedUp),
+        (wire.Lingers(TAG, NOW, {"code": "lingers"}), AttemptStuck),
     ],
 )
 def test_every_kind_of_event_has_its_translation(talk: Conversation, body: Any, kind: type) -> None:
@@ -199,7 +199,7 @@ def test_instants_are_of_our_clock(talk: Conversation) -> None:
     body = wire.BatchSeen(TAG, "17", NOW + ahead, "running", silent_since=NOW + ahead - SECOND)
     (delivery,) = talk.heard(later, event_of(1, body)).deliveries
     (seen,) = delivery.events
-    assert isinstance(seen, ComponentSeen)
+    assert isinstance(seen, BatchStatusSeen)
     assert (seen.at, seen.silent_since) == (NOW, NOW - SECOND)
 
 
@@ -211,7 +211,7 @@ def test_a_submit_is_said_once_and_confirmed_by_its_answer(talk: Conversation) -
     assert (message.id, message.tag, message.doubt) == (3, TAG, True)
     assert talk.send(3, submit_of(), True) == ()
     answer = wire.Submitted(3, TAG, "17")
-    submitted = ComponentSubmitted(cluster="vu", attempt=ATTEMPT, batch_id="17")
+    submitted = AttemptSubmitted(cluster="vu", attempt=ATTEMPT, batch_id="17")
     assert talk.heard(NOW, answer).deliveries == (came((submitted,), (3,)),)
     assert talk.heard(NOW, answer).deliveries == ()
 
@@ -254,7 +254,7 @@ def test_a_cancel_is_confirmed_when_nothing_is_left(talk: Conversation) -> None:
         assert talk.send(number, command, False)
     assert talk.heard(NOW, wire.Done(3)).deliveries == ()
     (delivery,) = talk.heard(NOW, event_of(1, wire.Gone(TAG, NOW))).deliveries
-    assert delivery == came((ComponentGone(cluster="vu", attempt=ATTEMPT),), (1, 2, 3), ("vu", EPOCH, 1))
+    assert delivery == came((AttemptCleanedUp(cluster="vu", attempt=ATTEMPT),), (1, 2, 3), ("vu", EPOCH, 1))
     assert talk.heard(NOW, wire.Submitted(1, TAG, "17")).deliveries == ()
     forgotten = AttemptForgotten(cluster="vu", attempt=ATTEMPT)
     assert talk.heard(NOW, wire.Done(4)).deliveries == (came((forgotten,), (4,)),)

@@ -104,9 +104,9 @@ def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(talk: Conversa
     assert event.results[0].started_at == NOW - 110, "it took as long as it took"
 
 
-def test_words_name_sweeps_by_number_and_launchers_by_tag(talk: Conversation) -> None:
+def test_hints_name_sweeps_by_number_and_launchers_by_tag(talk: Conversation) -> None:
     numbers = Intervals.of([(1, 5), (8, 8)])
     feed = FeedSweep(cluster="vu", sweep=SWEEP, numbers=numbers, anew=True, launchers=(LAUNCHER,))
-    assert talk.tell(feed) == (wire.Feed(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)
-    assert talk.tell(RecallParameters(cluster="vu", sweep=SWEEP, most=3)) == (wire.Recall(SWEEP, 3),)
-    assert talk.tell(TrustLauncher(cluster="vu", attempt=LAUNCHER)) == (wire.Trust(TAG),)
+    assert talk.hint(feed) == (wire.Feed(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)
+    assert talk.hint(RecallParameters(cluster="vu", sweep=SWEEP, most=3)) == (wire.Recall(SWEEP, 3),)
+    assert talk.hint(TrustLauncher(cluster="vu", attempt=LAUNCHER)) == (wire.Trust(TAG),)

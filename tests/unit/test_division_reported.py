@@ -6,9 +6,9 @@ import pytest
 from engine_play import Play, component
 
 from koalapy.model.cluster import Node
-from koalapy.model.commands import ReleaseComponent
+from koalapy.model.commands import ReleaseAttempt
 from koalapy.model.counts import counted_as
-from koalapy.model.events import ComponentReported
+from koalapy.model.events import WrapperReported
 from koalapy.model.identity import AttemptId
 from koalapy.model.request import Launch
 from koalapy.model.states import ComponentState, JobState
@@ -18,9 +18,9 @@ def nodes(counts: list[int]) -> tuple[Node, ...]:
     return tuple(Node(f"n{index}", f"10.0.0.{index}", count) for index, count in enumerate(counts))
 
 
-def comes(attempt: AttemptId, counts: list[int], cluster: str = "alpha", **facts: Any) -> ComponentReported:
+def comes(attempt: AttemptId, counts: list[int], cluster: str = "alpha", **facts: Any) -> WrapperReported:
     told = {"phase": "at_barrier", **facts}
-    return ComponentReported(cluster=cluster, attempt=attempt, batch_id="1", nodes=nodes(counts), **told)  # type: ignore[arg-type]
+    return WrapperReported(cluster=cluster, attempt=attempt, batch_id="1", nodes=nodes(counts), **told)  # type: ignore[arg-type]
 
 
 def placed(processors: int = 4, **fields: Any) -> tuple[Play, Any, AttemptId]:
@@ -47,7 +47,7 @@ def placed(processors: int = 4, **fields: Any) -> tuple[Play, Any, AttemptId]:
 def test_what_was_asked_for_is_released(fields: dict[str, Any], counts: list[int]) -> None:
     play, job, attempt = placed(**fields)
     commands = play.tell(comes(attempt, counts))
-    (release,) = [each for each in commands if isinstance(each, ReleaseComponent)]
+    (release,) = [each for each in commands if isinstance(each, ReleaseAttempt)]
     assert [host[2] for host in release.hosts] == counts
     assert play.job(job).state is JobState.RUNNING
 
@@ -70,7 +70,7 @@ def test_what_was_asked_for_is_released(fields: dict[str, Any], counts: list[int
 def test_what_was_not_asked_for_ends_the_attempt(fields: dict[str, Any], counts: list[int]) -> None:
     play, job, attempt = placed(**fields)
     commands = play.tell(comes(attempt, counts))
-    assert [type(each).__name__ for each in commands] == ["CancelComponent"]
+    assert [type(each).__name__ for each in commands] == ["CancelAttempt"]
     found = play.job(job)
     assert found.state is JobState.STOPPING
     assert found.components[0].nodes == ()
@@ -87,7 +87,7 @@ def test_the_others_hosts_never_hold_them() -> None:
     mine, theirs = play.attempts(job)
     play.tell(comes(mine, [4]))
     commands = play.tell(comes(theirs, [400], "beta"))
-    assert {type(each).__name__ for each in commands} == {"CancelComponent"}
+    assert {type(each).__name__ for each in commands} == {"CancelAttempt"}
     assert len(commands) == 2
 
 

@@ -11,14 +11,14 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.commands import CancelComponent, ForgetComponent, SubmitComponent, Word
+from koalapy.model.commands import CancelAttempt, ForgetAttempt, Hint, SubmitAttempt
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import (
     AttemptForgotten,
+    AttemptSubmitted,
     CancelRequested,
     ClusterConnected,
     ClusterMeasured,
-    ComponentSubmitted,
     JobSubmitted,
     PruneRequested,
 )
@@ -62,8 +62,8 @@ class Recorder:
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
         self.said.append(("doubt" if doubt else "send", entry))
 
-    def say(self, word: Word) -> None:
-        self.said.append(("word", word))
+    def hint(self, hint: Hint) -> None:
+        self.said.append(("hint", hint))
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         self.said.append(("acknowledge", (cluster, epoch, number)))
@@ -74,7 +74,7 @@ class Recorder:
 
     @property
     def kinds(self) -> list[str]:
-        return [kind for kind, _ in self.said if kind != "word"]
+        return [kind for kind, _ in self.said if kind != "hint"]
 
     def sent(self, kind: str = "send") -> list[OutboxEntry]:
         return [what for said, what in self.said if said == kind and isinstance(what, OutboxEntry)]
@@ -114,7 +114,7 @@ def test_a_command_is_committed_before_it_is_sent(driver: Driver, recorder: Reco
     submit(driver)
     assert recorder.kinds == ["commit", "send"]
     (entry,) = recorder.sent()
-    assert isinstance(entry.command, SubmitComponent)
+    assert isinstance(entry.command, SubmitAttempt)
     assert recorder.store.load().outbox == (entry,)
 
 
@@ -160,7 +160,7 @@ def work_of_cancelling(jobs: int) -> int:
     calls = calls_of(lambda: driver.step(cancels))
     left = [entry.command for entry in store.load().outbox]
     assert len(left) == jobs
-    assert all(isinstance(command, CancelComponent) for command in left)
+    assert all(isinstance(command, CancelAttempt) for command in left)
     return calls
 
 
@@ -171,7 +171,7 @@ def test_a_cancel_looks_at_its_own_jobs_commands_only() -> None:
 def work_of_a_step(unconfirmed: int) -> int:
     """Calls that a step makes over an outbox of so many commands when the step connects no cluster."""
     recorder = Recorder(MemoryStore())
-    forget = (ForgetComponent(cluster="gone", attempt=AttemptId(JobId(number), 0, 1)) for number in range(unconfirmed))
+    forget = (ForgetAttempt(cluster="gone", attempt=AttemptId(JobId(number), 0, 1)) for number in range(unconfirmed))
     recorder.store.commit(Change(sent=tuple(OutboxEntry(number, each) for number, each in enumerate(forget, 1))))
     driver = driven(recorder, recorder.store.load())
     return calls_of(lambda: driver.step([]))
@@ -186,15 +186,15 @@ def over(cluster: str) -> Job:
     request = REQUEST.components[0]
     component = Component(index=0, request=request, state=ComponentState.DONE, cluster=cluster, attempt=2)
     return Job(
-        id=JobId(1), owner="me", request=REQUEST, state=JobState.DONE, place=1, submitted_at=Instant(1),
+        id=JobId(1), owner="me", request=REQUEST, state=JobState.DONE, position=1, submitted_at=Instant(1),
         finished_at=Instant(5), components=(component,), outcome=Outcome.DONE,
     )  # fmt: skip
 
 
 def test_what_a_pruned_job_leaves_behind_on_a_lost_cluster_stays_in_no_outbox(recorder: Recorder) -> None:
     job, store = over("gone"), recorder.store
-    other = OutboxEntry(2, ForgetComponent(cluster="gone", attempt=AttemptId(JobId(9), 0, 1)))
-    entries = (OutboxEntry(1, ForgetComponent(cluster="gone", attempt=AttemptId(job.id, 0, 1))), other)
+    other = OutboxEntry(2, ForgetAttempt(cluster="gone", attempt=AttemptId(JobId(9), 0, 1)))
+    entries = (OutboxEntry(1, ForgetAttempt(cluster="gone", attempt=AttemptId(job.id, 0, 1))), other)
     store.commit(Change(jobs=(job,), sent=entries))
     driver = driven(recorder, store.load())
     prune = PruneRequested(jobs=(job,), before=Instant(9), records=True)
@@ -266,7 +266,7 @@ def test_a_cancel_supersedes_what_was_to_be_sent_before_it(driver: Driver, recor
     submit(driver)
     driver.step([Delivery((CancelRequested(JobId(1)),))])
     (left,) = recorder.store.load().outbox
-    assert isinstance(left.command, CancelComponent)
+    assert isinstance(left.command, CancelAttempt)
 
 
 def test_whoever_asked_hears_after_the_commit(driver: Driver, recorder: Recorder) -> None:
@@ -291,7 +291,7 @@ def test_after_a_sleep_every_cluster_is_lost_before_any_event_is_handled(driver:
     submit(driver)
     (entry,) = recorder.sent()
     recorder.asleep, recorder.sessions = SLEPT, {"alpha": 7}
-    submitted = ComponentSubmitted(attempt=AttemptId(JobId(1), 0, 1), batch_id="12")
+    submitted = AttemptSubmitted(attempt=AttemptId(JobId(1), 0, 1), batch_id="12")
     driver.step([Delivery((submitted,), (entry.number,), ("alpha", 7, 3), session=("alpha", 7))])
     assert recorder.said[-1] == ("end", "host_slept")
     assert not driver.engine.core.information.is_connected("alpha")

@@ -6,7 +6,7 @@ from typing import Any
 from engine_play import Play, alike, component, grid, make
 
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import ReleaseComponent, SubmitComponent
+from koalapy.model.commands import ReleaseAttempt, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     CancelRequested,
@@ -26,9 +26,9 @@ def test_an_unordered_job_goes_to_the_emptiest_clusters_and_starts_only_when_all
     assert [each.cluster for each in play.job(job).components] == ["alpha", "beta", "gamma"]
     first, second, third = play.attempts(job)
     play.come(first, second)
-    assert not any(isinstance(command, ReleaseComponent) for command in play.pending)
+    assert not any(isinstance(command, ReleaseAttempt) for command in play.pending)
     play.come(third)
-    released = [command for command in play.pending if isinstance(command, ReleaseComponent)]
+    released = [command for command in play.pending if isinstance(command, ReleaseAttempt)]
     assert [command.first_rank for command in released] == [0, 4, 8]
     assert [processes for _, _, processes in released[0].hosts] == [4, 4, 4]
     assert play.job(job).state is JobState.RUNNING
@@ -130,7 +130,7 @@ def test_a_job_may_go_into_the_shortest_queue_when_it_has_waited_long_enough(pla
     assert play.job(job).state is JobState.WAITING
     play.wake()
     commands = play.measure(alpha=32, beta=16, gamma=16)
-    assert any(isinstance(command, SubmitComponent) for command in commands)
+    assert any(isinstance(command, SubmitAttempt) for command in commands)
     assert play.job(job).patient
 
 

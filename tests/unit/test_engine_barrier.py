@@ -8,11 +8,11 @@ from engine_play import Play, alike, component, grid
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import (
-    CancelComponent,
-    ReleaseComponent,
-    SubmitComponent,
+    CancelAttempt,
+    ReleaseAttempt,
+    SubmitAttempt,
 )
-from koalapy.model.events import CancelRequested, ClusterConnected, ComponentSubmitted, FilesMoved, FilesStaged
+from koalapy.model.events import AttemptSubmitted, CancelRequested, ClusterConnected, FilesMoved, FilesStaged
 from koalapy.model.request import WhenBusy
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_instant
@@ -27,11 +27,11 @@ def test_a_claim_time_out_gives_everything_back_and_counts_once(play: Any) -> No
     assert play.job(job).state is JobState.STOPPING
     assert play.job(job).reason is not None
     assert play.job(job).reason.code == "claim_timeout"
-    place = play.job(job).place
+    position = play.job(job).position
     play.obey()
     again = play.job(job)
     assert again.submission_failures == 1
-    assert again.place > place
+    assert again.position > position
     assert again.held >= 4 * play.settings.claim_timeout
 
 
@@ -90,7 +90,7 @@ def test_the_release_waits_for_a_cluster_that_cannot_be_told(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     first, second = play.attempts(job)
     play.come(first)
-    play.tell(ComponentSubmitted(attempt=second, batch_id="2"))
+    play.tell(AttemptSubmitted(attempt=second, batch_id="2"))
     play.lose("alpha")
     play.tell(play.report(second, "at_barrier", at_barrier_at=play.now))
     assert play.job(job).state is JobState.CLAIMING
@@ -153,7 +153,7 @@ def test_a_circle_of_holding_and_waiting_is_broken_at_once_and_uncounted(play: A
     a_alpha, a_beta = play.attempts(older)
     b_beta, b_alpha = play.attempts(younger)
     for attempt in (a_alpha, a_beta, b_beta, b_alpha):
-        play.tell(ComponentSubmitted(attempt=attempt, batch_id=str(attempt)))
+        play.tell(AttemptSubmitted(attempt=attempt, batch_id=str(attempt)))
     play.come(a_alpha)
     play.come(b_beta)
     play.tell(play.measurement("alpha", pending=[b_alpha]), play.measurement("beta", pending=[a_beta]))
@@ -167,7 +167,7 @@ def test_an_optional_component_may_be_missing(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
     needed, late = play.attempts(job)
     play.come(needed)
-    play.tell(ComponentSubmitted(attempt=late, batch_id="late"))
+    play.tell(AttemptSubmitted(attempt=late, batch_id="late"))
     play.wake()
     assert play.job(job).state is JobState.RUNNING
     assert play.job(job).components[1].state is ComponentState.CANCELLED
@@ -181,8 +181,8 @@ def test_an_optional_component_that_ends_early_is_cancelled_once(play: Any) -> N
     early = play.attempts(job)[1]
     play.come(early)
     commands = play.end(early, 137, "killed")
-    assert [command for command in commands if isinstance(command, CancelComponent)] == [
-        CancelComponent(cluster="beta", attempt=early, batch_id=str(early))
+    assert [command for command in commands if isinstance(command, CancelAttempt)] == [
+        CancelAttempt(cluster="beta", attempt=early, batch_id=str(early))
     ]
 
 
@@ -190,10 +190,10 @@ def test_nobody_is_released_after_the_barrier_is_over(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     first, second = play.attempts(job)
     play.come(first)
-    play.tell(ComponentSubmitted(attempt=second, batch_id="2"), play.report(second, "started"))
+    play.tell(AttemptSubmitted(attempt=second, batch_id="2"), play.report(second, "started"))
     late = Duration(play.settings.barrier_timeout * 2)
     commands = play.tell(play.report(second, "at_barrier", at_barrier_at=Instant(play.now + late)), after=late)
-    assert not any(isinstance(command, ReleaseComponent) for command in commands)
+    assert not any(isinstance(command, ReleaseAttempt) for command in commands)
     assert play.job(job).state is JobState.STOPPING
 
 
@@ -203,7 +203,7 @@ def test_koalad_gives_a_barrier_up_before_any_wrapper_leaves_it(minutes: int) ->
     for _ in range(20):
         job = play.submit(component(1, "alpha"), component(1, "beta"))
         first, second = play.attempts(job)
-        submits = [each for each in play.pending if isinstance(each, SubmitComponent) and each.attempt == first]
+        submits = [each for each in play.pending if isinstance(each, SubmitAttempt) and each.attempt == first]
         play.come(first)
         play.tell(play.report(second, "started"))
         ends = play.engine.next_wakeup()
@@ -216,7 +216,7 @@ def test_koalad_gives_a_barrier_up_before_any_wrapper_leaves_it(minutes: int) ->
 def test_at_the_claim_time_out_only_what_has_not_started_is_late(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
     needed, late = play.attempts(job)
-    play.tell(play.report(needed, "started"), ComponentSubmitted(attempt=late, batch_id="late"))
+    play.tell(play.report(needed, "started"), AttemptSubmitted(attempt=late, batch_id="late"))
     play.wake()
     assert play.job(job).state is JobState.CLAIMING
     assert play.job(job).components[1].state is ComponentState.CANCELLED
@@ -245,7 +245,7 @@ def test_all_circles_are_broken_in_the_step_in_which_they_are_seen() -> None:
     jobs += [play.submit(component(4, x), component(4, y), when_busy=WhenBusy.QUEUE) for x, y in pairs[1::2]]
     play.come(*(play.attempts(job)[0] for job in jobs[2:]))
     waits = [play.attempts(job)[1] for job in jobs]
-    play.tell(*(ComponentSubmitted(attempt=attempt, batch_id=str(attempt)) for attempt in waits))
+    play.tell(*(AttemptSubmitted(attempt=attempt, batch_id=str(attempt)) for attempt in waits))
     play.tell()
     play.tell(*(play.measurement(name, pending=waits) for name in sizes))
     assert [play.job(job).state for job in jobs] == [JobState.CLAIMING] * 2 + [JobState.STOPPING] * 2
@@ -272,7 +272,7 @@ def test_a_koalad_that_comes_late_leaves_nobody_out(play: Any) -> None:
     play.come(needed)
     play.tell(play.report(late, "started"))
     commands = play.tell(after=Duration(2 * play.settings.barrier_timeout))
-    assert not any(isinstance(command, ReleaseComponent) for command in commands)
+    assert not any(isinstance(command, ReleaseAttempt) for command in commands)
     assert play.job(job).state is JobState.STOPPING
 
 

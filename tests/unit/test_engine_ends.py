@@ -7,16 +7,16 @@ from engine_play import BUSY_QUEUE, component
 from koalapy_adapters.kcm.wrappers import OTHER_VERSION
 
 from koalapy.model.commands import (
-    CancelComponent,
+    CancelAttempt,
     CollectOutput,
-    ForgetComponent,
+    ForgetAttempt,
 )
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptCleanedUp,
+    AttemptSubmitted,
+    BatchStatusSeen,
     CancelRequested,
-    ComponentGone,
-    ComponentSeen,
-    ComponentSubmitted,
     OutputCollected,
     SubmissionFailed,
 )
@@ -68,7 +68,7 @@ def test_an_exit_status_is_the_answer_unless_the_job_says_otherwise(
 def test_a_missing_executable_fails_at_once(play: Any) -> None:
     job = play.submit(component(4), component(4))
     reason = Reason("no_executable", "request", "There is no ./program.", "Stage it in.")
-    play.tell(ComponentSubmitted(attempt=play.attempts(job)[0], batch_id="1"))
+    play.tell(AttemptSubmitted(attempt=play.attempts(job)[0], batch_id="1"))
     play.end(play.attempts(job)[0], ending="failed", reason=reason)
     play.obey()
     assert play.job(job).state is JobState.FAILED
@@ -96,7 +96,7 @@ def test_output_is_brought_before_the_job_is_done(play: Any) -> None:
     job = play.submit(component(4), stage_out=("result.npy",))
     play.run(job)
     commands = play.end(play.attempts(job)[0])
-    assert [type(command) for command in commands] == [CancelComponent, CollectOutput]
+    assert [type(command) for command in commands] == [CancelAttempt, CollectOutput]
     play.obey()
     assert play.job(job).state is JobState.RUNNING
     play.tell(OutputCollected(job=job))
@@ -107,7 +107,7 @@ def test_a_batch_job_killed_by_an_administrator_is_a_completion_failure(play: An
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     play.run(job)
     first, second = play.attempts(job)
-    play.tell(ComponentSeen(attempt=first, batch_id="1", at=play.now, state="ended", ending="cancelled"))
+    play.tell(BatchStatusSeen(attempt=first, batch_id="1", at=play.now, state="ended", ending="cancelled"))
     assert play.job(job).state is JobState.STOPPING
     play.obey()
     play.end(second, 143, "cancelled")
@@ -119,9 +119,9 @@ def test_a_batch_job_that_can_never_start_fails_at_once_in_the_batch_systems_wor
     """It may still be listed, or have been thrown out by the batch system itself."""
     job = play.submit(component(4, "alpha"))
     attempt = play.attempts(job)[0]
-    play.tell(ComponentSubmitted(attempt=attempt, batch_id="1"))
+    play.tell(AttemptSubmitted(attempt=attempt, batch_id="1"))
     words = "failed 26: opening input/output file"
-    seen = ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state=state, stuck="error_state", words=words)
+    seen = BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state, stuck="error_state", words=words)
     play.tell(seen)
     play.obey()
     found = play.job(job)
@@ -149,9 +149,9 @@ def test_the_directories_of_past_tries_are_forgotten(play: Any) -> None:
     play.run(job)
     attempt = play.attempts(job)[0]
     play.end(attempt, 137, "killed")
-    (cancel,) = [command for command in play.pending if isinstance(command, CancelComponent)]
-    commands = play.tell(ComponentGone(attempt=cancel.attempt))
-    assert ForgetComponent(cluster="alpha", attempt=attempt) in commands
+    (cancel,) = [command for command in play.pending if isinstance(command, CancelAttempt)]
+    commands = play.tell(AttemptCleanedUp(attempt=cancel.attempt))
+    assert ForgetAttempt(cluster="alpha", attempt=attempt) in commands
 
 
 def test_the_last_attempts_of_a_job_that_is_over_are_kept_for_its_output(play: Any) -> None:
@@ -161,7 +161,7 @@ def test_the_last_attempts_of_a_job_that_is_over_are_kept_for_its_output(play: A
     play.tell(CancelRequested(job, force=True))
     play.reach("alpha")
     assert not play.debts
-    assert not [command for command in play.pending if isinstance(command, ForgetComponent)]
+    assert not [command for command in play.pending if isinstance(command, ForgetAttempt)]
 
 
 def test_nothing_is_forgotten_before_its_cancel_is_done(play: Any) -> None:
@@ -171,8 +171,8 @@ def test_nothing_is_forgotten_before_its_cancel_is_done(play: Any) -> None:
     commands = play.tell(SubmissionFailed(attempt=second, reason=BUSY_QUEUE))
     assert not commands
     assert play.job(job).state is JobState.STOPPING
-    commands = play.tell(ComponentGone(attempt=second))
-    assert ForgetComponent(cluster="beta", attempt=second) in commands
+    commands = play.tell(AttemptCleanedUp(attempt=second))
+    assert ForgetAttempt(cluster="beta", attempt=second) in commands
     assert play.job(job).submission_failures == 1
 
 
@@ -182,7 +182,7 @@ def test_what_is_told_late_of_a_past_try_changes_nothing(play: Any) -> None:
     play.measure(alpha=32)
     play.tell(SubmissionFailed(attempt=attempt, reason=BUSY_QUEUE))
     before = play.job(job)
-    play.tell(ComponentSubmitted(attempt=attempt, batch_id="7"))
+    play.tell(AttemptSubmitted(attempt=attempt, batch_id="7"))
     assert play.job(job) == before
 
 
@@ -198,7 +198,7 @@ def test_what_was_told_to_end_has_not_failed(play: Any) -> None:
     play.run(job)
     play.tell(CancelRequested(job))
     (attempt,) = play.attempts(job)
-    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="ended", ending="cancelled"))
+    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="ended", ending="cancelled"))
     assert play.job(job).components[0].state is ComponentState.CANCELLED
     (ended,) = [each for each in play.history if each.kind == "component_ended"]
     assert "message" not in ended.details
@@ -208,7 +208,7 @@ def test_a_wrapper_of_another_version_is_replaced_and_the_story_says_why(play: A
     """As after an upgrade of koalapy, while a batch job was queued or at its barrier."""
     job = play.submit(component(4, "alpha"))
     (before,) = play.attempts(job)
-    play.tell(ComponentSubmitted(attempt=before, batch_id="1"))
+    play.tell(AttemptSubmitted(attempt=before, batch_id="1"))
     said = OTHER_VERSION
     reason = Reason(said["code"], said["whose"], said["message"], said["advice"])
     play.end(before, None, "restarted", reason=reason)

@@ -6,7 +6,7 @@ from engine_play import INSTANCE, component
 
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
-from koalapy.model.events import CancelRequested, ClusterConnected, ComponentGone, ComponentSeen, ComponentSubmitted
+from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, BatchStatusSeen, CancelRequested, ClusterConnected
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -37,8 +37,8 @@ def found(play: Any) -> list[tuple[Any, ...]]:
     ]
 
 
-def seen(play: Any, attempt: AttemptId, state: str) -> ComponentSeen:
-    return ComponentSeen(attempt=attempt, batch_id="41", at=play.now, state=state)
+def seen(play: Any, attempt: AttemptId, state: str) -> BatchStatusSeen:
+    return BatchStatusSeen(attempt=attempt, batch_id="41", at=play.now, state=state)
 
 
 def test_the_first_sign_of_an_attempt_is_told_once(play: Any) -> None:
@@ -84,7 +84,7 @@ def test_what_is_missing_is_not_found_until_there_is_a_sign(play: Any) -> None:
 def test_a_submit_answered_after_a_restart_finds_nothing(play: Any) -> None:
     job = play.submit(component(8, "alpha"))
     restart(play)
-    play.tell(ComponentSubmitted(attempt=play.attempts(job)[0], batch_id="41"))
+    play.tell(AttemptSubmitted(attempt=play.attempts(job)[0], batch_id="41"))
     play.tell(play.report(play.attempts(job)[0], "started"))
     assert found(play) == []
     assert "component_submitted" in play.kinds
@@ -116,7 +116,7 @@ def test_a_debt_that_is_settled_is_told_in_the_story_of_its_job(play: Any) -> No
     play.tell(CancelRequested(job, force=True))
     assert "debt_recorded" in play.kinds
     restart(play)
-    play.tell(ComponentGone(attempt=attempt))
+    play.tell(AttemptCleanedUp(attempt=attempt))
     (settled,) = [line for line in play.history if line.kind == "debt_settled"]
     assert (settled.job, settled.details["cluster"], settled.details["attempt"]) == (JobId(job), "alpha", 1)
 

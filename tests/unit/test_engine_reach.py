@@ -9,15 +9,15 @@ from engine_play import BUSY_QUEUE, INSTANCE, Play, alike, component
 from koalapy.api.documents.jobs import job as job_document
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
-from koalapy.model.commands import ForgetComponent
+from koalapy.model.commands import ForgetAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptCleanedUp,
+    AttemptStuck,
+    BatchStatusSeen,
     CancelRequested,
     ClusterConnected,
     ClusterLost,
-    ComponentGone,
-    ComponentLingers,
-    ComponentSeen,
 )
 from koalapy.model.identity import JobId
 from koalapy.model.states import ComponentState, JobState
@@ -92,10 +92,10 @@ def test_a_job_whose_program_has_ended_does_not_wait_for_its_batch_job_to_go(pla
     (attempt,) = play.attempts(job)
     play.end(attempt)
     assert play.job(job).state is JobState.STOPPING
-    play.tell(ComponentLingers(attempt=attempt, reason=STUCK))
+    play.tell(AttemptStuck(attempt=attempt, reason=STUCK))
     assert play.job(job).state is JobState.DONE
-    assert [debt.lingers for debt in play.debts.values()] == [STUCK]
-    play.tell(ComponentGone(attempt=attempt))
+    assert [debt.stuck for debt in play.debts.values()] == [STUCK]
+    play.tell(AttemptCleanedUp(attempt=attempt))
     assert not play.debts
 
 
@@ -104,7 +104,7 @@ def test_a_batch_job_that_lingers_costs_the_next_try_nothing(play: Any) -> None:
     play.run(job)
     (attempt,) = play.attempts(job)
     play.tell(play.report(attempt, "ended", ended_at=play.now, ending="killed", exit_status=137))
-    play.tell(ComponentLingers(attempt=attempt, reason=STUCK))
+    play.tell(AttemptStuck(attempt=attempt, reason=STUCK))
     play.measure()
     assert (play.job(job).state, play.job(job).completion_failures) == (JobState.CLAIMING, 1)
     assert list(play.debts) == [attempt]
@@ -115,14 +115,14 @@ def test_only_force_ends_a_job_that_may_run_in_a_batch_job_that_lingers(play: An
     play.run(job)
     (attempt,) = play.attempts(job)
     play.tell(CancelRequested(job))
-    play.tell(ComponentLingers(attempt=attempt, reason=STUCK))
+    play.tell(AttemptStuck(attempt=attempt, reason=STUCK))
     assert play.job(job).state is JobState.STOPPING
     told = summary(explain(play.engine, play.now, play.job(job), worst_fit))
     assert "The batch system lists batch job 1 still" in told
     assert told.endswith(f"Its administrator can remove it. `koala cancel --force {job}` does not wait for it.")
     play.tell(CancelRequested(job, force=True))
     assert play.job(job).state is JobState.CANCELLED
-    assert [debt.lingers for debt in play.debts.values()] == [STUCK]
+    assert [debt.stuck for debt in play.debts.values()] == [STUCK]
 
 
 def test_a_job_out_of_reach_does_not_hold_up_the_others() -> None:
@@ -138,7 +138,7 @@ def test_forgotten_is_not_finished(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     attempt = play.attempts(job)[0]
-    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
     assert play.job(job).components[0].state is ComponentState.UNKNOWN
     play.end(attempt)
     play.obey()
@@ -150,7 +150,7 @@ def test_explain_show_and_status_say_since_when_a_running_component_is_silent(pl
     play.run(job)
     (attempt,) = play.attempts(job)
     since = Instant(play.now - 60 * SECOND)
-    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
+    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
     assert play.job(job).state is JobState.RUNNING
     assert told_of(play, job) == (
         "It is running, as far as is known; nothing is heard of component 0 on alpha (its wrapper has been silent "
@@ -169,7 +169,7 @@ def test_a_component_that_is_heard_again_is_silent_no_more(play: Any, heard: str
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    silent = ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=play.now)
+    silent = BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=play.now)
     play.tell(silent)
     assert told_of(play, job) != "It is running."
     again = play.report(attempt, "running", released_at=play.now, started_at=play.now)
@@ -184,8 +184,8 @@ def test_a_silent_component_that_its_batch_system_forgets_or_whose_cluster_is_lo
     play.run(job)
     (attempt,) = play.attempts(job)
     since = Instant(play.now - 60 * SECOND)
-    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
-    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
+    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
     said = f"its wrapper has been silent since {format_instant(since)}"
     assert f"({said}; its batch system does not list it)." in told_of(play, job)
     play.lose("alpha")
@@ -200,7 +200,7 @@ def told_of(play: Any, job: JobId) -> str:
 def test_unknown_has_an_end(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
-    play.tell(ComponentSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
+    play.tell(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
     play.wake()
     play.obey()
     play.measure()
@@ -211,12 +211,12 @@ def test_the_directory_of_a_debt_is_forgotten_when_it_is_settled(play: Any) -> N
     job = play.submit(component(4, "gamma"))
     (lost,) = play.attempts(job)
     play.lose("gamma")
-    assert ForgetComponent(cluster="gamma", attempt=lost) not in play.wake()
+    assert ForgetAttempt(cluster="gamma", attempt=lost) not in play.wake()
     assert list(play.debts) == [lost]
     play.down.clear()
     play.tell(CancelRequested(job))
-    commands = play.tell(ComponentGone(attempt=lost))
-    assert commands == [ForgetComponent(cluster="gamma", attempt=lost)]
+    commands = play.tell(AttemptCleanedUp(attempt=lost))
+    assert commands == [ForgetAttempt(cluster="gamma", attempt=lost)]
     assert not play.debts
 
 
@@ -224,7 +224,7 @@ def test_what_is_missing_out_of_reach_is_not_lost(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    missing = ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing")
+    missing = BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing")
     play.tell(missing)
     play.lose("alpha")
     assert play.engine.next_wakeup() is None
@@ -243,7 +243,7 @@ def test_a_koalad_that_slept_takes_nothing_for_lost(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
     play.engine = Engine(
         play.settings, Policies(worst_fit, fpfs), Snapshot(instance=INSTANCE, jobs=tuple(play.jobs.values()))
     )
@@ -259,7 +259,7 @@ def test_what_a_kcm_said_is_missing_stays_missing_when_it_welcomes_a_second_time
     """It does so once shared directory and batch system can be used, and says nothing twice."""
     job = play.submit(component(4, "alpha"))
     play.run(job)
-    play.tell(ComponentSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
+    play.tell(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
     play.tell(ClusterConnected(cluster="alpha", version="22.05.2"))
     play.wake()
     assert play.job(job).reason is not None
@@ -271,11 +271,11 @@ def test_what_the_queue_lists_again_is_not_missing(play: Any) -> None:
     play.run(job)
     (attempt,) = play.attempts(job)
     for state in ("missing", "running"):
-        play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
+        play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
     assert play.job(job).components[0].state is ComponentState.RUNNING
     assert play.engine.next_wakeup() is None
     for state in ("missing", "suspended"):
-        play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
+        play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
     assert play.job(job).components[0].state is ComponentState.SUSPENDED
     assert play.engine.next_wakeup() is None
 
@@ -309,7 +309,7 @@ def test_the_next_try_waits_for_what_was_only_taken_for_lost(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    play.tell(ComponentSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
     play.wake()
     assert play.job(job).state is JobState.STOPPING
     play.lose("alpha")

@@ -51,7 +51,7 @@ def job(*processors: int, state: JobState = JobState.RUNNING, ended: int = 0) ->
         for index, each in enumerate(asked.components)
     )
     return Job(
-        id=JobId(7), owner="me", request=asked, state=state, place=1, submitted_at=Instant(1), components=components
+        id=JobId(7), owner="me", request=asked, state=state, position=1, submitted_at=Instant(1), components=components
     )
 
 
@@ -328,11 +328,11 @@ def test_another_try_is_followed_too(tmp_path: Path) -> None:
     grid.files["c0"].over = True
     grid.files["c9"] = Files(tmp_path / "again")
     [component] = grid.job.components
-    grid.job = replace(grid.job, components=(component.but(attempt=2, cluster="c9"),))
+    grid.job = replace(grid.job, components=(component.replace(attempt=2, cluster="c9"),))
     grid.files["c9"].write(0, b"of the second\n")
     assert until(pieces, b"second\n") == b"\nof the second\n"
     grid.end()
-    grid.job = replace(grid.job, components=(component.but(attempt=2, cluster="c9", ended_at=Instant(3)),))
+    grid.job = replace(grid.job, components=(component.replace(attempt=2, cluster="c9", ended_at=Instant(3)),))
     assert b"".join(pieces) == b""
 
 

@@ -12,7 +12,7 @@ from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Conversation
 from koalapy.link.vetting import Verdict, Vetting
-from koalapy.model.events import ComponentGone, ComponentReported, JobSubmitted
+from koalapy.model.events import AttemptCleanedUp, JobSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
@@ -141,11 +141,11 @@ def run_honest(world: World) -> None:
     (attempt,) = {command.attempt for command in world.sent[before:] if command.cluster == "good"}
     at = {"at_barrier_at": Instant(world.time)}
     world.driver.step([world.say("good", reported("good", attempt, **at))])
-    ended = ComponentReported(
+    ended = WrapperReported(
         cluster="good", attempt=attempt, batch_id="1", phase="ended", ending="exited", exit_status=0, **at
     )
     world.driver.step([world.say("good", ended)])
-    world.driver.step([world.say("good", ComponentGone(cluster="good", attempt=attempt))])
+    world.driver.step([world.say("good", AttemptCleanedUp(cluster="good", attempt=attempt))])
     world.honest.append(attempt.job)
 
 

@@ -96,7 +96,7 @@ def test_a_mistake_of_ours_ends_the_session_and_is_told(hostile: Any, tmp_path: 
     assert (why.code, why.whose) == ("link_failed", "ours")
     assert "ZeroDivisionError" in why.message
     assert haven.link.status().state == "unreachable"
-    haven.link.say(WatchCluster(cluster="here", urgent=True))  # goes nowhere, and breaks nothing
+    haven.link.hint(WatchCluster(cluster="here", urgent=True))  # goes nowhere, and breaks nothing
     with pytest.raises(TransientError):
         haven.link.ask(lambda number: None, 1.0)
 

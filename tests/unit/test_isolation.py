@@ -12,7 +12,7 @@ from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.koalad.assembly import ForeignSpeech
 from koalapy.model.errors import Reason, TransientError
-from koalapy.model.events import ClusterConnected, ComponentSubmitted, JobSubmitted
+from koalapy.model.events import AttemptSubmitted, ClusterConnected, JobSubmitted
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Instant
@@ -47,7 +47,7 @@ def test_what_no_record_can_hold_costs_the_cluster_and_not_the_store(world: Worl
     world.driver.step([world.say("evil", measured("evil", 8))])
     world.driver.step([submit(cluster="evil"), submit(cluster="good")])
     attempts = {command.cluster: command.attempt for command in world.sent}
-    poison = ComponentSubmitted(cluster="evil", attempt=attempts["evil"], batch_id={"a": 1})  # type: ignore[arg-type]
+    poison = AttemptSubmitted(cluster="evil", attempt=attempts["evil"], batch_id={"a": 1})  # type: ignore[arg-type]
     world.driver.step(
         [world.say("evil", poison), world.say("good", reported("good", attempts["good"])), submit(cluster="third")]
     )
@@ -133,7 +133,7 @@ def test_who_stands_at_a_barrier_elsewhere_need_not_come_again(world: World) -> 
 # ---- links that fail after the commit
 
 
-@pytest.mark.parametrize("call", ["send", "acknowledge", "say"])
+@pytest.mark.parametrize("call", ["send", "acknowledge", "hint"])
 def test_a_link_that_fails_costs_its_session_only(world: World, call: str) -> None:
     world.failing.add((call, "evil"))
     world.driver.step([world.say("evil", measured("evil", 8)), submit(cluster="evil"), submit(cluster="good")])

@@ -17,7 +17,7 @@ from koalapy.journal.state import copy_of
 from koalapy.journal.text import dump, load
 from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.commands import SubmitComponent, Word
+from koalapy.model.commands import Hint, SubmitAttempt
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.events import CancelRequested, ClusterConnected, ClusterLost, ClusterMeasured, Event, JobSubmitted
 from koalapy.model.identity import InstanceId, JobId
@@ -89,7 +89,7 @@ def test_it_keeps_the_last_batches_and_what_came_of_them() -> None:
         taken = recorded.journal.taken()
         assert 0 < len(taken.batches) <= max(64, 2 * 8 * number)
         assert taken.batches[-1].now == recorded.now
-    assert any(isinstance(each, SubmitComponent) for batch in taken.batches for each in batch.commands or ())
+    assert any(isinstance(each, SubmitAttempt) for batch in taken.batches for each in batch.commands or ())
     assert replay(taken).difference is None
     assert replay(read(dump(taken, "1"))).batches == len(taken.batches)
 
@@ -160,7 +160,7 @@ def test_an_environment_that_has_the_words_of_koalapy_hides_none_of_its_names() 
     again = read(dump(taken, "1"))
     assert replay(again).difference is None
     commands = [each for batch in again.batches for each in batch.commands or ()]
-    assert [each.cluster for each in commands if isinstance(each, SubmitComponent)] == ["alpha"]
+    assert [each.cluster for each in commands if isinstance(each, SubmitAttempt)] == ["alpha"]
 
 
 def test_a_difference_is_told_with_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,13 +173,13 @@ def test_a_difference_is_told_with_its_batch(monkeypatch: pytest.MonkeyPatch) ->
 
     def mutant(made: Engine, now: Instant, events: Sequence[Event]) -> Step:
         step = original(made, now, events)
-        return Step(words=step.words) if now == recorded.now else step
+        return Step(hints=step.hints) if now == recorded.now else step
 
     monkeypatch.setattr(Engine, "handle", mutant)
     difference = replay(taken).difference
     assert difference is not None
     assert (difference.batch, difference.now) == (4, recorded.now)
-    assert difference.expected.startswith("SubmitComponent(cluster='beta', attempt=2.0.1")
+    assert difference.expected.startswith("SubmitAttempt(cluster='beta', attempt=2.0.1")
     assert difference.got == "WatchCluster(cluster='beta', urgent=True)"
 
 
@@ -205,7 +205,7 @@ def test_a_batch_that_fails_is_the_last_and_fails_again(monkeypatch: pytest.Monk
     assert mended is not None
     assert mended.batch == 3
     assert mended.expected == "the engine fails: ZeroDivisionError: by nothing"
-    assert mended.got.startswith("SubmitComponent(")
+    assert mended.got.startswith("SubmitAttempt(")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,10 @@ def test_a_batch_that_fails_is_the_last_and_fails_again(monkeypatch: pytest.Monk
         (lambda document: document | {"start": document["settings"]}, "no engine"),
         (lambda document: document | {"start": ["function", "journal.text:dump"]}, "not of a room"),
         (lambda document: document | {"start": ["enum", "model.states:os", "x"]}, "AttributeError"),
-        (lambda document: document | {"start": ["enum", "model.evolve:evolver", "x"]}, "not what a journal holds"),
+        (
+            lambda document: document | {"start": ["enum", "model.fast_frozen:replacer", "x"]},
+            "not what a journal holds",
+        ),
         (lambda document: document | {"values": [{"is": "model.request:Request", "name": "x"}]}, "other fields"),
         (lambda document: {key: each for key, each in document.items() if key != "batches"}, "KeyError"),
     ],
@@ -253,13 +256,13 @@ def test_what_failed_is_written_once_for_each_error_and_replayed_by_the_command(
     original = Engine.handle
 
     def mutant(made: Engine, now: Instant, events: Sequence[Event]) -> Step:
-        return Step(words=original(made, now, events).words)
+        return Step(hints=original(made, now, events).hints)
 
     monkeypatch.setattr(Engine, "handle", mutant)
     assert replay_journal(files[0], True) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["difference"]["batch"] == 3
-    assert document["difference"]["expected"].startswith("SubmitComponent(")
+    assert document["difference"]["expected"].startswith("SubmitAttempt(")
 
 
 def test_a_driver_whose_engine_fails_leaves_a_journal_and_begins_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +312,7 @@ class FakeWorld:
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None: ...
 
-    def say(self, word: Word) -> None: ...
+    def hint(self, hint: Hint) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
 

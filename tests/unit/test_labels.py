@@ -117,7 +117,7 @@ def test_labels_are_kept_in_the_record_and_older_records_have_none() -> None:
         owner="me",
         request=job("labels: {project: poisson, run: 7}\n"),
         state=JobState.WAITING,
-        place=1,
+        position=1,
         submitted_at=Instant(0),
         components=(),
     )

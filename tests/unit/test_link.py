@@ -15,19 +15,19 @@ from koalapy_adapters.errors import TransientError as Passing
 from koalapy_adapters.messages import Stat
 
 from koalapy.driver import host_slept
-from koalapy.model.commands import CancelComponent, ForgetComponent, WatchCluster
+from koalapy.model.commands import CancelAttempt, ForgetAttempt, WatchCluster
 from koalapy.model.errors import TransientError
 from koalapy.model.events import (
+    AttemptCleanedUp,
     AttemptForgotten,
+    AttemptSubmitted,
+    BatchStatusSeen,
     ClusterConnected,
     ClusterLost,
     ClusterMeasured,
-    ComponentGone,
-    ComponentReported,
-    ComponentSeen,
-    ComponentSubmitted,
     MeasurementFailed,
     SubmissionFailed,
+    WrapperReported,
 )
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import MINUTE, SECOND, Duration
@@ -56,7 +56,7 @@ def test_a_component_from_submit_to_forget(haven: Any) -> None:
     haven.start()
     command = haven.submit_of("echo out of $KOALA_RANK; echo oops >&2; exit 3")
     number = haven.send(command)
-    submitted, delivery = haven.ear.delivery(ComponentSubmitted)
+    submitted, delivery = haven.ear.delivery(AttemptSubmitted)
     assert (submitted.attempt, delivery.confirmed) == (command.attempt, (number,))
     assert submitted.batch_id
     barrier = haven.reported(command.attempt, "at_barrier")
@@ -66,7 +66,7 @@ def test_a_component_from_submit_to_forget(haven: Any) -> None:
     assert (ended.ending, ended.exit_status) == ("exited", 3)
     assert b"".join(haven.link.fetch(command.attempt, "output")) == b"out of 0\n"
     assert b"".join(haven.link.fetch(command.attempt, "errors")) == b"oops\n"
-    forgotten = haven.ear.confirmed(haven.send(ForgetComponent(cluster="here", attempt=command.attempt)))
+    forgotten = haven.ear.confirmed(haven.send(ForgetAttempt(cluster="here", attempt=command.attempt)))
     assert forgotten.events == (AttemptForgotten(cluster="here", attempt=command.attempt),)
     assert not haven.attempt_directory(command.attempt).exists()
 
@@ -76,7 +76,7 @@ def test_instants_are_of_our_clock_and_in_order(haven: Any) -> None:
     before = haven.clock.now()
     command = haven.submit_of("sleep 0.2")
     barrier = haven.at_barrier(command)
-    seen = haven.ear.event(ComponentSeen, lambda event: event.attempt == command.attempt)
+    seen = haven.ear.event(BatchStatusSeen, lambda event: event.attempt == command.attempt)
     assert before <= seen.at <= haven.clock.now()
     haven.ear.confirmed(haven.release(command.attempt))
     ended = haven.reported(command.attempt, "ended")
@@ -102,8 +102,8 @@ def test_a_cancel_is_confirmed_when_nothing_is_left(haven: Any) -> None:
     haven.at_barrier(command)
     haven.ear.confirmed(haven.release(command.attempt))
     haven.reported(command.attempt, "running")
-    number = haven.send(CancelComponent(cluster="here", attempt=command.attempt, batch_id=""))
-    gone, delivery = haven.ear.delivery(ComponentGone)
+    number = haven.send(CancelAttempt(cluster="here", attempt=command.attempt, batch_id=""))
+    gone, delivery = haven.ear.delivery(AttemptCleanedUp)
     assert (gone.attempt, delivery.confirmed) == (command.attempt, (number,))
     assert delivery.acknowledge is not None
     assert haven.reported(command.attempt, "ended").ending == "cancelled"
@@ -116,18 +116,18 @@ def test_a_cancel_confirms_what_was_asked_before_it(haven: Any) -> None:
     haven.at_barrier(filler)
     command = haven.submit_of("true")
     haven.send(command)
-    haven.ear.event(ComponentSubmitted, lambda event: event.attempt == command.attempt)
+    haven.ear.event(AttemptSubmitted, lambda event: event.attempt == command.attempt)
     release = haven.release(command.attempt)
-    cancel = haven.send(CancelComponent(cluster="here", attempt=command.attempt, batch_id=""))
-    _, delivery = haven.ear.delivery(ComponentGone)
+    cancel = haven.send(CancelAttempt(cluster="here", attempt=command.attempt, batch_id=""))
+    _, delivery = haven.ear.delivery(AttemptCleanedUp)
     assert set(delivery.confirmed) == {release, cancel}
 
 
 def test_a_cancel_of_what_was_never_submitted(haven: Any) -> None:
     haven.start()
     attempt = AttemptId(JobId(99), 0, 1)
-    number = haven.send(CancelComponent(cluster="here", attempt=attempt, batch_id=""))
-    assert haven.ear.confirmed(number).events == (ComponentGone(cluster="here", attempt=attempt),)
+    number = haven.send(CancelAttempt(cluster="here", attempt=attempt, batch_id=""))
+    assert haven.ear.confirmed(number).events == (AttemptCleanedUp(cluster="here", attempt=attempt),)
 
 
 def test_a_refused_submit_is_a_failure_with_the_batch_systems_reason(haven: Any) -> None:
@@ -146,7 +146,7 @@ def test_the_same_command_twice_is_done_once(haven: Any) -> None:
     for doubt in (False, True, True):
         haven.link.send(7, command, doubt)
     haven.reported(command.attempt, "at_barrier")
-    assert len(haven.ear.events(ComponentSubmitted)) == 1
+    assert len(haven.ear.events(AttemptSubmitted)) == 1
     haven._attempts.add(command.attempt)
 
 
@@ -172,13 +172,13 @@ def test_words_of_other_stores_are_not_for_us(haven: Any, tmp_path: Path) -> Non
     stranger.start()
     measured = stranger.ear.event(ClusterMeasured, lambda event: event.state.idle == 0)
     assert measured.state.allocated == ()
-    assert not stranger.ear.events(ComponentSeen)
+    assert not stranger.ear.events(BatchStatusSeen)
     stranger.close()
 
 
 def test_a_watched_cluster_is_asked_more_often(tmp_path: Path) -> None:
     haven = Haven(tmp_path, poll=600.0)
-    haven.link.say(WatchCluster(cluster="alpha", urgent=True))  # before it is connected: remembered
+    haven.link.hint(WatchCluster(cluster="alpha", urgent=True))  # before it is connected: remembered
     haven.start()
     haven.ear.event(ClusterMeasured, after=1 + haven.ear.deliveries.index(haven.ear.delivery(ClusterMeasured)[1]))
     haven.close()
@@ -197,7 +197,7 @@ def test_a_kcm_that_dies_is_replaced_and_its_jobs_are_found(haven: Any) -> None:
     assert (lost.cluster, lost.reason.whose) == ("here", "transient")
     haven.ear.event(ClusterConnected, after=mark)
     again = haven.send(command, doubt=True)
-    submitted, delivery = haven.ear.delivery(ComponentSubmitted, after=mark)
+    submitted, delivery = haven.ear.delivery(AttemptSubmitted, after=mark)
     assert (submitted.batch_id, delivery.confirmed) == (batch_id, (again,))
     haven.ear.confirmed(haven.release(command.attempt))
     assert haven.reported(command.attempt, "ended").exit_status == 0
@@ -219,7 +219,7 @@ def test_a_session_that_is_ended_is_begun_anew_and_who_is_at_its_barrier_says_so
         assert haven.link.end_session(slept) == 1
         assert haven.ear.event(ClusterLost).reason == slept
         assert haven.ear.delivery(ClusterConnected, after=after)[1].session == ("here", 2)
-        again, delivery = haven.ear.delivery(ComponentReported, lambda event: event.phase == "at_barrier", after)
+        again, delivery = haven.ear.delivery(WrapperReported, lambda event: event.phase == "at_barrier", after)
         assert (again.attempt, delivery.session) == (command.attempt, ("here", 2))
         haven.release(command.attempt)
         assert haven.reported(command.attempt, "ended").exit_status == 0
@@ -247,7 +247,7 @@ def test_what_is_sent_while_unconnected_is_dropped(haven: Any) -> None:
     haven.start()
     haven.link.close()
     haven.send(haven.submit_of())
-    assert not haven.ear.events(ComponentSubmitted)
+    assert not haven.ear.events(AttemptSubmitted)
     haven._attempts.clear()
     assert (haven.shared / linked.INSTANCE / "stage").iterdir().__class__ is not None
 

@@ -12,12 +12,12 @@ from typing import Any
 import linked
 import pytest
 
-from koalapy.model.commands import CancelComponent, CollectOutput
+from koalapy.model.commands import CancelAttempt, CollectOutput
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.events import (
+    AttemptCleanedUp,
+    AttemptSubmitted,
     ClusterConnected,
-    ComponentGone,
-    ComponentSubmitted,
     FilesStaged,
     OutputCollected,
     SubmissionFailed,
@@ -86,7 +86,7 @@ def test_two_jobs_that_share_a_file_wait_for_one_transfer(haven: Any, tmp_path: 
     for command in commands:
         haven.send(command)
     for command in commands:
-        haven.ear.event(ComponentSubmitted, lambda event, command=command: event.attempt == command.attempt)  # type: ignore[misc]
+        haven.ear.event(AttemptSubmitted, lambda event, command=command: event.attempt == command.attempt)  # type: ignore[misc]
     stage = next(haven.shared.glob("*/stage"))
     assert sorted(path.stat().st_size for path in stage.iterdir()) == [1, 1, 100 << 20]
     told = {event.attempt: event for event in haven.ear.events(FilesStaged)}
@@ -121,7 +121,7 @@ def test_what_was_cut_goes_on_over_the_next_connection(haven: Any, tmp_path: Pat
     cut.set()
     haven.ear.event(ClusterConnected, after=mark)
     haven.send(command, doubt=True)
-    haven.ear.event(ComponentSubmitted, lambda event: event.attempt == command.attempt)
+    haven.ear.event(AttemptSubmitted, lambda event: event.attempt == command.attempt)
     [stored] = next(haven.shared.glob("*/stage")).iterdir()
     assert stored.stat().st_ino == inode, "the part became the file"
     assert stored.read_bytes() == data
@@ -186,11 +186,11 @@ def test_a_cancel_overtakes_what_is_still_being_staged(haven: Any, tmp_path: Pat
         file.truncate(1 << 30)
     command = haven.submit_of("true", ["large"])
     submit = haven.send(command)
-    cancel = haven.send(CancelComponent(cluster="here", attempt=command.attempt, batch_id=""))
-    _, delivery = haven.ear.delivery(ComponentGone)
+    cancel = haven.send(CancelAttempt(cluster="here", attempt=command.attempt, batch_id=""))
+    _, delivery = haven.ear.delivery(AttemptCleanedUp)
     assert set(delivery.confirmed) == {submit, cancel}
     haven.link.close()
-    assert not haven.ear.events(ComponentSubmitted)
+    assert not haven.ear.events(AttemptSubmitted)
 
 
 def test_control_passes_while_a_large_file_is_staged(haven: Any, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_control_passes_while_a_large_file_is_staged(haven: Any, tmp_path: Path)
     wait_until(lambda: any(haven.shared.glob("*/stage/*.part")))
     other = haven.submit_of("echo quick")
     haven.run(other)
-    assert not [event for event in haven.ear.events(ComponentSubmitted) if event.attempt != other.attempt]
+    assert not [event for event in haven.ear.events(AttemptSubmitted) if event.attempt != other.attempt]
 
 
 def test_in_doubt_a_lost_file_makes_no_second_batch_job_and_denies_no_first(haven: Any, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_in_doubt_a_lost_file_makes_no_second_batch_job_and_denies_no_first(have
     haven.ear.event(ClusterConnected, after=mark)
     first, second = haven.send(there, doubt=True), haven.send(never, doubt=True)
     assert haven.ear.confirmed(first).events == (
-        ComponentSubmitted(cluster="here", attempt=there.attempt, batch_id=batch_id),
+        AttemptSubmitted(cluster="here", attempt=there.attempt, batch_id=batch_id),
     )
     [failed] = haven.ear.confirmed(second).events
     assert isinstance(failed, SubmissionFailed)

@@ -20,7 +20,7 @@ from koalapy.config.schema import Cluster as ClusterEntry
 from koalapy.link import translate
 from koalapy.link.offset import ClockOffset
 from koalapy.model.cluster import ClusterState
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitAttempt
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Launch
@@ -192,9 +192,9 @@ def test_keys_have_a_limit(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- words
 
 
-def command_of(**wishes: object) -> SubmitComponent:
+def command_of(**wishes: object) -> SubmitAttempt:
     wanted: dict[str, object] = {"processors": 4, "executable": "./a.out"}
-    return SubmitComponent(
+    return SubmitAttempt(
         cluster="alpha",
         attempt=AttemptId(JobId(7), 1, 2),
         components=3,

@@ -15,7 +15,7 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import Word
+from koalapy.model.commands import Hint
 from koalapy.model.errors import Reason
 from koalapy.model.events import JobSubmitted
 from koalapy.model.records import Step
@@ -45,8 +45,8 @@ class Nowhere:
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
         raise AssertionError(entry)
 
-    def say(self, word: Word) -> None:
-        raise AssertionError(word)
+    def hint(self, hint: Hint) -> None:
+        raise AssertionError(hint)
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         raise AssertionError(cluster)

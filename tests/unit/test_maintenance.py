@@ -299,7 +299,7 @@ def test_what_a_person_ran_meanwhile_is_not_made_up(starting: Callable[..., list
 def a_job(number: int) -> Job:
     request = Request(name="job", components=(ComponentRequest(processors=1, executable="./a"),))
     return Job(
-        id=JobId(number), owner="me", request=request, state=JobState.WAITING, place=number, submitted_at=Instant(1),
+        id=JobId(number), owner="me", request=request, state=JobState.WAITING, position=number, submitted_at=Instant(1),
         components=(),
     )  # fmt: skip
 

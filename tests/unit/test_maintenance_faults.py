@@ -19,7 +19,7 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import ForgetComponent, Word
+from koalapy.model.commands import ForgetAttempt, Hint
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import AttemptForgotten, ClusterConnected, Event, PruneRequested
 from koalapy.model.identity import JobId
@@ -178,7 +178,7 @@ class Clusters:
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
         self.sent.append(entry)
 
-    def say(self, word: Word) -> None: ...
+    def hint(self, hint: Hint) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
 
@@ -192,7 +192,7 @@ class Clusters:
         return [
             Delivery((AttemptForgotten(cluster="alpha", attempt=command.attempt),), (number,))
             for number, command in commands
-            if isinstance(command, ForgetComponent)
+            if isinstance(command, ForgetAttempt)
         ]
 
 

@@ -10,7 +10,7 @@ from koalapy.engine import Engine
 from koalapy.information.kis import Information
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitAttempt
 from koalapy.model.events import CancelRequested, ClusterConnected, ClusterMeasured, JobSubmitted, SubmissionFailed
 from koalapy.model.identity import MAX_ATTEMPTS, JobId
 from koalapy.model.job import Component, Job
@@ -48,7 +48,7 @@ class Stand:
         for decision in self.passes.decide(NOW):
             before = self.queue.at(next(place for place in self.queue.order if place.job == decision.job)).job
             passed = isinstance(decision, Overtaken)
-            self.queue.changed(before, before.but(overtaken=1) if passed else before.to(JobState.CLAIMING))
+            self.queue.changed(before, before.replace(overtaken=1) if passed else before.transition(JobState.CLAIMING))
             found.append(decision)
         return found
 
@@ -113,7 +113,7 @@ def test_a_claim_that_cannot_be_made_takes_nothing() -> None:
     engine.handle(NOW, [connected, ClusterMeasured(cluster="alpha", state=state(32))])
     assert engine.job(JobId(1)) is None
     step = engine.handle(NOW, [JobSubmitted(request=make(component(32)), owner="me")])
-    assert any(isinstance(command, SubmitComponent) for command in step.commands)
+    assert any(isinstance(command, SubmitAttempt) for command in step.commands)
 
 
 def test_when_the_first_is_cancelled_the_next_has_its_turn() -> None:
@@ -149,6 +149,6 @@ def state(idle: int) -> ClusterState:
 def job(number: int, processors: int) -> Job:
     wanted = component(processors)
     return Job(
-        id=JobId(number), owner="me", request=make(wanted), state=JobState.WAITING, place=number, submitted_at=NOW,
+        id=JobId(number), owner="me", request=make(wanted), state=JobState.WAITING, position=number, submitted_at=NOW,
         waiting_since=NOW, components=(Component(index=0, request=wanted),),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from engine_play import BUSY_QUEUE, INSTANCE, Play, component, make
 from koalapy.coallocation.pruning import COLLECTING, NOT_OVER, PENDING_CANCEL, PRUNED, judge
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry, Snapshot
-from koalapy.model.commands import CollectOutput, ForgetComponent
+from koalapy.model.commands import CollectOutput, ForgetAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     AttemptForgotten,
@@ -62,7 +62,7 @@ def test_the_directories_go_first_then_the_record(play: Any) -> None:
     job = done(play, "alpha", "beta")
     first, second = play.attempts(job)
     step = handled(play, request(play, job))
-    wanted = (ForgetComponent(cluster="alpha", attempt=first), ForgetComponent(cluster="beta", attempt=second))
+    wanted = (ForgetAttempt(cluster="alpha", attempt=first), ForgetAttempt(cluster="beta", attempt=second))
     assert (step.commands, step.removed) == (wanted, ())
     assert handled(play, AttemptForgotten(cluster="alpha", attempt=first)).removed == ()
     assert play.engine.core.pruning.under_way([job]) == [job]
@@ -140,7 +140,7 @@ def test_a_person_may_leave_the_directories_of_a_cluster_behind(play: Any) -> No
     first, _ = play.attempts(job)
     play.lose("beta")
     step = handled(play, request(play, job, without=("beta",)))
-    assert step.commands == (ForgetComponent(cluster="alpha", attempt=first),)
+    assert step.commands == (ForgetAttempt(cluster="alpha", attempt=first),)
     assert handled(play, AttemptForgotten(cluster="alpha", attempt=first)).removed == (job,)
 
 
@@ -148,12 +148,12 @@ def test_a_directory_of_an_earlier_try_on_a_cluster_that_is_gone_is_waited_for_b
     job = done(play, "alpha")
     (last,) = play.attempts(job)
     play.lose("beta")
-    earlier = ForgetComponent(cluster="beta", attempt=AttemptId(job, 0, last.number + 1))
+    earlier = ForgetAttempt(cluster="beta", attempt=AttemptId(job, 0, last.number + 1))
     play.engine.core.pruning.note_commands([earlier])
     assert judge(play.engine.core, request(play, job)).waiting == (("beta", play.job(job)),)
     assert handled(play, request(play, job)).commands == ()
     step = handled(play, request(play, job, without=("beta",)))
-    assert step.commands == (ForgetComponent(cluster="alpha", attempt=last),)
+    assert step.commands == (ForgetAttempt(cluster="alpha", attempt=last),)
     assert handled(play, AttemptForgotten(cluster="alpha", attempt=last)).removed == (job,)
     assert play.engine.core.pruning.directories == {}
 
@@ -186,7 +186,7 @@ def test_a_directory_of_an_earlier_try_is_waited_for_too(play: Any) -> None:
     (last,) = play.attempts(job)
     play.end(last)
     play.obey()
-    assert handled(play, request(play, job)).commands == (ForgetComponent(cluster="alpha", attempt=last),)
+    assert handled(play, request(play, job)).commands == (ForgetAttempt(cluster="alpha", attempt=last),)
     assert handled(play, AttemptForgotten(cluster="alpha", attempt=last)).removed == ()
     assert handled(play, AttemptForgotten(cluster="alpha", attempt=earlier)).removed == (job,)
 

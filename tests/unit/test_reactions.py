@@ -104,7 +104,7 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
         "cluster": job.components[0].cluster,
     }  # fmt: skip
     special: dict[type, dict[str, Any]] = {
-        events.ComponentSeen: {"state": "running"},
+        events.BatchStatusSeen: {"state": "running"},
         events.OutputKept: {"job": job},
         events.FilesStaged: {"version": "1"},
         events.ParametersEnded: {"attempt": AttemptId(JobId(FIRST_LAUNCHER), 0, 1)},  # no Launcher of another sweep

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from koalapy.driver import host_slept
-from koalapy.model.change import Change, Leap, OutboxEntry, Snapshot
-from koalapy.model.commands import CancelComponent, CollectOutput, Command, ForgetComponent, SubmitComponent
+from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
+from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Component, Debt, History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
-from koalapy.model.sweep import Glide, Runner
+from koalapy.model.sweep import Pilot, Runner
 from koalapy.model.units import MINUTE, Instant
 from koalapy.views.recovery import KEPT, Recovery
 
@@ -25,18 +25,18 @@ ATTEMPT = AttemptId(JobId(7), 0, 1)
 def job(number: int, state: JobState, *components: ComponentState) -> Job:
     request = Request(name="job", components=(ONE,) * len(components or (1,)))
     made = tuple(
-        Component(index=i, request=ONE, state=each, cluster="delft", attempt=1, batch_id="41", gone=not each.live)
+        Component(index=i, request=ONE, state=each, cluster="delft", attempt=1, batch_id="41", cleaned_up=not each.live)
         for i, each in enumerate(components or (ComponentState.WAITING,))
     )
     return Job(
-        id=JobId(number), owner="me", request=request, state=state, place=number, submitted_at=NOW, components=made
+        id=JobId(number), owner="me", request=request, state=state, position=number, submitted_at=NOW, components=made
     )
 
 
 RUNNING = job(7, JobState.RUNNING, ComponentState.RUNNING)
 AT_BARRIER = job(7, JobState.CLAIMING, ComponentState.AT_BARRIER, ComponentState.QUEUED)
 SUBMITTING = job(7, JobState.CLAIMING, ComponentState.SUBMITTING)
-SUBMIT = SubmitComponent(
+SUBMIT = SubmitAttempt(
     cluster="delft",
     attempt=ATTEMPT,
     components=1,
@@ -46,8 +46,8 @@ SUBMIT = SubmitComponent(
     stage_in=(),
     directory="/home/me",
 )
-CANCEL = CancelComponent(cluster="delft", attempt=ATTEMPT, batch_id="41")
-FORGET = ForgetComponent(cluster="delft", attempt=ATTEMPT)
+CANCEL = CancelAttempt(cluster="delft", attempt=ATTEMPT, batch_id="41")
+FORGET = ForgetAttempt(cluster="delft", attempt=ATTEMPT)
 COLLECT = CollectOutput(job=JobId(7), sources=(("delft", ATTEMPT),), paths=("x",), directory="/home/me")
 DEBT = Debt(attempt=ATTEMPT, cluster="delft", batch_id="41", since=NOW)
 
@@ -103,7 +103,7 @@ def test_the_beginning_is_a_line_each_for_queue_outbox_and_debts() -> None:
 def test_sweeps_and_their_launchers_have_a_line_of_their_own() -> None:
     runner = Runner(count=100, done=Intervals(((1, 30),)))
     sweep = replace(job(1, JobState.RUNNING), components=(), runner=runner)
-    launcher = replace(job(FIRST_LAUNCHER, JobState.RUNNING, ComponentState.RUNNING), glide=Glide(sweep=sweep.id))
+    launcher = replace(job(FIRST_LAUNCHER, JobState.RUNNING, ComponentState.RUNNING), pilot=Pilot(sweep=sweep.id))
     made = recovery(sweep, launcher, job(2, JobState.WAITING)).recovered
     assert [line.text for line in made.lines] == [
         "Jobs that were not over: 1 waiting, 1 running.",
@@ -218,7 +218,7 @@ def test_output_that_was_being_brought_is_told() -> None:
 
 def test_a_restored_backup_is_told_and_what_is_recalled_after_it() -> None:
     made = recovery(job(7, JobState.WAITING))
-    ((kind, text),) = lines(made, leap=Leap(9, 900))
+    ((kind, text),) = lines(made, epoch_jump=EpochJump(9, 900))
     assert kind == "store_restored"
     assert text.startswith("The store was restored from a backup: ")
     assert lines(made, of_attempt("attempt_recalled")) == [

@@ -11,18 +11,18 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
-from koalapy.model.commands import SubmitComponent, Word
+from koalapy.model.commands import Hint, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptCleanedUp,
+    AttemptSubmitted,
     ClusterConnected,
     ClusterLost,
     ClusterMeasured,
-    ComponentGone,
-    ComponentReported,
-    ComponentSubmitted,
     Event,
     JobSubmitted,
     StoreRestored,
+    WrapperReported,
 )
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
@@ -69,7 +69,7 @@ class World:
 
     def __init__(self, restored: bool = True) -> None:
         self.store = MemoryStore()
-        self.sent: list[tuple[SubmitComponent, bool]] = []
+        self.sent: list[tuple[SubmitAttempt, bool]] = []
         self.time = 1000
         first = self._driver()
         first.step([Delivery((JobSubmitted(request=REQUEST, owner="mona"),))])
@@ -104,10 +104,10 @@ class World:
         self.store.commit(change)
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
-        if isinstance(entry.command, SubmitComponent):
+        if isinstance(entry.command, SubmitAttempt):
             self.sent.append((entry.command, doubt))
 
-    def say(self, word: Word) -> None: ...
+    def hint(self, hint: Hint) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
 
@@ -159,16 +159,16 @@ def test_it_goes_on_where_its_newest_attempt_is(world: World) -> None:
 def test_it_is_released_already_if_its_wrapper_says_so(world: World) -> None:
     world.connect("small", 4)
     world.connect("big", 8, attempt(1))
-    world.tell(ComponentSubmitted(attempt=attempt(1), batch_id="17"))
+    world.tell(AttemptSubmitted(attempt=attempt(1), batch_id="17"))
     node = Node(name="n1", address="10.0.0.1", processes=4)
-    running = ComponentReported(
+    running = WrapperReported(
         attempt=attempt(1), phase="running", batch_id="17", nodes=(node,), started_at=Instant(900)
     )
     world.tell(running)
     found = world.store.jobs()[0]
     assert found.state is JobState.RUNNING
     world.tell(replace(running, phase="ended", ending="exited", exit_status=0, ended_at=Instant(2000)))
-    world.tell(ComponentGone(attempt=attempt(1)))
+    world.tell(AttemptCleanedUp(attempt=attempt(1)))
     ended = world.store.jobs()[0]
     assert (ended.state, ended.completion_failures) == (JobState.DONE, 0)
 

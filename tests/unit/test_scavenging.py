@@ -15,13 +15,13 @@ from koalapy.coallocation.restored_store import JOBS_AHEAD
 from koalapy.languages.spaces import PARAMETER_WALLTIME
 from koalapy.link import translate
 from koalapy.model.cluster import ClusterSettings, Scavenge
-from koalapy.model.commands import CollectOutput, Of, RecallParameters, SubmitComponent, TrustLauncher
+from koalapy.model.commands import CollectOutput, Of, RecallParameters, SubmitAttempt, TrustLauncher
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptSubmitted,
+    BatchStatusSeen,
     CancelRequested,
     ClusterConnected,
-    ComponentSeen,
-    ComponentSubmitted,
     HoldRequested,
     LaunchersSeen,
     LauncherSuspected,
@@ -93,7 +93,7 @@ def test_a_sweep_grows_on_every_idle_node() -> None:
     sweep = play.sweep(1000)
     assert play.job(sweep).state is JobState.RUNNING
     assert play.holds(sweep) == {"alpha": 8, "beta": 4, "gamma": 4}
-    submits = [each for each in play.pending if isinstance(each, SubmitComponent)]
+    submits = [each for each in play.pending if isinstance(each, SubmitAttempt)]
     assert all(each.lowest and each.launcher and each.launcher.slots == NODE for each in submits)
     assert {each.request.processors for each in submits} == {NODE}
     assert min(each.attempt.job for each in submits) == FIRST_LAUNCHER
@@ -116,7 +116,7 @@ def test_nobody_gets_nodes_that_it_cannot_use() -> None:
 def test_a_slot_may_take_several_processors() -> None:
     play = SweepPlay(ONE)
     play.sweep(1000, processors=2)
-    submits = [each for each in play.pending if isinstance(each, SubmitComponent)]
+    submits = [each for each in play.pending if isinstance(each, SubmitAttempt)]
     assert [each.launcher.slots for each in submits if each.launcher] == [2] * 4
 
 
@@ -125,7 +125,7 @@ def test_in_a_launcher_a_parameter_can_meet_its_own_walltime(walltime: int) -> N
     """Else one that never ends would come back whenever its Launcher has to go, and be begun anew for ever."""
     play = SweepPlay(ONE, walltime=Duration(walltime))
     play.sweep()
-    (submit, *_) = [each for each in play.pending if isinstance(each, SubmitComponent)]
+    (submit, *_) = [each for each in play.pending if isinstance(each, SubmitAttempt)]
     assert submit.launcher is not None
     assert submit.request.walltime >= walltime
     ends_by = submit.launcher.limit + submit.launcher.grace
@@ -135,7 +135,7 @@ def test_in_a_launcher_a_parameter_can_meet_its_own_walltime(walltime: int) -> N
 def test_a_parameter_whose_walltime_is_not_said_makes_no_launcher_longer() -> None:
     play = SweepPlay(ONE)
     play.sweep(walltime=PARAMETER_WALLTIME)
-    assert {each.request.walltime for each in play.pending if isinstance(each, SubmitComponent)} == {LAUNCHER_WALLTIME}
+    assert {each.request.walltime for each in play.pending if isinstance(each, SubmitAttempt)} == {LAUNCHER_WALLTIME}
 
 
 def test_a_launcher_goes_where_the_batch_system_takes_nodes_back_by_itself() -> None:
@@ -143,7 +143,7 @@ def test_a_launcher_goes_where_the_batch_system_takes_nodes_back_by_itself() -> 
     cluster = ClusterSettings(name="alpha", batch="slurm", processors_per_node=NODE, scavenge=rules)
     play = SweepPlay(ONE, clusters={"alpha": cluster})
     play.sweep()
-    submits = [each for each in play.pending if isinstance(each, SubmitComponent)]
+    submits = [each for each in play.pending if isinstance(each, SubmitAttempt)]
     assert {(each.request.queue, each.request.qos) for each in submits} == {("backfill", "low")}
 
 
@@ -195,7 +195,7 @@ def test_after_a_reconnect_all_that_is_out_there_is_said_anew() -> None:
     play.want(sweep, "alpha", 20)
     play.ran(play.staying(sweep)[0], range(1, 6))
     play.lose("alpha")
-    play.words.clear()
+    play.hints.clear()
     play.reach("alpha")
     (feed,) = play.feeds()
     assert (feed.anew, feed.numbers, len(feed.launchers)) == (True, Intervals(((6, 20),)), 4)
@@ -210,7 +210,7 @@ def test_what_is_told_in_one_batch_with_a_reconnect_is_not_said_to_be_out() -> N
     launcher = play.staying(sweep)[0]
     attempt = launcher.attempt_of(launcher.components[0])
     ended = ParametersEnded(cluster="alpha", sweep=sweep, attempt=attempt, results=(result(1), result(7)))
-    play.words.clear()
+    play.hints.clear()
     play.tell(ClusterConnected(cluster="alpha", version="22.05"), ended)
     (feed,) = play.feeds()
     assert (feed.anew, feed.numbers) == (True, Intervals(((2, 6), (8, 20))))
@@ -263,7 +263,7 @@ def test_at_the_end_a_hoard_is_asked_back_for_those_that_hunger() -> None:
     play.want(sweep, "beta", 40)
     play.ran(beta[0], range(21, 41))
     play.want(sweep, "beta", 8)
-    recalls = [word for word in play.words if isinstance(word, RecallParameters)]
+    recalls = [hint for hint in play.hints if isinstance(hint, RecallParameters)]
     assert [(each.cluster, each.most) for each in recalls] == [("alpha", 4)]
     play.back(sweep, "alpha", Intervals(((17, 20),)))
     assert play.runner(sweep).out_on("beta") == Intervals(((17, 20),))
@@ -559,7 +559,7 @@ def test_a_launcher_that_does_not_start_is_withdrawn_and_tried_again_later() -> 
         assert play.holds(sweep) == waiting
         play.tell(after=SECOND)
         assert play.holds(sweep) == {}
-        assert all(each.glide and each.glide.going == "withdrawn" for each in play.launchers(sweep))
+        assert all(each.pilot and each.pilot.stop_reason == "withdrawn" for each in play.launchers(sweep))
         play.go()
         since = play.now
         play.measure()
@@ -578,12 +578,12 @@ def test_while_its_files_come_a_launcher_competes_with_nobody() -> None:
     play.tell(after=START_TIMEOUT)
     waiting = play.staying(sweep)
     assert len(waiting) == 4
-    play.tell(*(ComponentSubmitted(attempt=attempt(each), batch_id=str(each.id)) for each in waiting))
+    play.tell(*(AttemptSubmitted(attempt=attempt(each), batch_id=str(each.id)) for each in waiting))
     play.tell(after=Duration(START_TIMEOUT - SECOND))
     assert len(play.staying(sweep)) == 4
     play.tell(after=SECOND)
     assert play.holds(sweep) == {}
-    assert all(each.glide and each.glide.going == "withdrawn" for each in play.launchers(sweep))
+    assert all(each.pilot and each.pilot.stop_reason == "withdrawn" for each in play.launchers(sweep))
 
 
 def test_one_whose_files_never_come_is_withdrawn_when_a_claim_is_over() -> None:
@@ -680,7 +680,7 @@ def test_launchers_that_meet_their_walltime_are_no_refusal() -> None:
         (launcher,) = play.staying(sweep)
         play.run(launcher.id)
         seen = {"batch_id": "1", "state": "ended", "ending": "walltime", "at": play.now}
-        play.tell(ComponentSeen(attempt=attempt(launcher), **seen))
+        play.tell(BatchStatusSeen(attempt=attempt(launcher), **seen))
         play.go()
         play.measure()
     assert [line.details["code"] for line in play.history if line.kind == "launcher_lost"] == ["walltime_exceeded"] * 3
@@ -738,7 +738,7 @@ def test_a_node_on_which_everything_fails_is_left_out_if_others_work() -> None:
     play.end(good.attempt_of(good.components[0]), 137, "killed")
     play.go()
     play.measure()
-    submits = [each for each in play.pending if isinstance(each, SubmitComponent) and each.lowest]
+    submits = [each for each in play.pending if isinstance(each, SubmitAttempt) and each.lowest]
     assert [each.avoid for each in submits] == [("n7",)]
     message = translate.submit(INSTANCE, 1, submits[0], [], False, Duration(SECOND))
     assert message.batch["avoid"] == ["n7"]
@@ -763,9 +763,9 @@ def test_a_program_that_fails_everywhere_is_to_blame_itself() -> None:
     play.start_all(sweep)
     one, two = (each.attempt_of(each.components[0]) for each in play.staying(sweep))
     play.tell(LauncherSuspected(cluster="alpha", attempt=one, host="n1"))
-    assert not [word for word in play.words if isinstance(word, TrustLauncher)]
+    assert not [hint for hint in play.hints if isinstance(hint, TrustLauncher)]
     play.tell(LauncherSuspected(cluster="alpha", attempt=two, host="n2"))
-    trusted = [word.attempt for word in play.words if isinstance(word, TrustLauncher)]
+    trusted = [hint.attempt for hint in play.hints if isinstance(hint, TrustLauncher)]
     assert trusted == [one, two]
 
 
@@ -783,7 +783,7 @@ def test_a_suspended_launcher_is_told_of_and_neither_replaced_nor_counted_as_los
         """What the sweep's story tells once the batch system's word of two Launchers is heard."""
         begun = len(play.history)
         attempts = [play.attempts(each.id)[0] for each in launchers[:2]]
-        play.tell(*(ComponentSeen(attempt=each, batch_id="1", state=state, at=play.now) for each in attempts))
+        play.tell(*(BatchStatusSeen(attempt=each, batch_id="1", state=state, at=play.now) for each in attempts))
         play.measure()
         return [(line.kind, line.details["nodes"]) for line in play.history[begun:] if line.job == sweep]
 
@@ -803,7 +803,7 @@ def test_a_koalad_that_comes_back_goes_on_with_its_sweeps() -> None:
     play.start_all(sweep)
     play.want(sweep, "alpha", 20)
     play.ran(play.staying(sweep)[0], [1])
-    play.words.clear()
+    play.hints.clear()
     play.restart()
     assert play.holds(sweep) == {"alpha": 4}
     assert [(each.anew, each.numbers) for each in play.feeds()] == [(True, Intervals(((2, 20),)))]
@@ -837,7 +837,7 @@ def test_a_restored_store_makes_room_for_new_launchers() -> None:
     play.want(sweep, "alpha", 8)
     before = max(play.jobs)
     play.tell(StoreRestored(epoch=9, last_number=900))
-    assert {job.glide.going for job in play.launchers(sweep) if job.glide} == {"over"}
+    assert {job.pilot.stop_reason for job in play.launchers(sweep) if job.pilot} == {"over"}
     play.go()
     play.measure()
     assert play.holds(sweep) == {"alpha": 4}
@@ -848,7 +848,7 @@ def test_a_restored_store_makes_room_for_new_launchers() -> None:
 def test_the_wire_says_what_a_launcher_runs() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(1000, processors=2)
-    submit = next(each for each in play.pending if isinstance(each, SubmitComponent))
+    submit = next(each for each in play.pending if isinstance(each, SubmitAttempt))
     program = translate.program(submit, Duration(99 * SECOND))
     assert program.sweep is not None
     assert (program.sweep["sweep"], program.sweep["slots"], program.sweep["limit_s"]) == (sweep, 2, 3600)

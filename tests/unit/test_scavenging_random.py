@@ -65,9 +65,9 @@ class Walk:
     def run(self, dice: Random) -> None:
         """Of what is out there, and of what is not."""
         launcher = self._running(dice)
-        if launcher is None or launcher.glide is None:
+        if launcher is None or launcher.pilot is None:
             return
-        sweep, cluster = launcher.glide.sweep, launcher.components[0].cluster or ""
+        sweep, cluster = launcher.pilot.sweep, launcher.components[0].cluster or ""
         there = self.out.get((sweep, cluster), NONE)
         numbers = [*there.lowest(dice.randint(0, 9)), *(dice.randint(-1, 61) for _ in range(dice.randint(0, 2)))]
         rows = tuple(result(each, dice.choice((0, 0, 1))) for each in numbers)
@@ -119,12 +119,12 @@ class Walk:
             self.play.submit(component(dice.randint(1, 8), dice.choice((None, cluster))))
 
     def finish(self, dice: Random) -> None:
-        jobs = [job for job in self.play.jobs.values() if job.glide is None and job.state is JobState.CLAIMING]
+        jobs = [job for job in self.play.jobs.values() if job.pilot is None and job.state is JobState.CLAIMING]
         for job in jobs:
             if not self.play.down:
                 self.play.run(job.id)
         for job in list(self.play.jobs.values()):
-            if job.glide is None and job.runner is None and job.state is JobState.RUNNING and not self.play.down:
+            if job.pilot is None and job.runner is None and job.state is JobState.RUNNING and not self.play.down:
                 self.play.end(job.attempt_of(job.components[0]))
 
     def measure(self, dice: Random) -> None:
@@ -139,14 +139,14 @@ class Walk:
     # ---- what holds
 
     def _hear(self) -> None:
-        words, self.play.words = self.play.words, []
-        for word in words:
-            if not isinstance(word, FeedSweep):
+        hints, self.play.hints = self.play.hints, []
+        for hint in hints:
+            if not isinstance(hint, FeedSweep):
                 continue
-            assert word.cluster not in self.play.down, "nobody is told anything who cannot hear it"
-            before = self.out.get((word.sweep, word.cluster), NONE)
-            assert word.anew or not before & word.numbers, "nothing is handed out twice to one cluster"
-            self.out[word.sweep, word.cluster] = word.numbers if word.anew else before | word.numbers
+            assert hint.cluster not in self.play.down, "nobody is told anything who cannot hear it"
+            before = self.out.get((hint.sweep, hint.cluster), NONE)
+            assert hint.anew or not before & hint.numbers, "nothing is handed out twice to one cluster"
+            self.out[hint.sweep, hint.cluster] = hint.numbers if hint.anew else before | hint.numbers
 
     def _check(self) -> None:
         for job in self.play.jobs.values():
@@ -180,7 +180,7 @@ class Walk:
     # ---- whom
 
     def _launchers(self) -> list[Job]:
-        return [job for job in self.play.jobs.values() if job.glide is not None and not job.state.final]
+        return [job for job in self.play.jobs.values() if job.pilot is not None and not job.state.final]
 
     def _running(self, dice: Random) -> Job | None:
         there = [each for each in self._launchers() if each.components[0].cluster not in self.play.down]

@@ -174,9 +174,9 @@ def waiting_job(draw: st.DrawFn, number: int) -> Job:
         name="job", components=tuple(wanted), priority=draw(st.sampled_from((5, 10, 10))),
         communication=draw(st.booleans()), when_busy=draw(st.sampled_from(WhenBusy)),
     )  # fmt: skip
-    place = draw(st.integers(0, 3)) * 100 + number
+    position = draw(st.integers(0, 3)) * 100 + number
     return Job(
-        id=JobId(number), owner="me", request=request, state=JobState.WAITING, place=place,
+        id=JobId(number), owner="me", request=request, state=JobState.WAITING, position=position,
         submitted_at=Instant(0), waiting_since=Instant(draw(st.integers(0, 1_000))), overtaken=draw(st.integers(0, 3)),
         components=tuple(Component(index=index, request=each) for index, each in enumerate(wanted)),
         excluded=draw(st.sampled_from(((), (), (("a", Instant(2_000)),), (("b", Instant(500)),)))),
@@ -227,7 +227,7 @@ def carried_out(jobs: list[Job], decisions: list[Decision], queue: WaitQueue) ->
     left = {job.id: job for job in jobs}
     for decision in decisions:
         before = left.pop(decision.job)
-        after = before.to(JobState.FAILED)
+        after = before.transition(JobState.FAILED)
         if isinstance(decision, Overtaken):
             after = left[decision.job] = replace(before, overtaken=before.overtaken + decision.times)
         queue.changed(before, after)
@@ -335,6 +335,6 @@ def view_of(name: str, total: int, idle: int, waiting: int = 0, network: str = "
 def job_of(*wanted: ComponentRequest, number: int = 1) -> Job:
     return Job(
         id=JobId(number), owner="me", request=Request(name="job", components=wanted), state=JobState.WAITING,
-        place=number, submitted_at=NOW, waiting_since=NOW,
+        position=number, submitted_at=NOW, waiting_since=NOW,
         components=tuple(Component(index=index, request=each) for index, each in enumerate(wanted)),
     )  # fmt: skip

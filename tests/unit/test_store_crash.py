@@ -22,7 +22,7 @@ CHANGES = """
 import sys
 from pathlib import Path
 from koalapy.model.change import Change, OutboxEntry
-from koalapy.model.commands import ForgetComponent
+from koalapy.model.commands import ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Counters, Debt, History, Job
 from koalapy.model.request import ComponentRequest, Request
@@ -36,7 +36,7 @@ jobs_a_commit = int(sys.argv[2])
 
 def job(number, place):
     return Job(
-        id=JobId(number), owner="mona", request=Request(name="poisson", components=(wish,)), place=place,
+        id=JobId(number), owner="mona", request=Request(name="poisson", components=(wish,)), position=place,
         state=JobState.WAITING, submitted_at=Instant(1), components=(Component(index=0, request=wish),),
         key=str(number),
     )
@@ -49,7 +49,7 @@ def change(turn):
         jobs=(*(job(number, turn) for number in ids), job(1, turn)),
         counters=Counters(ids[-1] + 1, turn),
         history=tuple(History(job=JobId(number), at=Instant(turn), kind="job_submitted") for number in ids),
-        sent=(OutboxEntry(turn, ForgetComponent(cluster="vu", attempt=attempt)),),
+        sent=(OutboxEntry(turn, ForgetAttempt(cluster="vu", attempt=attempt)),),
         confirmed=(turn - 1,),
         debts=(Debt(attempt=attempt, cluster="vu", batch_id="1", since=Instant(turn)),),
         settled=(last,),
@@ -176,8 +176,10 @@ def assert_whole(store: Store, turns: int) -> None:
         return
     snapshot, last = store.load(), turns * JOBS_A_COMMIT
     assert [job.id for job in snapshot.jobs] == list(range(1, last + 1))
-    assert [job.place for job in snapshot.jobs[1:]] == [(job.id - 1) // JOBS_A_COMMIT + 1 for job in snapshot.jobs[1:]]
-    assert snapshot.jobs[0].place == turns
+    assert [job.position for job in snapshot.jobs[1:]] == [
+        (job.id - 1) // JOBS_A_COMMIT + 1 for job in snapshot.jobs[1:]
+    ]
+    assert snapshot.jobs[0].position == turns
     assert snapshot.counters == Counters(last + 1, turns)
     assert [entry.number for entry in snapshot.outbox] == [turns]
     assert [debt.attempt.job for debt in snapshot.debts] == [turns]

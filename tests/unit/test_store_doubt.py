@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.exc import OperationalError
 
-from koalapy.model.change import Change, Leap, OutboxEntry
-from koalapy.model.commands import ForgetComponent
+from koalapy.model.change import Change, EpochJump, OutboxEntry
+from koalapy.model.commands import ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, History, Job
 from koalapy.model.request import ComponentRequest, Request
@@ -27,13 +27,13 @@ JOB = Job(
     owner="mona",
     request=Request(name="poisson", components=(WISH,)),
     state=JobState.WAITING,
-    place=1,
+    position=1,
     submitted_at=Instant(5),
     components=(Component(index=0, request=WISH),),
 )
 CHANGE = Change(
     jobs=(JOB,),
-    sent=(OutboxEntry(1, ForgetComponent(cluster="vu", attempt=AttemptId(JobId(1), 0, 1))),),
+    sent=(OutboxEntry(1, ForgetAttempt(cluster="vu", attempt=AttemptId(JobId(1), 0, 1))),),
     history=(History(job=JobId(1), at=Instant(5), kind="job_submitted"),),
 )
 TOLD = Change(history=(History(job=JobId(1), at=Instant(6), kind="told"),))
@@ -105,7 +105,7 @@ def test_an_equal_change_is_another_change(store: SqlStore, backend: Unreliable)
 
 @pytest.mark.parametrize("what", ["commit", "answer"])
 def test_a_leap_in_doubt_is_made_once(store: SqlStore, backend: Unreliable, what: str) -> None:
-    leap = Change(leap=Leap(epoch=9, last_number=50))
+    leap = Change(epoch_jump=EpochJump(epoch=9, last_number=50))
     lost(store, backend, what, leap)
     store.commit(leap)
     assert (store.epoch, store.next_number) == (9, 51)

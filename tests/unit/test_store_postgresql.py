@@ -28,7 +28,7 @@ def a_job(number: int) -> Job:
         owner="mona",
         request=Request(name="poisson", components=(WISH,)),
         state=JobState.WAITING,
-        place=number,
+        position=number,
         submitted_at=Instant(5),
         components=(Component(index=0, request=WISH),),
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koalapy.model.commands import CancelComponent, Command
+from koalapy.model.commands import CancelAttempt, Command
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Debt, Job
 from koalapy.model.request import ComponentRequest, Request
@@ -31,7 +31,7 @@ JOB = Job(
     owner="mona",
     request=Request(name="poisson", components=(WISH,)),
     state=JobState.WAITING,
-    place=3,
+    position=3,
     submitted_at=Instant(5),
     components=(Component(index=0, request=WISH),),
 )
@@ -73,9 +73,9 @@ def test_types_come_back_and_not_only_values() -> None:
     job = records.load_job(records.dump_job(JOB))
     assert isinstance(job.state, JobState)
     assert isinstance(job.components, tuple)
-    command = CancelComponent(cluster="vu", attempt=AttemptId(JobId(7), 0, 2), batch_id="9")
+    command = CancelAttempt(cluster="vu", attempt=AttemptId(JobId(7), 0, 2), batch_id="9")
     loaded = records.load_command(*records.dump_command(command))
-    assert isinstance(loaded, CancelComponent)
+    assert isinstance(loaded, CancelAttempt)
     assert str(loaded.attempt) == "7.0.2"
 
 
@@ -87,7 +87,7 @@ def test_fields_stand_in_the_order_of_their_declaration() -> None:
 
 def test_a_record_without_a_younger_field_gets_its_default() -> None:
     fields = json.loads(records.dump_job(JOB))
-    del fields["collecting"], fields["key"], fields["components"][0]["gone"], fields["request"]["when_busy"]
+    del fields["collecting"], fields["key"], fields["components"][0]["cleaned_up"], fields["request"]["when_busy"]
     assert records.load_job(json.dumps(fields)) == JOB
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from koalapy.model.change import Change, OutboxEntry
-from koalapy.model.commands import ForgetComponent
+from koalapy.model.commands import ForgetAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Counters, History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Glide, ParameterResult, ResultBatch
+from koalapy.model.sweep import ParameterResult, Pilot, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull, StoreLocked, StoreUnreadable
@@ -50,11 +50,11 @@ def a_change(number: int) -> Change:
         owner="mona",
         request=Request(name="poisson", components=(WISH,)),
         state=JobState.WAITING,
-        place=number,
+        position=number,
         submitted_at=Instant(number),
         components=(Component(index=0, request=WISH),),
     )
-    command = ForgetComponent(cluster="vu", attempt=AttemptId(job.id, 0, 1))
+    command = ForgetAttempt(cluster="vu", attempt=AttemptId(job.id, 0, 1))
     return Change(
         jobs=(job,),
         counters=Counters(number + 1, number + 1),
@@ -541,8 +541,9 @@ def test_what_is_kept_costs_nothing_when_what_is_pruned_is_found(
 
     def over(number: int, at: int, sweep: int | None = None) -> Job:
         return Job(
-            id=JobId(number), owner="me", request=request, state=JobState.DONE, place=number, submitted_at=Instant(1),
-            finished_at=Instant(at), components=(), glide=None if sweep is None else Glide(sweep=JobId(sweep)),
+            id=JobId(number), owner="me", request=request, state=JobState.DONE, position=number,
+            submitted_at=Instant(1), finished_at=Instant(at), components=(),
+            pilot=None if sweep is None else Pilot(sweep=JobId(sweep)),
         )  # fmt: skip
 
     def found() -> list[int]:

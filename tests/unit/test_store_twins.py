@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koalapy.model.change import Change, OutboxEntry
-from koalapy.model.commands import ForgetComponent
+from koalapy.model.commands import ForgetAttempt
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Component, Counters, Debt, History, Job
 from koalapy.model.learned import Learned, Past
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Glide, ParameterResult, ResultBatch
+from koalapy.model.sweep import ParameterResult, Pilot, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreConflict
@@ -36,11 +36,11 @@ def jobs(draw: st.DrawFn) -> Job:
         owner="mona",
         request=REQUEST,
         state=draw(st.sampled_from(JobState)),
-        place=draw(st.integers(0, 9)),
+        position=draw(st.integers(0, 9)),
         submitted_at=Instant(5),
         components=(Component(index=0, request=WISH),),
         key=draw(st.sampled_from(["", "", "", "a", "b"])),
-        glide=draw(st.none() | st.builds(Glide, sweep=JOB_IDS)),
+        pilot=draw(st.none() | st.builds(Pilot, sweep=JOB_IDS)),
     )
 
 
@@ -56,7 +56,7 @@ CHANGES = st.builds(
     counters=st.none() | st.builds(Counters, st.integers(1, 9), st.integers(1, 9)),
     sent=st.lists(st.integers(1, 9), max_size=2).map(
         lambda numbers: tuple(
-            OutboxEntry(number, ForgetComponent(cluster="vu", attempt=AttemptId(JobId(1), 0, 1))) for number in numbers
+            OutboxEntry(number, ForgetAttempt(cluster="vu", attempt=AttemptId(JobId(1), 0, 1))) for number in numbers
         )
     ),
     confirmed=st.lists(st.integers(1, 9), max_size=4).map(tuple),

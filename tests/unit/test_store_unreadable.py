@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from koalapy.model.change import Change, OutboxEntry
-from koalapy.model.commands import CancelComponent, Command, ForgetComponent
+from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, tag_of
 from koalapy.model.job import Component, Counters, Debt, History, Job
 from koalapy.model.learned import NOTHING, Learned, Past
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Axis, Glide, ParameterResult, ResultBatch, Runner, Source, Space
+from koalapy.model.sweep import Axis, ParameterResult, Pilot, ResultBatch, Runner, Source, Space
 from koalapy.model.units import Instant
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.store import unreadable
@@ -36,9 +36,9 @@ def a_job(number: int, state: JobState = JobState.RUNNING, **fields: Any) -> Job
         owner="mona",
         request=Request(name="poisson", components=(WISH,)),
         state=state,
-        place=number,
+        position=number,
         submitted_at=Instant(number),
-        components=(Component(index=0, request=WISH, cluster="vu", attempt=1, gone=False),),
+        components=(Component(index=0, request=WISH, cluster="vu", attempt=1, cleaned_up=False),),
         key=f"key-{number}",
         **fields,
     )
@@ -53,8 +53,8 @@ def a_debt(job: int) -> Debt:
 
 
 def a_command(number: int, job: int) -> OutboxEntry:
-    command: Command = CancelComponent(cluster="vu", attempt=attempt(job), batch_id="7")
-    return OutboxEntry(number, command if number % 2 else ForgetComponent(cluster="vu", attempt=attempt(job)))
+    command: Command = CancelAttempt(cluster="vu", attempt=attempt(job), batch_id="7")
+    return OutboxEntry(number, command if number % 2 else ForgetAttempt(cluster="vu", attempt=attempt(job)))
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def open_it(tmp_path: Path) -> Callable[[], SqlStore]:
             jobs=(
                 *(a_job(number) for number in (1, 2, 3)),
                 replace(sweep, runner=Runner(count=9)),
-                a_job(FIRST_LAUNCHER, glide=Glide(sweep=JobId(4))),
+                a_job(FIRST_LAUNCHER, pilot=Pilot(sweep=JobId(4))),
                 a_job(5, JobState.DONE),
             ),
             debts=(a_debt(1), a_debt(2), a_debt(9)),

@@ -37,7 +37,7 @@ JOB = Job(
     owner="mona",
     request=Request(name="poisson", components=(WISH,)),
     state=JobState.WAITING,
-    place=3,
+    position=3,
     submitted_at=Instant(5),
     components=(Component(index=0, request=WISH),),
 )

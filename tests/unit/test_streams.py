@@ -19,7 +19,7 @@ from koalapy_adapters.frames import INITIAL_CREDIT, Chunk, Control, Credit, Deco
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster, Timing
-from koalapy.model.commands import CancelComponent, CollectOutput, SubmitComponent
+from koalapy.model.commands import CancelAttempt, CollectOutput, SubmitAttempt
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import OutputCollected
 from koalapy.model.identity import AttemptId, InstanceId, JobId
@@ -288,8 +288,8 @@ def test_a_koalad_that_ends_waits_for_no_cluster(near: Near, collector: Collecto
 # ---- files in
 
 
-def submit(directory: Path, number: int) -> SubmitComponent:
-    return SubmitComponent(
+def submit(directory: Path, number: int) -> SubmitAttempt:
+    return SubmitAttempt(
         cluster="bad",
         attempt=AttemptId(JobId(number), 0, 1),
         components=1,
@@ -345,7 +345,7 @@ def test_a_cancel_is_heard_by_who_waits_to_send(near: Near, tmp_path: Path) -> N
     stores = {far.next(wire.Store).id for _ in range(2)}
     for number in (1, 2, 3):
         attempt = AttemptId(JobId(number), 0, 1)
-        link.send(10 + number, CancelComponent(cluster="bad", attempt=attempt, batch_id=""), False)
+        link.send(10 + number, CancelAttempt(cluster="bad", attempt=attempt, batch_id=""), False)
     ended = set[int]()
     while not stores <= ended:
         chunk = far.next(Chunk)

@@ -3,7 +3,7 @@
 from engine_play import UNREACHABLE
 from sweep_play import SweepPlay
 
-from koalapy.model.events import ClusterConnected, ClusterLost, ComponentSeen
+from koalapy.model.events import BatchStatusSeen, ClusterConnected, ClusterLost
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
@@ -22,7 +22,7 @@ def see(play: SweepPlay, launchers: list[Job], state: str, ending: str = "") -> 
     """The batch system's word of these."""
     attempts = [play.attempts(each.id)[0] for each in launchers]
     told = {"batch_id": "1", "state": state, "ending": ending, "at": play.now}
-    play.tell(*(ComponentSeen(attempt=each, **told) for each in attempts))
+    play.tell(*(BatchStatusSeen(attempt=each, **told) for each in attempts))
     play.measure()
 
 

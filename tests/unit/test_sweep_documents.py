@@ -17,7 +17,7 @@ from koalapy.model.intervals import Intervals
 from koalapy.model.job import Component, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
-from koalapy.model.sweep import Axis, Glide, ParameterResult, Runner, Source, Space
+from koalapy.model.sweep import Axis, ParameterResult, Pilot, Runner, Source, Space
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.sweeps import Row
 from koalapy.views.sweeps import Forecast, RunnerReport, places, scavenged
@@ -125,7 +125,7 @@ def sweep(**fields: Any) -> Job:
         owner="me",
         request=Request(name="scan", components=(PROGRAM,), parameters=SPACE),
         state=JobState.RUNNING,
-        place=1,
+        position=1,
         submitted_at=Instant(AT),
         components=(),
         runner=Runner(count=100, **fields),
@@ -138,17 +138,17 @@ def launcher(number: int, cluster: str, processors: int = 4, going: str = "", **
         request=ComponentRequest(processors=processors, executable="launcher"),
         cluster=cluster,
         attempt=1,
-        **{"state": ComponentState.RUNNING, "allocated_at": Instant(AT), "gone": False, **fields},
+        **{"state": ComponentState.RUNNING, "allocated_at": Instant(AT), "cleaned_up": False, **fields},
     )
     return Job(
         id=JobId((1 << 23) + number),
         owner="me",
         request=Request(name="launcher", components=(component.request,)),
         state=JobState.RUNNING,
-        place=1,
+        position=1,
         submitted_at=Instant(AT),
         components=(component,),
-        glide=Glide(sweep=JobId(7), going=going),
+        pilot=Pilot(sweep=JobId(7), stop_reason=going),
     )
 
 
@@ -159,7 +159,7 @@ LAUNCHERS = [
     launcher(2, "alpha", going="preempted"),
     launcher(3, "alpha", **WAITING),
     launcher(4, "gamma", processors=2),
-    launcher(5, "gamma", gone=True, ended_at=Instant(AT + 1)),
+    launcher(5, "gamma", cleaned_up=True, ended_at=Instant(AT + 1)),
 ]
 
 

@@ -7,7 +7,7 @@ from engine_play import check
 from sweep_play import SweepPlay
 
 from koalapy.model.errors import Reason
-from koalapy.model.events import CancelRequested, ComponentLingers, Event, HoldRequested, ReleaseRequested
+from koalapy.model.events import AttemptStuck, CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.identity import JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
@@ -83,7 +83,7 @@ def test_what_a_stopping_sweep_waits_for_is_told() -> None:
     stuck = play.launchers(SWEEP)[0]
     assert play.job(SWEEP).outcome is Outcome.CANCELLED
     why = Reason("stuck", "site", "The batch system does not end it.", "Ask its administrator.")
-    play.tell(ComponentLingers(attempt=stuck.attempt_of(stuck.components[0]), reason=why))
+    play.tell(AttemptStuck(attempt=stuck.attempt_of(stuck.components[0]), reason=why))
     assert "on alpha (The batch system does not end it), beta. Ask" in told(play)
     assert told(play).endswith("Ask its administrator. `koala cancel --force 1` does not wait for it.")
 

@@ -396,7 +396,7 @@ class Recorded:
     def job(self, job_id: JobId) -> Job:
         request = self._play.request
         return Job(
-            id=job_id, owner="me", request=request, state=JobState.RUNNING, place=1, submitted_at=Instant(1),
+            id=job_id, owner="me", request=request, state=JobState.RUNNING, position=1, submitted_at=Instant(1),
             components=(), collecting=True,
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from sweep_play import NODE, SweepPlay
 
 from koalapy.config.hours import parse_hours
 from koalapy.model.cluster import ClusterSettings, Scavenge
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitAttempt
 from koalapy.model.events import LaunchersSeen
 from koalapy.model.settings import Scavenging, Settings
 from koalapy.model.states import JobState
@@ -68,7 +68,7 @@ def test_where_others_jobs_are_hidden_nothing_grows_unless_the_batch_system_take
         play = ruled(**{native: "low"})
         show(play, others_hidden=True)
         sweep = play.sweep()
-        assert {getattr(each.request, native) for each in play.pending if isinstance(each, SubmitComponent)} == {"low"}
+        assert {getattr(each.request, native) for each in play.pending if isinstance(each, SubmitAttempt)} == {"low"}
         play.start_all(sweep)
         play.wanted["alpha"] = 2 * NODE
         play.measure()

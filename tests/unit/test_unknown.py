@@ -29,7 +29,7 @@ def job(number: int, attempt: int, state: JobState = JobState.DONE) -> Job:
         owner="me",
         request=Request(name="job", components=(ONE,)),
         state=state,
-        place=1,
+        position=1,
         submitted_at=Instant(0),
         components=(Component(index=0, request=ONE, attempt=attempt),),
     )

@@ -11,7 +11,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState, JobState
-from koalapy.model.sweep import Glide
+from koalapy.model.sweep import Pilot
 from koalapy.model.units import DAY, HOUR, SECOND, Instant
 from koalapy.model.usage import BatchSpan, By, Kind, Sum, Usage, accounted, sums, usage_of_try, usage_until
 
@@ -23,7 +23,7 @@ def at(seconds: float) -> Instant:
     return Instant(T + round(seconds * SECOND))
 
 
-def a_try(state: JobState = JobState.STOPPING, glide: Glide | None = None, **instants: Instant | None) -> Job:
+def a_try(state: JobState = JobState.STOPPING, pilot: Pilot | None = None, **instants: Instant | None) -> Job:
     component = Component(
         index=0,
         request=WISH,
@@ -38,11 +38,11 @@ def a_try(state: JobState = JobState.STOPPING, glide: Glide | None = None, **ins
         owner="mona",
         request=Request(name="poisson", components=(WISH, WISH)),
         state=state,
-        place=1,
+        position=1,
         submitted_at=T,
         components=(component, Component(index=1, request=WISH)),
         outcome=Outcome.DONE,
-        glide=glide,
+        pilot=pilot,
     )
 
 
@@ -51,7 +51,7 @@ FULL = {"began_at": at(10), "allocated_at": at(12), "released_at": at(40), "ende
 
 def test_a_try_that_was_the_last_counts_as_held_until_its_release_and_then_as_run() -> None:
     tried = a_try(**FULL)
-    (entry,) = usage_of_try(tried, tried.to(JobState.DONE))
+    (entry,) = usage_of_try(tried, tried.transition(JobState.DONE))
     assert (entry.attempt, entry.kind, entry.batch_id) == (AttemptId(JobId(7), 0, 2), Kind.RUN, "77")
     assert (entry.started_at, entry.released_at, entry.ended_at) == (at(10), at(40), at(100))
     assert sums([entry], By.JOB) == {
@@ -61,25 +61,27 @@ def test_a_try_that_was_the_last_counts_as_held_until_its_release_and_then_as_ru
 
 def test_a_try_that_another_follows_is_lost_and_a_failed_one_is_not() -> None:
     tried = a_try(**FULL)
-    (again,), (failed,) = (usage_of_try(tried, tried.to(state)) for state in (JobState.WAITING, JobState.FAILED))
+    (again,), (failed,) = (
+        usage_of_try(tried, tried.transition(state)) for state in (JobState.WAITING, JobState.FAILED)
+    )
     assert (again.kind, failed.kind) == (Kind.LOST, Kind.RUN)
     assert sums([again], By.USER)[("mona",)].held == 120 * SECOND
 
 
 def test_an_attempt_that_was_never_released_was_held_to_its_end() -> None:
     tried = a_try(**(FULL | {"released_at": None}))
-    (entry,) = usage_of_try(tried, tried.to(JobState.WAITING))
+    (entry,) = usage_of_try(tried, tried.transition(JobState.WAITING))
     assert sums([entry], By.CLUSTER)[("vu",)] == Sum(held=360 * SECOND, estimated=360 * SECOND, attempts=1)
 
 
 def test_a_batch_job_that_never_began_used_nothing() -> None:
     tried = a_try(ended_at=at(5))
-    assert usage_of_try(tried, tried.to(JobState.FAILED)) == ()
+    assert usage_of_try(tried, tried.transition(JobState.FAILED)) == ()
 
 
 def test_all_of_a_launcher_is_scavenged_and_charged_to_its_sweep() -> None:
-    tried = a_try(glide=Glide(sweep=JobId(3)), **FULL)
-    (entry,) = usage_of_try(tried, tried.to(JobState.CANCELLED))
+    tried = a_try(pilot=Pilot(sweep=JobId(3)), **FULL)
+    (entry,) = usage_of_try(tried, tried.transition(JobState.CANCELLED))
     assert entry.charged == 3
     assert sums([entry], By.DAY)[("2030-03-17",)].scavenged == 360 * SECOND
 
@@ -93,7 +95,7 @@ def test_what_goes_on_counts_up_to_now() -> None:
 
 def test_the_accounting_replaces_what_was_estimated() -> None:
     tried = a_try(**FULL)
-    (entry,) = usage_of_try(tried, tried.to(JobState.DONE))
+    (entry,) = usage_of_try(tried, tried.transition(JobState.DONE))
     span = BatchSpan(attempt=entry.attempt, cluster="vu", started_at=at(9), ended_at=at(101), processors=8)
     better = accounted(entry, span)
     assert sums([better], By.USER)[("mona",)] == Sum(held=8 * 31 * SECOND, run=8 * 61 * SECOND, attempts=1)
@@ -112,7 +114,7 @@ def test_the_accounting_replaces_what_was_estimated() -> None:
 )
 def test_an_accounting_that_cannot_be_true_changes_nothing(lie: dict[str, object]) -> None:
     tried = a_try(**FULL)
-    (entry,) = usage_of_try(tried, tried.to(JobState.DONE))
+    (entry,) = usage_of_try(tried, tried.transition(JobState.DONE))
     span = BatchSpan(attempt=entry.attempt, cluster="vu", started_at=at(9), ended_at=at(101), processors=4)
     assert accounted(entry, replace(span, **lie)) == entry  # type: ignore[arg-type]
 

@@ -8,7 +8,7 @@ from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitAttempt
 from koalapy.model.events import CancelRequested, ClusterConnected, ClusterLost, Event
 from koalapy.model.identity import JobId
 from koalapy.model.request import ComponentRequest, Request
@@ -45,7 +45,7 @@ class Notes(Nobody):
         self.changes.append(change)
 
     def sent(self, entry: OutboxEntry, doubt: bool) -> None:
-        if isinstance(entry.command, SubmitComponent):
+        if isinstance(entry.command, SubmitAttempt):
             self.submits.append((entry.number, doubt))
 
     def count(self, kind: type) -> int:

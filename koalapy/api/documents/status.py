@@ -89,5 +89,5 @@ def debt(debt: Debt) -> Document:
         "cluster": debt.cluster,
         "batch_id": debt.batch_id or None,
         "since": format_instant(debt.since),
-        "reason": str(debt.lingers) if debt.lingers else None,
+        "reason": str(debt.stuck) if debt.stuck else None,
     }

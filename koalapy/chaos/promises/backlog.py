@@ -37,7 +37,7 @@ def _there(told: Told, decided: Decided) -> Iterator[tuple[Job, Component]]:
     pending, allocated = _pending(told), frozenset(told.state.allocated)
     for job, component in decided.engine.records.live(told.settings.name):
         tag = _tag(job, component, decided)
-        if job.glide is None and (tag in pending or (job.patient and tag not in allocated)):
+        if job.pilot is None and (tag in pending or (job.patient and tag not in allocated)):
             yield job, component
 
 

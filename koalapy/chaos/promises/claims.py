@@ -34,7 +34,7 @@ class Claims:
         if not claimed:
             return
         usable = decided.heard.usable(decided.at)
-        ordinary = [job for job in claimed if job.glide is None]
+        ordinary = [job for job in claimed if job.pilot is None]
         self._in_order(ordinary, jobs, before, usable, decided)
         self._on_idle(ordinary, usable, decided, Launchers(before, decided))
         for position, job in enumerate(ordinary):
@@ -42,7 +42,7 @@ class Claims:
             if job.patient:
                 self._in_backlog(job, {each.id for each in ordinary[position + 1 :]}, decided)
         for job in claimed:
-            if job.glide is not None:
+            if job.pilot is not None:
                 Launchers(before, decided).fit(job)
 
     # ---- order
@@ -70,7 +70,7 @@ class Claims:
             self._counted(jobs.get(job_id), before.get(job_id), job_id, times)
 
     def _counted(self, after: Job | None, before: Job | None, job_id: JobId, times: int) -> None:
-        same_place = before is not None and after is not None and before.place == after.place
+        same_place = before is not None and after is not None and before.position == after.position
         expected = times + (before.overtaken if before is not None and same_place else 0)
         found = after.overtaken if after is not None else 0
         promise(found == expected, Promise.ORDER, "job", job_id, "was passed", expected, "times, counted are", found)
@@ -100,7 +100,7 @@ class Claims:
             decided.processors.taken(name, each.request)
             for other in records.jobs.values()
             for each in other.live
-            if each.cluster == name and other.id not in later and other.glide is None
+            if each.cluster == name and other.id not in later and other.pilot is None
             if tag_of(records.instance, other.attempt_of(each)) not in shown
         )
         idle = told.state.idle + launchers.shown(told)
@@ -144,7 +144,7 @@ class Claims:
 
 def _rank(job: Job) -> tuple[int, int]:
     """Its place in the wait queue: a claim does not change it."""
-    return job.request.priority, job.place
+    return job.request.priority, job.position
 
 
 def _waits(job: Job) -> bool:

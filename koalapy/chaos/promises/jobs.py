@@ -107,7 +107,7 @@ class Jobs:
 
     def _bounds(self, job: Job) -> tuple[int, int]:
         """Of its submission and completion failures: a Launcher is replaced, and not tried again."""
-        if job.glide is not None:
+        if job.pilot is not None:
             return 1, 0
         return self._settings.max_submission_failures, self._settings.max_completion_failures
 

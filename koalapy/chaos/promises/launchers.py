@@ -58,7 +58,7 @@ class Launchers:
         return sum(
             self._processors.taken(told.settings.name, component.request)
             for job, component in records.live(told.settings.name)
-            if job.glide is None and tag_of(records.instance, job.attempt_of(component)) not in shown
+            if job.pilot is None and tag_of(records.instance, job.attempt_of(component)) not in shown
         )
 
     def _freed(self, told: Told) -> int:
@@ -71,12 +71,12 @@ class Launchers:
         """By the Launcher of this name; nothing by other batch jobs."""
         instance, attempt = attempt_of(tag) if is_tag(tag) else (None, None)
         job = self._before.get(attempt.job) if attempt is not None else None
-        if instance != self._engine.records.instance or job is None or job.glide is None:
+        if instance != self._engine.records.instance or job is None or job.pilot is None:
             return 0
         return self._processors.taken(told.settings.name, job.components[0].request)
 
     def _on(self, cluster: str) -> list[Job]:
-        return [job for job, _ in self._engine.records.live(cluster) if job.glide is not None]
+        return [job for job, _ in self._engine.records.live(cluster) if job.pilot is not None]
 
     def _tag(self, launcher: Job) -> Tag:
         return tag_of(self._engine.records.instance, launcher.attempt_of(launcher.components[0]))

@@ -25,7 +25,7 @@ class Limits:
     def committed(self, change: Change, decided: Decided) -> None:
         """Launchers are claimed only where the site's rules allow them, and sweeps admitted only as many as may be."""
         claimed = {line.job for line in change.history if line.kind == "job_claimed"}
-        launchers = [job for job in change.jobs if job.glide is not None and job.id in claimed]
+        launchers = [job for job in change.jobs if job.pilot is not None and job.id in claimed]
         for name in dict.fromkeys(job.components[0].cluster or "" for job in launchers):
             new = {job.id for job in launchers if job.components[0].cluster == name}
             live = _live(decided, name)
@@ -68,7 +68,7 @@ class Limits:
 
 
 def _live(decided: Decided, cluster: str) -> list[Job]:
-    return [job for job, _ in decided.engine.records.live(cluster) if job.glide is not None]
+    return [job for job, _ in decided.engine.records.live(cluster) if job.pilot is not None]
 
 
 def _idle_nodes(held: Sequence[Job], state: ClusterState, decided: Decided) -> int:

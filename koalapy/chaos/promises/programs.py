@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
-from koalapy.model.commands import ReleaseComponent
+from koalapy.model.commands import ReleaseAttempt
 from koalapy.model.identity import AttemptId, InstanceId, JobId, Tag, attempt_of
 from koalapy.model.job import Job
 from koalapy.model.units import Instant
@@ -102,7 +102,7 @@ class Programs:
 
         `decided_at`, in the world's time: a store that fails keeps koalad from committing what it had decided.
         """
-        released = [entry.command for entry in change.sent if isinstance(entry.command, ReleaseComponent)]
+        released = [entry.command for entry in change.sent if isinstance(entry.command, ReleaseAttempt)]
         jobs = {job.id: job for job in change.jobs}
         for identity in dict.fromkeys(command.attempt.job for command in released):
             attempts = [command.attempt for command in released if command.attempt.job == identity]

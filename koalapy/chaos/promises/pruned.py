@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
-from koalapy.model.commands import CollectOutput, ForgetComponent
+from koalapy.model.commands import CollectOutput, ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import Job
 from koalapy.store.contract import Store
@@ -21,7 +21,7 @@ class Pruned:
 
     def committed(self, change: Change, before: Mapping[JobId, Job], committed: Committed) -> None:
         for entry in change.sent:
-            if isinstance(entry.command, ForgetComponent):
+            if isinstance(entry.command, ForgetAttempt):
                 self._forgets(entry.command.attempt, committed.jobs)
         owing = {attempt.job for attempt in committed.debts}
         collecting = {
@@ -38,7 +38,7 @@ class Pruned:
             promise(not left, Promise.PRUNED, "job", identity, "is pruned before its directories:", *left)
             self.jobs[identity] = job
         for identity in change.removed:
-            launchers = [each.id for each in before.values() if each.glide and each.glide.sweep == identity]
+            launchers = [each.id for each in before.values() if each.pilot and each.pilot.sweep == identity]
             left_over = [each for each in launchers if each not in self.jobs]
             promise(not left_over, Promise.PRUNED, "sweep", identity, "is pruned before its Launchers", *left_over)
 
@@ -50,8 +50,8 @@ class Pruned:
         promise(
             past or job.state.final, Promise.PRUNED, "the directory of", attempt, "goes while its job is", job.state
         )
-        if job.glide is not None:
-            over = jobs[job.glide.sweep].state.final
+        if job.pilot is not None:
+            over = jobs[job.pilot.sweep].state.final
             promise(over, Promise.PRUNED, "the directory of", attempt, "goes before its sweep is over")
 
     def at_rest(self, store: Store) -> None:

@@ -36,7 +36,7 @@ class Waiting:
 
     def committed(self, change: Change) -> None:
         for job in change.jobs:
-            if job.state is JobState.WAITING and job.runner is None and job.glide is None:
+            if job.state is JobState.WAITING and job.runner is None and job.pilot is None:
                 self._jobs[job.id] = job
             else:
                 self._jobs.pop(job.id, None)
@@ -64,7 +64,7 @@ class Waiting:
         idle = {name: _idle(told, launchers) for name, told in usable.items()}
         queues = {name: backlog.left(told, decided) for name, told in usable.items()}
         first: Job | None = None
-        for job in sorted(self._jobs.values(), key=lambda job: (job.request.priority, job.place)):
+        for job in sorted(self._jobs.values(), key=lambda job: (job.request.priority, job.position)):
             left = {name: count for name, count in idle.items() if not _left_out(job, name, decided.at)}
             if self._fits_on(job, left, decided) or self._may_queue(job, left, queues, decided):
                 yield job

@@ -69,7 +69,7 @@ class Watch:
     @property
     def jobs(self) -> int:
         """That users have submitted."""
-        return sum(job.glide is None for job in self._committed.jobs.values())
+        return sum(job.pilot is None for job in self._committed.jobs.values())
 
     def check(self) -> None:
         """Raises Violation for the first promise that was broken."""

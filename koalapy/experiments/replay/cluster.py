@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from koalapy.information.commitments import processors_taken
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitAttempt
 from koalapy.model.events import ClusterConnected, ClusterMeasured, Event
 from koalapy.model.identity import AttemptId, InstanceId, Tag, tag_of
 from koalapy.model.units import Instant
@@ -53,7 +53,7 @@ class Site:
     def connected(self) -> Event:
         return ClusterConnected(cluster=self.settings.name, version="simulated")
 
-    def submit(self, command: SubmitComponent) -> BatchJob:
+    def submit(self, command: SubmitAttempt) -> BatchJob:
         """Put at the end of the queue."""
         request, name = command.request, self.settings.name
         taken = processors_taken(request, self.settings)

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from koalapy.model.evolve import quick
+from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.request import DEFAULT_PRIORITY, WhenBusy
 from koalapy.model.units import Duration
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayJob:
     """`submitted` counts from the trace's beginning. `components`: (processors, the cluster that it names or None).

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from koalapy.model.evolve import quick
+from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.units import Duration
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
     """Times count from the trace's beginning; None: it never started. `number` is the trace's.

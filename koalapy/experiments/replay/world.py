@@ -14,8 +14,8 @@ from koalapy.experiments.replay.cluster import BatchJob, Site
 from koalapy.experiments.replay.job import ReplayJob
 from koalapy.experiments.replay.ran import Ran
 from koalapy.model.change import Snapshot
-from koalapy.model.commands import CancelComponent, Command, ReleaseComponent, SubmitComponent
-from koalapy.model.events import ComponentGone, ComponentReported, ComponentSubmitted, Event, JobSubmitted
+from koalapy.model.commands import CancelAttempt, Command, ReleaseAttempt, SubmitAttempt
+from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, Event, JobSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, JobId, instance_id
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request, WhenBusy
@@ -121,24 +121,24 @@ class Replay:
         return JobSubmitted(request=_request(job.components, job.walltime, job.when_busy, job.priority), owner=_OWNER)
 
     def _do(self, command: Command) -> Iterator[Event]:
-        if isinstance(command, SubmitComponent):
+        if isinstance(command, SubmitAttempt):
             yield from self._submit(command)
-        elif isinstance(command, ReleaseComponent):
+        elif isinstance(command, ReleaseAttempt):
             self._start(command)
-        elif isinstance(command, CancelComponent):
+        elif isinstance(command, CancelAttempt):
             yield from self._end(command)
 
-    def _submit(self, command: SubmitComponent) -> Iterator[Event]:
+    def _submit(self, command: SubmitAttempt) -> Iterator[Event]:
         site = self._sites[command.cluster]
         job = self._batch[command.attempt] = site.submit(command)
         started = list(self._start_jobs(site))
         if site.waits:
-            yield ComponentSubmitted(cluster=command.cluster, attempt=job.attempt, batch_id=job.batch_id)
+            yield AttemptSubmitted(cluster=command.cluster, attempt=job.attempt, batch_id=job.batch_id)
         yield from started
 
     def _start_jobs(self, site: Site) -> Iterator[Event]:
         for job in site.start_jobs():
-            yield ComponentReported(
+            yield WrapperReported(
                 cluster=site.settings.name,
                 attempt=job.attempt,
                 batch_id=job.batch_id,
@@ -147,7 +147,7 @@ class Replay:
                 at_barrier_at=self._agenda.now,
             )
 
-    def _start(self, command: ReleaseComponent) -> None:
+    def _start(self, command: ReleaseAttempt) -> None:
         job, trace = self._batch[command.attempt], self._jobs[command.attempt.job]
         job.started_at = self._agenda.now
         job.end = self._agenda.after(min(trace.runtime, trace.walltime), lambda: self._ends.append(self._report(job)))
@@ -156,7 +156,7 @@ class Replay:
         """Its program has come to its end, or to its walltime."""
         trace, job.end = self._jobs[job.attempt.job], None
         killed = trace.runtime > trace.walltime
-        return ComponentReported(
+        return WrapperReported(
             cluster=job.site.settings.name,
             attempt=job.attempt,
             batch_id=job.batch_id,
@@ -168,13 +168,13 @@ class Replay:
             ending="walltime" if killed else "exited",
         )
 
-    def _end(self, command: CancelComponent) -> Iterator[Event]:
+    def _end(self, command: CancelAttempt) -> Iterator[Event]:
         job = self._batch.pop(command.attempt, None)
         if job is not None:
             self._agenda.cancel(job.end)
             job.site.remove(job)
             yield from self._start_jobs(job.site)
-        yield ComponentGone(cluster=command.cluster, attempt=command.attempt)
+        yield AttemptCleanedUp(cluster=command.cluster, attempt=command.attempt)
 
     # ---- ends
 

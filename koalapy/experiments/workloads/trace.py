@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from koalapy.model.evolve import quick
+from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.units import Duration
 
 
@@ -16,7 +16,7 @@ class Ended(StrEnum):
     UNKNOWN = "unknown"
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
     """`submitted` counts from the log's beginning. None, or an empty text, where the log does not say.

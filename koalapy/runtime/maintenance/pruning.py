@@ -75,7 +75,7 @@ def _wait(koalad: Koalad, jobs: list[JobId]) -> int:
 
 def _count(tally: _Tally, judgement: Judgement, before: Instant) -> None:
     for job in judgement.ready:
-        if job.glide is None:
+        if job.pilot is None:
             tally.jobs += 1
         else:
             tally.launchers += 1

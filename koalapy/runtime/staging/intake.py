@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.request import Request
 from koalapy.runtime.staging.gather import Entry, gather, size_of
@@ -30,7 +30,7 @@ class Intake:
         return replace(request, files=self._versions.keep(found)) if (found := look(request)) else request
 
     def bring(
-        self, uploads: Uploads, command: SubmitComponent, transfer: Transfer, go_on: Callable[[], None]
+        self, uploads: Uploads, command: SubmitAttempt, transfer: Transfer, go_on: Callable[[], None]
     ) -> "Brought":
         """Return when the cluster has all that the attempt needs. See Uploads.bring."""
         version = self._version(command, transfer, go_on)
@@ -39,7 +39,7 @@ class Intake:
         uploads.bring(contents, size_of(version.entries), transfer, go_on)
         return Brought(version, staged)
 
-    def _version(self, command: SubmitComponent, transfer: Transfer, go_on: Callable[[], None]) -> Version:
+    def _version(self, command: SubmitAttempt, transfer: Transfer, go_on: Callable[[], None]) -> Version:
         entries = self._entries(command)
         transfer.begin("reading", len(entries), size_of(entries))
 
@@ -49,7 +49,7 @@ class Intake:
 
         return self._versions.fix(command.files, entries, read)
 
-    def _entries(self, command: SubmitComponent) -> tuple[Entry, ...]:
+    def _entries(self, command: SubmitAttempt) -> tuple[Entry, ...]:
         """As they were submitted; where that is not known any more, as they are, if that is the same."""
         known = self._versions.entries(command.files)
         if known is not None:

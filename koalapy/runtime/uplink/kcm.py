@@ -15,7 +15,7 @@ from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Conversation, Heard, Messages
 from koalapy.link.outstanding import ComponentCommand
-from koalapy.model.commands import SubmitComponent, Word
+from koalapy.model.commands import Hint, SubmitAttempt
 from koalapy.model.errors import Reason, SiteError
 from koalapy.model.events import Event
 from koalapy.model.identity import AttemptId, JobId, tag_of
@@ -86,15 +86,15 @@ class Kcm:
             fresh = self._conversation.begin(number, command)
         if not fresh:
             return
-        if isinstance(command, SubmitComponent) and command.stage_in:
+        if isinstance(command, SubmitAttempt) and command.stage_in:
             self._submitter.stage(number, command, doubt)
-        elif isinstance(command, SubmitComponent):
+        elif isinstance(command, SubmitAttempt):
             self._staged(number, doubt, [])
         else:
             self._say(lambda talk: talk.say(number, doubt))
 
-    def say(self, word: Word) -> None:
-        self._say(lambda talk: talk.tell(word))
+    def hint(self, hint: Hint) -> None:
+        self._say(lambda talk: talk.hint(hint))
 
     def acknowledge(self, epoch: int, number: int) -> None:
         """Events of another session's KCM are gone with it."""

@@ -24,7 +24,7 @@ from koalapy.link.cluster import Cluster
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.translate import reason_of_error
 from koalapy.link.vetting import IMPOSSIBLE, Verdict
-from koalapy.model.commands import WatchCluster, Word
+from koalapy.model.commands import Hint, WatchCluster
 from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId, JobId
@@ -102,12 +102,12 @@ class Link:
         if (kcm := self._kcm) is not None:
             kcm.send(number, command, doubt)
 
-    def say(self, word: Word) -> None:
+    def hint(self, hint: Hint) -> None:
         """The last watch is remembered, and said to every KCM to come."""
-        if isinstance(word, WatchCluster):
-            self._watched = word
+        if isinstance(hint, WatchCluster):
+            self._watched = hint
         if (kcm := self._kcm) is not None:
-            kcm.say(word)
+            kcm.hint(hint)
 
     def acknowledge(self, epoch: int, number: int) -> None:
         if (kcm := self._kcm) is not None:
@@ -292,7 +292,7 @@ class Link:
         self._around.told(self._status, self._number)
         _LOG.info("cluster_connected", cluster=self.cluster.name, host=welcome.host, batch=welcome.batch_version)
         if self._watched is not None and self._kcm is not None:
-            self._kcm.say(self._watched)
+            self._kcm.hint(self._watched)
         self._around.connected()
         return True
 

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from koalapy.link.cluster import Timing
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitAttempt
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, FilesMoved, FilesStaged
 from koalapy.model.identity import AttemptId
@@ -40,7 +40,7 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class _Job:
     number: int
-    command: SubmitComponent
+    command: SubmitAttempt
     doubt: bool
 
 
@@ -64,7 +64,7 @@ class Submitter:
         self._teller: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def stage(self, number: int, command: SubmitComponent, doubt: bool) -> None:
+    def stage(self, number: int, command: SubmitAttempt, doubt: bool) -> None:
         """Returns at once. Of several that need the same the first goes ahead, and leaves the others little to do."""
         job = _Job(number, command, doubt)
         with self._lock:
@@ -160,5 +160,5 @@ class Submitter:
             before = carried
 
 
-def _need(command: SubmitComponent) -> object:
+def _need(command: SubmitAttempt) -> object:
     return command.files or (command.directory, command.stage_in)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from koalapy_adapters import messages as wire
 
 from koalapy.link.translate import reason_of
-from koalapy.model.commands import CollectOutput, Of, SubmitComponent
+from koalapy.model.commands import CollectOutput, Of, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import SECOND, Duration
@@ -60,7 +60,7 @@ class Staging:
     def __init__(
         self,
         link: Asked,
-        command: SubmitComponent,
+        command: SubmitAttempt,
         staged: Callable[[list[list[Any]]], None],
         refused: Callable[[Reason], None],
     ) -> None:

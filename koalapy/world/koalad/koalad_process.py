@@ -12,7 +12,7 @@ from koalapy.driver import Delivery, Driver, Recorder
 from koalapy.engine import Engine
 from koalapy.link.vetting import CONNECTS, Verdict, Vetting
 from koalapy.model.change import Change, OutboxEntry, Snapshot
-from koalapy.model.commands import CollectOutput, Word
+from koalapy.model.commands import CollectOutput, Hint
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, StoreRestored
 from koalapy.model.identity import AttemptId, JobId
@@ -250,10 +250,10 @@ class Life:
         elif command.cluster in self.links:
             self.links[command.cluster].send(entry.number, command, doubt)
 
-    def say(self, word: Word) -> None:
+    def hint(self, hint: Hint) -> None:
         self.process.step()
-        if word.cluster in self.links:
-            self.links[word.cluster].say(word)
+        if hint.cluster in self.links:
+            self.links[hint.cluster].hint(hint)
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         self.process.step()

@@ -16,7 +16,7 @@ from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Conversation, Heard, Messages
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.vetting import IMPOSSIBLE, Verdict
-from koalapy.model.commands import SubmitComponent, WatchCluster, Word
+from koalapy.model.commands import Hint, SubmitAttempt, WatchCluster
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId, JobId
@@ -98,16 +98,16 @@ class Uplink:
         talk = self._talk
         if talk is None or not self.connected or not talk.begin(number, command):
             return
-        if isinstance(command, SubmitComponent) and command.stage_in:
+        if isinstance(command, SubmitAttempt) and command.stage_in:
             self._stage(talk, number, command, doubt)
         else:
             self._say(talk.say(number, doubt))
 
-    def say(self, word: Word) -> None:
-        if isinstance(word, WatchCluster):
-            self._watched = word
+    def hint(self, hint: Hint) -> None:
+        if isinstance(hint, WatchCluster):
+            self._watched = hint
         if self._talk is not None and self.connected:
-            self._say(self._talk.tell(word))
+            self._say(self._talk.hint(hint))
 
     def acknowledge(self, epoch: int, number: int) -> None:
         if self._talk is not None:
@@ -181,7 +181,7 @@ class Uplink:
             return False
         self.connected, self._reason = True, None
         if self._watched is not None and self._talk is not None:
-            self._say(self._talk.tell(self._watched))
+            self._say(self._talk.hint(self._watched))
         return True
 
     def _ticked(self, pipe: Pipe) -> None:
@@ -194,7 +194,7 @@ class Uplink:
         self._say((self._talk.ping(self._around.now()),))
         self._tick = self._around.after(self._seconds(self._cluster.timing.ping), lambda: self._ticked(pipe))
 
-    def _stage(self, talk: Conversation, number: int, command: SubmitComponent, doubt: bool) -> None:
+    def _stage(self, talk: Conversation, number: int, command: SubmitAttempt, doubt: bool) -> None:
         """The answers come over this session or not at all."""
         Staging(
             self,

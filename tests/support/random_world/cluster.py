@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
-from koalapy.model.commands import SubmitComponent
+from koalapy.model.commands import SubmitAttempt
 from koalapy.model.errors import Reason
-from koalapy.model.events import ClusterMeasured, ComponentReported
+from koalapy.model.events import ClusterMeasured, WrapperReported
 from koalapy.model.identity import AttemptId, InstanceId, Tag, tag_of
 from koalapy.model.units import Instant
 
@@ -43,7 +43,7 @@ class Trace:
 
     attempt: AttemptId
     batch: BatchJob | None = None
-    command: SubmitComponent | None = None
+    command: SubmitAttempt | None = None
     claim: str = ""  # claimed, revoked
     phase: str = ""
     at: dict[str, Instant] = field(default_factory=dict)
@@ -64,11 +64,11 @@ class Trace:
         queued = self.batch is not None and self.batch.state != "ended" and self.claim == ""
         return self.running or self.alive or queued
 
-    def report(self) -> ComponentReported:
+    def report(self) -> WrapperReported:
         assert self.command is not None
         assert self.batch is not None
         node = Node(f"n{self.attempt.component}", "10.0.0.1", self.command.request.processes(1))
-        return ComponentReported(
+        return WrapperReported(
             attempt=self.attempt, batch_id=self.batch.id, phase=self.phase, nodes=(node,), exit_status=self.exit_status,
             ending=self.ending, reason=self.reason, at_barrier_at=self.at.get("at_barrier"),
             released_at=self.at.get("released"), started_at=self.at.get("running"), ended_at=self.at.get("ended"),

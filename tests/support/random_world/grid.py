@@ -7,7 +7,7 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import CollectOutput, Word
+from koalapy.model.commands import CollectOutput, Hint
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import ClusterConnected, ClusterLost, Event, OutputCollected
 from koalapy.model.identity import InstanceId
@@ -114,7 +114,7 @@ class Grid:
         elif command.cluster in self.kcms:
             self.kcms[command.cluster].send(entry.number, command)
 
-    def say(self, word: Word) -> None: ...
+    def hint(self, hint: Hint) -> None: ...
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         kcm = self.kcms.get(cluster)

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from koalapy.driver import Delivery
-from koalapy.model.commands import CancelComponent, Command, ForgetComponent, ReleaseComponent, SubmitComponent
+from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
-    ComponentGone,
-    ComponentReported,
-    ComponentSeen,
-    ComponentSubmitted,
+    AttemptCleanedUp,
+    AttemptSubmitted,
+    BatchStatusSeen,
     Event,
     SubmissionFailed,
+    WrapperReported,
 )
 from koalapy.model.identity import AttemptId
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
@@ -35,7 +35,7 @@ REFUSALS = (None,) * 12 + (BUSY, BUSY, BROKEN, NO_QUEUE, NO_FILE)
 class Known:
     """What the KCM knows of an attempt, and has told of it."""
 
-    told: ComponentReported | None = None
+    told: WrapperReported | None = None
     seen: tuple[str, str] | None = None
     releases: list[int] = field(default_factory=list)
     cancelled: bool = False
@@ -80,21 +80,21 @@ class Kcm:
             acknowledge = (self.cluster.settings.name, self.epoch, message.number)
             return Delivery((message.event,), self._ended_by(message.event), acknowledge)
         command = self.outstanding.pop(message.number, None)
-        if not isinstance(command, SubmitComponent):
+        if not isinstance(command, SubmitAttempt):
             return None if command is None else Delivery(confirmed=(message.number,))
         if message.reason is not None:
             return Delivery(
                 (SubmissionFailed(cluster=command.cluster, attempt=command.attempt, reason=message.reason),),
                 (message.number,),
             )
-        submitted = ComponentSubmitted(cluster=command.cluster, attempt=command.attempt, batch_id=message.batch_id)
+        submitted = AttemptSubmitted(cluster=command.cluster, attempt=command.attempt, batch_id=message.batch_id)
         return Delivery((submitted,), (message.number,))
 
     def _ended_by(self, event: Event) -> tuple[int, ...]:
         """What was asked of an attempt that is gone is confirmed, but for its Forget."""
-        if not isinstance(event, ComponentGone):
+        if not isinstance(event, AttemptCleanedUp):
             return ()
-        of_it = (SubmitComponent, ReleaseComponent, CancelComponent)
+        of_it = (SubmitAttempt, ReleaseAttempt, CancelAttempt)
         ended = [n for n, each in self.outstanding.items() if isinstance(each, of_it) and each.attempt == event.attempt]
         for number in ended:
             del self.outstanding[number]
@@ -118,19 +118,17 @@ class Kcm:
     def handle(self, now: Instant, dice: Random, smooth: bool) -> None:
         """Take the oldest message on its way down. `smooth`: the batch system refuses nothing."""
         number, command = self.down.pop(0)
-        if isinstance(command, SubmitComponent):
+        if isinstance(command, SubmitAttempt):
             known = self.known.setdefault(command.attempt, Known())
             self.up.append(self._submit(known, number, command, now, None if smooth else dice))
-        elif isinstance(command, ReleaseComponent):
+        elif isinstance(command, ReleaseAttempt):
             self.known.setdefault(command.attempt, Known()).releases.append(number)
-        elif isinstance(command, CancelComponent):
+        elif isinstance(command, CancelAttempt):
             self._cancel(self.known.setdefault(command.attempt, Known()), command)
-        elif isinstance(command, ForgetComponent):
+        elif isinstance(command, ForgetAttempt):
             self._forget(number, command.attempt)
 
-    def _submit(
-        self, known: Known, number: int, command: SubmitComponent, now: Instant, dice: Random | None
-    ) -> Message:
+    def _submit(self, known: Known, number: int, command: SubmitAttempt, now: Instant, dice: Random | None) -> Message:
         cluster = self.cluster
         promise(command.attempt not in cluster.forgotten, "what is forgotten is not submitted again", command.attempt)
         trace = cluster.traces.get(command.attempt)
@@ -147,10 +145,10 @@ class Kcm:
         trace.batch.stuck = dice is not None and dice.random() < 0.03
         return Message("submitted", number, batch_id=trace.batch.id)
 
-    def _cancel(self, known: Known, command: CancelComponent) -> None:
+    def _cancel(self, known: Known, command: CancelAttempt) -> None:
         known.cancelled = True
         if known.gone:
-            self.tell(ComponentGone(cluster=command.cluster, attempt=command.attempt))
+            self.tell(AttemptCleanedUp(cluster=command.cluster, attempt=command.attempt))
 
     def _forget(self, number: int, attempt: AttemptId) -> None:
         trace = self.cluster.traces.pop(attempt, None)
@@ -181,7 +179,7 @@ class Kcm:
         known.seen = state, ending = _sight(trace.batch)
         stuck = "never" if trace.batch.stuck else ""
         self.tell(
-            ComponentSeen(
+            BatchStatusSeen(
                 cluster=self.cluster.settings.name,
                 attempt=trace.attempt,
                 batch_id=trace.batch.id,
@@ -213,7 +211,7 @@ class Kcm:
         if (batch is None or batch.state == "ended") and (over or now >= (trace.sign_at or 0) + ORPHAN):
             promise(not trace.may_run, "what is gone cannot run", attempt)
             known.gone = True
-            self.tell(ComponentGone(cluster=self.cluster.settings.name, attempt=attempt))
+            self.tell(AttemptCleanedUp(cluster=self.cluster.settings.name, attempt=attempt))
 
 
 def _sight(batch: BatchJob) -> tuple[str, str]:

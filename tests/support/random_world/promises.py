@@ -9,8 +9,8 @@ from koalapy.coallocation import barrier, deadlock
 from koalapy.engine import Engine
 from koalapy.information.commitments import processors_taken
 from koalapy.model.change import Change, Snapshot
-from koalapy.model.commands import CancelComponent, CollectOutput, Command, ReleaseComponent, SubmitComponent
-from koalapy.model.events import ClusterConnected, ComponentReported, ComponentSeen, Event
+from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ReleaseAttempt, SubmitAttempt
+from koalapy.model.events import BatchStatusSeen, ClusterConnected, Event, WrapperReported
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import History, Job, Outcome
 from koalapy.model.settings import Settings
@@ -63,9 +63,9 @@ class Promises:
     def of_events(self, events: Iterable[Event]) -> None:
         """What koalad is told, before it is."""
         for event in events:
-            if isinstance(event, ComponentSeen):
+            if isinstance(event, BatchStatusSeen):
                 self._heard[event.attempt] = event.state
-            elif isinstance(event, ComponentReported):
+            elif isinstance(event, WrapperReported):
                 self._heard[event.attempt] = event.phase
             elif isinstance(event, ClusterConnected):
                 self._connected_at[event.cluster] = self._grid.decided_at
@@ -74,7 +74,7 @@ class Promises:
 
     def of_doubt(self, command: Command) -> None:
         """What is sent again after a reconnect."""
-        if isinstance(command, SubmitComponent | ReleaseComponent):
+        if isinstance(command, SubmitAttempt | ReleaseAttempt):
             promise(command.attempt not in self._cancelled, "nothing is asked of the cancelled", command.attempt)
 
     def of_commit(self, change: Change) -> None:
@@ -133,14 +133,14 @@ class Promises:
         promise(job.state is not JobState.FAILED or job.reason is not None, "failed has a reason", job.id)
 
     def _command(self, command: Command, jobs: dict[JobId, Job]) -> None:
-        if isinstance(command, SubmitComponent):
+        if isinstance(command, SubmitAttempt):
             promise(command.attempt not in self._submitted, "an attempt is submitted once", command.attempt)
             self._no_other_runs(command.attempt)
             self._submitted.add(command.attempt)
-        elif isinstance(command, ReleaseComponent):
+        elif isinstance(command, ReleaseAttempt):
             self._all_have_come(jobs[command.attempt.job])
             self._released.add(command.attempt)
-        elif isinstance(command, CancelComponent):
+        elif isinstance(command, CancelAttempt):
             once = command.force or command.attempt not in self._cancelled
             promise(once, "an attempt is cancelled once", command.attempt)
             self._cancelled.add(command.attempt)
@@ -191,13 +191,15 @@ class Promises:
                 self._fits(job, {each.id for each in claimed[place + 1 :]})
         for job_id, times in passed.items():
             after, before = jobs[job_id], self._jobs.get(job_id)
-            counted = before.overtaken if before is not None and before.place == after.place else 0
+            counted = before.overtaken if before is not None and before.position == after.position else 0
             promise(after.overtaken == counted + times, "who is passed is counted", (job_id, after.overtaken))
 
     def _ahead_of(self, job: Job) -> list[Job]:
         waiting = [each for each in self._grid.engine.records.jobs.values() if each.state.queued]
-        ordered = sorted(waiting, key=lambda each: (each.request.priority, each.place))
-        return [each for each in ordered if (each.request.priority, each.place) < (job.request.priority, job.place)]
+        ordered = sorted(waiting, key=lambda each: (each.request.priority, each.position))
+        return [
+            each for each in ordered if (each.request.priority, each.position) < (job.request.priority, job.position)
+        ]
 
     def _stalled(self, job: Job) -> bool:
         """It waits for a cluster, not for processors."""
@@ -257,3 +259,8 @@ class Promises:
         for job in jobs:
             waits = job.state is JobState.CLAIMING and not job.patient
             promise(not waits or barrier.deadline(job, self._grid.settings), "no claim is for ever", job.id)
+
+
+def _order(job: Job) -> tuple[int, int]:
+    """Return what orders the wait queue."""
+    return job.request.priority, job.position

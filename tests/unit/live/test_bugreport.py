@@ -12,7 +12,7 @@ import pytest
 from koalapy import Grid
 
 Document = dict[str, Any]
-SUBMIT = "model.commands:SubmitComponent"
+SUBMIT = "model.commands:SubmitAttempt"
 SECRET = "Tr0ub4dor&3"
 
 
@@ -88,8 +88,8 @@ def test_its_journal_is_replayed_and_a_difference_found(
     other = fresh("sim", "replay", "--journal", str(path))
     assert other.status == 1
     assert "differs" in other.out
-    assert "expected: SubmitComponent(" in other.out
-    assert "got:      SubmitComponent(" in other.out
+    assert "expected: SubmitAttempt(" in other.out
+    assert "got:      SubmitAttempt(" in other.out
     assert fresh("sim", "replay", "--journal", str(path), "--jobs", "3").status == 2
     assert fresh("sim", "replay", "--journal", str(fresh.grid_file)).status == 2
 

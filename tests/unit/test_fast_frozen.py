@@ -6,7 +6,7 @@ from inspect import signature
 
 import pytest
 
-from koalapy.model.evolve import evolver, quick
+from koalapy.model.fast_frozen import fast_frozen, replacer
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Plain:
     named: int = field(default=4, kw_only=True)
 
 
-@quick
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Quick:
     kind: int
@@ -26,7 +26,7 @@ class Quick:
     named: int = field(default=4, kw_only=True)
 
 
-evolve = evolver(Quick)
+evolve = replacer(Quick)
 
 
 @pytest.mark.parametrize(

@@ -2,27 +2,27 @@
 
 from koalapy.core.core import Core
 from koalapy.model.events import (
-    ComponentGone,
-    ComponentLingers,
-    ComponentReported,
-    ComponentSeen,
-    ComponentSubmitted,
+    AttemptCleanedUp,
+    AttemptStuck,
+    AttemptSubmitted,
+    BatchStatusSeen,
     Event,
     LaunchersSeen,
     LauncherSuspected,
     ParametersEnded,
     SubmissionFailed,
+    WrapperReported,
 )
 from koalapy.model.identity import AttemptId
 from koalapy.model.records import Records
 
 OfAttempt = (
-    ComponentSubmitted
+    AttemptSubmitted
     | SubmissionFailed
-    | ComponentSeen
-    | ComponentReported
-    | ComponentGone
-    | ComponentLingers
+    | BatchStatusSeen
+    | WrapperReported
+    | AttemptCleanedUp
+    | AttemptStuck
     | LauncherSuspected
 )
 
@@ -47,7 +47,7 @@ def _may_end(core: Core, event: ParametersEnded) -> bool:
     if not _may(core, event.cluster, event.attempt, "ParametersEnded"):
         return False
     found = core.records.component(event.attempt)
-    if found is None or (found[0].glide is not None and found[0].glide.sweep == event.sweep):
+    if found is None or (found[0].pilot is not None and found[0].pilot.sweep == event.sweep):
         return True
     core.foreign.note(event.cluster, f"ParametersEnded of sweep {event.sweep} by attempt {event.attempt}")
     return False

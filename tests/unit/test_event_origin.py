@@ -10,18 +10,18 @@ from sweep_play import SweepPlay, result
 from koalapy.api.documents import clusters
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptCleanedUp,
+    AttemptStuck,
+    AttemptSubmitted,
+    BatchStatusSeen,
     CancelRequested,
     ClusterConnected,
     ClusterLost,
-    ComponentGone,
-    ComponentLingers,
-    ComponentReported,
-    ComponentSeen,
-    ComponentSubmitted,
     LaunchersSeen,
     LauncherSuspected,
     ParametersEnded,
     SubmissionFailed,
+    WrapperReported,
 )
 from koalapy.model.identity import AttemptId
 from koalapy.model.intervals import Intervals
@@ -32,18 +32,18 @@ from koalapy.views.clusters import cluster_reports, cluster_troubles
 WHY = Reason("refused", "transient", "The batch system is busy.", "")
 Forge = Callable[[AttemptId], Any]
 FORGED: dict[str, Forge] = {
-    "submitted": lambda attempt: ComponentSubmitted(cluster="beta", attempt=attempt, batch_id="666"),
+    "submitted": lambda attempt: AttemptSubmitted(cluster="beta", attempt=attempt, batch_id="666"),
     "not submitted": lambda attempt: SubmissionFailed(cluster="beta", attempt=attempt, reason=WHY),
-    "lost": lambda attempt: ComponentSeen(cluster="beta", attempt=attempt, batch_id="666", at=5, state="ended"),
-    "missing": lambda attempt: ComponentSeen(cluster="beta", attempt=attempt, batch_id="666", at=5, state="missing"),
-    "at its barrier": lambda attempt: ComponentReported(
+    "lost": lambda attempt: BatchStatusSeen(cluster="beta", attempt=attempt, batch_id="666", at=5, state="ended"),
+    "missing": lambda attempt: BatchStatusSeen(cluster="beta", attempt=attempt, batch_id="666", at=5, state="missing"),
+    "at its barrier": lambda attempt: WrapperReported(
         cluster="beta", attempt=attempt, batch_id="666", phase="at_barrier", at_barrier_at=5
     ),
-    "ended": lambda attempt: ComponentReported(
+    "ended": lambda attempt: WrapperReported(
         cluster="beta", attempt=attempt, batch_id="666", phase="ended", ending="exited", exit_status=0
     ),
-    "gone": lambda attempt: ComponentGone(cluster="beta", attempt=attempt),
-    "lingers": lambda attempt: ComponentLingers(cluster="beta", attempt=attempt, reason=WHY),
+    "gone": lambda attempt: AttemptCleanedUp(cluster="beta", attempt=attempt),
+    "lingers": lambda attempt: AttemptStuck(cluster="beta", attempt=attempt, reason=WHY),
 }
 
 
@@ -84,8 +84,8 @@ def test_what_is_left_of_the_past_counts_as_nobodys() -> None:
     job, attempt = on_alpha(play)
     play.run(job.id)
     play.end(attempt)
-    play.tell(ComponentGone(cluster="alpha", attempt=attempt))
-    play.tell(ComponentGone(cluster="alpha", attempt=attempt), ComponentGone(cluster="beta", attempt=attempt))
+    play.tell(AttemptCleanedUp(cluster="alpha", attempt=attempt))
+    play.tell(AttemptCleanedUp(cluster="alpha", attempt=attempt), AttemptCleanedUp(cluster="beta", attempt=attempt))
     assert play.engine.core.foreign.foreign == {}
 
 
@@ -97,9 +97,9 @@ def test_a_debt_is_settled_by_the_cluster_that_it_is_on() -> None:
     play.tell(ClusterLost(cluster="alpha", reason=UNREACHABLE))
     play.tell(CancelRequested(job.id, force=True))
     assert list(play.debts) == [attempt]
-    play.tell(ComponentGone(cluster="beta", attempt=attempt))
+    play.tell(AttemptCleanedUp(cluster="beta", attempt=attempt))
     assert list(play.debts) == [attempt]
-    play.tell(ClusterConnected(cluster="alpha", version="22.05"), ComponentGone(cluster="alpha", attempt=attempt))
+    play.tell(ClusterConnected(cluster="alpha", version="22.05"), AttemptCleanedUp(cluster="alpha", attempt=attempt))
     assert play.debts == {}
 
 
@@ -107,13 +107,13 @@ def test_how_often_it_was_not_believed_is_told() -> None:
     play = Play()
     _, attempt = on_alpha(play)
     for _ in range(3):
-        play.tell(ComponentGone(cluster="beta", attempt=attempt))
+        play.tell(AttemptCleanedUp(cluster="beta", attempt=attempt))
     reports = cluster_reports(play.engine, play.now)
     counts = {each["name"]: each["foreign"] for each in clusters(reports)["clusters"]}
     assert counts == {"alpha": 0, "beta": 3, "gamma": 0}
     (trouble,) = cluster_troubles(reports)
     assert trouble.startswith("beta: It has spoken 3 times of what is not on it")
-    assert f"ComponentGone of attempt {attempt}" in trouble
+    assert f"AttemptCleanedUp of attempt {attempt}" in trouble
 
 
 # ---- sweeps
@@ -170,5 +170,5 @@ def test_launchers_elsewhere_are_neither_seen_nor_suspected() -> None:
     play.tell(LaunchersSeen(cluster="alpha", launchers=((own, 1, play.now), (other, 5, play.now))))
     assert play.engine.scavenger.running_parameters == {own: 1}
     play.tell(LauncherSuspected(cluster="alpha", attempt=other, host="n1"))
-    assert not play.words or not any(type(word).__name__ == "TrustLauncher" for word in play.words)
+    assert not play.hints or not any(type(hint).__name__ == "TrustLauncher" for hint in play.hints)
     assert play.engine.core.foreign.foreign["alpha"].count == 2
